@@ -1,0 +1,85 @@
+//! What can end a transfer, sorted by whose fault it is, with the exit code that scripts rely on.
+
+/// Everything that can end a transfer or keep it from starting.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The command or its options make no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// The far end could not be reached or the connection could not be set up.
+    #[error("{what}")]
+    Connect { what: String, hint: Option<String> },
+    /// Keys, fingerprints, permissions of the peer.
+    #[error("{what}")]
+    Auth { what: String, hint: Option<String> },
+    /// The peer speaks another version or lacks a feature.
+    #[error("{0}")]
+    Incompatible(String),
+    /// The peer broke the protocol.
+    #[error("the far end broke the protocol: {0}")]
+    Misbehaved(String),
+    /// Source or destination as a whole cannot be used.
+    #[error("{what}")]
+    Files { what: String, hint: Option<String> },
+    /// The path or the peer went away; the same command goes on later.
+    #[error("{what}")]
+    Lost { what: String, hint: Option<String> },
+    /// Stopped by the user.
+    #[error("interrupted; the same command goes on where it stopped")]
+    Interrupted,
+    /// A resource of this host.
+    #[error("{what}: {source}")]
+    Io { what: String, source: std::io::Error },
+}
+
+/// Exit codes, the same for every verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    Ok = 0,
+    /// Some files failed, the others arrived.
+    SomeFailed = 1,
+    Usage = 2,
+    Connect = 3,
+    Auth = 4,
+    Incompatible = 5,
+    /// Nothing could be read or written: no such source, no permission, no space.
+    Files = 6,
+    /// Connection lost or peer gone; resumable.
+    Lost = 7,
+    Protocol = 8,
+    Internal = 9,
+    Interrupted = 130,
+}
+
+impl Error {
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Error::Usage(_) => ExitCode::Usage,
+            Error::Connect { .. } => ExitCode::Connect,
+            Error::Auth { .. } => ExitCode::Auth,
+            Error::Incompatible(_) => ExitCode::Incompatible,
+            Error::Misbehaved(_) => ExitCode::Protocol,
+            Error::Files { .. } => ExitCode::Files,
+            Error::Lost { .. } => ExitCode::Lost,
+            Error::Interrupted => ExitCode::Interrupted,
+            Error::Io { .. } => ExitCode::Internal,
+        }
+    }
+
+    /// A second line for the user: what to do.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Connect { hint, .. } | Error::Auth { hint, .. } | Error::Files { hint, .. } | Error::Lost { hint, .. } => {
+                hint.as_deref()
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+        let what = what.into();
+        move |source| Error::Io { what, source }
+    }
+}

@@ -1,0 +1,17 @@
+//! The engine joins transport, links and store into transfers.
+//!
+//! How to read it: [`copy`] is what `farhaul cp` calls. It finds the far end (`bootstrap/`), which yields an
+//! `Established` session: a secret and links. `session/` runs it: a thread per flow, readers or writers, and one
+//! thread that speaks the control messages of `messages.rs`. [`Progress`] can be watched meanwhile, [`Report`] comes
+//! out at the end.
+#![forbid(unsafe_code)]
+
+mod error;
+mod options;
+mod progress;
+mod report;
+
+pub use error::{Error, ExitCode};
+pub use options::{Cipher, MEMORY_MIN, Overwrite, Policy, TransferOptions, Verify};
+pub use progress::Progress;
+pub use report::{FailedEntry, REPORT_SCHEMA, Report, Stage};

@@ -1,0 +1,158 @@
+//! What the user may choose for a transfer. The same struct travels in the hello, so that both ends work by one set
+//! of options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// What happens to a destination file that exists already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Overwrite {
+    /// Send and replace whatever is there.
+    Always,
+    /// Replace only what is older than the source.
+    Older,
+    /// Skip what has the same size and modification time, replace the rest.
+    #[default]
+    Different,
+    /// Leave everything that exists.
+    Never,
+}
+
+/// How the receiver makes sure that it has what the sender read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verify {
+    /// The seal of each datagram only.
+    Transit,
+    /// A BLAKE3 tree over every file, from the sender's read buffer to the receiver's write buffer.
+    #[default]
+    Digest,
+    /// As `Digest`, and the receiver reads the file back before it gets its name.
+    Readback,
+}
+
+/// The cipher of the data packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Cipher {
+    #[default]
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    #[serde(rename = "aes-256-gcm")]
+    Aes256Gcm,
+    #[serde(rename = "chacha20-poly1305")]
+    ChaCha20Poly1305,
+    /// Block bytes travel in the clear; everything else stays sealed. Needs digests, and both ends must allow it.
+    #[serde(rename = "none")]
+    None,
+}
+
+impl Cipher {
+    /// The name as on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cipher::Aes128Gcm => "aes-128-gcm",
+            Cipher::Aes256Gcm => "aes-256-gcm",
+            Cipher::ChaCha20Poly1305 => "chacha20-poly1305",
+            Cipher::None => "none",
+        }
+    }
+}
+
+/// How the sending rate is set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Shares the path, guided by its delay and delivery rate; random loss does not slow it down.
+    #[default]
+    Fair,
+    /// Holds the rate given whatever happens.
+    Fixed,
+}
+
+/// The options of one transfer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TransferOptions {
+    pub overwrite: Overwrite,
+    pub verify: Verify,
+    pub cipher: Cipher,
+    pub policy: Policy,
+    /// Bits per second; the ceiling for `fair`, the target for `fixed`. Default none.
+    pub rate_bps: Option<u64>,
+    /// Number of flows, 1 to 16. Default 1.
+    pub flows: u16,
+    /// Largest IP packet to use, in bytes. Default: found by probing.
+    pub mtu: Option<u16>,
+    /// Bytes that this transfer may hold in blocks on either end. Default 256 MiB.
+    pub memory_bytes: u64,
+    /// Success is reported only after the data were synced to the disk.
+    pub durable: bool,
+    /// Decide and list, but change nothing.
+    pub dry_run: bool,
+    /// Never fall back to TCP or the SSH channel.
+    pub udp_only: bool,
+    /// First and last UDP port that the far end may bind (over SSH).
+    pub udp_ports: (u16, u16),
+    /// Injected faults for tests (`loss=0.1,seed=7`), applied to what either end receives.
+    pub fault: Option<String>,
+    /// Packets per key epoch are 2^this. Default 22; tests use tiny ones.
+    pub epoch_bits: u32,
+}
+
+impl Default for TransferOptions {
+    fn default() -> Self {
+        TransferOptions {
+            overwrite: Overwrite::default(),
+            verify: Verify::default(),
+            cipher: Cipher::default(),
+            policy: Policy::default(),
+            rate_bps: None,
+            flows: 1,
+            mtu: None,
+            memory_bytes: 256 << 20,
+            durable: false,
+            dry_run: false,
+            udp_only: false,
+            udp_ports: (33001, 33100),
+            fault: None,
+            epoch_bits: 22,
+        }
+    }
+}
+
+/// Smallest budget that still lets blocks overlap on the way through the stages.
+pub const MEMORY_MIN: u64 = 16 << 20;
+
+impl TransferOptions {
+    /// The one place that judges options, whoever they came from.
+    pub fn checked(self) -> Result<Self, Error> {
+        let bad = |text: &str| Err(Error::Usage(text.to_string()));
+        if self.flows == 0 || self.flows > 16 {
+            return bad("--flows must be between 1 and 16");
+        }
+        if self.memory_bytes < MEMORY_MIN {
+            return bad("--memory must be at least 16M");
+        }
+        if self.mtu.is_some_and(|mtu| !(576..=65535).contains(&mtu)) {
+            return bad("--mtu must be between 576 and 65535");
+        }
+        if self.policy == Policy::Fixed && self.rate_bps.is_none() {
+            return bad("--policy fixed needs --rate");
+        }
+        if self.rate_bps.is_some_and(|rate| rate < 8_000) {
+            return bad("--rate must be at least 8k (bits per second)");
+        }
+        if self.cipher == Cipher::None && self.verify == Verify::Transit {
+            return bad("--cipher none needs a digest: use --verify digest or readback");
+        }
+        if self.udp_ports.0 == 0 || self.udp_ports.0 > self.udp_ports.1 {
+            return bad("--udp-ports must be a range such as 33001-33100");
+        }
+        if !(4..=22).contains(&self.epoch_bits) {
+            return bad("the key epoch must be 2^4 to 2^22 packets");
+        }
+        Ok(self)
+    }
+}

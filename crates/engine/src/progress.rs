@@ -1,0 +1,59 @@
+//! Counters that a running transfer keeps for whoever wants to look: relaxed atomics, written by the session,
+//! read by a progress display.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Live counters of a transfer. All are written by the session and only read elsewhere, but `cancel`.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Content bytes found by the scan so far, and whether the scan has ended.
+    pub bytes_total: AtomicU64,
+    pub files_total: AtomicU64,
+    pub scan_done: AtomicBool,
+    /// Content bytes that are safe at the receiver (skipped and resumed ones included).
+    pub bytes_done: AtomicU64,
+    pub files_done: AtomicU64,
+    pub bytes_skipped: AtomicU64,
+    pub failed: AtomicU64,
+    pub rtt_us: AtomicU64,
+    /// Lost packets per million sent, over the transfer so far.
+    pub loss_ppm: AtomicU64,
+    /// Set by the user's side to end the transfer in an orderly way.
+    pub cancel: AtomicBool,
+    /// Path being worked on, escaped for terminals.
+    current: Mutex<String>,
+    /// Lines for the user (warnings; with -v also a line a file).
+    notices: Mutex<Vec<String>>,
+}
+
+impl Progress {
+    pub fn current(&self) -> String {
+        self.current.lock().map(|current| current.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn set_current(&self, path: String) {
+        if let Ok(mut current) = self.current.lock() {
+            *current = path;
+        }
+    }
+
+    /// Takes the lines that have come up since the last call.
+    pub fn take_notices(&self) -> Vec<String> {
+        self.notices.lock().map(|mut notices| std::mem::take(&mut *notices)).unwrap_or_default()
+    }
+
+    pub(crate) fn notice(&self, line: String) {
+        if let Ok(mut notices) = self.notices.lock() {
+            notices.push(line);
+        }
+    }
+
+    pub fn cancel(&self) {
+        self.cancel.store(true, Relaxed);
+    }
+
+    pub(crate) fn cancelled(&self) -> bool {
+        self.cancel.load(Relaxed)
+    }
+}

@@ -1,0 +1,76 @@
+//! What a transfer tells when it is over: the `--json` report, published in docs/report.md, and what the two ends
+//! tell each other for it.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the report's shape; raised when a field changes its meaning or goes.
+pub const REPORT_SCHEMA: u32 = 1;
+
+/// One entry that did not arrive.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FailedEntry {
+    /// Path as named on the sending side; bytes that are not UTF-8 are escaped.
+    pub path: String,
+    pub reason: String,
+}
+
+/// The report of one transfer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    pub schema: u32,
+    pub ok: bool,
+    /// Why the transfer as a whole ended early, if it did.
+    pub error: Option<String>,
+    /// Content bytes that arrived in this run.
+    pub bytes: u64,
+    /// Files (not directories or links) that arrived in this run.
+    pub files: u64,
+    pub directories: u64,
+    pub links: u64,
+    /// Files that were already there.
+    pub skipped: u64,
+    /// Content bytes that an earlier run had brought.
+    pub bytes_resumed: u64,
+    pub failed: Vec<FailedEntry>,
+    /// At most a bounded number of failures is listed; this counts all of them.
+    pub failed_count: u64,
+    pub seconds: f64,
+    /// Content bits per second from the session's start to its end.
+    pub goodput_bps: f64,
+    pub wire_bytes_sent: u64,
+    pub segments_sent: u64,
+    pub segments_retransmitted: u64,
+    pub segments_proactive: u64,
+    pub segments_duplicate: u64,
+    /// Content bytes that were read and sent again (carrier changed, digest did not match).
+    pub content_bytes_resent: u64,
+    /// Content bytes that left the sender, repairs not counted.
+    pub content_bytes_sent: u64,
+    pub rtt_min_ms: f64,
+    pub rtt_mean_ms: f64,
+    pub loss_fraction: f64,
+    pub flows: u16,
+    pub cipher: String,
+    /// "udp", "tcp", "ssh" or "local"; the carrier in use at the end.
+    pub transport: String,
+    pub cpu_seconds_local: f64,
+    pub cpu_seconds_remote: f64,
+    pub peak_rss_bytes_local: u64,
+    pub peak_rss_bytes_remote: u64,
+    /// The busiest stage in words.
+    pub bottleneck: String,
+    /// Busy share of each stage, both ends.
+    pub stages: Vec<Stage>,
+    /// What the user should know although nothing failed (UDP blocked, small socket buffers).
+    pub warnings: Vec<String>,
+}
+
+/// How busy a stage was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    pub name: String,
+    /// "sender" or "receiver".
+    pub end: String,
+    /// Share of the transfer's time that the busiest thread of this stage worked, 0 to 1.
+    pub busy: f64,
+}

@@ -1,1 +1,116 @@
-//! placeholder
+//! The long-running server: listens, lets authorized clients in, runs a session for each.
+//!
+//! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
+//! (`bootstrap::Daemon`), and so are the sessions (`session::serve`); here is what a daemon decides: who may do what
+//! (`admission.rs`), what is logged (`journal.rs`) and when it ends (`signals.rs`).
+//!
+//! Always true: a session that fails or panics takes nothing else with it.
+#![forbid(unsafe_code)]
+
+mod admission;
+mod journal;
+mod signals;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, Identity, ListenConfig};
+use farhaul_engine::hello::ServerPolicy;
+use farhaul_engine::{Error, session};
+
+use admission::Admission;
+
+/// What `farhaul serve` was told.
+#[derive(Debug, Clone)]
+pub struct ServeConfig {
+    /// Addresses and ports, each for UDP and TCP. `[::]` takes IPv4 too.
+    pub listen: Vec<SocketAddr>,
+    /// Nothing outside it is read or written.
+    pub root: PathBuf,
+    /// Public keys of those who are let in, one a line; read again when it changes.
+    pub authorized_keys: PathBuf,
+    /// The daemon's own key; made on the first start.
+    pub identity: PathBuf,
+    /// Refuse whatever would write.
+    pub read_only: bool,
+    /// Let clients ask for `--cipher none`.
+    pub allow_cipher_none: bool,
+    /// Injected faults for tests.
+    pub fault: Option<String>,
+}
+
+/// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
+pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
+    let root = usable_root(&config.root)?;
+    let identity = Identity::load_or_generate(&config.identity, "daemon")?;
+    let authorized = AuthorizedKeys::load(&config.authorized_keys)?;
+    let admission = Admission { read_only: config.read_only, allow_cipher_none: config.allow_cipher_none };
+    let keys = authorized.len();
+    let daemon = Daemon::bind(ListenConfig {
+        listen: config.listen,
+        identity: identity.clone(),
+        authorized: Arc::new(authorized),
+        admit: Arc::new(move |request, _key| admission.judge(request)),
+    })?;
+    let stop = daemon.stop_handle();
+    signals::on_end(move |signal| {
+        tracing::info!(signal, "ending");
+        stop.stop();
+    })
+    .context("cannot watch for signals")?;
+
+    let addresses: Vec<String> = daemon.local_addrs().iter().map(ToString::to_string).collect();
+    tracing::info!(
+        listen = addresses.join(" "),
+        root = %root.display(),
+        key = identity.fingerprint(),
+        authorized = keys,
+        "serving"
+    );
+    if keys == 0 {
+        tracing::warn!(
+            "no client is authorized yet: add lines of `farhaul keygen` to {}",
+            config.authorized_keys.display()
+        );
+    }
+    let policy = ServerPolicy {
+        root,
+        allow_cipher_none: config.allow_cipher_none,
+        strip_setuid: true,
+        fault: config.fault,
+    };
+    daemon.run(Arc::new(move |established| {
+        let visitor = journal::Visitor::of(&established);
+        let summary = session::serve(established, Some(&policy));
+        visitor.log(&summary);
+    }))?;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// Found out now, not by the first client.
+fn usable_root(root: &std::path::Path) -> Result<PathBuf, Error> {
+    let unfit = |reason: String| Error::Files {
+        what: format!("cannot serve {}: {reason}", root.display()),
+        hint: Some("name a directory with --root".into()),
+    };
+    let path = root.canonicalize().map_err(|error| unfit(error.to_string()))?;
+    if path.is_dir() { Ok(path) } else { Err(unfit("it is no directory".into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_that_is_no_directory_is_refused_at_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, b"").unwrap();
+        assert!(matches!(usable_root(&file), Err(Error::Files { .. })));
+        assert!(matches!(usable_root(&folder.path().join("none")), Err(Error::Files { .. })));
+        assert!(usable_root(folder.path()).is_ok());
+    }
+}

@@ -78,6 +78,21 @@ impl Error {
         }
     }
 
+    /// The error that the far end ended the transfer with, by its exit code.
+    pub(crate) fn from_peer(code: u8, what: String, hint: String) -> Error {
+        // Its words are printed: nothing in them may move the cursor.
+        let what: String = what.chars().filter(|character| !character.is_control()).collect();
+        let hint: String = hint.chars().filter(|character| !character.is_control()).collect();
+        let hint = (!hint.is_empty()).then_some(hint);
+        match code {
+            code if code == ExitCode::Usage as u8 => Error::Usage(what),
+            code if code == ExitCode::Auth as u8 => Error::Auth { what, hint },
+            code if code == ExitCode::Incompatible as u8 => Error::Incompatible(what),
+            code if code == ExitCode::Files as u8 => Error::Files { what, hint },
+            _ => Error::Lost { what, hint },
+        }
+    }
+
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |source| Error::Io { what, source }

@@ -6,11 +6,23 @@
 //! out at the end.
 #![forbid(unsafe_code)]
 
+pub mod bootstrap;
+mod cipher;
+mod codec;
+mod copy;
+mod endpoint;
 mod error;
+pub mod hello;
+mod messages;
 mod options;
 mod progress;
 mod report;
+pub mod session;
+mod trailer;
 
+pub use bootstrap::{DaemonTarget, SshTarget, keygen};
+pub use copy::{CopyJob, Location, copy};
+pub use endpoint::serve_endpoint;
 pub use error::{Error, ExitCode};
 pub use options::{Cipher, MEMORY_MIN, Overwrite, Policy, TransferOptions, Verify};
 pub use progress::Progress;

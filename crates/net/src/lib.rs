@@ -1,1 +1,28 @@
-//! placeholder
+//! Link back ends: the only place where a datagram meets the kernel.
+//!
+//! A [`Link`] moves batches of datagrams and says what it can do; it knows neither packets nor keys. [`SendBatch`] and
+//! [`RecvBatch`] own the bytes. Back ends: [`UdpLink`] (UDP sockets with GSO and GRO), [`StreamLink`] (the same
+//! datagrams over a pipe or a TCP connection), [`memory_pair`] (both ends in one process, for tests) and [`FaultLink`]
+//! (loses datagrams on purpose, by a seed). [`wait`] and [`Waker`] are how the thread that owns a link sleeps.
+//!
+//! Always true: no call blocks except [`wait`]; a datagram that the network or the kernel refuses is a figure in
+//! [`LinkStats`] and never an error; an error means that the link is of no more use.
+//!
+//! Does not know: what is in a datagram, who the peer is, how fast to send.
+
+mod batch;
+mod fault;
+mod link;
+mod memory;
+mod socket;
+mod stream;
+mod sys;
+mod wait;
+
+pub use batch::{DATAGRAM_LEN_MAX, Datagram, Datagrams, RecvBatch, SendBatch};
+pub use fault::{Fault, FaultError, FaultLink};
+pub use link::{Capabilities, Link, LinkStats, Sent};
+pub use memory::{MemoryLink, memory_pair};
+pub use socket::UdpLink;
+pub use stream::{NonblockingStream, StreamLink};
+pub use wait::{PollFd, Waker, timer_slack_min, wait};

@@ -1,1 +1,42 @@
-//! placeholder
+//! Files as the transfer sees them: found by a scan, read and written in chunks, digested, and safe against paths and
+//! contents that a peer has chosen.
+//!
+//! How to read it: a sender walks `scan` and `read`; a receiver opens a `root` and writes with `small` (whole small
+//! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `pool`.
+//!
+//! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`], and no
+//! operation on it follows a symbolic link. The only `unsafe` is the memory of `pool` and the user look-up of `passwd`.
+
+mod digest;
+mod entry;
+mod error;
+mod glob;
+mod journal;
+mod names;
+mod partial;
+mod passwd;
+mod path;
+mod pool;
+mod ranges;
+mod read;
+mod root;
+mod scan;
+mod small;
+mod sparse;
+mod temporary;
+
+pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
+pub use entry::{Entry, FileKind, Kind, Meta, Time};
+pub use error::{Error, PartialError};
+pub use glob::{Base, expand};
+pub use partial::{Identity, Partial};
+pub use path::{PathError, RelPath, escape};
+pub use pool::{Block, BlockPool};
+pub use ranges::ChunkMap;
+pub use read::SourceFile;
+pub use root::Root;
+pub use scan::{ScanItem, ScanOptions, Scanner, Source, SourceRef};
+pub use small::{TempFile, WriteOptions, write_whole};
+
+/// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.
+pub const CHUNK: u64 = 1 << 20;

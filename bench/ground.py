@@ -1,0 +1,181 @@
+"""What measurements share: hosts with a daemon and sshd, rows with a verdict, medians, results on disk.
+
+Always true: peers run over the same link, on the same data, in the same run, in turns with us.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import platform
+import shutil
+import stat
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+sys.dont_write_bytecode = True
+
+from harness import product  # noqa: E402
+from harness.hosts import Pair, install_signal_handlers  # noqa: E402
+from harness.ssh import SshServer  # noqa: E402
+
+RESULTS = ROOT / "bench/results"
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+@dataclasses.dataclass
+class Ground:
+    """Two hosts, sshd and a daemon on `beta`, a client with a key on `alpha`."""
+
+    pair: Pair
+    daemon: product.Daemon
+
+    @property
+    def alpha(self):
+        return self.pair.alpha
+
+    @property
+    def beta(self):
+        return self.pair.beta
+
+
+@contextlib.contextmanager
+def ground(base):
+    """`base` is where the data lie; everything made there is removed at the end."""
+    install_signal_handlers()
+    with Pair(product.binary(), base=base) as pair:
+        SshServer(pair)
+        key = product.keygen(pair.alpha)
+        daemon = product.Daemon(pair, pair.beta, [key])
+        yield Ground(pair, daemon)
+
+
+def arguments(description, runs):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--runs", type=int, default=runs, help=f"runs of each case (default {runs})")
+    parser.add_argument("--dir", default="/var/tmp", help="where the data lie (default /var/tmp; /dev/shm is memory)")
+    return parser
+
+
+def run_peer(host, argv, cwd=None, check=True):
+    """Runs a peer tool to its end and returns the seconds."""
+    begin = time.monotonic()
+    done = host.run(argv, cwd=cwd, timeout=1800)
+    seconds = time.monotonic() - begin
+    if check and done.returncode != 0:
+        raise SystemExit(f"{argv}: exit {done.returncode}: {done.stderr.decode(errors='replace')}")
+    return seconds
+
+
+def remove(path):
+    path = pathlib.Path(path)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def settle():
+    """Lets the disk come to rest, so that one run does not pay for another's writes."""
+    os.sync()
+    time.sleep(0.2)
+
+
+@dataclasses.dataclass
+class Series:
+    """Seconds of the runs of one tool on one case."""
+
+    seconds: list
+
+    @property
+    def median(self):
+        return statistics.median(self.seconds)
+
+    @property
+    def spread(self):
+        return (max(self.seconds) - min(self.seconds)) / self.median
+
+    def rate(self, size):
+        """Bits of content a second, of the median run."""
+        return 8 * size / self.median
+
+
+def gbit(rate):
+    return f"{rate / 1e9:.2f} Gbit/s"
+
+
+class Results:
+    """Rows of PASS or MISS, printed as they come and saved as JSON at the end."""
+
+    def __init__(self, name):
+        self.name = name
+        self.rows = []
+        self.notes = {}
+
+    def row(self, case, passed, figure, goal, spread="", **detail):
+        verdict = "PASS" if passed else "MISS"
+        print(f"{verdict}  {case:<44} {figure:<28} goal {goal}{f'  spread {spread}' if spread else ''}", flush=True)
+        self.rows.append({"case": case, "verdict": verdict, "figure": figure, "goal": goal, "spread": spread, **detail})
+
+    def note(self, text):
+        print(f"      {text}", flush=True)
+
+    def save(self):
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        path = RESULTS / f"{self.name}.json"
+        path.write_text(json.dumps({"bench": self.name, "machine": machine(), **self.notes, "rows": self.rows}, indent=1)
+                        + "\n")
+        print(f"saved {path.relative_to(ROOT)}", flush=True)
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.machine())
+    version = lambda *argv: subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()  # noqa: E731
+    return {
+        "cpu": model, "cores": os.cpu_count(), "kernel": platform.release(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "ssh": version("ssh", "-V").strip(), "rsync": version("rsync", "--version").splitlines()[0],
+        "commit": version("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD").strip(),
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def count_files(root):
+    """Number and size of the real files below a folder."""
+    files = size = 0
+    for folder, _, names in os.walk(root):
+        for name in names:
+            with contextlib.suppress(OSError):
+                entry = os.lstat(os.path.join(folder, name))
+                if stat.S_ISREG(entry.st_mode):
+                    files += 1
+                    size += entry.st_size
+    return files, size
+
+
+def real_tree(pair, least=20_000):
+    """A tree of this machine with at least `least` real files, their number and their size.
+
+    A small machine has no single folder with so many: there, a copy of several is taken together.
+    """
+    for candidate in ("/usr/share", "/usr/lib"):
+        files, size = count_files(candidate)
+        if files >= least:
+            return pathlib.Path(candidate), files, size
+    copy = pair.folder("usr")
+    home = pathlib.Path.home()
+    for part in ("/usr/share", "/usr/lib", "/usr/include", home / ".cargo/registry/src", home / ".rustup/toolchains"):
+        if os.path.isdir(part):
+            subprocess.run(["cp", "-a", part, copy], check=True)
+            files, size = count_files(copy)
+            if files >= least:
+                return copy, files, size
+    raise SystemExit(f"this machine has no tree of {least} files")

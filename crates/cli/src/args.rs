@@ -1,0 +1,367 @@
+//! The command line, defined once: help, man page and completions come from here.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args as Group, Parser, Subcommand};
+use farhaul_engine::{Cipher, Overwrite, Policy, TransferOptions, Verify};
+
+use crate::values;
+
+/// Moves big data at the speed of the link, between any two machines that can reach each other.
+#[derive(Parser, Debug)]
+#[command(name = "farhaul", version, max_term_width = 100, after_help = EXIT_CODES)]
+pub struct Args {
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+const EXIT_CODES: &str = "Exit codes: 0 all done, 1 some files failed, 2 wrong usage, 3 no connection, 4 not \
+authorized, 5 versions do not fit, 6 source or destination unusable, 7 connection lost (run again to go on), \
+8 protocol broken, 9 internal, 130 interrupted.";
+
+#[derive(Subcommand, Debug)]
+pub enum Verb {
+    Cp(Box<Cp>),
+    Serve(Serve),
+    Keygen(Keygen),
+    /// The far end of a transfer over SSH, on stdin and stdout
+    #[command(hide = true)]
+    Endpoint,
+    /// Print the completions for a shell
+    Completions {
+        shell: clap_complete::Shell,
+    },
+    /// Print a man page
+    Man {
+        /// The verb to describe; without it, farhaul as a whole
+        verb: Option<String>,
+    },
+}
+
+/// Copy files and trees to or from another host; goes on where an interrupted run stopped
+#[derive(Group, Debug)]
+#[command(after_help = format!("{LOCATIONS}\n\n{EXIT_CODES}"))]
+pub struct Cp {
+    /// Sources, then the destination
+    #[arg(required = true, num_args = 2.., value_name = "LOCATION")]
+    pub locations: Vec<OsString>,
+
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(flatten)]
+    pub transfer: Transfer,
+    #[command(flatten)]
+    pub output: Output,
+
+    /// Accepted as in scp; directories are copied anyway
+    #[arg(short = 'r', help_heading = SCP)]
+    pub recursive: bool,
+    /// Accepted as in scp; times and modes are kept anyway
+    #[arg(short = 'p', help_heading = SCP)]
+    pub preserve: bool,
+}
+
+const LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, fh://[user@]host[:port]/path at a \
+daemon, or - for a pipe. As a source, dir is the directory itself, dir/ what is in it.";
+const SCP: &str = "Connection (as in scp)";
+const DAEMON: &str = "Daemon";
+const TRANSFER: &str = "Transfer";
+const OUTPUT: &str = "Output";
+
+#[derive(Group, Debug, Default)]
+pub struct Connection {
+    /// Port of the SSH server (of the daemon, with fh://)
+    #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = SCP)]
+    pub port: Option<u16>,
+    /// Private key: an SSH one (may be repeated), or farhaul's own with fh://
+    #[arg(short = 'i', long = "identity", value_name = "FILE", help_heading = SCP)]
+    pub identity: Vec<PathBuf>,
+    /// Configuration file for ssh
+    #[arg(short = 'F', value_name = "FILE", help_heading = SCP)]
+    pub config: Option<PathBuf>,
+    /// Hosts to jump through
+    #[arg(short = 'J', value_name = "HOST", help_heading = SCP)]
+    pub jump: Option<String>,
+    /// Option for ssh, as in ssh_config
+    #[arg(short = 'o', value_name = "OPTION", help_heading = SCP)]
+    pub ssh_options: Vec<String>,
+    /// Program to use instead of ssh
+    #[arg(short = 'S', value_name = "PROGRAM", help_heading = SCP)]
+    pub program: Option<PathBuf>,
+    /// Ask for nothing (no password, no passphrase)
+    #[arg(short = 'B', help_heading = SCP)]
+    pub batch: bool,
+    /// Let ssh compress (helps only what travels inside SSH)
+    #[arg(short = 'C', help_heading = SCP)]
+    pub compress: bool,
+    /// Use IPv4 only
+    #[arg(short = '4', conflicts_with = "ipv6", help_heading = SCP)]
+    pub ipv4: bool,
+    /// Use IPv6 only
+    #[arg(short = '6', help_heading = SCP)]
+    pub ipv6: bool,
+    /// Where farhaul is on the far end [default: farhaul, found by its shell]
+    #[arg(long, value_name = "PATH", help_heading = SCP)]
+    pub remote_program: Option<String>,
+
+    /// The daemon's key must have this fingerprint (SHA256:...)
+    #[arg(long, value_name = "FINGERPRINT", help_heading = DAEMON)]
+    pub fingerprint: Option<String>,
+    /// Trust a daemon that was never seen before without asking; a changed key still fails
+    #[arg(long, help_heading = DAEMON)]
+    pub accept_new: bool,
+    /// Where the keys of known daemons are kept [default: ~/.config/farhaul/known_hosts]
+    #[arg(long, value_name = "FILE", help_heading = DAEMON)]
+    pub known_hosts: Option<PathBuf>,
+}
+
+#[derive(Group, Debug, Default)]
+pub struct Transfer {
+    /// What to do with files that exist: different = replace unless size and time are the same
+    #[arg(long, value_name = "WHEN", default_value = "different", help_heading = TRANSFER,
+          value_parser = values::choice::<Overwrite>(&["always", "older", "different", "never"]))]
+    pub overwrite: Overwrite,
+    /// Highest rate in bits a second, such as 800M or 2G
+    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
+    pub rate: Option<u64>,
+    /// Highest rate in kilobits a second, as in scp
+    #[arg(short = 'l', value_name = "KBITS", value_parser = values::kilobits, conflicts_with = "rate",
+          help_heading = TRANSFER)]
+    pub limit: Option<u64>,
+    /// How the rate is set: fair shares the path, fixed holds --rate whatever happens
+    #[arg(long, value_name = "POLICY", default_value = "fair", help_heading = TRANSFER,
+          value_parser = values::choice::<Policy>(&["fixed", "fair"]))]
+    pub policy: Policy,
+    /// Cipher of the data; none leaves file contents in the clear, and both ends must allow it
+    #[arg(long, value_name = "CIPHER", default_value = "aes-128-gcm", help_heading = TRANSFER,
+          value_parser = values::choice::<Cipher>(&["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"]))]
+    pub cipher: Cipher,
+    /// How arrival is verified: the seal of each packet, a digest of each file, or reading it back as well
+    #[arg(long, value_name = "HOW", default_value = "digest", help_heading = TRANSFER,
+          value_parser = values::choice::<Verify>(&["transit", "digest", "readback"]))]
+    pub verify: Verify,
+    /// Number of flows, 1 to 16
+    #[arg(long, value_name = "N", help_heading = TRANSFER)]
+    pub flows: Option<u16>,
+    /// Largest packet in bytes [default: found by probing]
+    #[arg(long, value_name = "BYTES", help_heading = TRANSFER)]
+    pub mtu: Option<u16>,
+    /// UDP ports that the far end may use over SSH [default: 33001-33100]
+    #[arg(long, value_name = "FIRST-LAST", value_parser = values::port_range, help_heading = TRANSFER)]
+    pub udp_ports: Option<(u16, u16)>,
+    /// Memory for data in transit on each end [default: 256M]
+    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = TRANSFER)]
+    pub memory: Option<u64>,
+    /// Fail rather than go on over TCP or SSH when UDP does not get through
+    #[arg(long, help_heading = TRANSFER)]
+    pub udp_only: bool,
+    /// Report success only when the data are on the disk
+    #[arg(long, help_heading = TRANSFER)]
+    pub durable: bool,
+    /// Show what would be done, change nothing
+    #[arg(long, help_heading = TRANSFER)]
+    pub dry_run: bool,
+
+    /// Faults for tests
+    #[arg(long, value_name = "FAULT", hide = true)]
+    pub fault: Option<String>,
+    /// Packets per key epoch are 2^N, for tests
+    #[arg(long, value_name = "N", hide = true)]
+    pub epoch_bits: Option<u32>,
+}
+
+#[derive(Group, Debug, Default)]
+pub struct Output {
+    /// One JSON report on stdout
+    #[arg(long, help_heading = OUTPUT)]
+    pub json: bool,
+    /// Errors only
+    #[arg(short = 'q', long, conflicts_with = "verbose", help_heading = OUTPUT)]
+    pub quiet: bool,
+    /// A line for each file
+    #[arg(short = 'v', long, help_heading = OUTPUT)]
+    pub verbose: bool,
+}
+
+/// Serve files to clients that hold an authorized key, all under one port number
+#[derive(Group, Debug)]
+#[command(after_help = EXIT_CODES)]
+pub struct Serve {
+    /// Address and port to listen on, UDP and TCP; may be repeated
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:33001")]
+    pub listen: Vec<SocketAddr>,
+    /// Directory to serve; nothing outside it can be reached
+    #[arg(long, value_name = "DIR")]
+    pub root: PathBuf,
+    /// Public keys of those who may connect, one a line [default: ~/.config/farhaul/authorized_keys]
+    #[arg(long, value_name = "FILE")]
+    pub authorized_keys: Option<PathBuf>,
+    /// Private key of this daemon, see keygen [default: ~/.config/farhaul/id_ed25519]
+    #[arg(short = 'i', long, value_name = "FILE")]
+    pub identity: Option<PathBuf>,
+    /// Let clients read, but not write
+    #[arg(long)]
+    pub read_only: bool,
+    /// Permit clients that ask for it to move file contents in the clear
+    #[arg(long)]
+    pub allow_cipher_none: bool,
+    /// Log in JSON, one object a line, on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Log errors only
+    #[arg(short = 'q', long, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Log more
+    #[arg(short = 'v', long)]
+    pub verbose: bool,
+    /// Faults for tests
+    #[arg(long, value_name = "FAULT", hide = true)]
+    pub fault: Option<String>,
+}
+
+/// Make an Ed25519 key pair for daemons and their clients
+#[derive(Group, Debug)]
+#[command(after_help = EXIT_CODES)]
+pub struct Keygen {
+    /// File of the private key; the public one gets .pub behind its name [default: ~/.config/farhaul/id_ed25519]
+    #[arg(short = 'f', long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Comment in the public key [default: user@host]
+    #[arg(short = 'C', long, value_name = "TEXT")]
+    pub comment: Option<String>,
+    /// One JSON object on stdout
+    #[arg(long)]
+    pub json: bool,
+    /// Print nothing
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}
+
+impl Transfer {
+    /// The engine's options; what was not given keeps the engine's default. Judged by the engine.
+    pub fn options(&self) -> TransferOptions {
+        let default = TransferOptions::default();
+        TransferOptions {
+            overwrite: self.overwrite,
+            verify: self.verify,
+            cipher: self.cipher,
+            policy: self.policy,
+            rate_bps: self.rate.or(self.limit),
+            flows: self.flows.unwrap_or(default.flows),
+            mtu: self.mtu,
+            memory_bytes: self.memory.unwrap_or(default.memory_bytes),
+            durable: self.durable,
+            dry_run: self.dry_run,
+            udp_only: self.udp_only,
+            udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
+            fault: self.fault.clone(),
+            epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits),
+        }
+    }
+}
+
+impl Connection {
+    /// Everything for ssh that has no field of its own, as `-o` options.
+    pub fn ssh_options(&self, output: &Output) -> Vec<String> {
+        let mut options = self.ssh_options.clone();
+        let switches = [
+            (self.batch, "BatchMode=yes"),
+            (self.compress, "Compression=yes"),
+            (self.ipv4, "AddressFamily=inet"),
+            (self.ipv6, "AddressFamily=inet6"),
+            (output.quiet, "LogLevel=QUIET"),
+        ];
+        options.extend(switches.iter().filter(|(on, _)| *on).map(|(_, option)| (*option).to_string()));
+        options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn cp(arguments: &str) -> Result<Cp, clap::Error> {
+        let words = ["farhaul", "cp"].into_iter().chain(arguments.split_whitespace());
+        match Args::try_parse_from(words)?.verb {
+            Verb::Cp(cp) => Ok(*cp),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn definitions_hold_together() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn defaults_are_the_engines() {
+        assert_eq!(cp("a b").unwrap().transfer.options(), TransferOptions::default());
+    }
+
+    #[test]
+    fn every_transfer_option_arrives() {
+        let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy fixed --rate 2G --flows 4 \
+                    --mtu 9000 --memory 1G --durable --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
+                    --epoch-bits 6 a b";
+        let expected = TransferOptions {
+            overwrite: Overwrite::Never,
+            verify: Verify::Readback,
+            cipher: Cipher::ChaCha20Poly1305,
+            policy: Policy::Fixed,
+            rate_bps: Some(2_000_000_000),
+            flows: 4,
+            mtu: Some(9000),
+            memory_bytes: 1 << 30,
+            durable: true,
+            dry_run: true,
+            udp_only: true,
+            udp_ports: (5000, 5005),
+            fault: Some("loss=0.1".into()),
+            epoch_bits: 6,
+        };
+        assert_eq!(cp(text).unwrap().transfer.options(), expected);
+    }
+
+    #[test]
+    fn every_listed_name_is_one_of_the_engines() {
+        for (option, names) in [
+            ("--overwrite", "always older different never"),
+            ("--policy", "fixed fair"),
+            ("--cipher", "aes-128-gcm aes-256-gcm chacha20-poly1305 none"),
+            ("--verify", "transit digest readback"),
+        ] {
+            for name in names.split(' ') {
+                assert!(cp(&format!("{option} {name} a b")).is_ok(), "{option} {name}");
+            }
+            assert!(cp(&format!("{option} other a b")).is_err(), "{option}");
+        }
+    }
+
+    #[test]
+    fn scp_habits_work() {
+        let cp = cp("-rpCqB -P 2222 -i k1 -i k2 -F conf -J jump -o A=b -oC=d -l 8000 -S myssh -4 a.txt h:")
+            .unwrap();
+        assert_eq!(cp.connection.port, Some(2222));
+        assert_eq!(cp.connection.identity, [PathBuf::from("k1"), PathBuf::from("k2")]);
+        assert_eq!(cp.transfer.options().rate_bps, Some(8_000_000));
+        let options = cp.connection.ssh_options(&cp.output);
+        let expected = "A=b C=d BatchMode=yes Compression=yes AddressFamily=inet LogLevel=QUIET";
+        assert_eq!(options.join(" "), expected);
+    }
+
+    #[test]
+    fn what_contradicts_is_refused() {
+        for text in ["a", "", "-4 -6 a b", "-q -v a b", "-l 5 --rate 5k a b", "-P 0 a b", "--mtu 70000 a b"] {
+            assert!(cp(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_a_location() {
+        assert_eq!(cp("- h:x").unwrap().locations, ["-", "h:x"]);
+        assert_eq!(cp("-q h:x -").unwrap().locations, ["h:x", "-"]);
+    }
+}

@@ -1,0 +1,13 @@
+//! `farhaul completions SHELL`: the script on stdout.
+
+use clap::CommandFactory;
+use farhaul_engine::Error;
+
+use crate::args::Args;
+use crate::ui::printer;
+
+pub fn run(shell: clap_complete::Shell) -> Result<(), Error> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), "farhaul", &mut script);
+    printer::data(&script)
+}

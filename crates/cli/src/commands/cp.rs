@@ -1,0 +1,228 @@
+//! `farhaul cp`: from the command line to a job, through the engine, to lines and an exit code.
+
+use std::sync::Arc;
+
+use farhaul_engine::bootstrap::DEFAULT_PORT;
+use farhaul_engine::{
+    CopyJob, DaemonTarget, Error, ExitCode, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
+};
+
+use crate::args::{Connection, Cp, Output};
+use crate::exit;
+use crate::location::{Host, Place};
+use crate::signals;
+use crate::ui::progress::Display;
+use crate::ui::{log, printer, summary};
+
+pub fn run(args: &Cp) -> ExitCode {
+    log::to_stderr("off");
+    let (outcome, seen) = match job(args) {
+        Ok(job) => watch(job, &args.output),
+        Err(error) => (refused(error), Vec::new()),
+    };
+    finish(&outcome, &seen, args)
+}
+
+/// What the engine answers.
+type Outcome = (Report, Option<Error>);
+
+/// Runs the job with a display beside it; yields the warnings that it has shown, too.
+fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
+    let progress = Arc::new(Progress::default());
+    if let Err(source) = signals::cancel_on_signal(progress.clone()) {
+        return (refused(Error::Io { what: "cannot listen for signals".into(), source }), Vec::new());
+    }
+    let display = Display::start(progress.clone(), output);
+    let outcome = farhaul_engine::copy(job, &progress);
+    (outcome, display.stop())
+}
+
+fn finish((report, error): &Outcome, seen: &[String], args: &Cp) -> ExitCode {
+    let code = exit::code_of_copy(report, error.as_ref());
+    if !args.output.quiet {
+        report
+            .warnings
+            .iter()
+            .filter(|warning| !seen.contains(warning))
+            .for_each(|text| printer::warning(text));
+    }
+    if !is_told(report, error.as_ref()) {
+        printer::failures(&report.failed, report.failed_count);
+    }
+    if !args.output.quiet && summary::is_worth_telling(report, error.as_ref()) {
+        printer::line(&summary::line(report, args.transfer.dry_run));
+    }
+    if let Some(error) = error {
+        printer::error(error, summary::go_on_hint(report, error).as_deref());
+    }
+    if args.output.json
+        && let Err(error) = printer::json(report)
+    {
+        printer::error(&error, None);
+        return if code == ExitCode::Ok { error.exit_code() } else { code };
+    }
+    code
+}
+
+/// Whether the error is about the only entry that failed, and so says what the list would.
+fn is_told(report: &Report, error: Option<&Error>) -> bool {
+    match (error, &report.failed[..]) {
+        (Some(error), [one]) if report.failed_count == 1 => {
+            error.to_string() == format!("{}: {}", one.path, one.reason)
+        }
+        _ => false,
+    }
+}
+
+/// The outcome of a job that never began.
+fn refused(error: Error) -> Outcome {
+    let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
+    (report, Some(error))
+}
+
+fn job(args: &Cp) -> Result<CopyJob, Error> {
+    let places = args.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
+        return Err(Error::Usage("a source and a destination are needed".into()));
+    };
+    check(sources, destination, &args.output)?;
+    let locate = |place: &Place| location(place, &args.connection, &args.output);
+    Ok(CopyJob {
+        sources: sources.iter().map(locate).collect::<Result<_, _>>()?,
+        destination: locate(destination)?,
+        options: args.transfer.options().checked()?,
+        verbose: args.output.verbose,
+    })
+}
+
+/// Refuses what cannot work, before anything is connected.
+fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), Error> {
+    let usage = |text: &str| Err(Error::Usage(text.to_string()));
+    let first = &sources[0];
+    if sources.len() > 1 && (sources.contains(&Place::Pipe) || *destination == Place::Pipe) {
+        return usage("with - as a source or destination there can be only one source");
+    }
+    if sources.len() > 1 && sources.iter().any(|source| !source.is_beside(first)) {
+        return usage("all sources must be on the same host; run the command once for each host");
+    }
+    if first.host().is_some() && destination.host().is_some() {
+        return usage("source and destination are both remote; run the command on one of the two hosts");
+    }
+    if *destination == Place::Pipe && output.json {
+        return usage("--json and - as the destination both need stdout; leave one of them");
+    }
+    Ok(())
+}
+
+fn location(place: &Place, connection: &Connection, output: &Output) -> Result<Location, Error> {
+    Ok(match place {
+        Place::Pipe => Location::Pipe,
+        Place::Local(path) => Location::Local(path.clone()),
+        Place::Ssh(host, path) => {
+            Location::Ssh { target: ssh_target(host, connection, output), path: path.clone() }
+        }
+        Place::Daemon(..) if connection.ipv4 || connection.ipv6 => {
+            let text = "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]/path";
+            return Err(Error::Usage(text.into()));
+        }
+        Place::Daemon(host, path) => {
+            Location::Daemon { target: daemon_target(host, connection), path: path.clone() }
+        }
+    })
+}
+
+fn ssh_target(host: &Host, connection: &Connection, output: &Output) -> SshTarget {
+    SshTarget {
+        user: host.user.clone(),
+        host: host.name.clone(),
+        port: host.port.or(connection.port),
+        identity: connection.identity.clone(),
+        config_file: connection.config.clone(),
+        jump: connection.jump.clone(),
+        options: connection.ssh_options(output),
+        program: connection.program.clone().unwrap_or_else(|| "ssh".into()),
+        remote_program: connection.remote_program.clone().unwrap_or_else(|| "farhaul".into()),
+    }
+}
+
+/// The client's key says who it is, so a user in the name has no part in it.
+fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarget {
+    DaemonTarget {
+        host: host.name.clone(),
+        port: host.port.or(connection.port).unwrap_or(DEFAULT_PORT),
+        identity_file: connection.identity.last().cloned(),
+        known_hosts_file: connection.known_hosts.clone(),
+        fingerprint: connection.fingerprint.clone(),
+        accept_new: connection.accept_new,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use farhaul_engine::FailedEntry;
+
+    use super::*;
+
+    fn judge(words: &str, output: &Output) -> Result<(), Error> {
+        let places: Vec<_> = words.split(' ').map(|word| Place::parse(OsStr::new(word)).unwrap()).collect();
+        let (destination, sources) = places.split_last().unwrap();
+        check(sources, destination, output)
+    }
+
+    #[test]
+    fn jobs_that_cannot_work_are_refused() {
+        let plain = Output::default();
+        let works = "a h:|h:a .|a b h:d|- h:x|h:x -|fh://h/a fh://h/b .|a b /|a b|- x";
+        for words in works.split('|') {
+            assert!(judge(words, &plain).is_ok(), "{words}");
+        }
+        let fails = "h:a h:b|h:a fh://h/b|h:a g:a .|a h:b .|a - h:x|h:a h:b -|- - h:x";
+        for words in fails.split('|') {
+            assert_eq!(judge(words, &plain).unwrap_err().exit_code(), ExitCode::Usage, "{words}");
+        }
+        let json = Output { json: true, ..Output::default() };
+        assert!(judge("h:x -", &json).is_err());
+        assert!(judge("- h:x", &json).is_ok());
+    }
+
+    #[test]
+    fn the_port_of_a_name_goes_before_the_option() {
+        let connection = Connection { port: Some(7), ..Connection::default() };
+        let none = Connection::default();
+        let host = |port| Host { user: None, name: "h".into(), port };
+        assert_eq!(daemon_target(&host(Some(5)), &connection).port, 5);
+        assert_eq!(daemon_target(&host(None), &connection).port, 7);
+        assert_eq!(daemon_target(&host(None), &none).port, DEFAULT_PORT);
+        assert_eq!(ssh_target(&host(Some(5)), &connection, &Output::default()).port, Some(5));
+        assert_eq!(ssh_target(&host(None), &none, &Output::default()).port, None);
+    }
+
+    #[test]
+    fn an_address_family_is_only_for_ssh() {
+        let connection = Connection { ipv6: true, ..Connection::default() };
+        let locate =
+            |word: &str| location(&Place::parse(OsStr::new(word)).unwrap(), &connection, &Output::default());
+        assert!(locate("h:x").is_ok());
+        assert!(locate("fh://h/x").is_err());
+    }
+
+    #[test]
+    fn an_entry_that_the_error_names_is_not_listed_again() {
+        let one = FailedEntry { path: "a".into(), reason: "gone".into() };
+        let report = Report { failed: vec![one], failed_count: 1, ..Report::default() };
+        let about = |what: &str| Error::Files { what: what.into(), hint: None };
+        assert!(is_told(&report, Some(&about("a: gone"))));
+        assert!(!is_told(&report, Some(&about("no space"))));
+        assert!(!is_told(&report, None));
+        assert!(!is_told(&Report { failed_count: 2, ..report }, Some(&about("a: gone"))));
+    }
+
+    #[test]
+    fn a_refused_job_still_has_a_report() {
+        let (report, error) = refused(Error::Usage("no".into()));
+        assert!(!report.ok && report.schema == REPORT_SCHEMA && report.error.as_deref() == Some("no"));
+        assert!(error.is_some());
+    }
+}

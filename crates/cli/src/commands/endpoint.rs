@@ -1,0 +1,10 @@
+//! `farhaul endpoint`: the far end of a transfer over SSH. stdin and stdout belong to the engine.
+
+use farhaul_engine::ExitCode;
+
+use crate::ui::log;
+
+pub fn run() -> ExitCode {
+    log::to_stderr("off");
+    farhaul_engine::serve_endpoint()
+}

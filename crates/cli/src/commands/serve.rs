@@ -1,0 +1,42 @@
+//! `farhaul serve`: the daemon, until it is stopped.
+
+use farhaul_daemon::ServeConfig;
+use farhaul_engine::ExitCode;
+use farhaul_engine::bootstrap::default_identity_path;
+
+use crate::args::Serve;
+use crate::exit;
+use crate::ui::{log, printer};
+
+pub fn run(args: Serve) -> ExitCode {
+    let level = match (args.quiet, args.verbose) {
+        (true, _) => "error",
+        (_, true) => "debug",
+        _ => "info",
+    };
+    if args.json {
+        log::json_to_stdout(level)
+    } else {
+        log::to_stderr(level)
+    }
+    match farhaul_daemon::serve(config(args)) {
+        Ok(()) => ExitCode::Ok,
+        Err(error) => {
+            printer::chain(&error);
+            exit::code_of_chain(&error)
+        }
+    }
+}
+
+fn config(args: Serve) -> ServeConfig {
+    let own_keys = || default_identity_path().with_file_name("authorized_keys");
+    ServeConfig {
+        listen: args.listen,
+        root: args.root,
+        authorized_keys: args.authorized_keys.unwrap_or_else(own_keys),
+        identity: args.identity.unwrap_or_else(default_identity_path),
+        read_only: args.read_only,
+        allow_cipher_none: args.allow_cipher_none,
+        fault: args.fault,
+    }
+}

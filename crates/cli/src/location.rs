@@ -1,0 +1,308 @@
+//! What a source or destination on the command line means: a local path, a pipe, a host over SSH, a daemon.
+//!
+//! The rules are scp's: `[user@]host:path`, a host in brackets for IPv6, and a name is local when a slash stands before
+//! its first colon. URLs come on top: `fh://[user@]host[:port]/path` for a daemon, `ssh://` with an absolute path and
+//! `scp://` with one below the home directory, as OpenSSH reads it. Paths are bytes and are taken as they stand: no
+//! percent decoding, so that any file name can be written.
+
+use std::ffi::OsStr;
+use std::net::Ipv6Addr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use farhaul_engine::Error;
+
+/// A host as named by the user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Host {
+    pub user: Option<String>,
+    /// A name or an address; IPv6 without brackets.
+    pub name: String,
+    pub port: Option<u16>,
+}
+
+/// One source or destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// `-`: stdin as a source, stdout as a destination.
+    Pipe,
+    Local(PathBuf),
+    Ssh(Host, Vec<u8>),
+    /// The path is relative to the daemon's root; empty for the root itself.
+    Daemon(Host, Vec<u8>),
+}
+
+impl Place {
+    /// Reads one argument.
+    pub fn parse(argument: &OsStr) -> Result<Place, Error> {
+        let bytes = argument.as_bytes();
+        if bytes.is_empty() {
+            return Err(usage("an empty name is no file; write . for the current directory"));
+        }
+        if bytes.contains(&0) {
+            return Err(usage("a file name cannot contain a zero byte"));
+        }
+        if bytes == b"-" {
+            return Ok(Place::Pipe);
+        }
+        if let Some((scheme, rest)) = split_scheme(bytes) {
+            return url(scheme, rest, argument);
+        }
+        match colon(bytes) {
+            None => Ok(Place::Local(PathBuf::from(argument))),
+            Some(at) => {
+                let host = host(&bytes[..at], Port::Forbid, argument)?;
+                Ok(Place::Ssh(host, home_if_empty(&bytes[at + 1..])))
+            }
+        }
+    }
+
+    /// The host, when the place is remote.
+    pub fn host(&self) -> Option<&Host> {
+        match self {
+            Place::Ssh(host, _) | Place::Daemon(host, _) => Some(host),
+            Place::Pipe | Place::Local(_) => None,
+        }
+    }
+
+    /// Whether both are on the same machine, reached the same way as the same user.
+    pub fn is_beside(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Ssh(one, _), Place::Ssh(two, _)) | (Place::Daemon(one, _), Place::Daemon(two, _)) => {
+                one == two
+            }
+            (Place::Local(_), Place::Local(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+fn usage(text: &str) -> Error {
+    Error::Usage(text.to_string())
+}
+
+/// `scheme://rest`, when the argument begins so; a letter first, then letters and digits.
+fn split_scheme(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = bytes.windows(3).position(|three| three == b"://")?;
+    let scheme = &bytes[..at];
+    let is_scheme =
+        scheme.first().is_some_and(u8::is_ascii_alphabetic) && scheme.iter().all(u8::is_ascii_alphanumeric);
+    is_scheme.then(|| (scheme, &bytes[at + 3..]))
+}
+
+fn url(scheme: &[u8], rest: &[u8], argument: &OsStr) -> Result<Place, Error> {
+    let slash = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(slash);
+    let below = path.strip_prefix(b"/").unwrap_or(path);
+    match scheme {
+        b"fh" => Ok(Place::Daemon(host(authority, Port::Allow, argument)?, below.to_vec())),
+        b"scp" => Ok(Place::Ssh(host(authority, Port::Allow, argument)?, home_if_empty(below))),
+        b"ssh" => {
+            // `/~/x` and `/~user/x` name home directories, as in git's URLs.
+            let path = if below.starts_with(b"~") { below } else { path };
+            Ok(Place::Ssh(host(authority, Port::Allow, argument)?, home_if_empty(path)))
+        }
+        _ => Err(Error::Usage(format!(
+            "{}: unknown kind of address; use host:path, ssh://host/path or fh://host/path (a local file: ./{0})",
+            argument.display()
+        ))),
+    }
+}
+
+/// Over SSH a path is seen from the home directory, and no path is that directory.
+fn home_if_empty(path: &[u8]) -> Vec<u8> {
+    if path.is_empty() { b".".to_vec() } else { path.to_vec() }
+}
+
+/// The colon between host and path, by scp's rules; `None` for a local name.
+fn colon(bytes: &[u8]) -> Option<usize> {
+    if bytes[0] == b':' {
+        return None;
+    }
+    let mut bracket = bytes[0] == b'[';
+    for (at, byte) in bytes.iter().enumerate() {
+        let next = bytes.get(at + 1);
+        match byte {
+            b'@' if next == Some(&b'[') => bracket = true,
+            b']' if bracket && next == Some(&b':') => return Some(at + 1),
+            b':' if !bracket => return Some(at),
+            b'/' => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Whether a port may follow the host.
+#[derive(Clone, Copy, PartialEq)]
+enum Port {
+    Allow,
+    Forbid,
+}
+
+fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<Host, Error> {
+    let bad = |why: &str| Error::Usage(format!("{}: {why}", argument.display()));
+    let authority = std::str::from_utf8(authority).map_err(|_| bad("the host name is not UTF-8"))?;
+    let (user, address) = match authority.rsplit_once('@') {
+        Some((user, address)) => (Some(user), address),
+        None => (None, authority),
+    };
+    let (name, port) = match address.strip_prefix('[') {
+        Some(inner) => {
+            let (name, after) = inner.split_once(']').ok_or_else(|| bad("a bracket is not closed"))?;
+            let bare = name.split('%').next().unwrap_or(name);
+            if port_rule == Port::Allow && bare.parse::<Ipv6Addr>().is_err() {
+                return Err(bad("in brackets stands an IPv6 address, such as [fd00::2]"));
+            }
+            let port = if after.is_empty() {
+                None
+            } else {
+                Some(after.strip_prefix(':').ok_or_else(|| bad("behind ] comes :port"))?)
+            };
+            (name, port)
+        }
+        None => match address.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err(bad("an IPv6 address is written in brackets, such as [fd00::2]"));
+            }
+            Some((name, port)) => (name, Some(port)),
+            None => (address, None),
+        },
+    };
+    let is_plain = |text: &str| {
+        !text.is_empty()
+            && !text.starts_with('-')
+            && !text.contains(|c: char| c.is_control() || c.is_whitespace())
+    };
+    if !is_plain(name) {
+        return Err(bad("there is no valid host name"));
+    }
+    if user.is_some_and(|user| !is_plain(user)) {
+        return Err(bad("there is no valid user name before @"));
+    }
+    let port = match port {
+        None => None,
+        Some(text) => {
+            let number = text.parse::<u16>().ok().filter(|port| *port != 0 && port_rule == Port::Allow);
+            Some(number.ok_or_else(|| bad("the port is not a number from 1 to 65535"))?)
+        }
+    };
+    Ok(Host { user: user.map(str::to_string), name: name.to_string(), port })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Place, Error> {
+        Place::parse(OsStr::new(text))
+    }
+
+    fn at(user: &str, name: &str, port: u16) -> Host {
+        let user = (!user.is_empty()).then(|| user.to_string());
+        Host { user, name: name.to_string(), port: (port != 0).then_some(port) }
+    }
+
+    #[test]
+    fn local_names() {
+        for text in [
+            "a",
+            "./a:b",
+            "dir/a:b",
+            "/x:y",
+            ":a",
+            "dir/",
+            ".",
+            "..",
+            "~/x",
+            "[a",
+            "[a]b",
+            "a@b",
+            "./-",
+            "dir/fh://x",
+        ] {
+            assert_eq!(parse(text).unwrap(), Place::Local(PathBuf::from(text)), "{text}");
+        }
+        assert_eq!(parse("-").unwrap(), Place::Pipe);
+        let bytes = OsStr::from_bytes(b"caf\xe9");
+        assert_eq!(Place::parse(bytes).unwrap(), Place::Local(PathBuf::from(bytes)));
+    }
+
+    #[test]
+    fn names_over_ssh() {
+        let table: [(&str, Host, &str); 14] = [
+            ("host:", at("", "host", 0), "."),
+            ("host:x", at("", "host", 0), "x"),
+            ("host:/data/", at("", "host", 0), "/data/"),
+            ("user@host:~/x", at("user", "host", 0), "~/x"),
+            ("user@dom@host:x", at("user@dom", "host", 0), "x"),
+            ("host:a:b", at("", "host", 0), "a:b"),
+            ("[fd00::2]:x", at("", "fd00::2", 0), "x"),
+            ("user@[fe80::1%eth0]:/x", at("user", "fe80::1%eth0", 0), "/x"),
+            ("[host]:x", at("", "host", 0), "x"),
+            ("ssh://host/x", at("", "host", 0), "/x"),
+            ("ssh://u@[fd00::2]:2222/~/x", at("u", "fd00::2", 2222), "~/x"),
+            ("ssh://host", at("", "host", 0), "."),
+            ("scp://host/x", at("", "host", 0), "x"),
+            ("scp://host:22//x", at("", "host", 22), "/x"),
+        ];
+        for (text, host, path) in table {
+            assert_eq!(parse(text).unwrap(), Place::Ssh(host, path.as_bytes().to_vec()), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_of_daemons() {
+        let table: [(&str, Host, &str); 7] = [
+            ("fh://host:33001/incoming/", at("", "host", 33001), "incoming/"),
+            ("fh://host/a/b c%20", at("", "host", 0), "a/b c%20"),
+            ("fh://host", at("", "host", 0), ""),
+            ("fh://host/", at("", "host", 0), ""),
+            ("fh://u@[fd00::2]:5/x", at("u", "fd00::2", 5), "x"),
+            ("fh://[fd00::2]/incoming/run7", at("", "fd00::2", 0), "incoming/run7"),
+            ("fh://192.0.2.1/x@y:z", at("", "192.0.2.1", 0), "x@y:z"),
+        ];
+        for (text, host, path) in table {
+            assert_eq!(parse(text).unwrap(), Place::Daemon(host, path.as_bytes().to_vec()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for text in [
+            "",
+            "@host:x",
+            "user@:x",
+            "-oProxyCommand=x:y",
+            "-u@host:x",
+            "h ost:x",
+            "http://host/x",
+            "fh://",
+            "fh:///x",
+            "fh://fd00::2/x",
+            "fh://[fd00::2/x",
+            "fh://[nonsense]/x",
+            "fh://[fd00::2]x/y",
+            "fh://host:0/x",
+            "fh://host:65536/x",
+            "fh://host:/x",
+            "fh://-host/x",
+            "ssh://host:x/y",
+        ] {
+            let error = parse(text).expect_err(text);
+            assert_eq!(error.exit_code() as u8, 2, "{text}");
+        }
+    }
+
+    #[test]
+    fn places_on_one_host_are_beside_each_other() {
+        let beside = |one: &str, two: &str| parse(one).unwrap().is_beside(&parse(two).unwrap());
+        assert!(beside("h:a", "h:b"));
+        assert!(beside("fh://h/a", "fh://h/b"));
+        assert!(beside("a", "b/"));
+        assert!(!beside("h:a", "u@h:b"));
+        assert!(!beside("fh://h/a", "fh://h:5/b"));
+        assert!(!beside("h:a", "fh://h/a"));
+        assert!(!beside("a", "-"));
+    }
+}

@@ -1,0 +1,85 @@
+//! Ctrl-C and its kin: the first one ends the transfer in an orderly way, the second ends the process at once.
+//!
+//! Always true: a signal that the starter of the process had set to be ignored (`nohup`, a background job of a script)
+//! stays ignored.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use farhaul_engine::{ExitCode, Progress};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Watches for signals from now on, until the process ends.
+pub fn cancel_on_signal(progress: Arc<Progress>) -> io::Result<()> {
+    let ignored = ignored_signals();
+    let (ready, is_ready) = mpsc::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        runtime.block_on(async move {
+            let wanted = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
+            let [mut interrupt, mut terminate, mut hangup] = wanted.map(|kind| listen(kind, ignored));
+            // The receiver only waits for this moment; that it went away changes nothing.
+            let _ = ready.send(());
+            loop {
+                tokio::select! {
+                    () = received(&mut interrupt) => {}
+                    () = received(&mut terminate) => {}
+                    () = received(&mut hangup) => {}
+                }
+                if progress.cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                    std::process::exit(i32::from(ExitCode::Interrupted as u8));
+                }
+                progress.cancel();
+            }
+        });
+    })?;
+    // An error here means that the thread has ended, and then signals act as if there were no handler.
+    let _ = is_ready.recv();
+    Ok(())
+}
+
+fn listen(kind: SignalKind, ignored: u64) -> Option<Signal> {
+    let bit = u32::try_from(kind.as_raw_value() - 1).ok()?;
+    if ignored.checked_shr(bit).unwrap_or(0) & 1 == 1 {
+        return None;
+    }
+    signal(kind).ok()
+}
+
+/// Never ends for a signal that nobody listens to.
+async fn received(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => match signal.recv().await {
+            Some(()) => {}
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
+    }
+}
+
+/// The mask of ignored signals, bit 0 being signal 1; none when the system does not say.
+fn ignored_signals() -> u64 {
+    std::fs::read_to_string("/proc/self/status").ok().and_then(|status| ignored_mask(&status)).unwrap_or(0)
+}
+
+fn ignored_mask(status: &str) -> Option<u64> {
+    let hex = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(hex.trim(), 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mask_of_ignored_signals_is_read() {
+        assert_eq!(ignored_mask("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t1\n"), Some(0x1001));
+        assert_eq!(ignored_mask("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn an_ignored_signal_gets_no_listener() {
+        assert!(listen(SignalKind::hangup(), 1).is_none());
+    }
+}

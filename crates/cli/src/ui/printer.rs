@@ -1,0 +1,137 @@
+//! Writes lines to stderr and data to stdout.
+//!
+//! Always true: a reader that went away is no panic; text that came from elsewhere cannot steer the terminal.
+
+use std::io::{self, Write};
+
+use farhaul_engine::{Error, FailedEntry};
+use serde::Serialize;
+
+use crate::exit;
+
+/// As many failed entries are listed; the report has more.
+const FAILURES_SHOWN: usize = 20;
+
+/// One line for the user.
+pub fn line(text: &str) {
+    // When stderr is gone there is nobody left to tell.
+    let _ = writeln!(io::stderr().lock(), "{}", harmless(text));
+}
+
+pub fn warning(text: &str) {
+    line(&format!("warning: {text}"));
+}
+
+/// What, where and, on a second line, what to do; `hint` is for errors that bring none.
+pub fn error(error: &Error, hint: Option<&str>) {
+    line(&format!("error: {error}"));
+    if let Some(hint) = error.hint().or(hint) {
+        line(&format!("hint: {hint}"));
+    }
+}
+
+/// An error with its contexts, in one line.
+pub fn chain(error: &anyhow::Error) {
+    line(&format!("error: {}", one_line(error)));
+    if let Some(hint) = exit::engine_error(error).and_then(Error::hint) {
+        line(&format!("hint: {hint}"));
+    }
+}
+
+/// The chain's texts, without causes that their effect has told already.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// The entries that did not arrive; `count` may be more than are listed.
+pub fn failures(failed: &[FailedEntry], count: u64) {
+    for text in failure_lines(failed, count) {
+        line(&text);
+    }
+}
+
+fn failure_lines(failed: &[FailedEntry], count: u64) -> Vec<String> {
+    let shown = &failed[..failed.len().min(FAILURES_SHOWN)];
+    let mut lines: Vec<String> =
+        shown.iter().map(|entry| format!("failed: {}: {}", entry.path, entry.reason)).collect();
+    let rest = count.max(failed.len() as u64) - shown.len() as u64;
+    if rest > 0 {
+        lines.push(format!("failed: and {rest} more"));
+    }
+    lines
+}
+
+/// One JSON value and a line end on stdout.
+pub fn json(value: &impl Serialize) -> Result<(), Error> {
+    let mut text = serde_json::to_vec(value).map_err(|error| stdout_error(error.into()))?;
+    text.push(b'\n');
+    data(&text)
+}
+
+/// Bytes on stdout. A reader that has left early has what it wanted.
+pub fn data(bytes: &[u8]) -> Result<(), Error> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(stdout_error(error)),
+        _ => Ok(()),
+    }
+}
+
+fn stdout_error(source: io::Error) -> Error {
+    Error::Io { what: "cannot write to stdout".into(), source }
+}
+
+/// Escapes what a terminal would act on.
+pub fn harmless(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(count: usize) -> Vec<FailedEntry> {
+        (0..count).map(|n| FailedEntry { path: format!("f{n}"), reason: "no permission".into() }).collect()
+    }
+
+    #[test]
+    fn the_list_of_failures_is_bounded() {
+        assert!(failure_lines(&[], 0).is_empty());
+        assert_eq!(failure_lines(&entries(1), 1), ["failed: f0: no permission"]);
+        assert_eq!(failure_lines(&entries(20), 20).len(), 20);
+        let lines = failure_lines(&entries(30), 1000);
+        assert_eq!(lines.len(), 21);
+        assert_eq!(lines[20], "failed: and 980 more");
+        assert_eq!(failure_lines(&entries(1), 0).len(), 1);
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = Error::Io { what: "cannot read x".into(), source: io::Error::other("no permission") };
+        let error = anyhow::Error::new(cause).context("serving");
+        assert_eq!(one_line(&error), "serving: cannot read x: no permission");
+    }
+
+    #[test]
+    fn foreign_text_cannot_steer_the_terminal() {
+        assert_eq!(harmless("a\x1b[2Jb\r\n\u{9b}"), "a\\u{1b}[2Jb\\r\\n\\u{9b}");
+        assert_eq!(harmless("abc\u{202e}gpj.exe"), "abc\\u{202e}gpj.exe");
+        assert_eq!(harmless("Grüße 日本"), "Grüße 日本");
+    }
+}

@@ -1,0 +1,140 @@
+//! The last line of a transfer, and what to do after one that ended early.
+
+use std::time::Duration;
+
+use farhaul_engine::{Error, Report};
+
+use super::units;
+
+/// A transfer that moved nothing because it failed has only its error to tell.
+pub fn is_worth_telling(report: &Report, error: Option<&Error>) -> bool {
+    error.is_none() || report.bytes > 0 || report.files > 0
+}
+
+/// `4.00 GiB in 1 file, 3.4 s, 10.1 Gbit/s over udp, loss 0.1 %, rtt 0.2 ms, slowest: sender network`.
+pub fn line(report: &Report, dry_run: bool) -> String {
+    let what = format!("{} in {}", units::size(report.bytes), units::count(report.files, "file"));
+    let mut parts = vec![if dry_run { format!("would copy {what}") } else { what }];
+    if report.bytes_resumed > 0 {
+        parts.push(format!("{} from an earlier run", units::size(report.bytes_resumed)));
+    }
+    if report.skipped > 0 {
+        parts.push(format!("{} already there", units::count(report.skipped, "file")));
+    }
+    if report.failed_count > 0 {
+        parts.push(format!("{} FAILED", report.failed_count));
+    }
+    if !dry_run {
+        parts.extend(how(report));
+    }
+    parts.join(", ")
+}
+
+fn how(report: &Report) -> Vec<String> {
+    let seconds = Duration::try_from_secs_f64(report.seconds).unwrap_or_default();
+    let mut rate = units::rate(report.goodput_bps);
+    if !report.transport.is_empty() {
+        rate = format!("{rate} over {}", report.transport);
+    }
+    let mut parts = vec![units::time(seconds), rate];
+    if report.transport == "udp" {
+        parts.push(format!("loss {}", loss(report.loss_fraction)));
+    }
+    if report.rtt_mean_ms > 0.0 {
+        parts.push(format!("rtt {:.1} ms", report.rtt_mean_ms));
+    }
+    if !report.bottleneck.is_empty() {
+        parts.push(format!("slowest: {}", report.bottleneck));
+    }
+    parts
+}
+
+/// A fraction in percent; what is there but small is not shown as nothing.
+pub fn loss(fraction: f64) -> String {
+    match fraction * 100.0 {
+        percent if percent > 0.0 && percent < 0.05 => "<0.1 %".into(),
+        percent => format!("{percent:.1} %"),
+    }
+}
+
+/// For errors after which the same command goes on, and that bring no hint of their own.
+pub fn go_on_hint(report: &Report, error: &Error) -> Option<String> {
+    match error {
+        Error::Lost { .. } if report.bytes > 0 || report.bytes_resumed > 0 => {
+            let there = units::size(report.bytes.saturating_add(report.bytes_resumed));
+            Some(format!("run the same command again; it goes on where it stopped ({there} have arrived)"))
+        }
+        Error::Lost { .. } => Some("run the same command again".into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            bytes: 4 << 30,
+            files: 1,
+            seconds: 3.4,
+            goodput_bps: 10.1e9,
+            transport: "udp".into(),
+            loss_fraction: 0.0004,
+            rtt_mean_ms: 0.21,
+            bottleneck: "writer on the receiver".into(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_summary_of_a_plain_copy() {
+        let text = "4.00 GiB in 1 file, 3.4 s, 10.1 Gbit/s over udp, loss <0.1 %, rtt 0.2 ms, slowest: writer on the \
+                    receiver";
+        assert_eq!(line(&report(), false), text);
+    }
+
+    #[test]
+    fn the_summary_names_what_was_not_plain() {
+        let report = Report {
+            files: 7,
+            bytes_resumed: 1 << 20,
+            skipped: 2,
+            failed_count: 3,
+            transport: "ssh".into(),
+            rtt_mean_ms: 0.0,
+            bottleneck: String::new(),
+            ..report()
+        };
+        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, 3 FAILED, 3.4 s, \
+                    10.1 Gbit/s over ssh";
+        assert_eq!(line(&report, false), text);
+        let dry =
+            "would copy 4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, 3 FAILED";
+        assert_eq!(line(&report, true), dry);
+    }
+
+    #[test]
+    fn strange_numbers_are_no_panic() {
+        let report = Report { seconds: f64::NAN, goodput_bps: f64::NAN, ..Report::default() };
+        assert_eq!(line(&report, false), "0 B in 0 files, 0.0 s, 0 bit/s");
+        let _ = line(&Report { seconds: -1.0, ..report }, false);
+    }
+
+    #[test]
+    fn losses() {
+        assert_eq!(loss(0.0), "0.0 %");
+        assert_eq!(loss(0.00001), "<0.1 %");
+        assert_eq!(loss(0.1), "10.0 %");
+    }
+
+    #[test]
+    fn after_a_lost_connection_the_way_on_is_named() {
+        let lost = Error::Lost { what: "x".into(), hint: None };
+        let hint = go_on_hint(&report(), &lost).unwrap();
+        assert!(hint.contains("same command") && hint.contains("4.00 GiB"), "{hint}");
+        assert_eq!(go_on_hint(&report(), &Error::Usage("x".into())), None);
+        assert!(!is_worth_telling(&Report::default(), Some(&lost)));
+        assert!(is_worth_telling(&report(), Some(&lost)));
+    }
+}

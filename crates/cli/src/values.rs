@@ -1,0 +1,144 @@
+//! The values that options take: rates in bits a second, sizes in bytes, port ranges, and names from a list.
+//!
+//! Always true: a rate's units are decimal (2G = 2,000,000,000 bit/s), a size's are binary (1M = 1,048,576 bytes);
+//! nothing overflows or rounds a non-zero value to zero.
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use serde::de::DeserializeOwned;
+
+/// Bits a second: `2G`, `800M`, `1.5g`, `64000`; `2Gbit/s` and `2Gbps` as well.
+pub fn rate(text: &str) -> Result<u64, String> {
+    let number = ["bit/s", "bps", "bit"].iter().find_map(|end| text.strip_suffix(end)).unwrap_or(text);
+    scaled(number, 1000)
+        .ok_or_else(|| format!("'{text}' is not a rate; write bits a second, such as 800M or 2G"))
+}
+
+/// scp's `-l`: kilobits a second.
+pub fn kilobits(text: &str) -> Result<u64, String> {
+    let bad = || format!("'{text}' is not a number of kilobits a second");
+    text.parse::<u64>()
+        .ok()
+        .filter(|value| *value > 0)
+        .and_then(|value| value.checked_mul(1000))
+        .ok_or_else(bad)
+}
+
+/// Bytes: `64M`, `1G`, `1GiB`, `1048576`.
+pub fn size(text: &str) -> Result<u64, String> {
+    let number = text.strip_suffix("iB").unwrap_or(text);
+    scaled(number, 1024).ok_or_else(|| format!("'{text}' is not a size; write bytes, such as 256M or 1G"))
+}
+
+/// `33001-33100`, or one port.
+pub fn port_range(text: &str) -> Result<(u16, u16), String> {
+    let bad = || format!("'{text}' is not a range of ports; write it as 33001-33100");
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let first = first.parse::<u16>().map_err(|_| bad())?;
+    let last = last.parse::<u16>().map_err(|_| bad())?;
+    if first == 0 || first > last { Err(bad()) } else { Ok((first, last)) }
+}
+
+/// One of `names`, as the engine's own type spells them.
+pub fn choice<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+where
+    T: DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names)
+        .try_map(|name| serde_json::from_value::<T>(serde_json::Value::String(name)))
+}
+
+/// A positive decimal number with an optional unit k, M, G or T (either case) of powers of `base`.
+fn scaled(text: &str, base: u64) -> Option<u64> {
+    let (number, power) = match text.char_indices().next_back()? {
+        (at, 'k' | 'K') => (&text[..at], 1),
+        (at, 'm' | 'M') => (&text[..at], 2),
+        (at, 'g' | 'G') => (&text[..at], 3),
+        (at, 't' | 'T') => (&text[..at], 4),
+        _ => (text, 0),
+    };
+    let unit = base.pow(power);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty()
+        || !digits(whole)
+        || !digits(fraction)
+        || (number.contains('.') && fraction.is_empty())
+    {
+        return None;
+    }
+    // Nine digits behind the point are more than any link's rate needs; the rest is cut.
+    let fraction = &fraction[..fraction.len().min(9)];
+    let nanos = format!("{fraction:0<9}").parse::<u64>().ok()?;
+    let part = u128::from(nanos) * u128::from(unit) / 1_000_000_000;
+    let value = whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)?;
+    (value > 0).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_decimal_bits() {
+        let table = [
+            ("2G", Some(2_000_000_000)),
+            ("1.5g", Some(1_500_000_000)),
+            ("800M", Some(800_000_000)),
+            ("64k", Some(64_000)),
+            ("64K", Some(64_000)),
+            ("100000", Some(100_000)),
+            ("2Gbit/s", Some(2_000_000_000)),
+            ("10Mbps", Some(10_000_000)),
+            ("0.1G", Some(100_000_000)),
+            ("0.0000000001k", None),
+            ("0", None),
+            ("", None),
+            ("G", None),
+            (".5G", None),
+            ("1.G", None),
+            ("-1", None),
+            ("+1", None),
+            ("2GB", None),
+            ("2 G", None),
+            ("1e9", None),
+            ("99999999999T", None),
+            ("2Gé", None),
+        ];
+        for (text, value) in table {
+            assert_eq!(rate(text).ok(), value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_binary_bytes() {
+        let table = [
+            ("256M", Some(256 << 20)),
+            ("1GiB", Some(1 << 30)),
+            ("1g", Some(1 << 30)),
+            ("16777216", Some(16 << 20)),
+            ("0.5K", Some(512)),
+            ("iB", None),
+            ("1GB", None),
+        ];
+        for (text, value) in table {
+            assert_eq!(size(text).ok(), value, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn scp_limit_is_in_kilobits() {
+        assert_eq!(kilobits("8000"), Ok(8_000_000));
+        assert!(kilobits("0").is_err());
+        assert!(kilobits("8M").is_err());
+        assert!(kilobits("18446744073709551615").is_err());
+    }
+
+    #[test]
+    fn port_ranges() {
+        assert_eq!(port_range("33001-33100"), Ok((33001, 33100)));
+        assert_eq!(port_range("5000"), Ok((5000, 5000)));
+        for text in ["", "-", "0", "0-5", "9-8", "1-65536", "1-2-3", "a-b"] {
+            assert!(port_range(text).is_err(), "{text:?}");
+        }
+    }
+}

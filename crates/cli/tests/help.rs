@@ -1,0 +1,77 @@
+//! The help texts are part of what users and scripts see: a change of one shows up as a change of a golden file.
+//! `GOLDEN=write cargo test -p farhaul-cli --test help` writes them anew.
+
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+fn farhaul(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_farhaul"));
+    command.args(arguments).env_remove("COLUMNS").stdin(Stdio::null());
+    command.output().expect("the binary was built for this test")
+}
+
+#[test]
+fn help_is_what_the_golden_files_say() {
+    for verb in ["", "cp", "serve", "keygen"] {
+        let arguments: Vec<&str> = [verb, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
+        let output = farhaul(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{verb}");
+        let help = String::from_utf8(output.stdout).unwrap();
+        let name = if verb.is_empty() { "farhaul" } else { verb };
+        let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
+        if std::env::var_os("GOLDEN").is_some() {
+            std::fs::write(&golden, &help).unwrap();
+        }
+        let expected = std::fs::read_to_string(&golden).unwrap();
+        assert_eq!(help, expected, "help of '{verb}' changed; if it should, run with GOLDEN=write");
+        assert!(!help.contains("--fault") && !help.contains("endpoint"), "{verb} shows what is hidden");
+    }
+}
+
+#[test]
+fn wrong_usage_is_code_two_and_one_line_of_error() {
+    for arguments in [
+        &["cp", "a"][..],
+        &["cp", "h:a", "h:b"],
+        &["cp", "fh://[x/y", "."],
+        &["cp", "--flows", "17", "a", "h:"],
+    ] {
+        let output = farhaul(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.starts_with("error: "), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_refused_job_answers_in_json_when_asked() {
+    let output = farhaul(&["cp", "--json", "h:a", "h:b"]);
+    assert_eq!(output.status.code(), Some(2));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["ok"], false);
+    assert_eq!(report["schema"], 1);
+    assert!(report["error"].as_str().unwrap().contains("remote"));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_panic() {
+    for arguments in [&["completions", "bash"][..], &["man"], &["--help"], &["cp", "--json", "h:a", "h:b"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_farhaul"));
+        let output = command.args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(!stderr.contains("panicked"), "{arguments:?}: {stderr}");
+        assert!(output.status.code().is_some_and(|code| code <= 2), "{arguments:?}: {:?}", output.status);
+    }
+}
+
+#[test]
+fn completions_know_the_verbs() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = farhaul(&["completions", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.contains("keygen"), "{shell}");
+    }
+}

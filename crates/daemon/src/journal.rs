@@ -1,0 +1,49 @@
+//! The daemon's log of sessions: one line each, when it ends.
+
+use farhaul_engine::bootstrap::Established;
+use farhaul_engine::hello::Direction;
+use farhaul_engine::session::SessionSummary;
+
+/// Who came; kept aside while the session runs.
+pub(crate) struct Visitor {
+    peer: String,
+    key: String,
+}
+
+impl Visitor {
+    pub(crate) fn of(established: &Established) -> Visitor {
+        let key = established.peer_key.clone().unwrap_or_default();
+        tracing::debug!(
+            peer = established.peer,
+            key,
+            transport = established.transport.name(),
+            "session begins"
+        );
+        Visitor { peer: established.peer.clone(), key }
+    }
+
+    pub(crate) fn log(&self, summary: &SessionSummary) {
+        let report = &summary.report;
+        let direction = match summary.direction {
+            Direction::Push => "push",
+            Direction::Pull => "pull",
+        };
+        let result = match &summary.error {
+            Some(error) => error.to_string(),
+            None if report.failed_count > 0 => format!("{} entries failed", report.failed_count),
+            None => "ok".to_string(),
+        };
+        tracing::info!(
+            peer = self.peer,
+            key = self.key,
+            direction,
+            transport = report.transport,
+            files = report.files,
+            skipped = report.skipped,
+            bytes = report.bytes,
+            seconds = report.seconds,
+            result,
+            "session"
+        );
+    }
+}

@@ -1,0 +1,326 @@
+//! A client's way to a daemon: UDP and TCP, all addresses, raced; then the hello.
+//!
+//! Always true: UDP wins when it answers within [`UDP_PATIENCE`]; a server whose key is not trusted gets no hello; a
+//! changed key always fails.
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::identity::{Identity, default_identity_path};
+use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
+use super::race::{Failure, Race, Road};
+use super::tls::{self, Pin};
+use super::trust::{self, Verdict};
+use super::{
+    Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_any_port, quic,
+    random_flow_ids, reachable_from, tcp, udp_blocked_warning,
+};
+use crate::error::Error;
+use crate::hello::{self, Attach, Hello, HelloError, HelloReply, Token};
+
+/// UDP that has not answered by then is taken for blocked.
+pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
+/// What the whole way to a daemon may take.
+pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// What hello and reply may take on a connection that works.
+const HELLO_TIME: Duration = Duration::from_secs(5);
+
+/// A daemon and how to trust it. `Default` has everything but the host.
+#[derive(Debug, Clone)]
+pub struct DaemonTarget {
+    /// Name or address, IPv6 without brackets.
+    pub host: String,
+    pub port: u16,
+    /// This user's key; by default `~/.config/farhaul/id_ed25519`.
+    pub identity_file: Option<PathBuf>,
+    /// By default `~/.config/farhaul/known_hosts`.
+    pub known_hosts_file: Option<PathBuf>,
+    /// The server's key, known from elsewhere.
+    pub fingerprint: Option<String>,
+    /// Trust a server that was never seen before.
+    pub accept_new: bool,
+}
+
+impl Default for DaemonTarget {
+    fn default() -> Self {
+        DaemonTarget {
+            host: String::new(),
+            port: super::DEFAULT_PORT,
+            identity_file: None,
+            known_hosts_file: None,
+            fingerprint: None,
+            accept_new: false,
+        }
+    }
+}
+
+/// Opens further TCP connections to a daemon for a running session.
+#[derive(Clone)]
+pub struct Dialer {
+    remote: SocketAddr,
+    tls: Arc<rustls::ClientConfig>,
+    ticket: Token,
+    host: String,
+}
+
+/// Connects to a daemon and starts a session. An unknown server is shown to the user if there is a terminal.
+pub fn daemon_connect(target: &DaemonTarget, params: HelloParams) -> Result<Established, Error> {
+    connect_asking(target, params, &trust::ask_on_terminal)
+}
+
+/// `ask` shows a question to the user; `None`: there is nobody to ask.
+pub(crate) fn connect_asking(
+    target: &DaemonTarget,
+    params: HelloParams,
+    ask: &dyn Fn(&str) -> Option<bool>,
+) -> Result<Established, Error> {
+    let host = target.host.trim_start_matches('[').trim_end_matches(']').to_string();
+    let identity = Identity::load(&target.identity_file.clone().unwrap_or_else(default_identity_path))?;
+    let known_path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
+    let mut known = KnownHosts::load(&known_path)?;
+    let name = host_name(&host, target.port);
+    let addresses = resolve(&host, target.port)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("cannot start the runtime of the handshake"))?;
+    let mut pin = trust::first_pin(&known.keys_of(&name), target);
+    // At most twice: the second time with the key that the user has agreed to.
+    loop {
+        let attempt =
+            Attempt { host: &host, target, identity: &identity, addresses: &addresses, params: &params };
+        match attempt.run(&runtime, &pin) {
+            Ok((established, key)) => {
+                if known.keys_of(&name).is_empty() {
+                    known.append(&name, &key)?;
+                }
+                return Ok(established);
+            }
+            Err(Failure::ServerKey(key)) => match trust::judge(&known, &name, target, &key, ask) {
+                Verdict::Trust if pin != Pin::OneOf(vec![key.clone()]) => pin = Pin::OneOf(vec![key]),
+                Verdict::Trust => {
+                    return Err(Error::Misbehaved("the server changed its key meanwhile".into()));
+                }
+                Verdict::Refuse(error) => return Err(error),
+            },
+            Err(failure) => return Err(failure.into_error(&host, target.port, &identity)),
+        }
+    }
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    let unknown = |reason: String| Error::Connect {
+        what: format!("cannot find the host {}: {reason}", hello::printable(host.as_bytes(), 255)),
+        hint: Some("check the name".into()),
+    };
+    let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    let addresses = reachable_from(None, &found.collect::<Vec<_>>());
+    if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
+}
+
+/// One try with one set of trusted keys.
+struct Attempt<'a> {
+    host: &'a str,
+    target: &'a DaemonTarget,
+    identity: &'a Identity,
+    addresses: &'a [SocketAddr],
+    params: &'a HelloParams,
+}
+
+impl Attempt<'_> {
+    /// Yields the session and the server's fingerprint.
+    fn run(&self, runtime: &Runtime, pin: &Pin) -> Result<(Established, String), Failure> {
+        let seen = Arc::new(Mutex::new(None));
+        let config = tls::client_config(self.identity, pin.clone(), Arc::clone(&seen))?;
+        let config = Arc::new(config);
+        let result = runtime.block_on(self.connect(&config));
+        let key = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+        match (result, key, pin) {
+            (Ok(established), Some(key), _) => {
+                Ok((Established { peer_key: Some(key.clone()), ..established }, key))
+            }
+            (Ok(_), None, _) => Err(Failure::Other("the server showed no key".into())),
+            // Whatever the roads report, a key that is not trusted is the reason.
+            (Err(_), Some(key), Pin::OneOf(keys)) if !keys.contains(&key) => Err(Failure::ServerKey(key)),
+            (Err(failure), _, _) => Err(failure),
+        }
+    }
+
+    async fn connect(&self, config: &Arc<rustls::ClientConfig>) -> Result<Established, Failure> {
+        let udp = self.params.udp;
+        let tcp = !(udp && self.params.request.options.udp_only);
+        let race = Race { addresses: self.addresses, tls: config, udp, tcp };
+        match race.run().await? {
+            Road::Udp(connection) => match self.over_udp(connection, config).await {
+                // The handshake passed and then nothing did: the same as if UDP had not answered.
+                Err(Failure::Silent) if tcp => {
+                    let race = Race { addresses: self.addresses, tls: config, udp: false, tcp };
+                    self.over_road(race.run().await?, config).await
+                }
+                other => other,
+            },
+            road @ Road::Tcp(_) => self.over_road(road, config).await,
+        }
+    }
+
+    async fn over_road(
+        &self,
+        road: Road,
+        config: &Arc<rustls::ClientConfig>,
+    ) -> Result<Established, Failure> {
+        match road {
+            Road::Udp(connection) => self.over_udp(connection, config).await,
+            Road::Tcp(tls) => self.over_tcp(*tls).await,
+        }
+    }
+
+    fn hello(&self, udp: bool) -> Result<Hello, Error> {
+        let flows = if udp { usize::from(self.params.request.options.flows) } else { 1 };
+        Ok(Hello::new(self.params.request.clone(), random_flow_ids(flows, |_| false)?, udp))
+    }
+
+    async fn over_udp(
+        &self,
+        quic: quic::ClientConnection,
+        config: &Arc<rustls::ClientConfig>,
+    ) -> Result<Established, Failure> {
+        let hello = self.hello(true)?;
+        let exchange = async {
+            let (mut send, mut receive) =
+                quic.connection.open_bi().await.map_err(|error| HelloError::Io(error.into()))?;
+            quic::write_frame(&mut send, &hello).await?;
+            quic::read_frame(&mut receive).await
+        };
+        let body = match timeout(HELLO_TIME, exchange).await {
+            Err(_) => return Err(Failure::Silent),
+            Ok(Ok(body)) => body,
+            Ok(Err(error)) => {
+                let reason = quic.connection.close_reason();
+                return Err(reason.map_or_else(|| Failure::from(error), |reason| Failure::of_quic(&reason)));
+            }
+        };
+        let reply = accepted(&body, hello.flow_ids.len())?;
+        let master = quic::export_secret(&quic.connection)?;
+        quic.connection.close(quinn::VarInt::from_u32(0), b"");
+        // One moment for the closing packet to leave; a daemon that misses it waits a little in vain.
+        let _ = timeout(Duration::from_millis(20), quic.endpoint.wait_idle()).await;
+
+        let mut flows = Vec::new();
+        for (index, (&recv_id, &send_id)) in (0..).zip(hello.flow_ids.iter().zip(&reply.flow_ids)) {
+            let socket = bind_any_port().map_err(Error::io("cannot open a UDP socket"))?;
+            let link = FlowLink::Udp { socket, candidates: vec![quic.remote] };
+            flows.push(FlowSetup { index, send_id, recv_id, link });
+        }
+        let fallback = match reply.ticket.clone() {
+            Some(ticket) if !self.params.request.options.udp_only => Fallback::Dial(Dialer {
+                remote: quic.remote,
+                tls: Arc::clone(config),
+                ticket,
+                host: self.host.to_string(),
+            }),
+            _ => Fallback::None,
+        };
+        Ok(self.established(master, flows, fallback, Transport::Udp, reply))
+    }
+
+    async fn over_tcp(&self, mut tls: tcp::Tls) -> Result<Established, Failure> {
+        let hello = self.hello(false)?;
+        let exchange = async {
+            tls.write_frame(&hello).await?;
+            tls.read_frame().await
+        };
+        let body = match timeout(HELLO_TIME, exchange).await {
+            Err(_) => return Err(Failure::Silent),
+            Ok(result) => result.map_err(Failure::of_hello)?,
+        };
+        let reply = accepted(&body, 1)?;
+        let master = tls.export_secret()?;
+        let link = tls.into_link().map_err(Error::io("cannot take over the TCP connection"))?;
+        let flow = FlowSetup {
+            index: 0,
+            send_id: reply.flow_ids[0],
+            recv_id: hello.flow_ids[0],
+            link: FlowLink::Stream(link),
+        };
+        let mut established = self.established(master, vec![flow], Fallback::None, Transport::Tcp, reply);
+        if self.params.udp {
+            established.warnings.push(udp_blocked_warning(self.host, &[self.target.port], "TCP"));
+        }
+        Ok(established)
+    }
+
+    fn established(
+        &self,
+        master: zeroize::Zeroizing<[u8; 32]>,
+        flows: Vec<FlowSetup>,
+        fallback: Fallback,
+        transport: Transport,
+        reply: HelloReply,
+    ) -> Established {
+        Established {
+            master,
+            is_initiator: true,
+            request: self.params.request.clone(),
+            flows,
+            fallback,
+            transport,
+            peer: self.host.to_string(),
+            peer_key: None,
+            peer_version: hello::printable(reply.version.as_bytes(), 40),
+            udp_ports: vec![self.target.port],
+            warnings: Vec::new(),
+            stop: Stop::default(),
+            control_process: None,
+            registration: None,
+        }
+    }
+}
+
+/// A reply that agrees and names as many flows as were asked for.
+fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
+    let mut reply = hello::decode_reply(body)?;
+    if let Some(refusal) = reply.refusal.take() {
+        return Err(Failure::Engine(refusal.into_error()));
+    }
+    if reply.flow_ids.len() != flows {
+        return Err(Failure::Engine(Error::Misbehaved("it agreed on another number of flows".into())));
+    }
+    Ok(reply)
+}
+
+impl Dialer {
+    /// Opens a connection and joins it to the session. Blocks for ten seconds at most.
+    pub fn dial(&self) -> Result<FlowSetup, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start the runtime of the handshake"))?;
+        let attach = Attach::new(self.ticket.clone(), random_flow_ids(1, |_| false)?[0]);
+        let gone = |reason: String| Error::Lost {
+            what: format!("cannot reach {} over TCP: {reason}", self.host),
+            hint: Some("run the same command again when it is back; it goes on where it stopped".into()),
+        };
+        let exchange = async {
+            let mut tls = tcp::connect(Arc::clone(&self.tls), self.remote)
+                .await
+                .map_err(|error| gone(error.to_string()))?;
+            tls.write_frame(&attach).await.map_err(|error| gone(error.to_string()))?;
+            let body = tls.read_frame().await.map_err(|error| gone(error.to_string()))?;
+            let reply = accepted(&body, 1).map_err(|failure| match failure {
+                Failure::Engine(error) => error,
+                other => gone(other.to_string()),
+            })?;
+            let link = tls.into_link().map_err(|error| gone(error.to_string()))?;
+            let (send_id, recv_id) = (reply.flow_ids[0], attach.flow_id);
+            Ok(FlowSetup { index: reply.flow_index, send_id, recv_id, link: FlowLink::Stream(link) })
+        };
+        runtime
+            .block_on(async { timeout(CONNECT_TIME, exchange).await })
+            .unwrap_or_else(|_| Err(gone("no answer".into())))
+    }
+}

@@ -1,0 +1,335 @@
+//! Client and daemon in one process, over real sockets on the loopback interface.
+
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
+
+use super::connect::connect_asking;
+use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
+use super::*;
+use crate::error::Error;
+use crate::hello::{Direction, Refusal, RefusalCode};
+use crate::options::TransferOptions;
+
+/// A daemon that hands its sessions to the test.
+struct Fixture {
+    folder: tempfile::TempDir,
+    address: SocketAddr,
+    sessions: Receiver<Established>,
+    stop: DaemonStop,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fixture {
+    fn start() -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        keygen(&path("client"), "client").unwrap();
+        std::fs::copy(path("client.pub"), path("authorized")).unwrap();
+        let daemon = Daemon::bind(ListenConfig {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            identity: Identity::load_or_generate(&path("host"), "").unwrap(),
+            authorized: Arc::new(AuthorizedKeys::load(&path("authorized")).unwrap()),
+            admit: Arc::new(|request, _| match request.paths[0].starts_with(b"/forbidden") {
+                true => Err(Refusal::new(RefusalCode::Forbidden, "not for you")),
+                false => Ok(()),
+            }),
+        })
+        .unwrap();
+        let address = daemon.local_addrs()[0];
+        let stop = daemon.stop_handle();
+        let (sender, sessions) = crossbeam_channel::unbounded();
+        let run = move || daemon.run(Arc::new(move |established| sender.send(established).unwrap())).unwrap();
+        let thread = Some(std::thread::spawn(run));
+        Fixture { folder, address, sessions, stop, thread }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn target(&self) -> DaemonTarget {
+        DaemonTarget {
+            host: "127.0.0.1".into(),
+            port: self.address.port(),
+            identity_file: Some(self.path("client")),
+            known_hosts_file: Some(self.path("known_hosts")),
+            fingerprint: None,
+            accept_new: true,
+        }
+    }
+
+    fn connect(&self, udp: bool) -> (Established, Established) {
+        let near = connect_asking(&self.target(), params(udp, 2), &|_| None).unwrap();
+        let far = self.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
+        (near, far)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn params(udp: bool, flows: u16) -> HelloParams {
+    let options = TransferOptions { flows, ..TransferOptions::default() };
+    let request = Request {
+        direction: Direction::Push,
+        paths: vec![b"/incoming".to_vec()],
+        target_is_directory: false,
+        single_file: true,
+        options,
+    };
+    HelloParams { request, udp }
+}
+
+/// Sends one packet for flow `id` and waits until it has arrived at the other link.
+fn carry(from: &mut dyn Link, to: &mut dyn Link, id: u16, destination: Option<SocketAddr>) {
+    let header = farhaul_proto::Header { flow_id: id, number: 77 }.encode();
+    let packet = [&header[..], &[9; 40]].concat();
+    let mut out = SendBatch::new(4096);
+    out.to(destination);
+    out.datagram(packet.len()).unwrap().copy_from_slice(&packet);
+    assert_eq!(from.send(&mut out).unwrap(), Sent::All);
+    let mut batch = RecvBatch::new();
+    for _ in 0..1000 {
+        if to.recv(&mut batch).unwrap() > 0 {
+            assert_eq!(batch.datagrams().next().unwrap().bytes, packet);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("nothing arrived");
+}
+
+#[test]
+fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
+    let fixture = Fixture::start();
+    let (mut near, mut far) = fixture.connect(true);
+    assert_eq!(near.transport, Transport::Udp);
+    assert_eq!(near.master, far.master);
+    assert_ne!(*near.master, [0; 32]);
+    assert_eq!(far.request, near.request);
+    assert_eq!((near.flows.len(), far.flows.len()), (2, 2));
+    assert!(near.warnings.is_empty());
+    for (near, far) in near.flows.iter_mut().zip(&mut far.flows) {
+        assert_eq!((near.index, near.send_id, near.recv_id), (far.index, far.recv_id, far.send_id));
+        let FlowLink::Udp { socket, candidates } = &mut near.link else { panic!("UDP was expected") };
+        let FlowLink::Accept { first, socket: accept } = &far.link else {
+            panic!("an accepted flow was expected")
+        };
+
+        // The first datagram comes through the listening socket.
+        let packet =
+            [&farhaul_proto::Header { flow_id: near.send_id, number: 1 }.encode()[..], &[1; 30]].concat();
+        let mut out = SendBatch::new(4096);
+        out.to(Some(candidates[0]));
+        out.datagram(packet.len()).unwrap().copy_from_slice(&packet);
+        assert_eq!(socket.send(&mut out).unwrap(), Sent::All);
+        let datagram = first.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert_eq!(datagram.bytes, packet);
+        assert_eq!(datagram.local, fixture.address);
+        assert_eq!(datagram.from.port(), socket.local_addr().unwrap().port());
+
+        // All others through the session's own, both ways.
+        let mut twin = accept.connect(datagram.local, datagram.from).unwrap();
+        carry(socket, &mut *twin, near.send_id, Some(candidates[0]));
+        carry(&mut *twin, socket, near.recv_id, None);
+        assert!(first.is_empty());
+    }
+
+    // While they run, others can come, over either road.
+    let (second, _) = fixture.connect(true);
+    assert_eq!(second.transport, Transport::Udp);
+    assert_ne!(second.master, near.master);
+}
+
+#[test]
+fn over_tcp_both_ends_have_the_same_secret_and_packets_pass() {
+    let fixture = Fixture::start();
+    let (mut near, mut far) = fixture.connect(false);
+    assert_eq!((near.transport, far.transport), (Transport::Tcp, Transport::Tcp));
+    assert_eq!(near.master, far.master);
+    assert!(near.warnings.is_empty(), "nobody asked for UDP");
+    let (near, far) = (&mut near.flows[0], &mut far.flows[0]);
+    assert_eq!((near.send_id, near.recv_id), (far.recv_id, far.send_id));
+    let (FlowLink::Stream(near), FlowLink::Stream(far)) = (&mut near.link, &mut far.link) else {
+        panic!("streams were expected")
+    };
+    for _ in 0..3 {
+        carry(near, far, 1, None);
+        carry(far, near, 2, None);
+    }
+}
+
+#[test]
+fn a_session_gets_further_carriers_by_its_ticket() {
+    let fixture = Fixture::start();
+    let (mut near, mut far) = fixture.connect(true);
+    for expected in [2, 3] {
+        let mut near_flow = near.fallback.open().unwrap().expect("a dialled carrier");
+        let Fallback::Await(arrived) = &far.fallback else { panic!("the daemon awaits carriers") };
+        let mut far_flow = arrived.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert_eq!((near_flow.index, far_flow.index), (expected, expected), "behind the two flows");
+        assert_eq!((near_flow.send_id, near_flow.recv_id), (far_flow.recv_id, far_flow.send_id));
+        let (FlowLink::Stream(near_link), FlowLink::Stream(far_link)) =
+            (&mut near_flow.link, &mut far_flow.link)
+        else {
+            panic!("streams were expected")
+        };
+        carry(near_link, far_link, 1, None);
+        carry(far_link, near_link, 1, None);
+    }
+    assert!(far.fallback.open().unwrap().is_none());
+    drop(far);
+    let error = near.fallback.open().err().expect("the session has ended");
+    assert!(error.to_string().contains("has ended"), "{error}");
+}
+
+#[test]
+fn an_unknown_client_is_refused_on_both_roads_and_told_what_to_do() {
+    let fixture = Fixture::start();
+    keygen(&fixture.path("stranger"), "").unwrap();
+    let target = DaemonTarget { identity_file: Some(fixture.path("stranger")), ..fixture.target() };
+    for udp in [true, false] {
+        let error = connect_asking(&target, params(udp, 1), &|_| None).unwrap_err();
+        assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+        assert!(error.to_string().contains("does not know this key"), "{error}");
+        assert!(error.hint().unwrap().contains("farhaul-ed25519 MCow"), "{error:?}");
+    }
+    assert!(fixture.sessions.is_empty());
+}
+
+#[test]
+fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
+    let fixture = Fixture::start();
+    let careful = DaemonTarget { accept_new: false, ..fixture.target() };
+    for udp in [true, false] {
+        let error = connect_asking(&careful, params(udp, 1), &|_| None).unwrap_err();
+        assert!(error.to_string().contains("never seen before"), "{error}");
+    }
+    let error = connect_asking(&careful, params(true, 1), &|_| Some(false)).unwrap_err();
+    assert!(matches!(error, Error::Auth { .. }));
+    assert!(!fixture.path("known_hosts").exists());
+
+    let key = Identity::load(&fixture.path("host")).unwrap().fingerprint();
+    let asked = std::cell::Cell::new(0);
+    let answer = |question: &str| {
+        assert!(question.contains(&key), "{question}");
+        asked.set(asked.get() + 1);
+        Some(true)
+    };
+    let established = connect_asking(&careful, params(true, 1), &answer).unwrap();
+    assert_eq!(established.peer_key.as_deref(), Some(key.as_str()));
+    connect_asking(&careful, params(true, 1), &answer).unwrap();
+    assert_eq!(asked.get(), 1, "the second time it is known");
+
+    let line = format!("127.0.0.1:{} SHA256:other\n", fixture.address.port());
+    std::fs::write(fixture.path("known_hosts"), line).unwrap();
+    let eager = DaemonTarget { fingerprint: Some(key), ..fixture.target() };
+    for udp in [true, false] {
+        let error = connect_asking(&eager, params(udp, 1), &|_| Some(true)).unwrap_err();
+        assert!(error.to_string().contains("has changed"), "{error}");
+    }
+}
+
+#[test]
+fn a_refusal_comes_as_an_error_of_its_kind() {
+    let fixture = Fixture::start();
+    for udp in [true, false] {
+        let mut params = params(udp, 1);
+        params.request.paths = vec![b"/forbidden/x".to_vec()];
+        let error = connect_asking(&fixture.target(), params, &|_| None).unwrap_err();
+        assert!(matches!(&error, Error::Auth { what, .. } if what == "not for you"), "{error:?}");
+    }
+}
+
+#[test]
+fn silent_udp_gives_way_to_tcp_with_a_warning() {
+    let fixture = Fixture::start();
+    // A port where UDP swallows everything and TCP leads to the daemon.
+    let outer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = outer.local_addr().unwrap().port();
+    let _silence = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    let daemon = fixture.address;
+    std::thread::spawn(move || {
+        let (client, _) = outer.accept().unwrap();
+        let server = TcpStream::connect(daemon).unwrap();
+        let (mut back_from, mut back_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
+        let (mut from, mut to) = (client, server);
+        let _ = std::io::copy(&mut from, &mut to);
+    });
+    let target = DaemonTarget { port, ..fixture.target() };
+    let near = connect_asking(&target, params(true, 4), &|_| None).unwrap();
+    assert_eq!(near.transport, Transport::Tcp);
+    assert_eq!(near.flows.len(), 1);
+    assert!(near.warnings[0].contains(&format!("UDP port {port}")), "{:?}", near.warnings);
+    let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert_eq!(near.master, far.master);
+}
+
+#[test]
+fn one_address_cannot_hold_more_than_its_share_of_handshakes() {
+    let fixture = Fixture::start();
+    let open = || {
+        let stream = TcpStream::connect(fixture.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+        stream
+    };
+    let mut held: Vec<TcpStream> = (0..PER_ADDRESS_MAX).map(|_| open()).collect();
+    let mut byte = [0];
+    assert_eq!(open().read(&mut byte).unwrap_or(0), 0);
+    assert!(held[0].read(&mut byte).is_err(), "those that are in wait for their hello");
+    held.clear();
+    // Their places are free again.
+    for _ in 0..100 {
+        if connect_asking(&fixture.target(), params(false, 1), &|_| None).is_ok() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    panic!("the places did not come back");
+}
+
+#[test]
+fn under_load_a_client_over_udp_returns_a_token_and_gets_in() {
+    let fixture = Fixture::start();
+    let held: Vec<TcpStream> =
+        (0..UNVALIDATED_MAX).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
+    let (near, far) = fixture.connect(true);
+    assert_eq!((near.transport, far.transport), (Transport::Udp, Transport::Udp));
+    assert_eq!(near.master, far.master);
+    drop(held);
+}
+
+#[test]
+fn nothing_listening_is_told_at_once() {
+    let fixture = Fixture::start();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let target = DaemonTarget { port: free, ..fixture.target() };
+    let error = connect_asking(&target, params(false, 1), &|_| None).unwrap_err();
+    assert!(error.to_string().contains(&format!("nothing listens on port {free}")), "{error}");
+    let target = DaemonTarget { host: "no.such.host.invalid".into(), ..fixture.target() };
+    let error = connect_asking(&target, params(false, 1), &|_| None).unwrap_err();
+    assert!(error.to_string().contains("cannot find the host"), "{error}");
+}
+
+#[test]
+fn a_second_daemon_on_the_same_port_is_refused() {
+    let fixture = Fixture::start();
+    let result = Daemon::bind(ListenConfig {
+        listen: vec![fixture.address],
+        identity: Identity::load(&fixture.path("host")).unwrap(),
+        authorized: Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap()),
+        admit: Arc::new(|_, _| Ok(())),
+    });
+    assert!(matches!(result, Err(Error::Connect { hint: Some(_), .. })));
+}

@@ -1,0 +1,308 @@
+//! Finding the far end: over ssh or by a daemon's port, both roads yield an [`Established`] session.
+//!
+//! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
+//! [`daemon_connect`] (`connect.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`, `demux.rs`,
+//! `half_open.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`.
+//!
+//! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
+//! keys derive, is given out once a session.
+
+mod authorized;
+mod connect;
+mod demux;
+mod endpoint;
+mod half_open;
+mod identity;
+mod known_hosts;
+mod listen;
+mod quic;
+mod race;
+mod registry;
+mod serve;
+mod ssh;
+mod tcp;
+mod tls;
+mod trust;
+
+use std::net::SocketAddr;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use farhaul_net::{StreamLink, UdpLink};
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+use crate::hello::Request;
+
+pub use authorized::AuthorizedKeys;
+pub use connect::{DaemonTarget, Dialer, daemon_connect};
+pub use demux::{AcceptSocket, FirstDatagram};
+pub use endpoint::{endpoint_stdio, ssh_endpoint};
+pub use identity::{Identity, default_identity_path, fingerprint, keygen};
+pub use known_hosts::{KnownHosts, default_known_hosts_path};
+pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
+pub use registry::Registration;
+pub use ssh::{SshTarget, ssh_connect};
+
+/// The port of a daemon, and the first of the ports that far ends over ssh use.
+pub const DEFAULT_PORT: u16 = 33001;
+
+/// What a client wants to start.
+#[derive(Debug, Clone)]
+pub struct HelloParams {
+    /// Flows, cipher, ports and faults are in its options.
+    pub request: Request,
+    /// `false`: everything travels on the stream that carried the hello.
+    pub udp: bool,
+}
+
+/// What carries a session's packets at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+    Ssh,
+}
+
+impl Transport {
+    /// As in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+            Transport::Ssh => "ssh",
+        }
+    }
+}
+
+/// A session that both ends have agreed on: a secret that only they have, and links.
+pub struct Established {
+    pub master: Zeroizing<[u8; 32]>,
+    /// The client.
+    pub is_initiator: bool,
+    pub request: Request,
+    /// At least one, in the order of their indices.
+    pub flows: Vec<FlowSetup>,
+    /// How to get the stream carrier later. Declared before `control_process`, as its pipes must close first.
+    pub fallback: Fallback,
+    pub transport: Transport,
+    /// The far end for people: host or address.
+    pub peer: String,
+    /// Fingerprint of the far end's key; none over ssh, which did that itself.
+    pub peer_key: Option<String>,
+    pub peer_version: String,
+    /// The far end's UDP ports, for messages about firewalls.
+    pub udp_ports: Vec<u16>,
+    /// What the user should know although it works.
+    pub warnings: Vec<String>,
+    /// Set when this end should stop, resumably: the client is gone, or the daemon ends. To be looked at often.
+    pub stop: Stop,
+    /// The `ssh` that carries the session (its client).
+    pub control_process: Option<ControlProcess>,
+    /// Keeps flow ids and ticket valid (daemon): lives as long as the session.
+    pub registration: Option<Registration>,
+}
+
+impl std::fmt::Debug for Established {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ids = |flow: &FlowSetup| (flow.index, flow.send_id, flow.recv_id);
+        f.debug_struct("Established")
+            .field("peer", &self.peer)
+            .field("transport", &self.transport)
+            .field("flows", &self.flows.iter().map(ids).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One flow before its first packet.
+pub struct FlowSetup {
+    /// Names the flow's keys: `PacketKeys::new(.., flow_index, ..)`. Unique in the session, the same at both ends.
+    pub index: u16,
+    /// The id that the peer wants to receive on: goes into the headers of what is sent.
+    pub send_id: u16,
+    /// The id in the headers of what arrives.
+    pub recv_id: u16,
+    pub link: FlowLink,
+}
+
+/// How a flow's packets travel.
+pub enum FlowLink {
+    /// An unconnected socket. The session sends to every candidate; the first from which an authentic packet comes
+    /// is the peer and gets connected (`Link::set_remote`). It need not be one of the candidates: a NAT may have
+    /// changed the port, and without candidates the peer has to begin.
+    Udp { socket: UdpLink, candidates: Vec<SocketAddr> },
+    /// At a daemon: first datagrams come through the listening socket, unproven. Once one has passed its tag,
+    /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change of port
+    /// the client's datagrams appear there again.
+    Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket },
+    /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
+    Stream(StreamLink),
+}
+
+/// How to get a stream carrier while the session runs.
+pub enum Fallback {
+    /// There is none, or it is in use from the start.
+    None,
+    /// The ssh channel, agreed on by both ends. The far end should watch it from the start, as the client changes
+    /// over by sending there.
+    Ready(Box<FlowSetup>),
+    /// The client of a daemon opens a TLS connection.
+    Dial(Dialer),
+    /// The daemon: what the client has opened appears here.
+    Await(Receiver<FlowSetup>),
+}
+
+impl Fallback {
+    /// The stream carrier if there is one by now. `Dial` blocks for up to ten seconds and may be repeated: each
+    /// success is a new flow under a new index. `Ready` yields once.
+    pub fn open(&mut self) -> Result<Option<FlowSetup>, Error> {
+        match self {
+            Fallback::None => Ok(None),
+            Fallback::Dial(dialer) => dialer.dial().map(Some),
+            Fallback::Await(arrived) => Ok(arrived.try_recv().ok()),
+            Fallback::Ready(_) => match std::mem::replace(self, Fallback::None) {
+                Fallback::Ready(flow) => Ok(Some(*flow)),
+                Fallback::None | Fallback::Dial(_) | Fallback::Await(_) => Ok(None),
+            },
+        }
+    }
+}
+
+/// A flag that ends a session from outside.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    pub fn stop(&self) {
+        self.0.store(true, Relaxed);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Relaxed)
+    }
+}
+
+/// The child that carries the channel. Dropped, it gets a moment to end by itself and is killed then.
+#[derive(Debug)]
+pub struct ControlProcess {
+    child: Child,
+}
+
+/// How long ssh may take to end after its pipes are closed.
+const SSH_LINGER: Duration = Duration::from_millis(1500);
+
+impl ControlProcess {
+    pub(crate) fn new(child: Child) -> ControlProcess {
+        ControlProcess { child }
+    }
+
+    /// Exit status if it has ended within `patience`.
+    pub(crate) fn ended(&mut self, patience: Duration) -> Option<std::process::ExitStatus> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for ControlProcess {
+    fn drop(&mut self) {
+        if self.ended(SSH_LINGER).is_none() {
+            // Both can only fail when it is gone already.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The line for a user whose UDP does not get through.
+pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
+    let ports = match ports {
+        [] => "UDP".to_string(),
+        [port] => format!("UDP port {port}"),
+        [first, .., last] => format!("UDP ports {first}-{last}"),
+    };
+    format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
+}
+
+/// A socket for both families where the system has IPv6, on any port.
+pub(crate) fn bind_any_port() -> std::io::Result<UdpLink> {
+    UdpLink::bind(SocketAddr::from(([0u16; 8], 0)))
+        .or_else(|_| UdpLink::bind(SocketAddr::from(([0u8; 4], 0))))
+}
+
+/// The addresses that a socket bound to `local` can reach, each once, IPv4 written as IPv4.
+pub(crate) fn reachable_from(local: Option<SocketAddr>, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut out = Vec::new();
+    for address in addresses.iter().copied().map(demux::canonical) {
+        let reachable = address.is_ipv4() || local.is_none_or(|local| local.is_ipv6());
+        if reachable && !out.contains(&address) {
+            out.push(address);
+        }
+    }
+    out
+}
+
+/// `count` different random flow ids, none of them `taken`.
+pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Result<Vec<u16>, Error> {
+    let mut ids = Vec::with_capacity(count);
+    // 2^16 ids and a few thousand sessions at most: the bound only guards against a broken generator.
+    for _ in 0..10_000 {
+        if ids.len() == count {
+            return Ok(ids);
+        }
+        let token = crate::hello::Token::random()?;
+        let id = u16::from_be_bytes([token.0[0], token.0[1]]);
+        if !ids.contains(&id) && !taken(id) {
+            ids.push(id);
+        }
+    }
+    Err(Error::Connect { what: "no free flow ids: too many sessions".into(), hint: None })
+}
+
+#[cfg(test)]
+mod loopback_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn candidates_are_named_for_the_sockets_family() {
+        let v4: SocketAddr = "192.0.2.1:5".parse().unwrap();
+        let v6: SocketAddr = "[2001:db8::1]:5".parse().unwrap();
+        let mapped: SocketAddr = "[::ffff:192.0.2.1]:5".parse().unwrap();
+        let local6 = Some("[::]:1".parse().unwrap());
+        let local4 = Some("0.0.0.0:1".parse().unwrap());
+        assert_eq!(reachable_from(local6, &[v4, v6, mapped]), [v4, v6]);
+        assert_eq!(reachable_from(local4, &[v4, v6, mapped]), [v4]);
+    }
+
+    #[test]
+    fn flow_ids_differ_and_avoid_those_in_use() {
+        let ids = random_flow_ids(17, |id| id < 60_000).unwrap();
+        assert_eq!(ids.len(), 17);
+        assert!(ids.iter().all(|&id| id >= 60_000));
+        let mut sorted = ids.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 17);
+    }
+
+    #[test]
+    fn the_warning_names_the_ports() {
+        assert!(udp_blocked_warning("dtn", &[33001], "TCP").starts_with("UDP port 33001 of dtn"));
+        assert!(
+            udp_blocked_warning("dtn", &[33001, 33002], "ssh").starts_with("UDP ports 33001-33002 of dtn")
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! The handshake over UDP: QUIC carries the hello and its reply and ends; data then travel in our own packets.
+//!
+//! Always true: QUIC's packets stay at 1200 bytes, so a path that loses large ones does not hinder the handshake.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    Connection, ConnectionError, Endpoint, IdleTimeout, RecvStream, SendStream, TransportConfig, VarInt,
+};
+use rustls::pki_types::CertificateDer;
+use zeroize::Zeroizing;
+
+use super::half_open::{HALF_OPEN_MAX, HANDSHAKE_BYTES, HANDSHAKE_TIME};
+use super::race::Failure;
+use super::tls::{EXPORTER_LABEL, SERVER_NAME};
+use crate::error::Error;
+use crate::hello::{self, HelloError};
+
+/// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.
+const INITIAL_RTT: Duration = Duration::from_millis(150);
+
+fn transport() -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(HANDSHAKE_BYTES as u32))
+        .receive_window(VarInt::from_u32(HANDSHAKE_BYTES as u32))
+        .datagram_receive_buffer_size(None)
+        .mtu_discovery_config(None)
+        .initial_rtt(INITIAL_RTT)
+        .max_idle_timeout(IdleTimeout::try_from(HANDSHAKE_TIME).ok());
+    Arc::new(config)
+}
+
+fn setup_failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Io { what: "cannot set up QUIC".into(), source: std::io::Error::other(error) }
+}
+
+pub(crate) fn server_config(tls: rustls::ServerConfig) -> Result<quinn::ServerConfig, Error> {
+    let crypto = QuicServerConfig::try_from(tls).map_err(setup_failed)?;
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(transport())
+        .migration(false)
+        .max_incoming(HALF_OPEN_MAX)
+        .incoming_buffer_size(HANDSHAKE_BYTES as u64)
+        .incoming_buffer_size_total((HALF_OPEN_MAX * HANDSHAKE_BYTES) as u64);
+    Ok(config)
+}
+
+pub(crate) fn client_config(tls: rustls::ClientConfig) -> Result<quinn::ClientConfig, Error> {
+    let crypto = QuicClientConfig::try_from(tls).map_err(setup_failed)?;
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport());
+    Ok(config)
+}
+
+/// A client's connection and what it needs to live.
+#[derive(Debug)]
+pub(crate) struct ClientConnection {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) connection: Connection,
+    pub(crate) remote: SocketAddr,
+}
+
+/// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
+pub(crate) async fn connect(
+    config: quinn::ClientConfig,
+    remote: SocketAddr,
+) -> Result<ClientConnection, Failure> {
+    let local =
+        if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
+    let endpoint = Endpoint::client(local).map_err(|error| Failure::of_io(&error))?;
+    let connecting = endpoint
+        .connect_with(config, remote, SERVER_NAME)
+        .map_err(|error| Failure::Other(error.to_string()))?;
+    let connection = connecting.await.map_err(|error| Failure::of_quic(&error))?;
+    Ok(ClientConnection { endpoint, connection, remote })
+}
+
+/// The session's secret, the same at both ends of this connection and of no other.
+pub(crate) fn export_secret(connection: &Connection) -> Result<Zeroizing<[u8; 32]>, Error> {
+    let mut secret = Zeroizing::new([0; 32]);
+    connection
+        .export_keying_material(&mut secret[..], EXPORTER_LABEL, b"")
+        .map_err(|_| Error::Connect { what: "QUIC gives no key material".into(), hint: None })?;
+    Ok(secret)
+}
+
+/// The peer's public key.
+pub(crate) fn peer_key(connection: &Connection) -> Option<Vec<u8>> {
+    let certificates = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    super::tls::peer_spki(Some(&certificates)).map(<[u8]>::to_vec)
+}
+
+/// Reads one frame.
+pub(crate) async fn read_frame(from: &mut RecvStream) -> Result<Vec<u8>, HelloError> {
+    let mut prefix = [0; 4];
+    read_exact(from, &mut prefix).await?;
+    let len = hello::frame_len(prefix)?;
+    let mut body = Vec::new();
+    let mut chunk = [0; 4096];
+    while body.len() < len {
+        let want = chunk.len().min(len - body.len());
+        read_exact(from, &mut chunk[..want]).await?;
+        body.extend_from_slice(&chunk[..want]);
+    }
+    Ok(body)
+}
+
+async fn read_exact(from: &mut RecvStream, into: &mut [u8]) -> Result<(), HelloError> {
+    from.read_exact(into).await.map_err(|error| match error {
+        quinn::ReadExactError::FinishedEarly(_) => HelloError::Closed,
+        quinn::ReadExactError::ReadError(error) => HelloError::Io(error.into()),
+    })
+}
+
+/// Writes one frame and ends the stream.
+pub(crate) async fn write_frame<T: serde::Serialize>(
+    to: &mut SendStream,
+    value: &T,
+) -> Result<(), HelloError> {
+    let frame = hello::encode(value)?;
+    to.write_all(&frame).await.map_err(|error| HelloError::Io(error.into()))?;
+    // Only a stream that was finished or reset already refuses this; ours is neither.
+    let _ = to.finish();
+    Ok(())
+}
+
+/// The TLS alert with which the peer ended a connection.
+pub(crate) fn alert_of(error: &ConnectionError) -> Option<u8> {
+    // RFC 9001 section 4.8: 0x100 plus the alert.
+    let code = match error {
+        ConnectionError::ConnectionClosed(close) => u64::from(close.error_code),
+        _ => return None,
+    };
+    code.checked_sub(0x100).and_then(|alert| u8::try_from(alert).ok())
+}

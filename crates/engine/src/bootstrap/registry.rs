@@ -1,0 +1,186 @@
+//! What a daemon knows of its running sessions: flow ids, so that first datagrams find their session, and tickets, so
+//! that later connections do.
+//!
+//! Always true: an id belongs to one session at a time and is free again when that session's [`Registration`] is
+//! dropped; a ticket works only for the key that it was given to; a flow index is given out once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+
+use super::demux::FirstDatagram;
+use super::{FlowSetup, random_flow_ids};
+use crate::error::Error;
+use crate::hello::Token;
+
+/// First datagrams that wait for a session's thread; more are dropped, and the sender repeats them.
+const FIRST_DATAGRAMS_MAX: usize = 64;
+/// Further connections that a session may open in its life.
+const ATTACHED_MAX: u16 = 64;
+/// Sessions at once.
+const SESSIONS_MAX: usize = 1024;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Registry(Arc<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// `None`: taken, but by a stream, to which no datagram belongs.
+    flows: RwLock<HashMap<u16, Option<Sender<FirstDatagram>>>>,
+    tickets: Mutex<HashMap<[u8; 32], Session>>,
+}
+
+struct Session {
+    client: Vec<u8>,
+    next_index: u16,
+    last_index: u16,
+    attached: Sender<FlowSetup>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Session(..)")
+    }
+}
+
+/// A session's places in the tables, cleared when dropped.
+#[derive(Debug)]
+pub struct Registration {
+    tables: Registry,
+    ids: Vec<u16>,
+    ticket: Token,
+}
+
+/// What [`Registry::register`] yields.
+pub(crate) struct Registered {
+    pub(crate) registration: Registration,
+    pub(crate) ids: Vec<u16>,
+    /// One a flow, empty for a stream.
+    pub(crate) first: Vec<Receiver<FirstDatagram>>,
+    pub(crate) ticket: Token,
+    pub(crate) attached: Receiver<FlowSetup>,
+}
+
+impl Registry {
+    /// Enters a session of the client with the key `client`, whose `flows` flows travel as datagrams or not.
+    pub(crate) fn register(&self, client: &[u8], flows: usize, datagrams: bool) -> Result<Registered, Error> {
+        let ticket = Token::random()?;
+        let (attached_to, attached) = crossbeam_channel::bounded(ATTACHED_MAX.into());
+        {
+            let mut tickets = self.tickets();
+            if tickets.len() >= SESSIONS_MAX {
+                return Err(Error::Connect {
+                    what: format!("{SESSIONS_MAX} transfers are running already"),
+                    hint: Some("try again later".into()),
+                });
+            }
+            let next_index = u16::try_from(flows).unwrap_or(u16::MAX);
+            let last_index = next_index.saturating_add(ATTACHED_MAX);
+            let session = Session { client: client.to_vec(), next_index, last_index, attached: attached_to };
+            tickets.insert(ticket.0, session);
+        }
+        let mut registration = Registration { tables: self.clone(), ids: Vec::new(), ticket: ticket.clone() };
+        let mut table = self.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let ids = match random_flow_ids(flows, |id| table.contains_key(&id)) {
+            Ok(ids) => ids,
+            Err(error) => {
+                // The registration's own clearing takes the same lock.
+                drop(table);
+                return Err(error);
+            }
+        };
+        registration.ids.clone_from(&ids);
+        let mut first = Vec::new();
+        for &id in &ids {
+            let (sender, receiver) = crossbeam_channel::bounded(FIRST_DATAGRAMS_MAX);
+            table.insert(id, datagrams.then_some(sender));
+            first.push(receiver);
+        }
+        drop(table);
+        Ok(Registered { registration, ids, first, ticket, attached })
+    }
+
+    /// Hands a datagram to the session that waits for it. What belongs to nobody or comes too fast is dropped.
+    pub(crate) fn deliver(&self, flow_id: u16, datagram: impl FnOnce() -> FirstDatagram) {
+        let table = self.0.flows.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(Some(session)) = table.get(&flow_id)
+            && !session.is_full()
+        {
+            match session.try_send(datagram()) {
+                Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+            }
+        }
+    }
+
+    /// The index of a further flow for who shows `ticket` and has the key it was given to.
+    pub(crate) fn admit(&self, ticket: &Token, client: &[u8]) -> Option<(u16, Sender<FlowSetup>)> {
+        let mut tickets = self.tickets();
+        let session = tickets.get_mut(&ticket.0).filter(|session| session.client == client)?;
+        if session.next_index >= session.last_index {
+            return None;
+        }
+        let index = session.next_index;
+        session.next_index += 1;
+        Some((index, session.attached.clone()))
+    }
+
+    fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+        self.0.tickets.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.tables.tickets().remove(&self.ticket.0);
+        let mut flows = self.tables.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for id in &self.ids {
+            flows.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram() -> FirstDatagram {
+        let address = "127.0.0.1:9".parse().unwrap();
+        FirstDatagram { bytes: vec![5; 30], from: address, local: address }
+    }
+
+    #[test]
+    fn datagrams_find_their_session_within_bounds() {
+        let registry = Registry::default();
+        let one = registry.register(b"a", 2, true).unwrap();
+        let two = registry.register(b"b", 1, false).unwrap();
+        for _ in 0..1000 {
+            registry.deliver(one.ids[1], datagram);
+            registry.deliver(two.ids[0], datagram);
+        }
+        assert_eq!(one.first[0].len(), 0);
+        assert_eq!(one.first[1].len(), FIRST_DATAGRAMS_MAX);
+        assert_eq!(two.first[0].len(), 0, "no datagram belongs to a stream");
+        let id = one.ids[1];
+        drop(one.registration);
+        let table = registry.0.flows.read().unwrap();
+        assert!(!table.contains_key(&id));
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_ticket_serves_its_owner_while_the_session_lives_and_never_gives_an_index_twice() {
+        let registry = Registry::default();
+        let session = registry.register(b"alice", 3, true).unwrap();
+        assert!(registry.admit(&session.ticket, b"mallory").is_none());
+        assert!(registry.admit(&Token([0; 32]), b"alice").is_none());
+        let indices: Vec<u16> = (0..100)
+            .filter_map(|_| registry.admit(&session.ticket, b"alice"))
+            .map(|(index, _)| index)
+            .collect();
+        assert_eq!(indices, (3..3 + ATTACHED_MAX).collect::<Vec<_>>());
+        let ticket = session.ticket.clone();
+        drop(session);
+        assert!(registry.admit(&ticket, b"alice").is_none());
+    }
+}

@@ -1,0 +1,294 @@
+//! The daemon's part in a handshake: from a connection to a session in a thread of its own.
+//!
+//! Always true: who is here without an authorized key gets no further than TLS; a handshake gives its place back when
+//! its hello was read or its time is over; whatever goes wrong, the daemon goes on.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use zeroize::Zeroizing;
+
+use super::demux::{AcceptSocket, canonical};
+use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
+use super::registry::{Registered, Registry};
+use super::{Established, Fallback, FlowLink, FlowSetup, Stop, Transport, fingerprint, quic, tcp};
+use crate::error::Error;
+use crate::hello::{
+    self, Attach, FLOWS_MAX, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request,
+};
+
+/// Judges a request before anything is set up for it; the second argument is the client's fingerprint.
+pub type Admit = dyn Fn(&Request, &str) -> Result<(), Refusal> + Send + Sync;
+/// What runs a session, in a thread of its own.
+pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
+
+/// How long a client may take to end the handshake's connection after the reply.
+const GOODBYE_TIME: Duration = Duration::from_secs(5);
+
+/// What all handshakes of a daemon share.
+pub(crate) struct Shared {
+    pub(crate) registry: Registry,
+    pub(crate) half_open: HalfOpen,
+    pub(crate) tls: Arc<ServerConfig>,
+    pub(crate) admit: Arc<Admit>,
+    pub(crate) handler: Arc<Handler>,
+    pub(crate) stop: Stop,
+    /// One clone for each session thread: the count tells how many run.
+    pub(crate) live: Arc<()>,
+}
+
+/// Who is at the other end, and what the two share.
+struct Client {
+    key: Vec<u8>,
+    remote: SocketAddr,
+    master: Zeroizing<[u8; 32]>,
+    port: u16,
+}
+
+/// Why a handshake came to nothing; for the log.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("took longer than {} s", HANDSHAKE_TIME.as_secs())]
+    TooSlow,
+    #[error(transparent)]
+    Quic(#[from] quinn::ConnectionError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    #[error(transparent)]
+    Engine(#[from] Error),
+    #[error("no client key")]
+    NoKey,
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+/// One QUIC handshake, to its end.
+pub(crate) async fn serve_quic(shared: Arc<Shared>, incoming: quinn::Incoming, port: u16, place: Place) {
+    let remote = canonical(incoming.remote_address());
+    if let Err(failure) = quic_handshake(&shared, incoming, remote, port, place).await {
+        tracing::debug!(%remote, %failure, "handshake over UDP");
+    }
+}
+
+async fn quic_handshake(
+    shared: &Arc<Shared>,
+    incoming: quinn::Incoming,
+    remote: SocketAddr,
+    port: u16,
+    place: Place,
+) -> Result<(), Failure> {
+    let first = async {
+        let connection = incoming.accept()?.await?;
+        let key = quic::peer_key(&connection).ok_or(Failure::NoKey)?;
+        let (send, mut receive) = connection.accept_bi().await?;
+        let body = quic::read_frame(&mut receive).await?;
+        Ok::<_, Failure>((connection, key, send, body))
+    };
+    let (connection, key, mut send, body) =
+        timeout(HANDSHAKE_TIME, first).await.map_err(|_| Failure::TooSlow)??;
+    drop(place);
+    let client = Client { key, remote, master: quic::export_secret(&connection)?, port };
+    let answer = match hello::decode_first(&body) {
+        Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
+        Ok(FirstFrame::Attach(_)) => {
+            Err(Refusal::new(RefusalCode::Usage, "only TCP connections can be attached"))
+        }
+        Err(error) => Err(refusal_of(&error)),
+    };
+    let result = match answer {
+        Ok((hello, (reply, registered))) => {
+            // The session's thread begins before the reply leaves, so that first datagrams find it awake.
+            let flows = datagram_flows(&hello, &registered);
+            start(shared, *hello, client, flows, Transport::Udp, registered);
+            quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
+        }
+        Err(refusal) => {
+            quic::write_frame(&mut send, &HelloReply::refuse(refusal.clone())).await?;
+            Err(Failure::Refused(refusal.text))
+        }
+    };
+    // The client closes when it has read the reply; what it lost is sent again until then.
+    let _ = timeout(GOODBYE_TIME, connection.closed()).await;
+    result
+}
+
+/// One TCP connection: a session's start or a further carrier.
+pub(crate) async fn serve_tcp(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    remote: SocketAddr,
+    port: u16,
+    place: Place,
+) {
+    if let Err(failure) = tcp_handshake(&shared, stream, canonical(remote), port, place).await {
+        tracing::debug!(%remote, %failure, "handshake over TCP");
+    }
+}
+
+async fn tcp_handshake(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    remote: SocketAddr,
+    port: u16,
+    place: Place,
+) -> Result<(), Failure> {
+    let first = async {
+        let mut tls = tcp::accept(Arc::clone(&shared.tls), stream, remote).await?;
+        let body = tls.read_frame().await?;
+        Ok::<_, Failure>((tls, body))
+    };
+    let (mut tls, body) = timeout(HANDSHAKE_TIME, first).await.map_err(|_| Failure::TooSlow)??;
+    drop(place);
+    let key = tls.peer_key().ok_or(Failure::NoKey)?;
+    let client = Client { key, remote, master: tls.export_secret()?, port };
+    let refusal = match hello::decode_first(&body) {
+        Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {
+            Ok((reply, registered)) => {
+                return start_stream(shared, tls, *hello, client, reply, registered).await;
+            }
+            Err(refusal) => refusal,
+        },
+        Ok(FirstFrame::Attach(attach)) => match attach_stream(shared, &mut tls, &attach, &client).await? {
+            Ok((flow, session)) => {
+                let link = FlowLink::Stream(tls.into_link()?);
+                // A session that has ended meanwhile drops the link, which the client sees.
+                let FlowIds { index, send_id, recv_id } = flow;
+                let _ = session.try_send(FlowSetup { index, send_id, recv_id, link });
+                return Ok(());
+            }
+            Err(refusal) => refusal,
+        },
+        Err(error) => refusal_of(&error),
+    };
+    let reply = HelloReply::refuse(refusal.clone());
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    Err(Failure::Refused(refusal.text))
+}
+
+async fn start_stream(
+    shared: &Arc<Shared>,
+    mut tls: tcp::Tls,
+    hello: Hello,
+    client: Client,
+    reply: HelloReply,
+    registered: Registered,
+) -> Result<(), Failure> {
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    let link = FlowLink::Stream(tls.into_link()?);
+    let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
+    start(shared, hello, client, vec![flow], Transport::Tcp, registered);
+    Ok(())
+}
+
+/// Judges an [`Attach`] and answers it if it is good.
+async fn attach_stream(
+    shared: &Arc<Shared>,
+    tls: &mut tcp::Tls,
+    attach: &Attach,
+    client: &Client,
+) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, Failure> {
+    let Some((index, session)) = shared.registry.admit(&attach.ticket, &client.key) else {
+        return Ok(Err(Refusal::new(RefusalCode::Forbidden, "the session has ended")));
+    };
+    let recv_id = super::random_flow_ids(1, |_| false)?[0];
+    let mut reply = HelloReply::accept(vec![recv_id]);
+    reply.flow_index = index;
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    Ok(Ok((FlowIds { index, send_id: attach.flow_id, recv_id }, session)))
+}
+
+/// A [`FlowSetup`] whose link comes later.
+struct FlowIds {
+    index: u16,
+    send_id: u16,
+    recv_id: u16,
+}
+
+/// Judges a hello and enters its session.
+fn prepare(
+    shared: &Shared,
+    hello: &Hello,
+    client: &Client,
+    datagrams: bool,
+) -> Result<(HelloReply, Registered), Refusal> {
+    if shared.stop.is_set() {
+        return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
+    }
+    if hello.flow_ids.len() > FLOWS_MAX {
+        return Err(Refusal::new(RefusalCode::Usage, format!("at most {FLOWS_MAX} flows are allowed")));
+    }
+    (shared.admit)(&hello.request, &fingerprint(&client.key))?;
+    let flows = if datagrams { hello.flow_ids.len() } else { 1 };
+    let registered = shared
+        .registry
+        .register(&client.key, flows, datagrams)
+        .map_err(|error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) })?;
+    let mut reply = HelloReply::accept(registered.ids.clone());
+    reply.ticket = Some(registered.ticket.clone());
+    reply.udp_ports = vec![client.port];
+    Ok((reply, registered))
+}
+
+fn datagram_flows(hello: &Hello, registered: &Registered) -> Vec<FlowSetup> {
+    let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first);
+    ids.zip(0..)
+        .map(|(((&send_id, &recv_id), first), index)| {
+            let link = FlowLink::Accept { first: first.clone(), socket: AcceptSocket::new() };
+            FlowSetup { index, send_id, recv_id, link }
+        })
+        .collect()
+}
+
+/// Gives the session a thread.
+fn start(
+    shared: &Arc<Shared>,
+    hello: Hello,
+    client: Client,
+    flows: Vec<FlowSetup>,
+    transport: Transport,
+    registered: Registered,
+) {
+    let established = Established {
+        master: client.master,
+        is_initiator: false,
+        request: hello.request,
+        flows,
+        fallback: Fallback::Await(registered.attached),
+        transport,
+        peer: client.remote.to_string(),
+        peer_key: Some(fingerprint(&client.key)),
+        peer_version: hello::printable(hello.version.as_bytes(), 40),
+        udp_ports: vec![client.port],
+        warnings: Vec::new(),
+        stop: shared.stop.clone(),
+        control_process: None,
+        registration: Some(registered.registration),
+    };
+    let handler = Arc::clone(&shared.handler);
+    let live = Arc::clone(&shared.live);
+    let spawned = std::thread::Builder::new().name("session".into()).spawn(move || {
+        let _live = live;
+        handler(established);
+    });
+    if let Err(error) = spawned {
+        tracing::error!(%error, "cannot start a thread for a session");
+    }
+}
+
+fn refusal_of(error: &HelloError) -> Refusal {
+    let code = match error {
+        HelloError::Version { .. } => RefusalCode::Version,
+        HelloError::Closed
+        | HelloError::Io(_)
+        | HelloError::Foreign(_)
+        | HelloError::TooLong(_)
+        | HelloError::Malformed(_) => RefusalCode::Usage,
+    };
+    Refusal::new(code, error.to_string())
+}

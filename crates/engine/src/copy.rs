@@ -1,0 +1,239 @@
+//! `farhaul cp`: from what the user named to a session and its report.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+use crate::bootstrap::{
+    self, DaemonTarget, Established, Fallback, FlowLink, FlowSetup, HelloParams, SshTarget, Stop, Transport,
+};
+use crate::error::Error;
+use crate::hello::{Direction, Request};
+use crate::options::TransferOptions;
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::session::{self, Destination, Origin, Outcome, Side, Terms, last_component};
+
+/// A source or a destination.
+#[derive(Debug, Clone)]
+pub enum Location {
+    Local(PathBuf),
+    /// Standard input or output.
+    Pipe,
+    Ssh { target: SshTarget, path: Vec<u8> },
+    Daemon { target: DaemonTarget, path: Vec<u8> },
+}
+
+/// One `farhaul cp`.
+#[derive(Debug, Clone)]
+pub struct CopyJob {
+    pub sources: Vec<Location>,
+    pub destination: Location,
+    pub options: TransferOptions,
+    /// A line a file.
+    pub verbose: bool,
+}
+
+/// The end that is not this one.
+enum Far {
+    Ssh(SshTarget),
+    Daemon(DaemonTarget),
+    /// Both ends are here.
+    Here,
+}
+
+/// Runs a job to its end. The report is filled as far as the transfer went, also when there is an error.
+pub fn copy(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
+    let outcome = match Plan::new(job) {
+        Ok(plan) => plan.run(progress),
+        Err(error) => Outcome::failed(error),
+    };
+    (outcome.report, outcome.error)
+}
+
+/// A job that has been judged: which way, with whom, and what stays to be resolved at this end.
+struct Plan {
+    far: Far,
+    request: Request,
+    near: Near,
+}
+
+enum Near {
+    Send(Vec<PathBuf>),
+    SendPipe,
+    Receive(PathBuf),
+    ReceivePipe,
+}
+
+impl Plan {
+    fn new(job: CopyJob) -> Result<Plan, Error> {
+        let options = job.options.checked()?;
+        let usage = |text: &str| Err(Error::Usage(text.to_string()));
+        if job.sources.is_empty() {
+            return usage("nothing to copy: name at least one source and a destination");
+        }
+        let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
+        let far_sources = job.sources.iter().filter(|source| is_far(source)).count();
+        if far_sources > 0 && is_far(&job.destination) {
+            return usage("both ends are remote: log in to one of them and run farhaul there");
+        }
+        if far_sources > 0 && far_sources < job.sources.len() {
+            return usage("some sources are remote and some are local: copy them one after the other");
+        }
+        if far_sources > 0 { Plan::pull(job.sources, job.destination, options) } else { Plan::push(job.sources, job.destination, options) }
+    }
+
+    fn push(sources: Vec<Location>, destination: Location, options: TransferOptions) -> Result<Plan, Error> {
+        let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
+        if pipe && sources.len() > 1 {
+            return Err(Error::Usage("standard input can only be copied by itself".into()));
+        }
+        let paths: Vec<PathBuf> = sources
+            .into_iter()
+            .filter_map(|source| if let Location::Local(path) = source { Some(path) } else { None })
+            .collect();
+        let contents = paths.iter().any(|path| last_component(path.as_os_str().as_bytes()).is_none());
+        let (far, path) = match destination {
+            Location::Ssh { target, path } => (Far::Ssh(target), path),
+            Location::Daemon { target, path } => (Far::Daemon(target), path),
+            Location::Local(path) => (Far::Here, path.into_os_string().into_encoded_bytes()),
+            Location::Pipe => return Plan::to_own_output(paths, pipe, options),
+        };
+        let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
+        let single_file = pipe || paths.len() == 1 && paths[0].is_file();
+        let request = Request { direction: Direction::Push, paths: vec![path], target_is_directory, single_file, options };
+        let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
+        Ok(Plan { far, request, near })
+    }
+
+    /// `cp file -`: this end is asked for its own file.
+    fn to_own_output(paths: Vec<PathBuf>, pipe: bool, options: TransferOptions) -> Result<Plan, Error> {
+        if pipe {
+            return Err(Error::Usage("from standard input to standard output is what cat does".into()));
+        }
+        let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
+        let request =
+            Request { direction: Direction::Pull, paths, target_is_directory: false, single_file: true, options };
+        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe })
+    }
+
+    fn pull(sources: Vec<Location>, destination: Location, options: TransferOptions) -> Result<Plan, Error> {
+        let mut far = None;
+        let mut paths = Vec::new();
+        for source in sources {
+            let (next, path) = match source {
+                Location::Ssh { target, path } => (Far::Ssh(target), path),
+                Location::Daemon { target, path } => (Far::Daemon(target), path),
+                Location::Local(_) | Location::Pipe => continue,
+            };
+            if far.as_ref().is_some_and(|far: &Far| !far.is_same(&next)) {
+                return Err(Error::Usage("the sources are on different hosts: copy from one after the other".into()));
+            }
+            far.get_or_insert(next);
+            paths.push(path);
+        }
+        let near = match destination {
+            Location::Local(path) => Near::Receive(path),
+            Location::Pipe => Near::ReceivePipe,
+            Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
+        };
+        let far = far.expect("a pull has a remote source");
+        let single_file = matches!(near, Near::ReceivePipe);
+        let request = Request { direction: Direction::Pull, paths, target_is_directory: false, single_file, options };
+        Ok(Plan { far, request, near })
+    }
+
+    fn run(self, progress: &Arc<Progress>) -> Outcome {
+        // What is wrong at this end is found before the far end is troubled.
+        let side = match self.side() {
+            Ok(side) => side,
+            Err(error) => return Outcome::failed(error),
+        };
+        let params = HelloParams { request: self.request, udp: true };
+        let established = match self.far {
+            Far::Ssh(target) => bootstrap::ssh_connect(&target, params),
+            Far::Daemon(target) => bootstrap::daemon_connect(&target, params),
+            Far::Here => return run_here(params.request, side, progress),
+        };
+        match established {
+            Ok(established) => session::run(established, side, &Terms::default(), progress),
+            Err(error) => Outcome::failed(error),
+        }
+    }
+
+    fn side(&self) -> Result<Side, Error> {
+        Ok(match &self.near {
+            Near::Send(paths) => Side::Send(session::local_origin(paths)?),
+            Near::SendPipe => Side::Send(Origin::Pipe { name: b"stdin".to_vec() }),
+            Near::ReceivePipe => Side::Receive(Destination::Pipe),
+            Near::Receive(path) => {
+                let sources = &self.request.paths;
+                let has_pattern = |path: &Vec<u8>| path.iter().any(|byte| b"*?[{".contains(byte));
+                let is_directory = sources.len() > 1
+                    || path.as_os_str().as_bytes().ends_with(b"/")
+                    || sources.iter().any(|source| last_component(source).is_none() || has_pattern(source));
+                Side::Receive(Destination::Tree(session::local_target(path, is_directory, sources)?))
+            }
+        })
+    }
+}
+
+impl Far {
+    fn is_same(&self, other: &Far) -> bool {
+        match (self, other) {
+            (Far::Ssh(a), Far::Ssh(b)) => (&a.host, &a.user, a.port) == (&b.host, &b.user, b.port),
+            (Far::Daemon(a), Far::Daemon(b)) => (&a.host, a.port) == (&b.host, b.port),
+            (Far::Ssh(_) | Far::Daemon(_) | Far::Here, _) => false,
+        }
+    }
+}
+
+/// Both ends in this process, joined by a pair of sockets.
+fn run_here(request: Request, side: Side, progress: &Arc<Progress>) -> Outcome {
+    let (near, far) = match local_pair(request) {
+        Ok(pair) => pair,
+        Err(error) => return Outcome::failed(error),
+    };
+    let serve = move || session::serve(far, None);
+    let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
+        Ok(thread) => thread,
+        Err(source) => return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source }),
+    };
+    let mut outcome = session::run(near, side, &Terms::default(), progress);
+    let _ = far.join();
+    outcome.report.transport = "local".into();
+    outcome
+}
+
+fn local_pair(request: Request) -> Result<(Established, Established), Error> {
+    let cannot = || Error::io("cannot join the two ends");
+    let (near, far) = std::os::unix::net::UnixStream::pair().map_err(cannot())?;
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(|error| Error::Io {
+        what: "the system gives no random numbers".into(),
+        source: std::io::Error::other(error.to_string()),
+    })?;
+    let make = |stream: std::os::unix::net::UnixStream, is_initiator| -> Result<Established, Error> {
+        let write = stream.try_clone().map_err(cannot())?;
+        let link = farhaul_net::StreamLink::from_fds(stream.into(), write.into()).map_err(cannot())?;
+        Ok(Established {
+            master: Zeroizing::new(secret),
+            is_initiator,
+            request: request.clone(),
+            flows: vec![FlowSetup { index: 0, send_id: 0, recv_id: 0, link: FlowLink::Stream(link) }],
+            fallback: Fallback::None,
+            transport: Transport::Ssh,
+            peer: "this host".into(),
+            peer_key: None,
+            peer_version: env!("CARGO_PKG_VERSION").into(),
+            udp_ports: Vec::new(),
+            warnings: Vec::new(),
+            stop: Stop::default(),
+            control_process: None,
+            registration: None,
+        })
+    };
+    Ok((make(near, true)?, make(far, false)?))
+}

@@ -1,0 +1,512 @@
+//! What the two ends say to each other on the control stream, as values and as bytes.
+//!
+//! Each message is a varint length and its body; the first byte of the body is the message's code. Paths share a
+//! prefix with the path before, so a tree's manifest costs little more than its names. docs/wire.md has the table.
+//!
+//! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused before it is stored.
+
+use crate::codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
+use crate::report::Stage;
+
+/// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
+pub(crate) const MESSAGE_MAX: usize = 64 << 10;
+/// Chunk ranges in one `Have`; what does not fit is sent again.
+pub(crate) const RANGES_MAX: usize = 4096;
+const REASON_MAX: usize = 1000;
+
+/// One entry of the manifest. Ids count up from 0 in the order of sending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ManifestEntry {
+    pub(crate) id: u64,
+    pub(crate) path: Vec<u8>,
+    pub(crate) mode: u32,
+    pub(crate) mtime_secs: i64,
+    pub(crate) mtime_nanos: u32,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum What {
+    File {
+        size: u64,
+        inode: u64,
+        device: u64,
+        sparse: bool,
+        /// Later entries may be hard links to this one.
+        linked: bool,
+    },
+    /// A file whose size is known only at its end (a pipe).
+    Stream,
+    Directory,
+    Symlink { target: Vec<u8> },
+    HardLink { to: u64 },
+}
+
+/// What the receiver wants of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Decision {
+    /// All of it.
+    Send,
+    /// Nothing: it is there already, or may not be overwritten.
+    Skip,
+    /// All but these chunk ranges (first, count), which an earlier run brought.
+    Have(Vec<(u64, u64)>),
+    /// It would be sent, but this is a dry run.
+    Listed,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Message {
+    // Sender to receiver.
+    Entry(ManifestEntry),
+    /// Everything below the directory `id` has been listed.
+    DirectoryEnd { id: u64 },
+    /// The sender could not read something; kept for the receiver's report.
+    SourceFailed { path: Vec<u8>, reason: String },
+    /// All chunks of file `id` have been sent; `size` matters for streams.
+    /// `chunks` is how many there are, those of earlier runs included; holes have none.
+    FileEnd { id: u64, size: u64, chunks: u64 },
+    /// File `id` cannot be completed: it changed or could not be read.
+    FileFailed { id: u64, reason: String },
+    /// The scan is over.
+    EntriesEnd,
+    // Receiver to sender.
+    Decide { id: u64, decision: Decision },
+    /// The entry is in its place.
+    Done { id: u64 },
+    Failed { id: u64, path: Vec<u8>, reason: String },
+    /// The chunk's digest did not match: send it again.
+    Again { id: u64, chunk: u64 },
+    /// Directories that got their mode and time; sent once, before `Finish`.
+    DirectoriesDone { count: u64 },
+    // Both ways.
+    /// The side has nothing more to do; its figures.
+    Finish(EndFigures),
+    /// The transfer ends here; the code is the exit code that the sender of this ends with.
+    Abort { code: u8, reason: String, hint: String },
+    /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
+    FlowDown { index: u16 },
+    /// The initiator's first word, so that the acceptor has something to wait for.
+    Start,
+}
+
+impl Message {
+    /// For errors.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Message::Entry(_) => "entry",
+            Message::DirectoryEnd { .. } => "directory-end",
+            Message::SourceFailed { .. } => "source-failed",
+            Message::FileEnd { .. } => "file-end",
+            Message::FileFailed { .. } => "file-failed",
+            Message::EntriesEnd => "entries-end",
+            Message::Decide { .. } => "decide",
+            Message::Done { .. } => "done",
+            Message::Failed { .. } => "failed",
+            Message::Again { .. } => "again",
+            Message::DirectoriesDone { .. } => "directories-done",
+            Message::Finish(_) => "finish",
+            Message::Abort { .. } => "abort",
+            Message::FlowDown { .. } => "flow-down",
+            Message::Start => "start",
+        }
+    }
+}
+
+/// What one end knows at the end of a transfer.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct EndFigures {
+    pub(crate) cpu_us: u64,
+    pub(crate) peak_rss_bytes: u64,
+    pub(crate) segments_duplicate: u64,
+    pub(crate) segments_sent: u64,
+    pub(crate) segments_retransmitted: u64,
+    pub(crate) segments_proactive: u64,
+    pub(crate) packets_sent: u64,
+    pub(crate) packets_lost: u64,
+    pub(crate) wire_bytes_sent: u64,
+    pub(crate) content_bytes_sent: u64,
+    pub(crate) content_bytes_resent: u64,
+    pub(crate) rtt_min_us: u64,
+    pub(crate) rtt_mean_us: u64,
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Writes messages, remembering the last path for the next one's prefix.
+#[derive(Default)]
+pub(crate) struct Encoder {
+    last_path: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Encoder {
+    pub(crate) fn encode(&mut self, message: &Message, out: &mut Vec<u8>) {
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        self.encode_body(message, &mut body);
+        debug_assert!(body.len() <= MESSAGE_MAX, "reasons are cut and paths are bounded");
+        put_bytes(out, &body);
+        self.body = body;
+    }
+
+    fn encode_body(&mut self, message: &Message, out: &mut Vec<u8>) {
+        match message {
+            Message::Entry(entry) => self.encode_entry(entry, out),
+            Message::DirectoryEnd { id } => put_numbers(out, 2, &[*id]),
+            Message::SourceFailed { path, reason } => {
+                out.push(3);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
+            Message::FileFailed { id, reason } => {
+                put_numbers(out, 5, &[*id]);
+                put_reason(out, reason);
+            }
+            Message::EntriesEnd => out.push(6),
+            Message::Decide { id, decision } => {
+                put_numbers(out, 16, &[*id]);
+                match decision {
+                    Decision::Send => out.push(0),
+                    Decision::Skip => out.push(1),
+                    Decision::Listed => out.push(3),
+                    Decision::Have(ranges) => {
+                        out.push(2);
+                        let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
+                        put_varint(out, ranges.len() as u64);
+                        for &(first, count) in ranges {
+                            put_varint(out, first);
+                            put_varint(out, count);
+                        }
+                    }
+                }
+            }
+            Message::Done { id } => put_numbers(out, 17, &[*id]),
+            Message::Failed { id, path, reason } => {
+                put_numbers(out, 18, &[*id]);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
+            Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
+            Message::Start => out.push(35),
+            Message::Finish(figures) => encode_figures(figures, out),
+            Message::Abort { code, reason, hint } => {
+                out.extend_from_slice(&[33, *code]);
+                put_reason(out, reason);
+                put_reason(out, hint);
+            }
+            Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
+        }
+    }
+
+    fn encode_entry(&mut self, entry: &ManifestEntry, out: &mut Vec<u8>) {
+        out.push(1);
+        put_varint(out, entry.id);
+        let shared = entry.path.iter().zip(&self.last_path).take_while(|(a, b)| a == b).count();
+        put_varint(out, shared as u64);
+        put_bytes(out, &entry.path[shared..]);
+        self.last_path.clone_from(&entry.path);
+        put_varint(out, u64::from(entry.mode));
+        put_signed(out, entry.mtime_secs);
+        put_varint(out, u64::from(entry.mtime_nanos));
+        match &entry.what {
+            What::File { size, inode, device, sparse, linked } => {
+                out.push(u8::from(*sparse) << 1 | u8::from(*linked) << 2);
+                put_varint(out, *size);
+                put_varint(out, *inode);
+                put_varint(out, *device);
+            }
+            What::Stream => out.push(1),
+            What::Directory => out.push(8),
+            What::Symlink { target } => {
+                out.push(9);
+                put_bytes(out, target);
+            }
+            What::HardLink { to } => {
+                out.push(10);
+                put_varint(out, *to);
+            }
+        }
+    }
+}
+
+fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
+    out.push(code);
+    for &number in numbers {
+        put_varint(out, number);
+    }
+}
+
+fn put_reason(out: &mut Vec<u8>, reason: &str) {
+    let mut end = reason.len().min(REASON_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_bytes(out, &reason.as_bytes()[..end]);
+}
+
+fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
+    let numbers = figures_numbers(figures);
+    put_numbers(out, 32, &numbers);
+    put_varint(out, figures.stages.len() as u64);
+    for stage in &figures.stages {
+        put_reason(out, &stage.name);
+        put_reason(out, &stage.end);
+        put_varint(out, (stage.busy * 1e6) as u64);
+    }
+    let warnings = &figures.warnings[..figures.warnings.len().min(16)];
+    put_varint(out, warnings.len() as u64);
+    for warning in warnings {
+        put_reason(out, warning);
+    }
+}
+
+fn figures_numbers(figures: &EndFigures) -> [u64; 13] {
+    [
+        figures.cpu_us,
+        figures.peak_rss_bytes,
+        figures.segments_duplicate,
+        figures.segments_sent,
+        figures.segments_retransmitted,
+        figures.segments_proactive,
+        figures.packets_sent,
+        figures.packets_lost,
+        figures.wire_bytes_sent,
+        figures.content_bytes_sent,
+        figures.content_bytes_resent,
+        figures.rtt_min_us,
+        figures.rtt_mean_us,
+    ]
+}
+
+fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
+    let mut numbers = [0; 13];
+    for number in &mut numbers {
+        *number = reader.varint()?;
+    }
+    let mut figures = EndFigures {
+        cpu_us: numbers[0],
+        peak_rss_bytes: numbers[1],
+        segments_duplicate: numbers[2],
+        segments_sent: numbers[3],
+        segments_retransmitted: numbers[4],
+        segments_proactive: numbers[5],
+        packets_sent: numbers[6],
+        packets_lost: numbers[7],
+        wire_bytes_sent: numbers[8],
+        content_bytes_sent: numbers[9],
+        content_bytes_resent: numbers[10],
+        rtt_min_us: numbers[11],
+        rtt_mean_us: numbers[12],
+        ..EndFigures::default()
+    };
+    for _ in 0..reader.varint()?.min(64) {
+        let (name, end) = (reader.text()?, reader.text()?);
+        figures.stages.push(Stage { name, end, busy: reader.varint()? as f64 / 1e6 });
+    }
+    for _ in 0..reader.varint()?.min(16) {
+        figures.warnings.push(reader.text()?);
+    }
+    Ok(figures)
+}
+
+/// Turns the bytes of the control stream into messages.
+#[derive(Default)]
+pub(crate) struct Decoder {
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that have been decoded.
+    used: usize,
+    last_path: Vec<u8>,
+}
+
+impl Decoder {
+    /// Where the control stream's bytes are to be appended.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        self.buffer.drain(..self.used);
+        self.used = 0;
+        &mut self.buffer
+    }
+
+    /// The next whole message, if there is one.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, Malformed> {
+        let mut reader = Reader(&self.buffer[self.used..]);
+        let Ok(len) = reader.varint() else {
+            // Either more bytes are needed, or this is no number at all.
+            return if self.buffer.len() - self.used >= 10 { Err(Malformed) } else { Ok(None) };
+        };
+        if len > MESSAGE_MAX as u64 {
+            return Err(Malformed);
+        }
+        let Ok(body) = reader.take(len as usize) else { return Ok(None) };
+        let message = decode_body(body, &mut self.last_path)?;
+        self.used = self.buffer.len() - reader.0.len();
+        Ok(Some(message))
+    }
+}
+
+fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malformed> {
+    let mut reader = Reader(body);
+    let message = match reader.byte()? {
+        1 => Message::Entry(decode_entry(&mut reader, last_path)?),
+        2 => Message::DirectoryEnd { id: reader.varint()? },
+        3 => Message::SourceFailed { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        4 => Message::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
+        5 => Message::FileFailed { id: reader.varint()?, reason: reader.text()? },
+        6 => Message::EntriesEnd,
+        16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
+        17 => Message::Done { id: reader.varint()? },
+        18 => Message::Failed { id: reader.varint()?, path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
+        20 => Message::DirectoriesDone { count: reader.varint()? },
+        35 => Message::Start,
+        32 => Message::Finish(decode_figures(&mut reader)?),
+        33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
+        34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
+        _ => return Err(Malformed),
+    };
+    if reader.is_empty() { Ok(message) } else { Err(Malformed) }
+}
+
+fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<ManifestEntry, Malformed> {
+    let id = reader.varint()?;
+    let shared = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    let rest = reader.bytes()?;
+    if shared > last_path.len() {
+        return Err(Malformed);
+    }
+    last_path.truncate(shared);
+    last_path.extend_from_slice(rest);
+    let mode = reader.u32()?;
+    let mtime_secs = reader.signed()?;
+    let mtime_nanos = reader.u32()?;
+    if mtime_nanos >= 1_000_000_000 {
+        return Err(Malformed);
+    }
+    let what = match reader.byte()? {
+        1 => What::Stream,
+        8 => What::Directory,
+        9 => What::Symlink { target: reader.bytes()?.to_vec() },
+        10 => What::HardLink { to: reader.varint()? },
+        flags if flags & !0b110 == 0 => What::File {
+            size: reader.varint()?,
+            inode: reader.varint()?,
+            device: reader.varint()?,
+            sparse: flags & 2 != 0,
+            linked: flags & 4 != 0,
+        },
+        _ => return Err(Malformed),
+    };
+    Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what })
+}
+
+fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
+    Ok(match reader.byte()? {
+        0 => Decision::Send,
+        1 => Decision::Skip,
+        3 => Decision::Listed,
+        2 => {
+            let count = reader.varint()?;
+            if count > RANGES_MAX as u64 {
+                return Err(Malformed);
+            }
+            let mut ranges = Vec::with_capacity(count as usize);
+            for _ in 0..count {
+                ranges.push((reader.varint()?, reader.varint()?));
+            }
+            Decision::Have(ranges)
+        }
+        _ => return Err(Malformed),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn entry(id: u64, path: &str, what: What) -> Message {
+        let entry = ManifestEntry { id, path: path.into(), mode: 0o644, mtime_secs: -5, mtime_nanos: 7, what };
+        Message::Entry(entry)
+    }
+
+    fn all() -> Vec<Message> {
+        let file = What::File { size: 1 << 40, inode: 9, device: 3, sparse: true, linked: true };
+        vec![
+            entry(0, "tree", What::Directory),
+            entry(1, "tree/a", file),
+            entry(2, "tree/abc", What::Symlink { target: b"../x".to_vec() }),
+            entry(3, "other", What::HardLink { to: 1 }),
+            entry(4, "", What::Stream),
+            Message::DirectoryEnd { id: 0 },
+            Message::SourceFailed { path: b"\xff".to_vec(), reason: "permission denied".into() },
+            Message::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
+            Message::FileFailed { id: 1, reason: "changed".into() },
+            Message::EntriesEnd,
+            Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
+            Message::Decide { id: 2, decision: Decision::Skip },
+            Message::Decide { id: 3, decision: Decision::Send },
+            Message::Done { id: 1 },
+            Message::Failed { id: 2, path: b"a/b".to_vec(), reason: "no space left".into() },
+            Message::Again { id: 1, chunk: 77 },
+            Message::DirectoriesDone { count: 3 },
+            Message::Start,
+            Message::Finish(EndFigures {
+                cpu_us: 5,
+                stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
+                warnings: vec!["small buffers".into()],
+                ..EndFigures::default()
+            }),
+            Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
+            Message::FlowDown { index: 3 },
+        ]
+    }
+
+    #[test]
+    fn every_message_comes_back_however_the_bytes_are_cut() {
+        let messages = all();
+        let mut encoder = Encoder::default();
+        let mut bytes = Vec::new();
+        for message in &messages {
+            encoder.encode(message, &mut bytes);
+        }
+        for step in [1, 3, bytes.len()] {
+            let mut decoder = Decoder::default();
+            let mut back = Vec::new();
+            for piece in bytes.chunks(step) {
+                decoder.buffer().extend_from_slice(piece);
+                while let Some(message) = decoder.next().unwrap() {
+                    back.push(message);
+                }
+            }
+            assert_eq!(back, messages);
+        }
+    }
+
+    #[test]
+    fn a_message_too_long_is_refused_at_its_length() {
+        let mut decoder = Decoder::default();
+        put_varint(decoder.buffer(), MESSAGE_MAX as u64 + 1);
+        assert_eq!(decoder.next(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_prefix_that_was_never_sent_is_refused() {
+        let mut body = vec![1, 0, 9];
+        put_bytes(&mut body, b"x");
+        let mut decoder = Decoder::default();
+        put_bytes(decoder.buffer(), &body);
+        assert_eq!(decoder.next(), Err(Malformed));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let mut decoder = Decoder::default();
+            decoder.buffer().extend_from_slice(&bytes);
+            while let Ok(Some(_)) = decoder.next() {}
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Where entries go: the mapping from the sender's names to paths below one directory of the receiver.
+//!
+//! Always true: a path that comes out of [`Target::place`] lies below the root and, when the receiver asked for certain
+//! names, below one of them; whoever sends anything else has broken the protocol.
+
+use farhaul_store::{RelPath, Root};
+use globset::{GlobBuilder, GlobMatcher};
+
+use crate::error::Error;
+
+/// Names that a pull asked for; the far end can create nothing else.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// A push, or the content of a directory: anything below the root.
+    Anything,
+    Names(Vec<Name>),
+}
+
+/// One asked name: literal, or a pattern's last component.
+#[derive(Debug)]
+pub(crate) enum Name {
+    Literal(Vec<u8>),
+    Pattern(GlobMatcher),
+}
+
+impl Asked {
+    /// From the sources that were asked for, as the user wrote them.
+    pub(crate) fn from_sources(sources: &[Vec<u8>]) -> Asked {
+        let mut names = Vec::new();
+        for source in sources {
+            if source.ends_with(b"/") || last_component(source).is_none() {
+                return Asked::Anything;
+            }
+            let Some(last) = last_component(source) else { return Asked::Anything };
+            names.push(Name::Literal(last.to_vec()));
+            let pattern = std::str::from_utf8(last).ok();
+            if let Some(pattern) = pattern.filter(|text| text.contains(['*', '?', '[', '{']))
+                && let Ok(glob) = GlobBuilder::new(pattern).literal_separator(true).build()
+            {
+                names.push(Name::Pattern(glob.compile_matcher()));
+            }
+        }
+        Asked::Names(names)
+    }
+
+    fn allows(&self, top: &[u8]) -> bool {
+        use std::os::unix::ffi::OsStrExt;
+        let Asked::Names(names) = self else { return true };
+        names.iter().any(|name| match name {
+            Name::Literal(literal) => literal == top,
+            Name::Pattern(glob) => glob.is_match(std::ffi::OsStr::from_bytes(top)),
+        })
+    }
+}
+
+/// The last component of a path as the user wrote it; none for `.`, `..`, `~`, `/` and the empty path, whose content
+/// goes straight into the destination.
+pub(crate) fn last_component(path: &[u8]) -> Option<&[u8]> {
+    let last = path.rsplit(|&byte| byte == b'/').next()?;
+    (!matches!(last, b"" | b"." | b".." | b"~")).then_some(last)
+}
+
+/// A directory, and how names in it are chosen.
+pub(crate) struct Target {
+    pub(crate) root: Root,
+    /// The single source gets this name instead of its own.
+    pub(crate) rename: Option<Vec<u8>>,
+    pub(crate) asked: Asked,
+    /// For messages to people.
+    pub(crate) shown: String,
+}
+
+impl Target {
+    /// The place of a manifest path.
+    pub(crate) fn place(&self, path: &[u8]) -> Result<RelPath, Error> {
+        let refuse = |why: &str| {
+            let shown = String::from_utf8_lossy(path).escape_debug().to_string();
+            Error::Misbehaved(format!("it sent the path \"{shown}\", {why}"))
+        };
+        let checked = RelPath::from_bytes(path).map_err(|_| refuse("which is not a plain path below the destination"))?;
+        let top_len = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        if !self.asked.allows(&path[..top_len]) {
+            return Err(refuse("which was not asked for"));
+        }
+        let Some(rename) = &self.rename else { return Ok(checked) };
+        let renamed = [&rename[..], &path[top_len..]].concat();
+        RelPath::from_bytes(&renamed).map_err(|_| refuse("which is too long under its new name"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(rename: Option<&str>, sources: &[&str]) -> Target {
+        let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+        Target {
+            root: Root::open(std::path::Path::new("/")).unwrap(),
+            rename: rename.map(|name| name.as_bytes().to_vec()),
+            asked: Asked::from_sources(&sources),
+            shown: "/".into(),
+        }
+    }
+
+    #[test]
+    fn only_asked_names_are_placed() {
+        let target = target(None, &["/data/run7", "~/*.bam"]);
+        assert_eq!(target.place(b"run7/a/b").unwrap().as_bytes(), b"run7/a/b");
+        assert_eq!(target.place(b"x.bam").unwrap().as_bytes(), b"x.bam");
+        for hostile in [&b".ssh/authorized_keys"[..], b"run70", b"x.bam.sh"] {
+            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+        }
+    }
+
+    #[test]
+    fn no_path_leaves_the_root() {
+        let target = target(None, &["dir/"]);
+        for hostile in [&b"../x"[..], b"/etc/passwd", b"a/../../x", b"a//b", b"", b"a/.", b"a\0b", b"."] {
+            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+        }
+        assert!(target.place(b"anything/below").is_ok());
+    }
+
+    #[test]
+    fn a_single_source_is_renamed_at_its_top_only() {
+        let target = target(Some("new"), &["/data/old"]);
+        assert_eq!(target.place(b"old").unwrap().as_bytes(), b"new");
+        assert_eq!(target.place(b"old/old/x").unwrap().as_bytes(), b"new/old/x");
+    }
+
+    #[test]
+    fn dots_and_tildes_have_no_name_of_their_own() {
+        assert_eq!(last_component(b"/a/b"), Some(&b"b"[..]));
+        for source in [&b"."[..], b"..", b"~", b"/", b"a/", b""] {
+            assert_eq!(last_component(source), None);
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What one end of a session knows when it has ended well.
+
+use super::failures::FailureList;
+use crate::messages::EndFigures;
+
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    pub(crate) files: u64,
+    pub(crate) directories: u64,
+    pub(crate) links: u64,
+    pub(crate) skipped: u64,
+    pub(crate) bytes: u64,
+    pub(crate) bytes_resumed: u64,
+    pub(crate) failures: FailureList,
+    pub(crate) ours: EndFigures,
+    pub(crate) theirs: EndFigures,
+}

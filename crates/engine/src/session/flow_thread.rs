@@ -1,0 +1,537 @@
+//! The thread of one flow: the only place where the transport, the cipher and a link meet.
+//!
+//! Each turn it receives what has come, lets the transport's clocks tick, takes new blocks and credit, sends what the
+//! pacer allows, and sleeps when nothing moved. It asks the time once a turn and never blocks on anything but its link.
+//!
+//! Always true: blocks leave through `Filled` and come in through `Arrived`; on failure the unacknowledged ones go back
+//! to `Shared::returned`, so that another flow sends them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
+use farhaul_proto::{ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
+use farhaul_store::Block;
+
+use super::meter::Meter;
+use super::packets::Packets;
+use super::peer_address::PeerAddress;
+use super::shared::{Arrived, Credit, Filled, FlowShared, FlowState, Shared};
+use crate::error::Error;
+
+/// What a flow thread starts with.
+pub(crate) struct FlowThread {
+    pub(crate) link: Box<dyn Link>,
+    pub(crate) flow: Flow,
+    pub(crate) packets: Packets,
+    pub(crate) peer: PeerAddress,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) own: Arc<FlowShared>,
+    /// Blocks that this flow may have granted and unwritten at most.
+    pub(crate) window_max: u64,
+}
+
+/// Blocks granted before anything is known about the path: enough to overlap receiving and writing.
+const WINDOW_START: u64 = 16;
+/// Nothing ack-eliciting for this long: say something, so that a dead path is noticed.
+const KEEP_ALIVE: Duration = Duration::from_millis(700);
+/// While connecting, every candidate is tried this often.
+const PROBE_INTERVAL: Duration = Duration::from_millis(60);
+/// The listening socket's hand-over has no descriptor, so it is looked at this often.
+const ACCEPT_INTERVAL: Duration = Duration::from_millis(2);
+/// Longest sleep; the flags of the session are looked at after it.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+const PROBE_LEN: usize = 1200;
+
+struct Meters {
+    receive: Arc<Meter>,
+    open: Arc<Meter>,
+    seal: Arc<Meter>,
+    send: Arc<Meter>,
+}
+
+struct Running {
+    // The thread's start values stay together: they are what the caller gave.
+    thread: FlowThread,
+    outgoing: Outgoing,
+    incoming: BTreeMap<u64, Block>,
+    window: u64,
+    granted: u64,
+    send_batch: SendBatch,
+    plan: Plan,
+    /// Control of a flow that is not up or not active yet: nothing may travel on it.
+    nothing: ControlStream,
+    blocked: bool,
+    last_sent: Timestamp,
+    last_published: Timestamp,
+    answered: u64,
+    refused_seen: u64,
+    meters: Meters,
+    is_sender: bool,
+}
+
+/// Runs the flow until the session stops, the flow is retired or its link fails.
+pub(crate) fn run(thread: FlowThread, is_sender: bool) {
+    let shared = thread.shared.clone();
+    let own = thread.own.clone();
+    let number = u64::from(own.index) + 1000;
+    let meter = |stage| shared.meters.meter(stage, number);
+    let meters = Meters { receive: meter("receive"), open: meter("open"), seal: meter("seal"), send: meter("send") };
+    let now = shared.now();
+    let mut running = Running {
+        outgoing: Outgoing::default(),
+        incoming: BTreeMap::new(),
+        window: WINDOW_START.min(thread.window_max),
+        granted: 0,
+        send_batch: SendBatch::new(SEND_BATCH_BYTES + (64 << 10)),
+        plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
+        nothing: ControlStream::new(0),
+        blocked: false,
+        last_sent: now,
+        last_published: now,
+        answered: 0,
+        refused_seen: 0,
+        meters,
+        is_sender,
+        thread,
+    };
+    if let Err(error) = running.run() {
+        tracing::debug!(flow = own.index, %error, "flow ended");
+        if matches!(error, Error::Misbehaved(_)) {
+            shared.fail(error);
+        }
+    }
+    running.end();
+    own.set_state(FlowState::Down);
+    shared.control.notify();
+}
+
+/// Bytes planned at a time: several GSO buffers a system call. The batch has room for a long probe beyond it.
+const SEND_BATCH_BYTES: usize = 256 << 10;
+
+impl Running {
+    fn run(&mut self) -> Result<(), Error> {
+        let mut recv_batch = RecvBatch::new();
+        loop {
+            if self.thread.own.retire.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            let stopping = self.thread.shared.is_stopped();
+            let now = self.thread.shared.now();
+            let mut moved = self.receive(now, &mut recv_batch)?;
+            self.tick(now);
+            if self.is_open() {
+                self.take_blocks();
+                self.grant();
+            } else {
+                self.probe(now)?;
+            }
+            moved |= self.transmit(now)?;
+            self.drain_events()?;
+            self.publish(now);
+            if stopping {
+                return Ok(());
+            }
+            if !moved {
+                self.sleep(now).map_err(Error::io("cannot wait for the network"))?;
+            }
+        }
+    }
+
+    /// Data and control may travel on this flow.
+    fn is_open(&self) -> bool {
+        self.thread.own.state() == FlowState::Up && self.thread.own.active.load(Ordering::Acquire)
+    }
+
+    fn receive(&mut self, now: Timestamp, batch: &mut RecvBatch) -> Result<bool, Error> {
+        let started = Instant::now();
+        let count = match self.thread.peer.receive_first() {
+            Some(mut first) => {
+                self.handle_datagram(now, &mut first.bytes, Some(first.from), false)?;
+                1
+            }
+            None => self.thread.link.recv(batch).map_err(Error::io("cannot receive"))?,
+        };
+        if count == 0 {
+            return Ok(false);
+        }
+        let received = Instant::now();
+        self.meters.receive.add(received - started);
+        for datagram in batch.datagrams() {
+            self.handle_datagram(now, datagram.bytes, datagram.from, datagram.ecn_ce)?;
+        }
+        self.drain_events()?;
+        self.meters.open.add(received.elapsed());
+        Ok(true)
+    }
+
+    fn handle_datagram(
+        &mut self,
+        now: Timestamp,
+        bytes: &mut [u8],
+        from: Option<SocketAddr>,
+        ecn_ce: bool,
+    ) -> Result<(), Error> {
+        let wire_len = bytes.len() as u32;
+        let thread = &mut self.thread;
+        let Some(number) = thread.packets.peek(bytes) else { return Ok(()) };
+        if thread.flow.is_replay(number) {
+            return Ok(());
+        }
+        let Some(opened) = thread.packets.open(bytes) else { return Ok(()) };
+        thread.peer.authentic(from, opened.number, &mut thread.link);
+        let segment = opened.segment.map(|(segment, _)| segment);
+        let received = Received { number: opened.number, control: opened.control, segment, wire_len, ecn_ce };
+        let verdict = {
+            // Frames other than segments are rare on the data path, so the locks are not contended.
+            let mut control = thread.shared.control.lock();
+            let mut controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            let unacked = control.unacked();
+            let verdict = thread.flow.handle_packet(now, &received, &mut control, &mut controller);
+            if control.unacked() != unacked {
+                thread.shared.control.notify();
+            }
+            verdict.map_err(misbehaved)?
+        };
+        thread.own.heard_ms.store(now.as_nanos() / 1_000_000, Ordering::Relaxed);
+        if let (Verdict::Place, Some((segment, payload))) = (verdict, opened.segment) {
+            place(&mut self.incoming, &thread.shared, segment, payload)?;
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self, now: Timestamp) {
+        let thread = &mut self.thread;
+        if thread.flow.poll_timeout().is_some_and(|due| due <= now) {
+            let mut control = thread.shared.control.lock();
+            let mut controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            thread.flow.handle_timeout(now, &mut control, &mut controller);
+        }
+        // A round trip sample is the proof that the peer hears us.
+        let answered = thread.flow.rtt().samples;
+        if answered != self.answered {
+            self.answered = answered;
+            thread.own.answered_ms.store(now.as_nanos() / 1_000_000, Ordering::Relaxed);
+            if thread.own.state() == FlowState::Connecting {
+                thread.own.set_state(FlowState::Up);
+                thread.shared.control.notify();
+            }
+        }
+        if thread.own.state() == FlowState::Up && now - self.last_sent >= KEEP_ALIVE {
+            thread.flow.ping();
+            self.last_sent = now;
+        }
+    }
+
+    fn drain_events(&mut self) -> Result<(), Error> {
+        let mut control_changed = false;
+        while let Some(event) = self.thread.flow.poll_event() {
+            match event {
+                Event::BlockAcked(number) => {
+                    if let Some(filled) = self.outgoing.take(number) {
+                        let content = u64::from(filled.content);
+                        self.thread.shared.content_acked.fetch_add(content, Ordering::Relaxed);
+                        self.thread.shared.progress.bytes_done.fetch_add(content, Ordering::Relaxed);
+                    }
+                }
+                Event::BlockComplete { block, len } => self.complete(block, len)?,
+                Event::PeerClosed { reason, .. } => {
+                    self.thread.shared.set_peer_closed(reason);
+                    control_changed = true;
+                }
+                Event::ControlReadable => control_changed = true,
+                Event::DatagramMax(max) => self.plan = Plan::new(SEND_BATCH_BYTES / usize::from(max)),
+                _ => {}
+            }
+        }
+        if control_changed {
+            self.thread.shared.control.notify();
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, number: u64, len: u32) -> Result<(), Error> {
+        let Some(block) = self.incoming.remove(&number) else {
+            return Err(Error::Misbehaved(format!("block {number} completed twice")));
+        };
+        let arrived = Arrived { block, len: len as usize, _credit: Credit(self.thread.own.clone()) };
+        self.thread.shared.arrived.0.try_send(arrived).map_err(|_| {
+            Error::Misbehaved("more blocks than were granted".to_string())
+        })
+    }
+
+    /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
+    fn take_blocks(&mut self) {
+        if !self.is_sender {
+            return;
+        }
+        while self.thread.flow.block_room() > 0 {
+            let shared = &self.thread.shared;
+            let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else { return };
+            let number = self.thread.flow.queue_block(filled.len).expect("block_room() was asked just before");
+            shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
+            self.outgoing.put(number, filled);
+        }
+    }
+
+    /// Grants what was written back as credit. The window grows while most of it is on the way through the network
+    /// (a long path), not while it waits for the writers (a slow disk).
+    fn grant(&mut self) {
+        if self.is_sender {
+            return;
+        }
+        if self.incoming.len() as u64 * 2 >= self.window && self.window < self.thread.window_max {
+            self.window = (self.window * 2).min(self.thread.window_max);
+        }
+        let released = self.thread.own.released.load(Ordering::Acquire);
+        if released + self.window > self.granted {
+            self.granted = released + self.window;
+            self.thread.flow.grant(self.granted);
+        }
+    }
+
+    /// Tries every candidate address until the far end is seen to hear us.
+    fn probe(&mut self, now: Timestamp) -> Result<(), Error> {
+        if self.thread.own.state() == FlowState::Connecting && now - self.last_sent >= PROBE_INTERVAL
+            || self.last_sent == Timestamp::ZERO
+        {
+            self.thread.flow.ping();
+            self.last_sent = now;
+        }
+        Ok(())
+    }
+
+    fn transmit(&mut self, now: Timestamp) -> Result<bool, Error> {
+        let mut moved = false;
+        loop {
+            if self.send_batch.is_empty() {
+                let started = Instant::now();
+                if self.fill_batch(now) == 0 {
+                    return Ok(moved);
+                }
+                self.meters.seal.add(started.elapsed());
+            }
+            let started = Instant::now();
+            let sent = self.thread.link.send(&mut self.send_batch).map_err(Error::io("cannot send"))?;
+            self.meters.send.add(started.elapsed());
+            self.blocked = matches!(sent, Sent::Blocked);
+            if self.blocked {
+                return Ok(moved);
+            }
+            self.send_batch.clear();
+            moved = true;
+            // Receiving must not starve while sending is possible without end.
+            if self.thread.own.state() == FlowState::Up {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Plans and seals one batch; returns the number of datagrams.
+    fn fill_batch(&mut self, now: Timestamp) -> usize {
+        let open = self.is_open();
+        let thread = &mut self.thread;
+        self.plan.clear();
+        let planned = {
+            let controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            match open {
+                true => thread.flow.poll_transmit(now, &mut thread.shared.control.lock(), &controller, &mut self.plan),
+                false => thread.flow.poll_transmit(now, &mut self.nothing, &controller, &mut self.plan),
+            }
+        };
+        if planned == 0 {
+            return 0;
+        }
+        let connecting = thread.own.state() == FlowState::Connecting;
+        for packet in &self.plan.packets {
+            let mut packet = *packet;
+            let len = thread.packets.datagram_len(&packet);
+            if connecting && !thread.own.is_stream && len < PROBE_LEN {
+                // A probe as long as the data's first datagrams: a path that passes only short ones is no use.
+                packet.padding += (PROBE_LEN - len) as u16;
+            }
+            let len = thread.packets.datagram_len(&packet);
+            let control = &self.plan.control[packet.control.range()];
+            let payload = match packet.segment {
+                Some(segment) => self.outgoing.payload(segment.block, segment.offset, segment.len),
+                None => &[],
+            };
+            let mut written: Option<Vec<u8>> = None;
+            for address in thread.peer.targets() {
+                self.send_batch.to(address);
+                let out = self.send_batch.datagram(len).expect("a plan fits the batch");
+                match &written {
+                    // The same sealed bytes to every candidate: one packet number, never sealed twice.
+                    Some(bytes) => out.copy_from_slice(bytes),
+                    None => {
+                        thread.packets.seal(&packet, control, payload, out);
+                        if connecting {
+                            written = Some(out.to_vec());
+                        }
+                    }
+                }
+            }
+        }
+        if !self.is_open() || self.plan.packets.iter().any(|packet| packet.segment.is_some()) {
+            self.last_sent = now;
+        }
+        self.send_batch.datagrams()
+    }
+
+    fn publish(&mut self, now: Timestamp) {
+        if now - self.last_published < Duration::from_millis(100) {
+            return;
+        }
+        self.last_published = now;
+        let thread = &self.thread;
+        let refused = thread.link.stats().refused;
+        if refused != self.refused_seen {
+            self.refused_seen = refused;
+            thread.own.refused.store(true, Ordering::Release);
+        }
+        self.publish_figures();
+    }
+
+    fn publish_figures(&self) {
+        let stats = self.thread.flow.stats();
+        let rtt = self.thread.flow.rtt();
+        let mut figures = self.thread.own.figures.lock().expect("no thread panics while it holds the figures");
+        figures.segments_sent = stats.segments_sent;
+        figures.segments_retransmitted = stats.segments_retransmitted;
+        figures.segments_proactive = stats.segments_proactive;
+        figures.segments_duplicate = stats.segments_duplicate;
+        figures.packets_sent = stats.packets_sent;
+        figures.packets_lost = stats.packets_lost;
+        figures.wire_bytes_sent = stats.bytes_sent;
+        if rtt.samples > 0 {
+            figures.rtt_min_us = rtt.min.as_micros() as u64;
+            figures.rtt_smoothed_us = rtt.smoothed.as_micros() as u64;
+            figures.rtt_sum_us = rtt.sum.as_micros() as u64;
+            figures.rtt_samples = rtt.samples;
+        }
+    }
+
+    fn sleep(&mut self, now: Timestamp) -> std::io::Result<()> {
+        let own = self.thread.own.clone();
+        own.about_to_sleep();
+        // What came between the last look and the announcement would otherwise be slept through.
+        let shared = &self.thread.shared;
+        let work = self.is_open()
+            && self.is_sender
+            && self.thread.flow.block_room() > 0
+            && !(shared.filled.1.is_empty() && shared.returned.is_empty());
+        let credit = self.is_open()
+            && !self.is_sender
+            && self.granted < own.released.load(Ordering::Acquire) + self.window;
+        if !work && !credit && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
+            let due = self.thread.flow.poll_timeout();
+            let until = due.map_or(SLEEP_MAX, |due| (due - now).min(SLEEP_MAX));
+            let until = match own.state() {
+                FlowState::Connecting if self.thread.peer.is_accepting() => until.min(ACCEPT_INTERVAL),
+                FlowState::Connecting => until.min(PROBE_INTERVAL / 2),
+                FlowState::Up | FlowState::Down => until,
+            };
+            let mut fds = Vec::with_capacity(3);
+            self.thread.link.poll_fds(self.blocked, &mut fds);
+            fds.push(own.waker().poll_fd());
+            farhaul_net::wait(&mut fds, Some(until))?;
+        }
+        own.awake();
+        Ok(())
+    }
+
+    /// Hands over what others must carry on with.
+    fn end(&mut self) {
+        let thread = &mut self.thread;
+        if thread.shared.is_stopped() && thread.own.state() == FlowState::Up {
+            self.say_goodbye();
+        }
+        let thread = &mut self.thread;
+        let unacked = thread.flow.abandon(&mut thread.shared.control.lock());
+        if !thread.shared.is_stopped() {
+            for number in unacked {
+                if let Some(filled) = self.outgoing.take(number) {
+                    thread.shared.content_resent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
+                    thread.shared.returned.push(filled);
+                }
+            }
+            thread.shared.wake_flows();
+        }
+        self.publish_figures();
+    }
+
+    /// A close frame spares the peer the wait for a path that will not speak again.
+    fn say_goodbye(&mut self) {
+        let reason = self.thread.shared.goodbye();
+        self.thread.flow.close(0, &reason);
+        self.send_batch.clear();
+        let now = self.thread.shared.now();
+        let _ = self.transmit(now);
+    }
+}
+
+/// Puts a segment into its block; the first segment of a block takes a buffer from the pool.
+fn place(
+    incoming: &mut BTreeMap<u64, Block>,
+    shared: &Shared,
+    segment: farhaul_proto::Segment,
+    payload: &[u8],
+) -> Result<(), Error> {
+    let block = match incoming.entry(segment.block) {
+        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+        std::collections::btree_map::Entry::Vacant(entry) => {
+            let block = shared
+                .pool
+                .try_take()
+                .ok_or_else(|| Error::Misbehaved("more blocks than were granted".to_string()))?;
+            entry.insert(block)
+        }
+    };
+    let start = segment.offset as usize;
+    let Some(place) = block.get_mut(start..start + payload.len()) else {
+        return Err(Error::Misbehaved(format!("a segment at {start} lies beyond its block")));
+    };
+    place.copy_from_slice(payload);
+    Ok(())
+}
+
+fn misbehaved(error: farhaul_proto::Error) -> Error {
+    Error::Misbehaved(error.to_string())
+}
+
+/// The blocks that this flow has queued, by number; numbers are dense.
+#[derive(Default)]
+struct Outgoing {
+    base: u64,
+    blocks: VecDeque<Option<Filled>>,
+}
+
+impl Outgoing {
+    fn put(&mut self, number: u64, filled: Filled) {
+        if self.blocks.is_empty() {
+            self.base = number;
+        }
+        debug_assert_eq!(number, self.base + self.blocks.len() as u64, "the transport numbers blocks densely");
+        self.blocks.push_back(Some(filled));
+    }
+
+    fn take(&mut self, number: u64) -> Option<Filled> {
+        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        let filled = self.blocks.get_mut(index)?.take();
+        while matches!(self.blocks.front(), Some(None)) {
+            self.blocks.pop_front();
+            self.base += 1;
+        }
+        filled
+    }
+
+    fn payload(&self, number: u64, offset: u32, len: u32) -> &[u8] {
+        let filled = self.blocks[(number - self.base) as usize]
+            .as_ref()
+            .expect("the transport plans only blocks that it has not reported as acknowledged");
+        &filled.block[offset as usize..][..len as usize]
+    }
+}

@@ -1,0 +1,89 @@
+//! A running session: flows, stages and the conversation of its two ends.
+//!
+//! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
+//! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` with
+//! `writer.rs`, `destination.rs`, `tree.rs` and `links.rs`. All threads of one end meet in `shared.rs`.
+
+mod destination;
+mod end;
+mod failures;
+mod figures;
+mod flow_thread;
+mod links;
+mod meter;
+mod outcome;
+mod packets;
+mod paths;
+mod peer_address;
+mod read_queue;
+mod receiver;
+mod sender;
+mod serve;
+mod shared;
+mod supervisor;
+mod tree;
+mod writer;
+
+use std::sync::Arc;
+
+pub(crate) use destination::last_component;
+pub(crate) use outcome::Outcome;
+pub(crate) use paths::{local_origin, local_target};
+pub(crate) use receiver::Destination;
+pub(crate) use sender::Origin;
+pub use serve::{SessionSummary, serve};
+
+use crate::bootstrap::Established;
+use crate::error::Error;
+use crate::options::Verify;
+use crate::progress::Progress;
+use receiver::Rules;
+use supervisor::{Role, Supervisor};
+
+/// What this end does with the content.
+pub(crate) enum Side {
+    Send(Origin),
+    Receive(Destination),
+}
+
+/// What may differ between the ends of a session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Terms {
+    pub(crate) strip_setuid: bool,
+    pub(crate) fault: Option<String>,
+}
+
+/// Runs one end of a session to its end.
+pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+    let options = established.request.options.clone();
+    let role = match side {
+        Side::Send(_) => Role::Sender,
+        Side::Receive(_) => Role::Receiver,
+    };
+    let flows = established.flows.len() as u16;
+    let mut supervisor = match Supervisor::start(established, role, terms.fault.as_deref(), progress) {
+        Ok(supervisor) => supervisor,
+        Err(error) => return Outcome::failed(error),
+    };
+    // One core's reader and writer keep up with a disk; two overlap its waits.
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+    let (end, error) = match side {
+        Side::Send(origin) => sender::run(&mut supervisor, origin, threads, options.verify != Verify::Transit),
+        Side::Receive(destination) => {
+            receiver::run(&mut supervisor, destination, Rules::new(&options, terms.strip_setuid), threads)
+        }
+    };
+    let outcome = Outcome::new(&supervisor, role, end, error, flows, &options);
+    supervisor.close(outcome.error.as_ref());
+    outcome
+}
+
+/// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
+pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
+    let Ok(mut supervisor) = Supervisor::start(established, Role::Receiver, None, progress) else {
+        return Outcome::failed(error);
+    };
+    supervisor.abort(&error);
+    supervisor.close(Some(&error));
+    Outcome::failed(error)
+}

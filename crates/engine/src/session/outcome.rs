@@ -1,0 +1,161 @@
+//! From what both ends counted to one report.
+
+use super::end::End;
+use super::supervisor::{Role, Supervisor};
+use crate::error::Error;
+use crate::messages::EndFigures;
+use crate::options::TransferOptions;
+use crate::report::{REPORT_SCHEMA, Report, Stage};
+
+/// How a session ended, as this end sees it.
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    pub(crate) error: Option<Error>,
+}
+
+/// Below this no stage was the limit, so the network (or the rate set) was.
+const BUSY: f64 = 0.7;
+
+impl Outcome {
+    /// A session that never ran.
+    pub(crate) fn failed(error: Error) -> Outcome {
+        let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
+        Outcome { report, error: Some(error) }
+    }
+
+    pub(crate) fn new(
+        supervisor: &Supervisor,
+        role: Role,
+        end: End,
+        error: Option<Error>,
+        flows: u16,
+        options: &TransferOptions,
+    ) -> Outcome {
+        let (sender, receiver) = match role {
+            Role::Sender => (&end.ours, &end.theirs),
+            Role::Receiver => (&end.theirs, &end.ours),
+        };
+        let seconds = supervisor.shared.elapsed().as_secs_f64();
+        let stages: Vec<Stage> = sender.stages.iter().chain(&receiver.stages).cloned().collect();
+        let mut warnings = end.ours.warnings.clone();
+        for warning in &end.theirs.warnings {
+            if !warnings.contains(warning) {
+                warnings.push(warning.clone());
+            }
+        }
+        let report = Report {
+            schema: REPORT_SCHEMA,
+            ok: error.is_none() && end.failures.count == 0,
+            error: error.as_ref().map(ToString::to_string),
+            bytes: end.bytes,
+            files: end.files,
+            directories: end.directories,
+            links: end.links,
+            skipped: end.skipped,
+            bytes_resumed: end.bytes_resumed,
+            failed: end.failures.listed.clone(),
+            failed_count: end.failures.count,
+            seconds,
+            goodput_bps: end.bytes as f64 * 8.0 / seconds.max(1e-9),
+            wire_bytes_sent: sender.wire_bytes_sent,
+            segments_sent: sender.segments_sent,
+            segments_retransmitted: sender.segments_retransmitted,
+            segments_proactive: sender.segments_proactive,
+            segments_duplicate: receiver.segments_duplicate,
+            content_bytes_resent: sender.content_bytes_resent,
+            content_bytes_sent: sender.content_bytes_sent,
+            rtt_min_ms: rtt(sender, receiver, |figures| figures.rtt_min_us),
+            rtt_mean_ms: rtt(sender, receiver, |figures| figures.rtt_mean_us),
+            loss_fraction: sender.packets_lost as f64 / sender.packets_sent.max(1) as f64,
+            flows,
+            cipher: options.cipher.name().to_string(),
+            transport: supervisor.transport().to_string(),
+            cpu_seconds_local: end.ours.cpu_us as f64 / 1e6,
+            cpu_seconds_remote: end.theirs.cpu_us as f64 / 1e6,
+            peak_rss_bytes_local: end.ours.peak_rss_bytes,
+            peak_rss_bytes_remote: end.theirs.peak_rss_bytes,
+            bottleneck: bottleneck(&stages),
+            stages,
+            warnings,
+        };
+        let error = error.or_else(|| nothing_arrived(&report));
+        Outcome { report, error }
+    }
+}
+
+/// The sender measures by its data; a sender without data to repair has too few samples, then the other end's serve.
+fn rtt(sender: &EndFigures, receiver: &EndFigures, which: impl Fn(&EndFigures) -> u64) -> f64 {
+    let us = if which(sender) > 0 { which(sender) } else { which(receiver) };
+    us as f64 / 1e3
+}
+
+/// When not a single entry arrived, the transfer as a whole has failed.
+fn nothing_arrived(report: &Report) -> Option<Error> {
+    let first = report.failed.first()?;
+    if report.files + report.directories + report.links + report.skipped > 0 {
+        return None;
+    }
+    let what = format!("{}: {}", first.path, first.reason);
+    Some(Error::Files { what, hint: None })
+}
+
+/// The busiest stage in words. The stages of a flow's thread share one core and count together.
+fn bottleneck(stages: &[Stage]) -> String {
+    const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
+    let mut worst = (0.0, String::new());
+    for end in ["sender", "receiver"] {
+        let of_end = || stages.iter().filter(|stage| stage.end == end);
+        let flow = of_end().filter(|stage| FLOW.contains(&&*stage.name));
+        let flow_busy: f64 = flow.clone().map(|stage| stage.busy).sum();
+        let longest = flow.max_by(|a, b| a.busy.total_cmp(&b.busy));
+        if let Some(longest) = longest.filter(|_| flow_busy > worst.0) {
+            worst = (flow_busy, words(end, &longest.name, flow_busy));
+        }
+        for stage in of_end().filter(|stage| !FLOW.contains(&&*stage.name)) {
+            if stage.busy > worst.0 {
+                worst = (stage.busy, words(end, &stage.name, stage.busy));
+            }
+        }
+    }
+    if worst.0 >= BUSY { worst.1 } else { format!("network or rate limit (busiest stage: {})", worst.1) }
+}
+
+fn words(end: &str, stage: &str, busy: f64) -> String {
+    let stage = match stage {
+        "scan" => "directory scan",
+        "read" => "disk reads",
+        "digest" => "digest",
+        "seal" => "sealing of packets",
+        "send" => "sending of packets (system calls)",
+        "receive" => "receiving of packets (system calls)",
+        "open" => "opening of packets",
+        "write" => "disk writes",
+        "finish" => "finishing of files",
+        other => other,
+    };
+    format!("{end}'s {stage}, {:.0} % busy", (busy * 100.0).min(100.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(end: &str, name: &str, busy: f64) -> Stage {
+        Stage { name: name.into(), end: end.into(), busy }
+    }
+
+    #[test]
+    fn the_busiest_thread_is_the_bottleneck() {
+        let stages = [
+            stage("sender", "seal", 0.5),
+            stage("sender", "send", 0.4),
+            stage("receiver", "write", 0.8),
+        ];
+        assert_eq!(bottleneck(&stages), "sender's sealing of packets, 90 % busy");
+    }
+
+    #[test]
+    fn idle_stages_mean_the_network() {
+        assert!(bottleneck(&[stage("sender", "read", 0.1)]).starts_with("network"));
+    }
+}

@@ -1,0 +1,167 @@
+//! From the paths that a user typed to what is scanned and where it goes, at either end.
+//!
+//! `dir` means the directory itself, `dir/` its content, as for rsync; a destination that is a directory takes the
+//! sources into it, one that does not exist is the new name of a single source, as for scp.
+//!
+//! Always true: at a daemon every path is resolved below its root, whatever it begins with.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use farhaul_store::{Base, RelPath, Root, ScanOptions, Scanner, Source, expand};
+
+use super::Origin;
+use super::destination::{Asked, Target, last_component};
+use super::failures::plain;
+use crate::error::Error;
+
+/// Where paths may lead.
+pub(crate) enum Confinement {
+    /// Anywhere that the user who runs this can go; relative paths start at the working directory.
+    User,
+    /// Below a daemon's root.
+    Root(Root),
+}
+
+fn files(what: String) -> Error {
+    Error::Files { what, hint: None }
+}
+
+fn shown(path: &[u8]) -> String {
+    farhaul_store::escape(path)
+}
+
+pub(crate) fn open_root(path: &Path) -> Result<Root, Error> {
+    Root::open(path).map_err(|error| files(format!("cannot open {}: {}", path.display(), plain(&error))))
+}
+
+/// What a client sends of its own files.
+pub(crate) fn local_origin(paths: &[PathBuf]) -> Result<Origin, Error> {
+    let sources = paths.iter().map(|path| source(path.as_os_str().as_bytes(), None)).collect::<Result<_, _>>()?;
+    Ok(Origin::Scan(Box::new(Scanner::new(sources, ScanOptions::default()))))
+}
+
+/// What a far end sends: `~` and patterns are expanded here, as scp does.
+pub(crate) fn far_origin(confinement: &Confinement, paths: &[Vec<u8>], single_file: bool) -> Result<Origin, Error> {
+    let mut sources = Vec::new();
+    for path in paths {
+        let base = match confinement {
+            Confinement::User => Base::User,
+            Confinement::Root(root) => Base::Root(root.clone()),
+        };
+        let expanded = expand(&base, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
+        for path in expanded {
+            sources.push(source(&path, confinement.root())?);
+        }
+    }
+    if single_file && sources.len() != 1 {
+        return Err(Error::Usage("only a single file can go to standard output".into()));
+    }
+    Ok(Origin::Scan(Box::new(Scanner::new(sources, ScanOptions::default()))))
+}
+
+impl Confinement {
+    fn root(&self) -> Option<&Root> {
+        match self {
+            Confinement::User => None,
+            Confinement::Root(root) => Some(root),
+        }
+    }
+}
+
+fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
+    let name = last_component(path);
+    let dest = match name {
+        Some(name) => RelPath::from_bytes(name).map_err(|error| files(format!("{}: {error}", shown(path))))?,
+        None => RelPath::empty(),
+    };
+    // An empty path is the home directory, as for scp.
+    let open = if path.is_empty() { &b"."[..] } else { path };
+    let open = if beneath.is_some() { below_root(open) } else { open };
+    Ok(Source { path: PathBuf::from(OsStr::from_bytes(open)), dest, contents_only: name.is_none(), beneath: beneath.cloned() })
+}
+
+/// A daemon's root is `/` to its clients.
+fn below_root(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    if start == path.len() { b"." } else { &path[start..] }
+}
+
+/// Where a client puts what it pulls.
+pub(crate) fn local_target(path: &Path, is_directory: bool, sources: &[Vec<u8>]) -> Result<Target, Error> {
+    user_target(path, is_directory, Asked::from_sources(sources))
+}
+
+/// Where a far end puts what is pushed to it.
+pub(crate) fn far_target(confinement: &Confinement, path: &[u8], is_directory: bool) -> Result<Target, Error> {
+    match confinement {
+        Confinement::Root(root) => root_target(root, path, is_directory),
+        Confinement::User => {
+            let expanded = expand(&Base::User, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
+            let path = match &expanded[..] {
+                [one] => one.clone(),
+                _ => path.to_vec(),
+            };
+            let path = if path.is_empty() { b".".to_vec() } else { path };
+            user_target(Path::new(OsStr::from_bytes(&path)), is_directory, Asked::Anything)
+        }
+    }
+}
+
+/// The user's own paths may lead through links; what lies below the directory reached may not.
+fn user_target(path: &Path, is_directory: bool, asked: Asked) -> Result<Target, Error> {
+    let name = path.display().to_string();
+    let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
+        let root = Root::open(dir).map_err(|error| files(format!("cannot open {}: {}", dir.display(), plain(&error))))?;
+        Ok(Target { root, rename, asked, shown: name.clone() })
+    };
+    let is_directory = is_directory || last_component(path.as_os_str().as_bytes()).is_none();
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => into(path, None, asked),
+        Ok(_) if is_directory => Err(files(format!("{name} is not a directory"))),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(files(format!("cannot open {name}: {}", plain(&error))))
+        }
+        Err(_) if is_directory => {
+            std::fs::create_dir(path).map_err(|error| files(format!("cannot create {name}: {}", plain(&error))))?;
+            into(path, None, asked)
+        }
+        Ok(_) | Err(_) => {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let rename = path.file_name().map(|name| name.as_bytes().to_vec());
+            into(parent, rename, asked)
+        }
+    }
+}
+
+fn root_target(root: &Root, path: &[u8], is_directory: bool) -> Result<Target, Error> {
+    let is_directory = is_directory || last_component(path).is_none();
+    let name = shown(path);
+    let trimmed = match path.iter().rposition(|&byte| byte != b'/') {
+        Some(last) => below_root(&path[..=last]),
+        None => b".",
+    };
+    let target = |root: Root, rename| Target { root, rename, asked: Asked::Anything, shown: name.clone() };
+    if trimmed == b"." {
+        return Ok(target(root.clone(), None));
+    }
+    let outside = |_| files(format!("{name} is not a path below this daemon's root"));
+    let path = RelPath::from_bytes(trimmed).map_err(outside)?;
+    let cannot = |error: std::io::Error| files(format!("cannot open {name}: {}", plain(&error)));
+    match root.metadata(&path).map_err(cannot)? {
+        Some(meta) if meta.is_dir() => Ok(target(root.subdir(&path).map_err(cannot)?, None)),
+        Some(_) if is_directory => Err(files(format!("{name} is not a directory"))),
+        None if is_directory => {
+            root.create_dir(&path).map_err(cannot)?;
+            Ok(target(root.subdir(&path).map_err(cannot)?, None))
+        }
+        Some(_) | None => {
+            let parent = match path.parent() {
+                Some(parent) => root.subdir(&parent).map_err(cannot)?,
+                None => root.clone(),
+            };
+            Ok(target(parent, path.file_name().map(<[u8]>::to_vec)))
+        }
+    }
+}

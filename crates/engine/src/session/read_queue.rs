@@ -1,0 +1,405 @@
+//! The sender's readers: they turn wanted files into filled blocks.
+//!
+//! Small files are packed one behind another into a reader's own block; a large file is read by all readers at once,
+//! chunk by chunk, in the order of its offsets. A reader holds at most one unfinished pack, and sends it as soon as
+//! nothing more is waiting, so nothing lingers.
+//!
+//! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
+//! whoever finished that chunk; a file that changed while it was read is never completed.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::time::Duration;
+
+use farhaul_store::{Block, CHUNK, Entry, SourceFile, SourceRef, chunk_cv, whole_digest};
+
+use super::meter::Meter;
+use super::shared::{Filled, Shared};
+use crate::messages::Message;
+use crate::trailer::{self, PIECES_MAX, Piece};
+
+/// A file that the receiver may want.
+pub(crate) struct FileJob {
+    pub(crate) id: u64,
+    pub(crate) size: u64,
+    pub(crate) entry: Entry,
+    pub(crate) source: SourceRef,
+    /// For people.
+    pub(crate) path: String,
+}
+
+impl FileJob {
+    /// Sent as one piece of a pack, not chunk by chunk.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.size <= CHUNK
+    }
+}
+
+/// A file that is read chunk by chunk.
+pub(crate) struct Large {
+    job: Arc<FileJob>,
+    have: Vec<(u64, u64)>,
+    file: OnceLock<std::io::Result<SourceFile>>,
+    /// The next chunk to look at.
+    cursor: Mutex<u64>,
+    /// Chunks being read, and one while chunks are left to give out.
+    in_hand: AtomicU64,
+    chunks_sent: AtomicU64,
+    failed: AtomicBool,
+}
+
+impl Large {
+    pub(crate) fn new(job: Arc<FileJob>, mut have: Vec<(u64, u64)>) -> Large {
+        have.sort_unstable();
+        Large {
+            job,
+            have,
+            file: OnceLock::new(),
+            cursor: Mutex::new(0),
+            in_hand: AtomicU64::new(1),
+            chunks_sent: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Content bytes in chunk ranges of a file of `size` bytes.
+    pub(crate) fn bytes_of(ranges: &[(u64, u64)], size: u64) -> u64 {
+        ranges.iter().map(|&(first, count)| ((first + count) * CHUNK).min(size) - (first * CHUNK).min(size)).sum()
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+
+    fn file(&self) -> Result<&SourceFile, String> {
+        let open = || SourceFile::open(&self.job.source, &self.job.entry);
+        self.file.get_or_init(open).as_ref().map_err(|error| format!("cannot read: {error}"))
+    }
+
+    /// The next chunk that has data and that the receiver lacks.
+    fn next_chunk(&self) -> Option<u64> {
+        let file = self.file().ok()?;
+        let mut cursor = self.cursor.lock().expect("no thread panics while it holds a cursor");
+        loop {
+            if self.failed.load(Ordering::Acquire) || *cursor * CHUNK >= self.job.size {
+                return None;
+            }
+            let chunk = file.next_data_chunk(*cursor).filter(|chunk| chunk * CHUNK < self.job.size)?;
+            match self.have.iter().find(|&&(first, count)| (first..first + count).contains(&chunk)) {
+                Some(&(first, count)) => *cursor = first + count,
+                None => {
+                    *cursor = chunk + 1;
+                    self.in_hand.fetch_add(1, Ordering::AcqRel);
+                    return Some(chunk);
+                }
+            }
+        }
+    }
+}
+
+enum Work {
+    Chunk(Arc<Large>, u64),
+    Whole(Arc<FileJob>),
+    Pipe(u64),
+    /// Nothing is waiting now.
+    Nothing,
+    Closed,
+}
+
+#[derive(Default)]
+struct Waiting {
+    again: VecDeque<(Arc<Large>, u64)>,
+    files: VecDeque<Waited>,
+    pipe: Option<u64>,
+    closed: bool,
+}
+
+enum Waited {
+    Whole(Arc<FileJob>),
+    Large(Arc<Large>),
+}
+
+/// Wanted files, in the order of the receiver's answers.
+pub(crate) struct ReadQueue {
+    shared: Arc<Shared>,
+    digests: bool,
+    waiting: Mutex<Waiting>,
+    more: Condvar,
+    has_pipe: AtomicBool,
+}
+
+const LOCK: &str = "no thread panics while it holds the read queue";
+
+impl ReadQueue {
+    pub(crate) fn new(shared: Arc<Shared>, digests: bool) -> ReadQueue {
+        let (waiting, more) = (Mutex::default(), Condvar::new());
+        ReadQueue { shared, digests, waiting, more, has_pipe: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn push_whole(&self, job: Arc<FileJob>) {
+        self.push(|waiting| waiting.files.push_back(Waited::Whole(job)));
+    }
+
+    pub(crate) fn push_large(&self, large: Arc<Large>) {
+        self.push(|waiting| waiting.files.push_back(Waited::Large(large)));
+    }
+
+    pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
+        large.in_hand.fetch_add(1, Ordering::AcqRel);
+        self.push(|waiting| waiting.again.push_back((large, chunk)));
+    }
+
+    /// Standard input, announced as entry `id`.
+    pub(crate) fn push_pipe(&self, id: u64) {
+        self.has_pipe.store(true, Ordering::Release);
+        self.push(|waiting| waiting.pipe = Some(id));
+    }
+
+    pub(crate) fn has_pipe(&self) -> bool {
+        self.has_pipe.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn close(&self) {
+        self.push(|waiting| waiting.closed = true);
+    }
+
+    fn push(&self, change: impl FnOnce(&mut Waiting)) {
+        change(&mut self.waiting.lock().expect(LOCK));
+        self.more.notify_all();
+    }
+
+    fn next(&self, wait: bool) -> Work {
+        let mut waiting = self.waiting.lock().expect(LOCK);
+        loop {
+            if waiting.closed || self.shared.is_stopped() {
+                return Work::Closed;
+            }
+            if let Some((large, chunk)) = waiting.again.pop_front() {
+                return Work::Chunk(large, chunk);
+            }
+            if let Some(id) = waiting.pipe.take() {
+                return Work::Pipe(id);
+            }
+            match waiting.files.front() {
+                Some(Waited::Whole(_)) => {
+                    if let Some(Waited::Whole(job)) = waiting.files.pop_front() {
+                        return Work::Whole(job);
+                    }
+                }
+                Some(Waited::Large(large)) => {
+                    let large = large.clone();
+                    if let Some(chunk) = large.next_chunk() {
+                        return Work::Chunk(large, chunk);
+                    }
+                    waiting.files.pop_front();
+                    drop(waiting);
+                    self.let_go(&large);
+                    waiting = self.waiting.lock().expect(LOCK);
+                }
+                None if wait => {
+                    (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).expect(LOCK);
+                }
+                None => return Work::Nothing,
+            }
+        }
+    }
+
+    /// The body of a reader thread.
+    pub(crate) fn read(&self, number: u64) {
+        let mut reader = Reader {
+            queue: self,
+            pack: None,
+            reading: self.shared.meters.meter("read", 10 + number),
+            digesting: self.shared.meters.meter("digest", 10 + number),
+        };
+        loop {
+            match self.next(reader.pack.is_none()) {
+                Work::Closed => return,
+                Work::Nothing => reader.flush(),
+                Work::Whole(job) => reader.whole(&job),
+                Work::Chunk(large, chunk) => reader.chunk(&large, chunk),
+                Work::Pipe(id) => reader.pipe(id),
+            }
+        }
+    }
+
+    /// One holder of a large file is through with it; the last one says how it ended.
+    fn let_go(&self, large: &Large) {
+        if large.in_hand.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let id = large.job.id;
+        let result = match large.file() {
+            Err(reason) => Err(reason),
+            Ok(_) if large.failed.load(Ordering::Acquire) => return,
+            Ok(file) => match file.unchanged() {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(CHANGED.to_string()),
+                Err(error) => Err(format!("cannot read: {error}")),
+            },
+        };
+        let had: u64 = large.have.iter().map(|&(_, count)| count).sum();
+        let chunks = had + large.chunks_sent.load(Ordering::Acquire);
+        self.shared.send(&[match result {
+            Ok(()) => Message::FileEnd { id, size: large.job.size, chunks },
+            Err(reason) => Message::FileFailed { id, reason },
+        }]);
+    }
+
+    fn fail(&self, large: &Large, reason: String) {
+        if !large.failed.swap(true, Ordering::AcqRel) {
+            self.shared.send(&[Message::FileFailed { id: large.job.id, reason }]);
+        }
+    }
+}
+
+const CHANGED: &str = "the source changed while it was read";
+
+struct Pack {
+    block: Block,
+    content: usize,
+    pieces: Vec<Piece>,
+}
+
+struct Reader<'a> {
+    queue: &'a ReadQueue,
+    pack: Option<Pack>,
+    reading: Arc<Meter>,
+    digesting: Arc<Meter>,
+}
+
+impl Reader<'_> {
+    /// A buffer from the pool; none when the session ends while we wait.
+    fn take_block(&self) -> Option<Block> {
+        loop {
+            if let Some(block) = self.queue.shared.pool.take_timeout(Duration::from_millis(100)) {
+                return Some(block);
+            }
+            if self.queue.shared.is_stopped() {
+                return None;
+            }
+        }
+    }
+
+    fn hand_over(&self, mut block: Block, content: usize, pieces: &[Piece]) {
+        let len = trailer::write(&mut block, content, pieces) as u32;
+        let shared = &self.queue.shared;
+        let mut filled = Filled { block, len, content: content as u32 };
+        while let Err(error) = shared.filled.0.send_timeout(filled, Duration::from_millis(100)) {
+            if shared.is_stopped() {
+                return;
+            }
+            filled = error.into_inner();
+        }
+        shared.wake_flows();
+    }
+
+    fn flush(&mut self) {
+        if let Some(pack) = self.pack.take() {
+            self.hand_over(pack.block, pack.content, &pack.pieces);
+        }
+    }
+
+    fn whole(&mut self, job: &FileJob) {
+        let size = job.size as usize;
+        if self.pack.as_ref().is_some_and(|pack| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX) {
+            self.flush();
+        }
+        if self.pack.is_none() {
+            let Some(block) = self.take_block() else { return };
+            self.pack = Some(Pack { block, content: 0, pieces: Vec::new() });
+        }
+        let Some(pack) = &mut self.pack else { return };
+        let place = &mut pack.block[pack.content..pack.content + size];
+        if let Err(reason) = self.reading.time(|| read_whole(job, place)) {
+            self.queue.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+            return;
+        }
+        let digest = match self.queue.digests {
+            true => self.digesting.time(|| whole_digest(place)),
+            false => [0; 32],
+        };
+        pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, digest });
+        pack.content += size;
+    }
+
+    fn chunk(&mut self, large: &Arc<Large>, chunk: u64) {
+        // A pack must not wait behind a file that may be terabytes long.
+        self.flush();
+        let Some(mut block) = self.take_block() else { return };
+        let want = (large.job.size - chunk * CHUNK).min(CHUNK) as usize;
+        let read = match large.file() {
+            Ok(file) => {
+                let place = &mut block[..want];
+                self.reading.time(|| file.read_chunk(chunk, place)).map_err(|error| format!("cannot read: {error}"))
+            }
+            Err(reason) => Err(reason),
+        };
+        match read {
+            Ok(len) if len == want => {
+                let digest = match self.queue.digests {
+                    true => self.digesting.time(|| chunk_cv(&block[..want])),
+                    false => [0; 32],
+                };
+                let piece = Piece { file: large.job.id, chunk, len: want as u32, digest };
+                large.chunks_sent.fetch_add(1, Ordering::AcqRel);
+                self.hand_over(block, want, &[piece]);
+            }
+            Ok(_) => self.queue.fail(large, CHANGED.to_string()),
+            Err(reason) => self.queue.fail(large, reason),
+        }
+        self.queue.let_go(large);
+    }
+
+    /// Reads standard input to its end.
+    fn pipe(&mut self, id: u64) {
+        let mut input = std::io::stdin().lock();
+        let mut size = 0;
+        let mut chunk = 0;
+        loop {
+            let Some(mut block) = self.take_block() else { return };
+            let content = match self.reading.time(|| fill(&mut input, &mut block[..CHUNK as usize])) {
+                Ok(content) => content,
+                Err(error) => {
+                    let reason = format!("cannot read standard input: {error}");
+                    self.queue.shared.send(&[Message::FileFailed { id, reason }]);
+                    return;
+                }
+            };
+            if content == 0 {
+                break;
+            }
+            let digest = match self.queue.digests {
+                true => self.digesting.time(|| chunk_cv(&block[..content])),
+                false => [0; 32],
+            };
+            self.hand_over(block, content, &[Piece { file: id, chunk, len: content as u32, digest }]);
+            size += content as u64;
+            chunk += 1;
+        }
+        self.queue.shared.send(&[Message::FileEnd { id, size, chunks: chunk }]);
+    }
+}
+
+fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), String> {
+    let cannot = |error: std::io::Error| format!("cannot read: {error}");
+    let file = SourceFile::open(&job.source, &job.entry).map_err(cannot)?;
+    let len = file.read_chunk(0, place).map_err(cannot)?;
+    if len == place.len() && file.unchanged().map_err(cannot)? { Ok(()) } else { Err(CHANGED.to_string()) }
+}
+
+/// Reads until `buffer` is full or the input ends.
+fn fill(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

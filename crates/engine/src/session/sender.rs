@@ -1,0 +1,382 @@
+//! The sending end of a transfer: scan, announce, read what the receiver wants, until everything is accounted for.
+//!
+//! Threads: one scans and announces entries, some read (see `read_queue.rs`), and the caller's speaks with the
+//! receiver. An entry is outstanding from its announcement until the receiver has said what became of it; their number
+//! is bounded, and so is the memory of a tree of any size.
+//!
+//! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use farhaul_store::{Entry, Kind, ScanItem, Scanner, SourceRef, Time};
+
+use super::end::End;
+use super::failures::Failures;
+use super::read_queue::{FileJob, Large, ReadQueue};
+use super::shared::Shared;
+use super::supervisor::{Step, Supervisor};
+use crate::error::Error;
+use crate::messages::{Decision, EndFigures, ManifestEntry, Message, What};
+
+/// Files announced and not yet accounted for: at 200 ms of round trip still 160,000 a second.
+const OUTSTANDING_MAX: usize = 32 << 10;
+/// Files with several links that are remembered; beyond it, a further link is sent as a file of its own.
+const LINKS_MAX: usize = 1 << 20;
+/// A chunk that arrives damaged is sent again this often before its file fails.
+const AGAIN_MAX: u32 = 3;
+
+/// What is to be sent.
+pub(crate) enum Origin {
+    Scan(Box<Scanner>),
+    /// Standard input, under this name.
+    Pipe { name: Vec<u8> },
+}
+
+struct Pending {
+    size: u64,
+    job: Option<Arc<FileJob>>,
+    large: Option<Arc<Large>>,
+    again: u32,
+}
+
+#[derive(Default)]
+struct Table {
+    pending: HashMap<u64, Pending>,
+    entries_done: bool,
+}
+
+/// State that the sending end's threads share.
+pub(crate) struct Sender {
+    shared: Arc<Shared>,
+    table: Mutex<Table>,
+    room: Condvar,
+    queue: Arc<ReadQueue>,
+    failures: Failures,
+    counts: Mutex<Counts>,
+}
+
+/// What the sending end counted.
+#[derive(Default)]
+struct Counts {
+    files: u64,
+    directories: u64,
+    links: u64,
+    skipped: u64,
+    resumed_bytes: u64,
+}
+
+/// Runs the sending end to its end.
+pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, readers: usize, digests: bool) -> (End, Option<Error>) {
+    let shared = supervisor.shared.clone();
+    let queue = Arc::new(ReadQueue::new(shared.clone(), digests));
+    let sender = Sender {
+        shared: shared.clone(),
+        table: Mutex::default(),
+        room: Condvar::new(),
+        queue: queue.clone(),
+        failures: Failures::default(),
+        counts: Mutex::default(),
+    };
+    let ended = std::thread::scope(|scope| {
+        let sender = &sender;
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let failed = || Error::io("cannot start a thread");
+        named("scan").spawn_scoped(scope, move || sender.announce(origin)).map_err(failed())?;
+        for number in 0..readers {
+            let queue = queue.clone();
+            named("read").spawn_scoped(scope, move || queue.read(number as u64)).map_err(failed())?;
+        }
+        let ended = sender.converse(supervisor);
+        if ended.is_err() {
+            shared.stop();
+        }
+        queue.close();
+        sender.room.notify_all();
+        ended
+    });
+    match ended {
+        Ok(theirs) => (sender.end(supervisor, theirs), None),
+        Err(error) => (sender.end(supervisor, EndFigures::default()), Some(error)),
+    }
+}
+
+impl Sender {
+    // ---- announcing --------------------------------------------------------------------------------------------
+
+    fn announce(&self, origin: Origin) {
+        match origin {
+            Origin::Pipe { name } => self.announce_pipe(name),
+            Origin::Scan(scanner) => self.announce_tree(*scanner),
+        }
+        self.table.lock().expect(LOCK).entries_done = true;
+        self.shared.progress.scan_done.store(true, Relaxed);
+        self.shared.send(&[Message::EntriesEnd]);
+    }
+
+    fn announce_pipe(&self, name: Vec<u8>) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let entry = ManifestEntry {
+            id: 0,
+            path: name,
+            mode: 0o644,
+            mtime_secs: now.as_secs() as i64,
+            mtime_nanos: now.subsec_nanos(),
+            what: What::Stream,
+        };
+        let pending = Pending { size: 0, job: None, large: None, again: 0 };
+        self.table.lock().expect(LOCK).pending.insert(0, pending);
+        self.shared.progress.files_total.store(1, Relaxed);
+        self.shared.send(&[Message::Entry(entry)]);
+    }
+
+    fn announce_tree(&self, mut scanner: Scanner) {
+        let meter = self.shared.meters.meter("scan", 1);
+        let mut next_id = 0;
+        let mut directories = Vec::new();
+        let mut links: HashMap<(u64, u64), u64> = HashMap::new();
+        // Entries are sent a few dozen at a time: a lock and a wake-up each would cost more than the entry.
+        let mut batch = Vec::new();
+        let mut unsent = 0;
+        while !self.shared.is_stopped() {
+            let Some(item) = meter.time(|| scanner.next()) else { break };
+            match item {
+                ScanItem::Failed { path, error } => {
+                    let reason = format!("cannot read: {error}");
+                    self.failures.add(&path, &reason);
+                    self.shared.progress.failed.fetch_add(1, Relaxed);
+                    batch.push(Message::SourceFailed { path, reason });
+                }
+                ScanItem::DirEnd { .. } => {
+                    if let Some(id) = directories.pop() {
+                        batch.push(Message::DirectoryEnd { id });
+                    }
+                }
+                ScanItem::Entry { path, entry, handle } => {
+                    let Some(what) = describe(&entry, &mut links, next_id) else {
+                        self.shared.progress.notice(format!("skipped {path}: not a file, directory or link"));
+                        continue;
+                    };
+                    if what == What::Directory {
+                        directories.push(next_id);
+                    } else {
+                        self.admit(next_id, &what, entry.clone(), handle, path.to_string(), &mut batch);
+                    }
+                    batch.push(Message::Entry(manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what)));
+                    next_id += 1;
+                }
+            }
+            unsent += 1;
+            if unsent >= 64 || next_id < 64 {
+                self.shared.send(&batch);
+                batch.clear();
+                unsent = 0;
+            }
+        }
+        self.shared.send(&batch);
+    }
+
+    /// Books an entry as outstanding; waits while too many are.
+    fn admit(&self, id: u64, what: &What, entry: Entry, handle: SourceRef, path: String, batch: &mut Vec<Message>) {
+        let size = if let What::File { size, .. } = *what { size } else { 0 };
+        let job = matches!(what, What::File { .. }).then(|| Arc::new(FileJob { id, size, entry, source: handle, path }));
+        let mut table = self.table.lock().expect(LOCK);
+        if table.pending.len() >= OUTSTANDING_MAX {
+            // The receiver cannot answer what it has not seen.
+            drop(table);
+            self.shared.send(batch);
+            batch.clear();
+            table = self.table.lock().expect(LOCK);
+            while table.pending.len() >= OUTSTANDING_MAX && !self.shared.is_stopped() {
+                (table, _) = self.room.wait_timeout(table, Duration::from_millis(100)).expect(LOCK);
+            }
+        }
+        table.pending.insert(id, Pending { size, job, large: None, again: 0 });
+        if matches!(what, What::File { .. }) {
+            self.shared.progress.files_total.fetch_add(1, Relaxed);
+            self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+        }
+    }
+
+    // ---- conversing --------------------------------------------------------------------------------------------
+
+    /// Speaks with the receiver until it has finished; returns its figures.
+    fn converse(&self, supervisor: &mut Supervisor) -> Result<EndFigures, Error> {
+        loop {
+            match supervisor.step()? {
+                Step::Message(Message::Finish(figures)) => {
+                    self.finish(supervisor)?;
+                    return Ok(figures);
+                }
+                Step::Message(message) => self.handle(message, &mut self.counts.lock().expect(LOCK))?,
+                Step::Idle => {}
+            }
+        }
+    }
+
+    fn handle(&self, message: Message, counts: &mut Counts) -> Result<(), Error> {
+        match message {
+            Message::Decide { id, decision } => self.decide(id, decision, counts),
+            Message::Done { id } => self.done(id, counts),
+            Message::Failed { id, path, reason } => {
+                if let Some(pending) = self.remove(id)
+                    && let Some(large) = pending.large
+                {
+                    large.cancel();
+                }
+                self.failures.add(&path, &reason);
+                self.shared.progress.failed.fetch_add(1, Relaxed);
+                Ok(())
+            }
+            Message::DirectoriesDone { count } => {
+                counts.directories += count;
+                Ok(())
+            }
+            Message::Again { id, chunk } => self.again(id, chunk),
+            other => Err(Error::Misbehaved(format!("unexpected message {}", other.name()))),
+        }
+    }
+
+    fn decide(&self, id: u64, decision: Decision, counts: &mut Counts) -> Result<(), Error> {
+        if decision == Decision::Skip {
+            let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
+            counts.skipped += 1;
+            self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
+            self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
+            self.shared.progress.files_done.fetch_add(1, Relaxed);
+            return Ok(());
+        }
+        if decision == Decision::Listed {
+            let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
+            counts.files += 1;
+            if let Some(job) = pending.job {
+                self.shared.progress.notice(format!("would send {} ({} bytes)", job.path, job.size));
+            }
+            return Ok(());
+        }
+        let mut table = self.table.lock().expect(LOCK);
+        let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        let Some(job) = pending.job.clone() else {
+            drop(table);
+            self.queue.push_pipe(id);
+            return Ok(());
+        };
+        let have = if let Decision::Have(ranges) = decision { ranges } else { Vec::new() };
+        let chunks = job.size.div_ceil(farhaul_store::CHUNK);
+        if have.iter().any(|&(first, count)| first.checked_add(count).is_none_or(|end| end > chunks)) {
+            return Err(Error::Misbehaved(format!("chunks beyond the end of file {id}")));
+        }
+        if job.is_whole() {
+            drop(table);
+            self.queue.push_whole(job);
+            return Ok(());
+        }
+        let resumed = Large::bytes_of(&have, job.size);
+        counts.resumed_bytes += resumed;
+        self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
+        let large = Arc::new(Large::new(job, have));
+        pending.large = Some(large.clone());
+        drop(table);
+        self.queue.push_large(large);
+        Ok(())
+    }
+
+    fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
+        let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
+        if pending.job.is_some() || id == 0 && self.queue.has_pipe() {
+            counts.files += 1;
+            self.shared.progress.files_done.fetch_add(1, Relaxed);
+        } else {
+            counts.links += 1;
+        }
+        Ok(())
+    }
+
+    /// A piece arrived damaged although its packets were authentic (memory, or a cipher-less path): send it again.
+    fn again(&self, id: u64, chunk: u64) -> Result<(), Error> {
+        let mut table = self.table.lock().expect(LOCK);
+        let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        pending.again += 1;
+        let (too_often, job, large) = (pending.again > AGAIN_MAX, pending.job.clone(), pending.large.clone());
+        drop(table);
+        if too_often {
+            let reason = "its content arrived damaged several times".to_string();
+            self.shared.send(&[Message::FileFailed { id, reason }]);
+        } else if let Some(large) = large {
+            self.queue.push_again(large, chunk);
+        } else if let Some(job) = job {
+            self.queue.push_whole(job);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, id: u64) -> Option<Pending> {
+        let mut table = self.table.lock().expect(LOCK);
+        let pending = table.pending.remove(&id);
+        if table.pending.len() == OUTSTANDING_MAX / 2 {
+            self.room.notify_all();
+        }
+        pending
+    }
+
+    fn finish(&self, supervisor: &Supervisor) -> Result<(), Error> {
+        {
+            let table = self.table.lock().expect(LOCK);
+            if !table.entries_done || !table.pending.is_empty() {
+                return Err(Error::Misbehaved("the receiver says that it has finished, but it has not".into()));
+            }
+        }
+        self.shared.send(&[Message::Finish(supervisor.figures())]);
+        self.shared.flush(Duration::from_secs(3));
+        Ok(())
+    }
+
+    fn end(&self, supervisor: &Supervisor, theirs: EndFigures) -> End {
+        let counts = self.counts.lock().expect(LOCK);
+        End {
+            files: counts.files,
+            directories: counts.directories,
+            links: counts.links,
+            skipped: counts.skipped,
+            bytes: self.shared.content_acked.load(Relaxed),
+            bytes_resumed: counts.resumed_bytes,
+            failures: self.failures.take(),
+            ours: supervisor.figures(),
+            theirs,
+        }
+    }
+}
+
+const LOCK: &str = "no thread panics while it holds the sender's table";
+
+fn unknown(id: u64) -> Error {
+    Error::Misbehaved(format!("entry {id} is not outstanding"))
+}
+
+fn describe(entry: &Entry, links: &mut HashMap<(u64, u64), u64>, id: u64) -> Option<What> {
+    Some(match &entry.kind {
+        Kind::Dir => What::Directory,
+        Kind::Symlink { target } => What::Symlink { target: target.clone() },
+        Kind::Special => return None,
+        Kind::File { size, sparse } => {
+            let linked = entry.nlink > 1;
+            if linked {
+                match links.get(&(entry.dev, entry.ino)) {
+                    Some(&to) => return Some(What::HardLink { to }),
+                    None if links.len() < LINKS_MAX => {
+                        links.insert((entry.dev, entry.ino), id);
+                    }
+                    None => {}
+                }
+            }
+            What::File { size: *size, inode: entry.ino, device: entry.dev, sparse: *sparse, linked }
+        }
+    })
+}
+
+fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: What) -> ManifestEntry {
+    let Time { secs, nanos } = entry.mtime;
+    ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what }
+}

@@ -1,0 +1,58 @@
+//! The far end of a session: does what the client's hello asked for, below the directory it is confined to.
+
+use std::sync::Arc;
+
+use super::outcome::Outcome;
+use super::paths::{self, Confinement};
+use super::{Side, Terms, refuse, run};
+use crate::bootstrap::Established;
+use crate::error::Error;
+use crate::hello::{Direction, ServerPolicy};
+use crate::options::Cipher;
+use crate::progress::Progress;
+use crate::report::Report;
+
+/// What a far end can say of a session that it has served.
+#[derive(Debug)]
+pub struct SessionSummary {
+    pub direction: Direction,
+    pub report: Report,
+    pub error: Option<Error>,
+}
+
+/// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as.
+pub fn serve(established: Established, policy: Option<&ServerPolicy>) -> SessionSummary {
+    let direction = established.request.direction;
+    let progress = Arc::new(Progress::default());
+    let terms = Terms {
+        strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
+        fault: policy.and_then(|policy| policy.fault.clone()),
+    };
+    let outcome = match side(&established, policy) {
+        Ok(side) => run(established, side, &terms, &progress),
+        Err(error) => refuse(established, error, &progress),
+    };
+    let Outcome { report, error } = outcome;
+    SessionSummary { direction, report, error }
+}
+
+fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side, Error> {
+    let request = &established.request;
+    request.options.clone().checked()?;
+    if request.options.cipher == Cipher::None && policy.is_some_and(|policy| !policy.allow_cipher_none) {
+        let what = "this daemon does not allow transfers without encryption".to_string();
+        return Err(Error::Auth { what, hint: Some("leave out --cipher none".into()) });
+    }
+    let confinement = match policy {
+        Some(policy) => Confinement::Root(paths::open_root(&policy.root)?),
+        None => Confinement::User,
+    };
+    match request.direction {
+        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, &request.paths, request.single_file)?)),
+        Direction::Push => {
+            let path = request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
+            let target = paths::far_target(&confinement, path, request.target_is_directory)?;
+            Ok(Side::Receive(super::Destination::Tree(target)))
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What the threads of one session share, and how they wake each other.
+//!
+//! | field | written by | read by |
+//! | --- | --- | --- |
+//! | `control` | any thread sends, flows carry | the session's main thread |
+//! | `filled` | readers (sender) | flow threads: any block goes to any flow |
+//! | `arrived` | flow threads (receiver) | writers |
+//! | `FlowShared::released` | whoever drops an arrived block | its flow, which turns it into credit |
+//!
+//! Always true: a flow thread never blocks on any of these; the others may.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_queue::SegQueue;
+use farhaul_net::Waker;
+use farhaul_proto::{ControlStream, Controller, Timestamp};
+use farhaul_store::{Block, BlockPool};
+
+use super::meter::Meters;
+use crate::error::Error;
+use crate::messages::{Decoder, Encoder, Message};
+use crate::progress::Progress;
+
+/// A block that waits to be sent: its buffer and the length of content and trailer.
+pub(crate) struct Filled {
+    pub(crate) block: Block,
+    pub(crate) len: u32,
+    /// Content bytes in it, for the counters.
+    pub(crate) content: u32,
+}
+
+/// A complete block on its way to a writer. Dropping it gives its credit back to the flow.
+pub(crate) struct Arrived {
+    pub(crate) block: Block,
+    pub(crate) len: usize,
+    pub(crate) _credit: Credit,
+}
+
+/// Returns one block of credit to a flow when dropped.
+pub(crate) struct Credit(pub(crate) Arc<FlowShared>);
+
+impl Drop for Credit {
+    fn drop(&mut self) {
+        self.0.released.fetch_add(1, Ordering::AcqRel);
+        self.0.wake();
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum FlowState {
+    /// No authentic packet has come yet, or the peer has not been seen to hear us.
+    Connecting = 0,
+    Up = 1,
+    /// Its thread has ended or is about to.
+    Down = 2,
+}
+
+/// The outside view of one flow.
+pub(crate) struct FlowShared {
+    pub(crate) index: u16,
+    pub(crate) is_stream: bool,
+    state: AtomicU8,
+    sleeping: AtomicBool,
+    waker: Waker,
+    pub(crate) released: AtomicU64,
+    /// Set when the session wants this flow to hand over what it holds and end.
+    pub(crate) retire: AtomicBool,
+    /// Milliseconds (session clock) of the last packet from the peer, and of the last proof that the peer hears us.
+    pub(crate) heard_ms: AtomicU64,
+    pub(crate) answered_ms: AtomicU64,
+    /// The peer's port answered with "closed".
+    pub(crate) refused: AtomicBool,
+    /// Data and control may use this flow; a stand-by carrier only keeps itself alive.
+    pub(crate) active: AtomicBool,
+    pub(crate) figures: Mutex<FlowFigures>,
+}
+
+/// Counters that a flow publishes a few times a second and at its end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct FlowFigures {
+    pub(crate) segments_sent: u64,
+    pub(crate) segments_retransmitted: u64,
+    pub(crate) segments_proactive: u64,
+    pub(crate) segments_duplicate: u64,
+    pub(crate) packets_sent: u64,
+    pub(crate) packets_lost: u64,
+    pub(crate) wire_bytes_sent: u64,
+    pub(crate) rtt_min_us: u64,
+    pub(crate) rtt_sum_us: u64,
+    pub(crate) rtt_samples: u64,
+    pub(crate) rtt_smoothed_us: u64,
+}
+
+impl FlowShared {
+    pub(crate) fn new(index: u16, is_stream: bool, active: bool) -> std::io::Result<Arc<FlowShared>> {
+        Ok(Arc::new(FlowShared {
+            index,
+            is_stream,
+            state: AtomicU8::new(FlowState::Connecting as u8),
+            sleeping: AtomicBool::new(false),
+            waker: Waker::new()?,
+            released: AtomicU64::new(0),
+            retire: AtomicBool::new(false),
+            heard_ms: AtomicU64::new(0),
+            answered_ms: AtomicU64::new(0),
+            refused: AtomicBool::new(false),
+            active: AtomicBool::new(active),
+            figures: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn state(&self) -> FlowState {
+        match self.state.load(Ordering::Acquire) {
+            0 => FlowState::Connecting,
+            1 => FlowState::Up,
+            _ => FlowState::Down,
+        }
+    }
+
+    pub(crate) fn set_state(&self, state: FlowState) {
+        self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// Makes the flow's thread look at its queues; costs a system call only when it sleeps.
+    pub(crate) fn wake(&self) {
+        // SeqCst on both sides: either the sleeper sees the new work, or we see that it sleeps.
+        if self.sleeping.swap(false, Ordering::SeqCst) {
+            self.waker.wake();
+        }
+    }
+
+    /// Announces that the thread is about to sleep; the caller looks at its queues once more afterwards.
+    pub(crate) fn about_to_sleep(&self) {
+        self.sleeping.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn awake(&self) {
+        self.sleeping.store(false, Ordering::SeqCst);
+        self.waker.drain();
+    }
+
+    pub(crate) fn waker(&self) -> &Waker {
+        &self.waker
+    }
+}
+
+/// The control stream with what is needed to block on it.
+pub(crate) struct Control {
+    stream: Mutex<ControlStream>,
+    changed: Condvar,
+    encoder: Mutex<Encoder>,
+}
+
+/// Window of the control stream: a manifest of tens of thousands of entries per round trip.
+const CONTROL_WINDOW: u64 = 8 << 20;
+
+impl Control {
+    fn new() -> Control {
+        let stream = Mutex::new(ControlStream::new(CONTROL_WINDOW));
+        Control { stream, changed: Condvar::new(), encoder: Mutex::default() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ControlStream> {
+        self.stream.lock().expect("no thread panics while it holds the control stream")
+    }
+
+    /// Wakes who waits for bytes to read or for room to write.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+    }
+}
+
+/// Everything that the threads of a session have in common.
+pub(crate) struct Shared {
+    pub(crate) control: Control,
+    pub(crate) controller: Mutex<Controller>,
+    pub(crate) pool: BlockPool,
+    pub(crate) filled: (Sender<Filled>, Receiver<Filled>),
+    /// Blocks that a dead flow gave back; they go first.
+    pub(crate) returned: SegQueue<Filled>,
+    pub(crate) arrived: (Sender<Arrived>, Receiver<Arrived>),
+    pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
+    pub(crate) meters: Meters,
+    pub(crate) progress: Arc<Progress>,
+    /// Content bytes: handed to flows, handed over again, acknowledged, written.
+    pub(crate) content_sent: AtomicU64,
+    pub(crate) content_resent: AtomicU64,
+    pub(crate) content_acked: AtomicU64,
+    pub(crate) content_written: AtomicU64,
+    stop: AtomicBool,
+    writers_stop: AtomicBool,
+    /// The peer has said that it is closing, and why if it was not the end.
+    peer_closed: Mutex<Option<String>>,
+    goodbye: Mutex<String>,
+    failure: Mutex<Option<Error>>,
+    start: Instant,
+}
+
+/// Filled blocks that may wait for a flow: enough that a flow never starves while a reader is at work.
+const FILLED_MAX: usize = 8;
+
+impl Shared {
+    pub(crate) fn new(
+        end: &'static str,
+        controller: Controller,
+        pool: BlockPool,
+        pool_blocks: usize,
+        progress: Arc<Progress>,
+    ) -> Arc<Shared> {
+        Arc::new(Shared {
+            control: Control::new(),
+            controller: Mutex::new(controller),
+            pool,
+            filled: bounded(FILLED_MAX),
+            returned: SegQueue::new(),
+            // Never full: no more blocks can arrive than the pool has.
+            arrived: bounded(pool_blocks),
+            flows: Mutex::default(),
+            meters: Meters::new(end),
+            progress,
+            content_sent: AtomicU64::new(0),
+            content_resent: AtomicU64::new(0),
+            content_acked: AtomicU64::new(0),
+            content_written: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            writers_stop: AtomicBool::new(false),
+            peer_closed: Mutex::default(),
+            goodbye: Mutex::default(),
+            failure: Mutex::default(),
+            start: Instant::now(),
+        })
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub(crate) fn flow_list(&self) -> Vec<Arc<FlowShared>> {
+        self.flows.lock().expect("no thread panics while it holds the list of flows").clone()
+    }
+
+    pub(crate) fn wake_flows(&self) {
+        for flow in self.flows.lock().expect("no thread panics while it holds the list of flows").iter() {
+            flow.wake();
+        }
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Ends the session's threads.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.control.notify();
+        self.wake_flows();
+    }
+
+    pub(crate) fn stop_writers(&self) {
+        self.writers_stop.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn are_writers_stopped(&self) -> bool {
+        self.writers_stop.load(Ordering::Acquire) || self.is_stopped()
+    }
+
+    pub(crate) fn set_peer_closed(&self, reason: String) {
+        self.peer_closed.lock().expect("no thread panics while it holds the reason").get_or_insert(reason);
+        self.control.notify();
+    }
+
+    pub(crate) fn peer_closed(&self) -> Option<String> {
+        self.peer_closed.lock().expect("no thread panics while it holds the reason").clone()
+    }
+
+    pub(crate) fn set_goodbye(&self, reason: String) {
+        *self.goodbye.lock().expect("no thread panics while it holds the reason") = reason;
+    }
+
+    /// What the close frame says: why this end gave up, or nothing.
+    pub(crate) fn goodbye(&self) -> String {
+        self.goodbye.lock().expect("no thread panics while it holds the reason").clone()
+    }
+
+    /// Ends the session's threads because of `error`; the first error is kept.
+    pub(crate) fn fail(&self, error: Error) {
+        let mut failure = self.failure.lock().expect("no thread panics while it holds the failure");
+        if failure.is_none() && !self.is_stopped() {
+            *failure = Some(error);
+        }
+        drop(failure);
+        self.stop();
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().expect("no thread panics while it holds the failure").take()
+    }
+
+    /// Sends messages to the peer, in this order and behind all that were sent before. Waits for room.
+    pub(crate) fn send(&self, messages: &[Message]) {
+        if messages.is_empty() {
+            return;
+        }
+        // Held to the end: a path's prefix refers to the message before it.
+        let mut encoder = self.control.encoder.lock().expect("no thread panics while it holds the encoder");
+        let mut bytes = Vec::new();
+        for message in messages {
+            encoder.encode(message, &mut bytes);
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() && !self.is_stopped() {
+            let mut stream = self.control.lock();
+            let written = stream.write(rest);
+            rest = &rest[written..];
+            if written > 0 {
+                drop(stream);
+                self.wake_flows();
+            } else {
+                let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
+            }
+        }
+    }
+
+    /// Moves bytes that have arrived into `decoder`; waits up to `wait` for some.
+    pub(crate) fn receive(&self, decoder: &mut Decoder, wait: Duration) -> usize {
+        let mut stream = self.control.lock();
+        let mut taken = stream.read(decoder.buffer());
+        if taken == 0 && !self.is_stopped() {
+            (stream, _) = self
+                .control
+                .changed
+                .wait_timeout(stream, wait)
+                .expect("no thread panics while it holds the control stream");
+            taken = stream.read(decoder.buffer());
+        }
+        drop(stream);
+        if taken > 0 {
+            // The window has opened, which the peer wants to know.
+            self.wake_flows();
+        }
+        taken
+    }
+
+    /// Waits until the peer has everything that was sent, at most `limit`.
+    pub(crate) fn flush(&self, limit: Duration) -> bool {
+        let end = Instant::now() + limit;
+        loop {
+            let stream = self.control.lock();
+            if stream.is_all_acked() {
+                return true;
+            }
+            if self.is_stopped() || self.peer_closed().is_some() || Instant::now() >= end {
+                return false;
+            }
+            let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(20));
+        }
+    }
+}

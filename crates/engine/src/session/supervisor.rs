@@ -1,0 +1,520 @@
+//! Watches over a session from its main thread: hands out the peer's messages, notices paths and peers that are gone,
+//! and changes over to the stream carrier when UDP does not get through.
+//!
+//! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
+//! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
+//! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+use farhaul_net::{Fault, FaultLink, Link, memory_pair};
+use farhaul_proto::{Controller, Flow, FlowConfig, Policy, RateConfig};
+use farhaul_store::BlockPool;
+use zeroize::Zeroizing;
+
+use super::figures;
+use super::flow_thread::{self, FlowThread};
+use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
+use super::peer_address::PeerAddress;
+use super::shared::{FlowShared, FlowState, Shared};
+use crate::bootstrap::{ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Stop, udp_blocked_warning};
+use crate::error::{Error, ExitCode};
+use crate::messages::{Decoder, EndFigures, Message};
+use crate::options::{self, Cipher, TransferOptions};
+use crate::progress::Progress;
+use crate::trailer::BLOCK_BYTES;
+
+/// No answer for this long: the path does not work.
+const SILENCE: Duration = Duration::from_secs(3);
+/// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
+const REFUSED: Duration = Duration::from_secs(1);
+/// Nothing at all for this long: the transfer ends, resumable.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// No first packet by any carrier for this long: there is no way.
+const CONNECT_MAX: Duration = Duration::from_secs(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// UDP payload of a first datagram (DESIGN: 1200, then probed upwards).
+const PAYLOAD_FIRST: u16 = 1200;
+/// 1500 and 9000 bytes of IP packet, with IPv6's and with IPv4's header.
+const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
+/// On a stream a packet is a record; long ones cost less.
+const PAYLOAD_STREAM: u16 = 16 << 10;
+
+/// What the main thread gets from one step.
+pub(crate) enum Step {
+    Message(Message),
+    /// Nothing is waiting; what was collected can be sent.
+    Idle,
+}
+
+/// One session, seen from its main thread.
+pub(crate) struct Supervisor {
+    pub(crate) shared: Arc<Shared>,
+    options: TransferOptions,
+    is_sender: bool,
+    is_initiator: bool,
+    master: Zeroizing<[u8; 32]>,
+    decoder: Decoder,
+    idle_said: bool,
+    next_check: Instant,
+    was_up: bool,
+    threads: Vec<JoinHandle<()>>,
+    fallback: Fallback,
+    dialing: Option<Receiver<(Fallback, Result<Option<FlowSetup>, Error>)>>,
+    window_max: u64,
+    fault: Option<Fault>,
+    transport: &'static str,
+    stream_transport: &'static str,
+    peer: String,
+    udp_ports: Vec<u16>,
+    warnings: Vec<String>,
+    stop: Stop,
+    cpu_start: Duration,
+    // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
+    _registration: Option<Registration>,
+    control_process: Option<ControlProcess>,
+}
+
+/// Which way the content goes, seen from this end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Sender,
+    Receiver,
+}
+
+impl Supervisor {
+    /// Starts the flows of a session.
+    pub(crate) fn start(
+        established: Established,
+        role: Role,
+        fault: Option<&str>,
+        progress: &Arc<Progress>,
+    ) -> Result<Supervisor, Error> {
+        let options = established.request.options.clone();
+        let flows = established.flows.len() as u64;
+        let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / flows).max(4);
+        // One share more than the flows need, for the stream carrier that may take over from them.
+        let pool_blocks = (window_max * (flows + 1)) as usize;
+        let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
+        let end = if role == Role::Sender { "sender" } else { "receiver" };
+        let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
+        let policy = match options.policy {
+            options::Policy::Fair => Policy::Fair,
+            options::Policy::Fixed => Policy::Fixed,
+        };
+        let rate = RateConfig { policy, rate_bps: options.rate_bps, queue_bytes_max };
+        let shared = Shared::new(end, Controller::new(rate), pool, pool_blocks, progress.clone());
+        let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();
+        let fault = fault.map_err(|error| Error::Usage(format!("--fault: {error}")))?;
+        let transport = established.transport.name();
+        let stream_transport = match &established.fallback {
+            Fallback::Ready(_) => "ssh",
+            Fallback::None | Fallback::Dial(_) | Fallback::Await(_) => "tcp",
+        };
+        let mut supervisor = Supervisor {
+            shared,
+            is_sender: role == Role::Sender,
+            is_initiator: established.is_initiator,
+            master: established.master,
+            decoder: Decoder::default(),
+            idle_said: false,
+            next_check: Instant::now(),
+            was_up: false,
+            threads: Vec::new(),
+            fallback: established.fallback,
+            dialing: None,
+            window_max,
+            fault,
+            transport,
+            stream_transport,
+            peer: established.peer,
+            udp_ports: established.udp_ports,
+            warnings: established.warnings,
+            stop: established.stop,
+            cpu_start: figures::cpu_time(),
+            _registration: established.registration,
+            control_process: established.control_process,
+            options,
+        };
+        for flow in established.flows {
+            supervisor.open_flow(flow, true)?;
+        }
+        // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
+        if matches!(supervisor.fallback, Fallback::Ready(_))
+            && let Some(flow) = supervisor.fallback.open()?
+        {
+            supervisor.open_flow(flow, false)?;
+        }
+        if supervisor.is_initiator {
+            supervisor.shared.send(&[Message::Start]);
+        }
+        for warning in &supervisor.warnings {
+            progress.notice(format!("warning: {warning}"));
+        }
+        Ok(supervisor)
+    }
+
+    fn open_flow(&mut self, setup: FlowSetup, active: bool) -> Result<(), Error> {
+        let identity = FlowIdentity {
+            index: setup.index,
+            send_id: setup.send_id,
+            recv_id: setup.recv_id,
+            is_initiator: self.is_initiator,
+        };
+        let packets = Packets::new(&self.master, &identity, self.options.cipher, self.options.epoch_bits);
+        let is_stream = matches!(setup.link, FlowLink::Stream(_));
+        let fault = self.fault.clone();
+        let inject = move |link: Box<dyn Link>| -> Box<dyn Link> {
+            match &fault {
+                Some(fault) => Box::new(FaultLink::new(link, fault.clone())),
+                None => link,
+            }
+        };
+        let (link, peer): (Box<dyn Link>, PeerAddress) = match setup.link {
+            FlowLink::Udp { socket, candidates } => {
+                (inject(Box::new(socket)), PeerAddress::candidates(candidates, self.is_initiator))
+            }
+            FlowLink::Accept { first, socket } => {
+                // Until the first authentic datagram there is nothing to receive from.
+                let (silent, _) = memory_pair().map_err(Error::io("cannot make a link"))?;
+                (Box::new(silent), PeerAddress::accepting(first, socket, Box::new(inject)))
+            }
+            FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
+        };
+        let config = self.flow_config(is_stream)?;
+        let own = FlowShared::new(setup.index, is_stream, active).map_err(Error::io("cannot make a waker"))?;
+        let shared = self.shared.clone();
+        let thread = FlowThread {
+            link,
+            flow: Flow::new(config, shared.now()),
+            packets,
+            peer,
+            shared: shared.clone(),
+            own: own.clone(),
+            window_max: self.window_max,
+        };
+        shared.flows.lock().expect("no thread panics while it holds the list of flows").push(own);
+        let is_sender = self.is_sender;
+        let thread = std::thread::Builder::new()
+            .name(format!("flow-{}", setup.index))
+            .spawn(move || flow_thread::run(thread, is_sender))
+            .map_err(Error::io("cannot start a thread"))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    fn flow_config(&self, is_stream: bool) -> Result<FlowConfig, Error> {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(|error| Error::Io {
+            what: "the system gives no random numbers".into(),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let extra = if self.options.cipher == Cipher::None { CLEAR_EXTRA as u16 } else { 0 };
+        let seed = u64::from_le_bytes(seed);
+        if is_stream {
+            let payload_max_initial = PAYLOAD_STREAM - extra;
+            return Ok(FlowConfig { payload_max_initial, reliable: true, seed, ..FlowConfig::default() });
+        }
+        // A user's limit is that of the IP packet, whose header may be IPv6's.
+        let limit = self.options.mtu.map_or(u16::MAX, |mtu| mtu.saturating_sub(48));
+        let mut mtu_candidates: Vec<u16> = PAYLOAD_PROBES.iter().copied().filter(|&probe| probe < limit).collect();
+        if limit > PAYLOAD_FIRST && limit != u16::MAX {
+            mtu_candidates.push(limit);
+        }
+        for candidate in &mut mtu_candidates {
+            *candidate -= extra;
+        }
+        let payload_max_initial = PAYLOAD_FIRST.min(limit) - extra;
+        Ok(FlowConfig { payload_max_initial, mtu_candidates, reliable: false, seed, ..FlowConfig::default() })
+    }
+
+    /// The next message for the caller, or `Idle` when nothing is waiting.
+    pub(crate) fn step(&mut self) -> Result<Step, Error> {
+        loop {
+            let message = self.decoder.next();
+            match message.map_err(|_| Error::Misbehaved("a control message makes no sense".into()))? {
+                Some(Message::Start) => continue,
+                Some(Message::Abort { code, reason, hint }) => return Err(Error::from_peer(code, reason, hint)),
+                Some(Message::FlowDown { index }) => {
+                    self.retire_flow(index);
+                    continue;
+                }
+                Some(message) => return Ok(Step::Message(message)),
+                None => {}
+            }
+            if self.shared.is_stopped() {
+                return Err(self.shared.take_failure().unwrap_or(Error::Interrupted));
+            }
+            if self.shared.progress.cancelled() {
+                let reason = "it was interrupted at the other end".to_string();
+                self.shared.send(&[Message::Abort { code: ExitCode::Interrupted as u8, reason, hint: String::new() }]);
+                self.shared.flush(Duration::from_millis(300));
+                return Err(Error::Interrupted);
+            }
+            if Instant::now() >= self.next_check {
+                self.check()?;
+                self.next_check = Instant::now() + CHECK_INTERVAL;
+            }
+            let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
+            if self.shared.receive(&mut self.decoder, wait) > 0 {
+                self.idle_said = false;
+                continue;
+            }
+            self.idle_said = true;
+            return Ok(Step::Idle);
+        }
+    }
+
+    // ---- watching ----------------------------------------------------------------------------------------------
+
+    fn check(&mut self) -> Result<(), Error> {
+        if self.stop.is_set() {
+            return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
+        }
+        if let Some(reason) = self.shared.peer_closed() {
+            // What it said last may still be on its way to the decoder; it is looked at first.
+            if self.shared.receive(&mut self.decoder, Duration::from_millis(50)) > 0 {
+                return Ok(());
+            }
+            return Err(self.closed(&reason));
+        }
+        self.publish();
+        let now = self.shared.elapsed();
+        let flows = self.shared.flow_list();
+        self.was_up |= flows.iter().any(|flow| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire));
+        let silent = |flow: &Arc<FlowShared>, stamp: &std::sync::atomic::AtomicU64| {
+            let _ = flow;
+            now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)))
+        };
+        self.poll_fallback()?;
+
+        let udp: Vec<_> = flows.iter().filter(|flow| !flow.is_stream && flow.state() != FlowState::Down).cloned().collect();
+        let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
+        let stream_alive = streams.iter().find(|flow| {
+            flow.state() == FlowState::Up && silent(flow, &flow.heard_ms) < SILENCE
+        });
+        // The ssh channel closes with the process at its other end; without it there is nobody to speak to.
+        let ssh_gone = streams.iter().any(|flow| flow.state() == FlowState::Down) && stream_alive.is_none();
+        if ssh_gone && (udp.is_empty() || self.control_process.is_some() || !self.is_initiator) {
+            return Err(self.gone());
+        }
+        if udp.is_empty() {
+            let heard = streams.iter().map(|flow| silent(flow, &flow.heard_ms)).min().unwrap_or(now);
+            return if heard > PATIENCE { Err(self.silent_too_long(PATIENCE)) } else { Ok(()) };
+        }
+        if udp.iter().all(|flow| flow.refused.load(Ordering::Acquire) && silent(flow, &flow.heard_ms) > REFUSED)
+            && self.was_up
+            && streams.is_empty()
+        {
+            return Err(self.gone());
+        }
+        let answered = udp.iter().map(|flow| silent(flow, &flow.answered_ms)).min().unwrap_or(now);
+        if answered < SILENCE {
+            return Ok(());
+        }
+        if let Some(stream) = stream_alive.filter(|_| !self.options.udp_only).cloned() {
+            self.change_over(&stream);
+            return Ok(());
+        }
+        if !self.options.udp_only {
+            self.dial();
+        }
+        if !self.was_up && (self.options.udp_only || answered > CONNECT_MAX) {
+            return Err(self.unreachable());
+        }
+        let heard = flows.iter().map(|flow| silent(flow, &flow.heard_ms)).min().unwrap_or(now);
+        if heard > PATIENCE { Err(self.silent_too_long(heard)) } else { Ok(()) }
+    }
+
+    fn publish(&self) {
+        let mut rtt = 0;
+        let (mut sent, mut lost) = (0, 0);
+        for flow in self.shared.flow_list() {
+            let figures = *flow.figures.lock().expect("no thread panics while it holds the figures");
+            rtt = rtt.max(figures.rtt_smoothed_us);
+            sent += figures.packets_sent;
+            lost += figures.packets_lost;
+        }
+        self.shared.progress.rtt_us.store(rtt, Ordering::Relaxed);
+        self.shared.progress.loss_ppm.store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// Opens the stream carrier of a daemon's session, without holding up this thread.
+    fn dial(&mut self) {
+        if self.dialing.is_some() || !matches!(self.fallback, Fallback::Dial(_)) {
+            return;
+        }
+        let mut fallback = std::mem::replace(&mut self.fallback, Fallback::None);
+        let (done, dialing) = bounded(1);
+        let dial = move || {
+            let result = fallback.open();
+            let _ = done.send((fallback, result));
+        };
+        if std::thread::Builder::new().name("dial".into()).spawn(dial).is_ok() {
+            self.dialing = Some(dialing);
+        }
+    }
+
+    fn poll_fallback(&mut self) -> Result<(), Error> {
+        if matches!(self.fallback, Fallback::Await(_))
+            && let Some(flow) = self.fallback.open()?
+        {
+            self.open_flow(flow, false)?;
+        }
+        let Some(Ok((fallback, result))) = self.dialing.as_ref().map(Receiver::try_recv) else { return Ok(()) };
+        self.dialing = None;
+        self.fallback = fallback;
+        match result {
+            Ok(Some(flow)) => self.open_flow(flow, false),
+            Ok(None) => Ok(()),
+            // The network may be gone as a whole; it is tried again.
+            Err(error) => {
+                tracing::debug!(%error, "cannot open the stream carrier");
+                Ok(())
+            }
+        }
+    }
+
+    /// From now on everything travels on `stream`.
+    fn change_over(&mut self, stream: &Arc<FlowShared>) {
+        let host = self.peer.clone();
+        let warning = udp_blocked_warning(&host, &self.udp_ports, self.stream_transport);
+        self.shared.progress.notice(format!("warning: {warning}"));
+        self.warnings.push(warning);
+        self.activate(stream);
+        let udp: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| !flow.is_stream).collect();
+        let mut messages = Vec::new();
+        for flow in &udp {
+            flow.retire.store(true, Ordering::Release);
+            flow.wake();
+            messages.push(Message::FlowDown { index: flow.index });
+        }
+        self.shared.send(&messages);
+    }
+
+    fn activate(&mut self, stream: &Arc<FlowShared>) {
+        self.transport = self.stream_transport;
+        stream.active.store(true, Ordering::Release);
+        stream.wake();
+    }
+
+    /// The peer no longer uses flow `index`.
+    fn retire_flow(&mut self, index: u16) {
+        let flows = self.shared.flow_list();
+        if let Some(flow) = flows.iter().find(|flow| flow.index == index && !flow.is_stream) {
+            flow.retire.store(true, Ordering::Release);
+            flow.wake();
+        }
+        let udp_left = flows.iter().any(|flow| !flow.is_stream && !flow.retire.load(Ordering::Acquire));
+        let stream = flows.iter().rev().find(|flow| flow.is_stream && flow.state() != FlowState::Down);
+        if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
+            self.activate(&stream);
+        }
+    }
+
+    // ---- ending ------------------------------------------------------------------------------------------------
+
+    fn closed(&self, reason: &str) -> Error {
+        match reason {
+            "" => lost(format!("{} closed the session before its end", self.peer)),
+            reason => lost(format!("{} ended the session: {reason}", self.peer)),
+        }
+    }
+
+    fn gone(&self) -> Error {
+        lost(format!("{} is gone: its process has ended", self.peer))
+    }
+
+    fn silent_too_long(&self, silence: Duration) -> Error {
+        lost(format!("{} has not been heard of for {} s", self.peer, silence.as_secs()))
+    }
+
+    fn unreachable(&self) -> Error {
+        let ports = match &self.udp_ports[..] {
+            [] => "any UDP port".to_string(),
+            [port] => format!("UDP port {port}"),
+            [first, .., last] => format!("UDP ports {first}-{last}"),
+        };
+        let hint = format!("open {ports} of {} in the firewalls on the way, or allow other carriers (no --udp-only)", self.peer);
+        Error::Connect { what: format!("{ports} of {} cannot be reached", self.peer), hint: Some(hint) }
+    }
+
+    /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
+    pub(crate) fn abort(&mut self, error: &Error) {
+        let hint = error.hint().unwrap_or_default().to_string();
+        self.shared.send(&[Message::Abort { code: error.exit_code() as u8, reason: error.to_string(), hint }]);
+        let end = Instant::now() + CONNECT_MAX;
+        // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
+        while Instant::now() < end && !self.shared.flush(CHECK_INTERVAL) {
+            if self.step().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// This end's figures so far.
+    pub(crate) fn figures(&self) -> EndFigures {
+        let mut sum = EndFigures {
+            cpu_us: (figures::cpu_time() - self.cpu_start).as_micros() as u64,
+            peak_rss_bytes: figures::peak_rss_bytes(),
+            content_bytes_sent: self.shared.content_sent.load(Ordering::Relaxed),
+            content_bytes_resent: self.shared.content_resent.load(Ordering::Relaxed),
+            stages: self.shared.meters.stages(),
+            warnings: self.warnings.clone(),
+            ..EndFigures::default()
+        };
+        let (mut rtt_sum, mut rtt_samples) = (0, 0);
+        for flow in self.shared.flow_list() {
+            let flow = *flow.figures.lock().expect("no thread panics while it holds the figures");
+            sum.segments_sent += flow.segments_sent;
+            sum.segments_retransmitted += flow.segments_retransmitted;
+            sum.segments_proactive += flow.segments_proactive;
+            sum.segments_duplicate += flow.segments_duplicate;
+            sum.packets_sent += flow.packets_sent;
+            sum.packets_lost += flow.packets_lost;
+            sum.wire_bytes_sent += flow.wire_bytes_sent;
+            if flow.rtt_samples > 0 && (sum.rtt_min_us == 0 || flow.rtt_min_us < sum.rtt_min_us) {
+                sum.rtt_min_us = flow.rtt_min_us;
+            }
+            rtt_sum += flow.rtt_sum_us;
+            rtt_samples += flow.rtt_samples;
+        }
+        sum.rtt_mean_us = rtt_sum.checked_div(rtt_samples).unwrap_or(0);
+        sum
+    }
+
+    pub(crate) fn transport(&self) -> &'static str {
+        self.transport
+    }
+
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Ends the flows; with `error` the peer is told why.
+    pub(crate) fn close(mut self, error: Option<&Error>) {
+        if let Some(error) = error {
+            self.shared.set_goodbye(error.to_string());
+        }
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lost(what: String) -> Error {
+    Error::Lost { what, hint: Some("run the same command again; it goes on where it stopped".into()) }
+}
+
+fn receive_buffer(link: &FlowLink) -> Option<u64> {
+    match link {
+        FlowLink::Udp { socket, .. } => Some(socket.capabilities().recv_buffer_bytes as u64),
+        // The session's own socket is made later and gets the same as the listening one asks for.
+        FlowLink::Accept { .. } | FlowLink::Stream(_) => None,
+    }
+}

@@ -1,0 +1,166 @@
+//! The directories of a manifest that are not finished yet, so that each gets its mode and time after its last entry.
+//!
+//! The sender lists depth first, so the directories being listed form a stack; one whose listing has ended stays until
+//! its last entry is done. Memory is bounded by the depth and by the entries that are outstanding.
+
+use std::collections::HashMap;
+
+use farhaul_store::{RelPath, Time};
+
+use crate::error::Error;
+
+/// More levels than a path of 4095 bytes can have.
+const DEPTH_MAX: usize = 2048;
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) id: u64,
+    pub(crate) path: RelPath,
+    pub(crate) mode: u32,
+    pub(crate) mtime: Time,
+    parent: Option<u64>,
+    /// Entries below it that are not done.
+    pending: u64,
+    ended: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    open: HashMap<u64, Directory>,
+    stack: Vec<u64>,
+    /// Entries outside any directory of the manifest that are not done.
+    pending_at_top: u64,
+}
+
+impl Tree {
+    /// Books a new entry below the directory being listed, and returns that directory.
+    pub(crate) fn add(&mut self, path: &RelPath) -> Result<Option<u64>, Error> {
+        let Some(&parent) = self.stack.last() else {
+            self.pending_at_top += 1;
+            return Ok(None);
+        };
+        let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
+        if path.parent().is_none_or(|above| above.as_bytes() != directory.path.as_bytes()) {
+            return Err(Error::Misbehaved(format!("{path} is not in {}, which is being listed", directory.path)));
+        }
+        directory.pending += 1;
+        Ok(Some(parent))
+    }
+
+    /// The entry just added is a directory, whose own entries come next.
+    pub(crate) fn open(
+        &mut self,
+        id: u64,
+        path: RelPath,
+        mode: u32,
+        mtime: Time,
+        parent: Option<u64>,
+    ) -> Result<(), Error> {
+        if self.stack.len() == DEPTH_MAX {
+            return Err(Error::Misbehaved("its directories are nested too deep".into()));
+        }
+        self.open.insert(id, Directory { id, path, mode, mtime, parent, pending: 0, ended: false });
+        self.stack.push(id);
+        Ok(())
+    }
+
+    /// The listing of directory `id` is over; returns the directories that are finished with it.
+    pub(crate) fn end(&mut self, id: u64) -> Result<Vec<Directory>, Error> {
+        if self.stack.pop() != Some(id) {
+            return Err(Error::Misbehaved(format!("directory {id} ended out of order")));
+        }
+        self.open.get_mut(&id).expect("a directory on the stack is open").ended = true;
+        let mut done = Vec::new();
+        self.close_finished(Some(id), &mut done);
+        Ok(done)
+    }
+
+    /// An entry below `parent` is in its place or has failed; returns the directories that are finished with it.
+    pub(crate) fn child_done(&mut self, parent: Option<u64>) -> Vec<Directory> {
+        let mut done = Vec::new();
+        self.release(parent);
+        self.close_finished(parent, &mut done);
+        done
+    }
+
+    fn release(&mut self, parent: Option<u64>) {
+        match parent.and_then(|id| self.open.get_mut(&id)) {
+            Some(directory) => directory.pending -= 1,
+            None => self.pending_at_top -= 1,
+        }
+    }
+
+    fn close_finished(&mut self, mut at: Option<u64>, done: &mut Vec<Directory>) {
+        while let Some(id) = at {
+            let Some(directory) = self.open.get(&id) else { return };
+            if !directory.ended || directory.pending > 0 {
+                return;
+            }
+            let directory = self.open.remove(&id).expect("it was looked up just before");
+            at = directory.parent;
+            self.release(at);
+            done.push(directory);
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.open.is_empty() && self.pending_at_top == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::from_bytes(text.as_bytes()).unwrap()
+    }
+
+    fn open(tree: &mut Tree, id: u64, at: &str) {
+        let parent = tree.add(&path(at)).unwrap();
+        tree.open(id, path(at), 0o755, Time { secs: 0, nanos: 0 }, parent).unwrap();
+    }
+
+    fn ids(done: Vec<Directory>) -> Vec<u64> {
+        done.iter().map(|directory| directory.id).collect()
+    }
+
+    #[test]
+    fn directories_finish_from_the_inside_after_their_last_entry() {
+        let mut tree = Tree::default();
+        open(&mut tree, 0, "a");
+        open(&mut tree, 1, "a/b");
+        let parent = tree.add(&path("a/b/file")).unwrap();
+        assert_eq!(parent, Some(1));
+        assert!(tree.end(1).unwrap().is_empty());
+        assert!(tree.end(0).unwrap().is_empty());
+        assert!(!tree.is_done());
+        assert_eq!(ids(tree.child_done(parent)), [1, 0]);
+        assert!(tree.is_done());
+    }
+
+    #[test]
+    fn a_directory_without_entries_finishes_at_its_end() {
+        let mut tree = Tree::default();
+        open(&mut tree, 0, "a");
+        assert_eq!(ids(tree.end(0).unwrap()), [0]);
+        assert!(tree.is_done());
+    }
+
+    #[test]
+    fn entries_out_of_place_are_refused() {
+        let mut tree = Tree::default();
+        open(&mut tree, 0, "a");
+        assert!(tree.add(&path("b/file")).is_err());
+        assert!(tree.end(7).is_err());
+    }
+
+    #[test]
+    fn files_beside_each_other_at_the_top_need_no_directory() {
+        let mut tree = Tree::default();
+        let parent = tree.add(&path("file")).unwrap();
+        assert!(!tree.is_done());
+        assert!(tree.child_done(parent).is_empty());
+        assert!(tree.is_done());
+    }
+}

@@ -1,0 +1,358 @@
+//! The receiver's writers: they check what complete blocks carry, write it, and finish files.
+//!
+//! Always true: nothing is written whose digest does not match; a chunk is booked in the journal after it was written;
+//! a block's credit goes back when its last piece is on its way to the disk.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
+use farhaul_store::{CHUNK, ChunkCv, Partial, RelPath, Root, TempFile, Time, WriteOptions, chunk_cv, whole_digest};
+
+use super::failures::plain;
+use super::meter::Meter;
+use super::receiver::{Destination, Receiver};
+use super::shared::Arrived;
+use crate::error::Error;
+use crate::messages::{ManifestEntry, Message, What};
+use crate::options::Verify;
+use crate::trailer::{self, Piece};
+
+/// A file on its way in.
+pub(crate) struct Incoming {
+    pub(crate) entry: ManifestEntry,
+    pub(crate) path: RelPath,
+    pub(crate) parent: Option<u64>,
+    kind: Kind,
+    /// Size and number of chunks, once the sender has said them.
+    end: Mutex<Option<(u64, u64)>>,
+    finishing: AtomicBool,
+}
+
+pub(crate) enum Kind {
+    /// Comes as one piece.
+    Whole,
+    Chunked(RwLock<Option<Partial>>),
+    /// Its size is known only at its end.
+    Stream(Stream),
+    /// Standard output: chunks leave in order.
+    Pipe(Mutex<PipeState>),
+}
+
+impl Kind {
+    pub(crate) fn chunked(partial: Partial) -> Kind {
+        Kind::Chunked(RwLock::new(Some(partial)))
+    }
+
+    pub(crate) fn pipe() -> Kind {
+        Kind::Pipe(Mutex::default())
+    }
+}
+
+/// A file of unknown size under its temporary name.
+pub(crate) struct Stream {
+    temp: Mutex<Option<TempFile>>,
+    file: File,
+    chunks: Mutex<BTreeMap<u64, ChunkCv>>,
+}
+
+impl Stream {
+    pub(crate) fn create(root: &Root, path: &RelPath) -> std::io::Result<Stream> {
+        let temp = TempFile::create(root, path)?;
+        let file = temp.file().try_clone()?;
+        Ok(Stream { temp: Mutex::new(Some(temp)), file, chunks: Mutex::default() })
+    }
+}
+
+/// Chunks that wait for the ones before them.
+#[derive(Default)]
+pub(crate) struct PipeState {
+    next: u64,
+    waiting: BTreeMap<u64, (Arc<Arrived>, std::ops::Range<usize>)>,
+    written: u64,
+}
+
+const LOCK: &str = "no thread panics while it holds a file's state";
+
+impl Incoming {
+    pub(crate) fn new(entry: ManifestEntry, path: RelPath, parent: Option<u64>, kind: Kind) -> Incoming {
+        Incoming { entry, path, parent, kind, end: Mutex::new(None), finishing: AtomicBool::new(false) }
+    }
+
+    /// Books the sender's word on the end; true when the file is complete and the caller has to finish it.
+    pub(crate) fn expect_end(&self, size: u64, chunks: u64) -> bool {
+        *self.end.lock().expect(LOCK) = Some((size, chunks));
+        self.is_complete()
+    }
+
+    /// True once: to the one caller that has to finish the file.
+    fn is_complete(&self) -> bool {
+        let Some((_, chunks)) = *self.end.lock().expect(LOCK) else { return false };
+        let there = match &self.kind {
+            Kind::Whole => return false,
+            Kind::Chunked(partial) => partial.read().expect(LOCK).as_ref().map_or(0, Partial::chunks_there),
+            Kind::Stream(stream) => stream.chunks.lock().expect(LOCK).len() as u64,
+            Kind::Pipe(state) => state.lock().expect(LOCK).next,
+        };
+        there >= chunks && !self.finishing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Keeps what can be resumed, drops the rest.
+    pub(crate) fn abandon(&self) {
+        if let Kind::Chunked(partial) = &self.kind {
+            drop(partial.write().expect(LOCK).take());
+        }
+    }
+
+    fn mtime(&self) -> Time {
+        Time { secs: self.entry.mtime_secs, nanos: self.entry.mtime_nanos }
+    }
+
+    fn options(&self, receiver: &Receiver) -> WriteOptions {
+        let sparse = matches!(self.entry.what, What::File { sparse: true, .. });
+        WriteOptions {
+            mode: self.entry.mode & receiver.rules.mode_mask,
+            mtime: self.mtime(),
+            durable: receiver.rules.durable,
+            sparse,
+        }
+    }
+
+    pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<(), String> {
+        let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+        let cannot = |error: std::io::Error| format!("cannot write: {}", plain(&error));
+        if receiver.rules.verify != Verify::Readback || data.is_empty() {
+            return farhaul_store::write_whole(&target.root, &self.path, data, &self.options(receiver)).map_err(cannot);
+        }
+        let temp = TempFile::create(&target.root, &self.path).map_err(cannot)?;
+        temp.file().write_all_at(data, 0).map_err(cannot)?;
+        temp.file().sync_data().map_err(cannot)?;
+        let mut back = vec![0; data.len()];
+        temp.file().read_exact_at(&mut back, 0).map_err(cannot)?;
+        if back != data {
+            return Err("what was written does not read back".into());
+        }
+        temp.finish(&self.options(receiver)).map_err(cannot)
+    }
+}
+
+/// The body of a writer thread.
+pub(crate) fn run(
+    receiver: &Receiver,
+    number: u64,
+    finish: &ChannelEnd<Arc<Incoming>>,
+    finishing: &Channel<Arc<Incoming>>,
+) {
+    let meter = |stage| receiver.shared.meters.meter(stage, 100 + number);
+    let mut writer = Writer {
+        receiver,
+        finish,
+        digest: meter("digest"),
+        write: meter("write"),
+        finish_meter: meter("finish"),
+        replies: Vec::new(),
+        pieces: Vec::new(),
+    };
+    let arrived = &receiver.shared.arrived.1;
+    loop {
+        crossbeam_channel::select! {
+            recv(arrived) -> block => if let Ok(block) = block { writer.block(block) },
+            recv(finishing) -> file => if let Ok(file) = file { writer.finish(&file) },
+            default(Duration::from_millis(50)) => {
+                if receiver.shared.are_writers_stopped() {
+                    return;
+                }
+            }
+        }
+        receiver.shared.send(&std::mem::take(&mut writer.replies));
+    }
+}
+
+struct Writer<'a> {
+    receiver: &'a Receiver,
+    finish: &'a ChannelEnd<Arc<Incoming>>,
+    digest: Arc<Meter>,
+    write: Arc<Meter>,
+    finish_meter: Arc<Meter>,
+    replies: Vec<Message>,
+    pieces: Vec<Piece>,
+}
+
+impl Writer<'_> {
+    fn block(&mut self, arrived: Arrived) {
+        let mut pieces = std::mem::take(&mut self.pieces);
+        if trailer::parse(&arrived.block[..arrived.len], &mut pieces).is_err() {
+            self.receiver.shared.fail(Error::Misbehaved("a block's trailer makes no sense".into()));
+            return;
+        }
+        let arrived = Arc::new(arrived);
+        let mut at = 0;
+        for piece in &pieces {
+            let range = at..at + piece.len as usize;
+            at = range.end;
+            self.piece(piece, &arrived, range);
+        }
+        self.pieces = pieces;
+    }
+
+    fn piece(&mut self, piece: &Piece, arrived: &Arc<Arrived>, range: std::ops::Range<usize>) {
+        // A file that has failed meanwhile is no longer in the table; what was still on its way is dropped.
+        let file = self.receiver.files.lock().expect("no thread panics while it holds the table").get(&piece.file).cloned();
+        let Some(file) = file else { return };
+        let data = &arrived.block[range.clone()];
+        if !self.matches(&file, piece, data) {
+            self.replies.push(Message::Again { id: piece.file, chunk: piece.chunk });
+            return;
+        }
+        let written = match &file.kind {
+            Kind::Whole => return self.whole(&file, data),
+            Kind::Chunked(partial) => {
+                let partial = partial.read().expect(LOCK);
+                let Some(partial) = partial.as_ref() else { return };
+                self.write.clone().time(|| write_chunk(partial, piece, data))
+            }
+            Kind::Stream(stream) => self.write.clone().time(|| write_stream(stream, piece, data)),
+            Kind::Pipe(state) => {
+                let mut state = state.lock().expect(LOCK);
+                state.waiting.insert(piece.chunk, (arrived.clone(), range));
+                self.write.clone().time(|| write_pipe(&mut state))
+            }
+        };
+        match written {
+            Ok(()) => {
+                self.count(piece.len);
+                if file.is_complete() {
+                    let _ = self.finish.send(file);
+                }
+            }
+            Err(reason) => self.fail(&file, reason),
+        }
+    }
+
+    /// The piece is what the sender read: by its digest, and by the length that its place has.
+    fn matches(&self, file: &Incoming, piece: &Piece, data: &[u8]) -> bool {
+        let fits = match (&file.kind, &file.entry.what) {
+            (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
+            (Kind::Chunked(_) | Kind::Pipe(_), What::File { size, .. }) => {
+                piece.chunk.checked_mul(CHUNK).is_some_and(|start| {
+                    start < *size && u64::from(piece.len) == (size - start).min(CHUNK)
+                })
+            }
+            _ => piece.chunk < (1 << 43) && piece.len > 0,
+        };
+        if !fits {
+            self.receiver.shared.fail(Error::Misbehaved(format!("a piece of {} lies beyond the file", file.path)));
+            return true;
+        }
+        if self.receiver.rules.verify == Verify::Transit {
+            return true;
+        }
+        let is_whole = matches!(file.entry.what, What::File { size, .. } if size <= CHUNK);
+        self.digest.time(|| match is_whole {
+            true => whole_digest(data) == piece.digest,
+            false => chunk_cv(data) == piece.digest,
+        })
+    }
+
+    fn whole(&mut self, file: &Arc<Incoming>, data: &[u8]) {
+        if self.receiver.take(file.entry.id).is_none() {
+            return;
+        }
+        let written = self.write.clone().time(|| file.write_whole(self.receiver, data));
+        if written.is_ok() {
+            self.count(data.len() as u32);
+        }
+        self.receiver.settle(file, written, &mut self.replies);
+    }
+
+    fn count(&self, len: u32) {
+        self.receiver.shared.content_written.fetch_add(u64::from(len), Ordering::Relaxed);
+        self.receiver.shared.progress.bytes_done.fetch_add(u64::from(len), Ordering::Relaxed);
+    }
+
+    fn fail(&mut self, file: &Arc<Incoming>, reason: String) {
+        if self.receiver.take(file.entry.id).is_some() {
+            file.abandon();
+            self.receiver.settle(file, Err(reason), &mut self.replies);
+        }
+    }
+
+    /// Gives a complete file its name.
+    fn finish(&mut self, file: &Arc<Incoming>) {
+        let result = self.finish_meter.clone().time(|| self.complete(file));
+        if self.receiver.take(file.entry.id).is_some() {
+            self.receiver.settle(file, result, &mut self.replies);
+        }
+    }
+
+    fn complete(&self, file: &Incoming) -> Result<(), String> {
+        let cannot = |error: std::io::Error| format!("cannot finish: {}", plain(&error));
+        let options = file.options(self.receiver);
+        match &file.kind {
+            Kind::Whole => Ok(()),
+            Kind::Chunked(partial) => {
+                let Some(partial) = partial.write().expect(LOCK).take() else { return Ok(()) };
+                if self.receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
+                    partial.discard();
+                    return Err("what was written does not read back; it was removed".into());
+                }
+                partial.finish(&options).map(drop).map_err(|error| format!("cannot finish: {error}"))
+            }
+            Kind::Stream(stream) => {
+                let Some(temp) = stream.temp.lock().expect(LOCK).take() else { return Ok(()) };
+                if self.receiver.rules.verify == Verify::Readback {
+                    readback(stream).map_err(cannot)?;
+                }
+                temp.finish(&options).map_err(cannot)
+            }
+            Kind::Pipe(_) => std::io::stdout().flush().map_err(cannot),
+        }
+    }
+}
+
+fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<(), String> {
+    let cv = ChunkCv(piece.digest);
+    partial
+        .write_chunk(piece.chunk, data, cv)
+        .and_then(|()| partial.mark(piece.chunk, cv))
+        .map_err(|error| format!("cannot write: {}", plain(&error)))
+}
+
+fn write_stream(stream: &Stream, piece: &Piece, data: &[u8]) -> Result<(), String> {
+    stream
+        .file
+        .write_all_at(data, piece.chunk * CHUNK)
+        .map_err(|error| format!("cannot write: {}", plain(&error)))?;
+    stream.chunks.lock().expect(LOCK).insert(piece.chunk, ChunkCv(piece.digest));
+    Ok(())
+}
+
+/// Writes what is next in order. Blocks are sent in order, so the one that is waited for is always on its way.
+fn write_pipe(state: &mut PipeState) -> Result<(), String> {
+    let mut output = std::io::stdout().lock();
+    while let Some((arrived, range)) = state.waiting.remove(&state.next) {
+        output
+            .write_all(&arrived.block[range.clone()])
+            .map_err(|error| format!("cannot write to standard output: {}", plain(&error)))?;
+        state.written += range.len() as u64;
+        state.next += 1;
+    }
+    Ok(())
+}
+
+fn readback(stream: &Stream) -> std::io::Result<()> {
+    stream.file.sync_data()?;
+    let mut buffer = vec![0; CHUNK as usize];
+    for (&chunk, cv) in stream.chunks.lock().expect(LOCK).iter() {
+        let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
+        if chunk_cv(&buffer[..len]) != cv.0 {
+            return Err(std::io::Error::other("what was written does not read back"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,107 @@
+//! The end of a block, which says whose content stands before it: file, chunk, length and digest of each piece.
+//!
+//! Layout: contents one behind the other from offset 0 (so that a chunk stays aligned for the disk), then the records
+//! (varint file id, varint chunk, varint length, 32 bytes of digest), then the records' length as a little-endian u32.
+//!
+//! Always true of what `parse` returns: the pieces fill the content exactly, and none is longer than a chunk.
+
+use farhaul_store::CHUNK;
+
+use crate::codec::{Malformed, Reader, put_varint};
+
+/// Room for the trailer behind a full chunk.
+pub(crate) const TRAILER_MAX: usize = 64 << 10;
+/// Bytes of a block buffer.
+pub(crate) const BLOCK_BYTES: usize = CHUNK as usize + TRAILER_MAX;
+/// Pieces in one block; 1024 records of at most 10 + 10 + 4 + 32 bytes fit the trailer.
+pub(crate) const PIECES_MAX: usize = 1024;
+
+/// A slice of one file that a block carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) file: u64,
+    pub(crate) chunk: u64,
+    pub(crate) len: u32,
+    /// The chunk's chaining value, or the file's digest when the piece is the whole file; zeros without digests.
+    pub(crate) digest: [u8; 32],
+}
+
+/// Appends the trailer for `pieces` to a block that holds `content` bytes; returns the block's length.
+pub(crate) fn write(block: &mut [u8], content: usize, pieces: &[Piece]) -> usize {
+    let mut records = Vec::with_capacity(pieces.len() * 56);
+    for piece in pieces {
+        put_varint(&mut records, piece.file);
+        put_varint(&mut records, piece.chunk);
+        put_varint(&mut records, u64::from(piece.len));
+        records.extend_from_slice(&piece.digest);
+    }
+    let end = content + records.len();
+    block[content..end].copy_from_slice(&records);
+    block[end..end + 4].copy_from_slice(&(records.len() as u32).to_le_bytes());
+    end + 4
+}
+
+/// Reads the trailer of a complete block into `pieces`.
+pub(crate) fn parse(block: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Malformed> {
+    pieces.clear();
+    let (rest, length) = block.split_last_chunk::<4>().ok_or(Malformed)?;
+    let length = u32::from_le_bytes(*length) as usize;
+    let content = rest.len().checked_sub(length).ok_or(Malformed)?;
+    let mut reader = Reader(&rest[content..]);
+    let mut filled = 0u64;
+    while !reader.is_empty() {
+        let piece =
+            Piece { file: reader.varint()?, chunk: reader.varint()?, len: reader.u32()?, digest: reader.array()? };
+        if u64::from(piece.len) > CHUNK || pieces.len() == PIECES_MAX {
+            return Err(Malformed);
+        }
+        filled += u64::from(piece.len);
+        pieces.push(piece);
+    }
+    if filled == content as u64 { Ok(()) } else { Err(Malformed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn piece(file: u64, len: u32) -> Piece {
+        Piece { file, chunk: file * 3, len, digest: [file as u8; 32] }
+    }
+
+    #[test]
+    fn pieces_come_back() {
+        let pieces = [piece(1, 100), piece(u64::MAX / 4, 28)];
+        let mut block = vec![0; 1000];
+        let len = write(&mut block, 128, &pieces);
+        let mut back = Vec::new();
+        parse(&block[..len], &mut back).unwrap();
+        assert_eq!(back, pieces);
+    }
+
+    #[test]
+    fn the_most_pieces_fit() {
+        let pieces: Vec<_> = (0..PIECES_MAX).map(|_| piece(u64::MAX / 4, (CHUNK as u32) / PIECES_MAX as u32)).collect();
+        let mut block = vec![0; BLOCK_BYTES];
+        let len = write(&mut block, CHUNK as usize, &pieces);
+        let mut back = Vec::new();
+        parse(&block[..len], &mut back).unwrap();
+        assert_eq!(back.len(), PIECES_MAX);
+    }
+
+    #[test]
+    fn lengths_that_do_not_fill_the_content_are_refused() {
+        let mut block = vec![0; 1000];
+        let len = write(&mut block, 128, &[piece(1, 127)]);
+        assert_eq!(parse(&block[..len], &mut Vec::new()), Err(Malformed));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_parse_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse(&bytes, &mut Vec::new());
+        }
+    }
+}

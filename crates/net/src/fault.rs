@@ -1,0 +1,195 @@
+//! A link that loses datagrams on purpose, so that tests over real sockets meet a bad network.
+//!
+//! Always true: every datagram is judged by itself, also inside a merged (GRO) read; whether the n-th datagram is
+//! dropped depends on the seed and n alone.
+
+use std::io;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent};
+
+/// What goes wrong. The default is nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Fault {
+    /// Share of received datagrams that are lost, 0 to 1.
+    pub loss: f64,
+    /// Chooses which.
+    pub seed: u64,
+    /// Received datagrams longer than this are lost, in bytes: an MTU black hole.
+    pub max_len: Option<usize>,
+    /// After so many received datagrams none is received any more.
+    pub cut_after: Option<u64>,
+    /// After so many sent datagrams (counted at the end of a batch) none is sent any more.
+    pub cut_send: Option<u64>,
+}
+
+/// A fault's description that cannot be understood.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FaultError {
+    /// There is no fault of that name.
+    #[error("unknown fault {0:?}: loss, seed, max_len, cut_after and cut_send exist")]
+    Unknown(String),
+    /// The value is no number, or out of range.
+    #[error("fault {name} cannot be {value:?}")]
+    Value {
+        /// Which fault.
+        name: String,
+        /// What it was to be.
+        value: String,
+    },
+}
+
+impl Fault {
+    fn set(&mut self, name: &str, value: &str) -> Option<Result<(), ()>> {
+        fn number<T: FromStr>(value: &str) -> Result<T, ()> {
+            value.parse().map_err(|_| ())
+        }
+        Some(match name {
+            "loss" => number(value).and_then(|share: f64| {
+                self.loss = share;
+                if (0.0..=1.0).contains(&share) { Ok(()) } else { Err(()) }
+            }),
+            "seed" => number(value).map(|seed| self.seed = seed),
+            "max_len" => number(value).map(|len| self.max_len = Some(len)),
+            "cut_after" => number(value).map(|count| self.cut_after = Some(count)),
+            "cut_send" => number(value).map(|count| self.cut_send = Some(count)),
+            _ => return None,
+        })
+    }
+}
+
+/// Reads `loss=0.1,seed=7,max_len=1200,cut_after=10000,cut_send=20000`; each part may be missing.
+impl FromStr for Fault {
+    type Err = FaultError;
+
+    fn from_str(text: &str) -> Result<Fault, FaultError> {
+        let mut fault = Fault::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            match fault.set(name.trim(), value.trim()) {
+                Some(Ok(())) => {}
+                Some(Err(())) => return Err(FaultError::Value { name: name.into(), value: value.into() }),
+                None => return Err(FaultError::Unknown(name.into())),
+            }
+        }
+        Ok(fault)
+    }
+}
+
+/// Another link, with faults.
+#[derive(Debug)]
+pub struct FaultLink<L> {
+    inner: L,
+    fault: Fault,
+    sent: u64,
+    sent_dropped: u64,
+    received: u64,
+    received_dropped: u64,
+    received_dropped_bytes: u64,
+}
+
+/// Reads that may end up empty before `recv` gives up for now: a flood into a cut link must not hold its thread.
+const READS_MAX: usize = 16;
+
+impl<L: Link> FaultLink<L> {
+    /// `inner`, from now on with `fault`.
+    pub fn new(inner: L, fault: Fault) -> FaultLink<L> {
+        FaultLink {
+            inner,
+            fault,
+            sent: 0,
+            sent_dropped: 0,
+            received: 0,
+            received_dropped: 0,
+            received_dropped_bytes: 0,
+        }
+    }
+}
+
+impl Fault {
+    /// Whether the received datagram of this number and length arrives.
+    fn spares(&self, number: u64, len: usize) -> bool {
+        let cut = self.cut_after.is_some_and(|after| number >= after);
+        let long = self.max_len.is_some_and(|max| len > max);
+        !cut && !long && share(self.seed, number) >= self.loss
+    }
+}
+
+/// A number in 0..1 that looks random and is the same for the same arguments (splitmix64).
+fn share(seed: u64, number: u64) -> f64 {
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    fn mix(mut state: u64) -> u64 {
+        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        state ^ (state >> 31)
+    }
+    let bits = mix(mix(seed.wrapping_add(STEP)).wrapping_add(number.wrapping_add(1).wrapping_mul(STEP)));
+    (bits >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+impl<L: Link> Link for FaultLink<L> {
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+        if self.fault.cut_send.is_some_and(|after| self.sent >= after) {
+            self.sent_dropped += batch.discard_unsent() as u64;
+        }
+        let before = self.inner.stats().datagrams_sent;
+        let result = self.inner.send(batch);
+        self.sent += self.inner.stats().datagrams_sent - before;
+        result
+    }
+
+    fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {
+        for _ in 0..READS_MAX {
+            let arrived = self.inner.recv(batch)?;
+            if arrived == 0 {
+                return Ok(0);
+            }
+            let (fault, mut number) = (self.fault, self.received);
+            batch.retain(|bytes| {
+                let spared = fault.spares(number, bytes.len());
+                self.received_dropped_bytes += if spared { 0 } else { bytes.len() as u64 };
+                number += 1;
+                spared
+            });
+            self.received = number;
+            self.received_dropped += (arrived - batch.len()) as u64;
+            if !batch.is_empty() {
+                return Ok(batch.len());
+            }
+        }
+        Ok(0)
+    }
+
+    fn poll_fds(&self, writable: bool, out: &mut Vec<PollFd>) {
+        self.inner.poll_fds(writable, out);
+    }
+
+    fn stats(&self) -> LinkStats {
+        let mut stats = self.inner.stats();
+        stats.faults += self.sent_dropped + self.received_dropped;
+        stats.datagrams_received = stats.datagrams_received.saturating_sub(self.received_dropped);
+        stats.bytes_received = stats.bytes_received.saturating_sub(self.received_dropped_bytes);
+        stats
+    }
+
+    fn set_remote(&mut self, remote: SocketAddr) -> io::Result<()> {
+        self.inner.set_remote(remote)
+    }
+
+    fn remote(&self) -> Option<SocketAddr> {
+        self.inner.remote()
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn path_mtu_hint(&self) -> Option<u16> {
+        self.inner.path_mtu_hint()
+    }
+}

@@ -1,0 +1,82 @@
+//! Making a socket and setting its options.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use libc::c_int;
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::sys::{option, set_option};
+
+/// Whether other sockets of ours may have the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Port {
+    Own,
+    Shared,
+}
+
+/// A bound socket. One of IPv6 takes IPv4 too when it is bound to the wildcard.
+pub(super) fn bound(local: SocketAddr, port: Port) -> io::Result<UdpSocket> {
+    let socket =
+        Socket::new(Domain::for_address(local), Type::DGRAM.cloexec().nonblocking(), Some(Protocol::UDP))?;
+    if local.is_ipv6() {
+        socket.set_only_v6(!local.ip().is_unspecified())?;
+    }
+    if port == Port::Shared {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&local.into())?;
+    Ok(socket.into())
+}
+
+/// Everything that a link wants of a socket but its buffers. What makes it fast or tells more is tried; what makes it
+/// right (no fragments, no blocking) must be there.
+pub(super) fn tune(socket: &UdpSocket, six: bool) -> io::Result<()> {
+    let fd = socket.as_fd();
+    socket.set_nonblocking(true)?;
+    let four_df = set_option(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
+    let _ = set_option(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1);
+    if six {
+        // On a socket of IPv6 the options of IPv4 are for the dual stack, and missing where that is.
+        set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+        let _ = set_option(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1);
+    } else {
+        four_df?;
+    }
+    let _ = set_option(fd, libc::SOL_UDP, libc::UDP_GRO, 1);
+    let _ = set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1);
+    Ok(())
+}
+
+/// Asks for `bytes` of buffer each way and returns what was granted, receive first.
+pub(super) fn grow_buffers(socket: &UdpSocket, bytes: usize) -> (usize, usize) {
+    let fd = socket.as_fd();
+    (
+        grow(fd, bytes, libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+        grow(fd, bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+    )
+}
+
+fn grow(fd: BorrowedFd<'_>, bytes: usize, force: c_int, plain: c_int) -> usize {
+    // The kernel doubles what it is told, for its own overhead, and reports the double (socket(7)).
+    let granted =
+        || option(fd, libc::SOL_SOCKET, plain).map_or(0, |bytes| usize::try_from(bytes).unwrap_or(0) / 2);
+    let wanted = c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
+    if granted() < bytes && set_option(fd, libc::SOL_SOCKET, force, wanted).is_err() {
+        // Without the privilege the plain one gives as much as the system's limit allows.
+        let _ = set_option(fd, libc::SOL_SOCKET, plain, wanted);
+    }
+    granted()
+}
+
+/// Whether the kernel knows UDP_SEGMENT (Linux 4.18).
+pub(super) fn has_gso(socket: &UdpSocket) -> bool {
+    option(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT).is_ok()
+}
+
+pub(super) fn set_ecn(socket: &UdpSocket, six: bool, capable: bool) -> io::Result<()> {
+    let bits = if capable { 2 } else { 0 };
+    let four = set_option(socket.as_fd(), libc::IPPROTO_IP, libc::IP_TOS, bits);
+    if six { set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_TCLASS, bits) } else { four }
+}

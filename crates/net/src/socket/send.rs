@@ -1,0 +1,210 @@
+//! Sending a batch: whole trains while the kernel and the device do GSO, else one datagram a message.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::batch::Payload;
+use crate::sys::{self, Message};
+use crate::{SendBatch, Sent};
+
+use super::UdpLink;
+
+/// Whether trains are sent as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gso {
+    On,
+    /// The kernel refused a train; whether its datagrams go one by one tells whose fault that was.
+    Doubted,
+    Off,
+}
+
+/// What an error of a send call means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// No room now.
+    Full,
+    /// Interrupted before anything was sent.
+    Again,
+    /// The device cannot cut (EIO), or the kernel does not like how (EINVAL).
+    Cutting,
+    /// An earlier datagram met a closed port.
+    ClosedPort,
+    /// This datagram, or one before it, was too long, filtered, without a route.
+    Network,
+    /// The socket is of no more use, or never was.
+    Fatal,
+}
+
+fn judge(error: &io::Error) -> Refusal {
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Refusal::Full,
+        Some(libc::EINTR) => Refusal::Again,
+        Some(libc::EIO | libc::EINVAL) => Refusal::Cutting,
+        Some(libc::ECONNREFUSED) => Refusal::ClosedPort,
+        Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EDESTADDRREQ | libc::EOPNOTSUPP) | None => {
+            Refusal::Fatal
+        }
+        Some(_) => Refusal::Network,
+    }
+}
+
+impl UdpLink {
+    pub(super) fn send_batch(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+        // An error may be left from an earlier datagram, so the first try of a message proves nothing against it.
+        let mut tried = false;
+        while batch.has_unsent() {
+            let error = match self.send_some(batch) {
+                Ok(()) => {
+                    tried = false;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            match judge(&error) {
+                Refusal::Full => {
+                    self.stats.blocked += 1;
+                    return Ok(Sent::Blocked);
+                }
+                Refusal::Again => {}
+                Refusal::Fatal => return Err(error),
+                Refusal::Cutting if self.gso == Gso::On && is_train(batch) => self.gso = Gso::Doubted,
+                refusal => {
+                    self.count(refusal);
+                    if tried {
+                        self.give_up(batch);
+                    }
+                    tried = !tried;
+                }
+            }
+        }
+        Ok(Sent::All)
+    }
+
+    /// One system call, as many messages as it takes.
+    fn send_some(&mut self, batch: &mut SendBatch) -> io::Result<()> {
+        self.stats.sends += 1;
+        let (fd, six) = (self.socket.as_fd(), self.six);
+        if self.gso == Gso::On {
+            let sent = self.messages.send(fd, batch.unsent_trains().map(|train| message(train, six)))?;
+            self.stats.count_sent(batch.unsent_trains().take(sent));
+            batch.advance_trains(sent);
+        } else {
+            let sent = self.messages.send(fd, batch.unsent_datagrams().map(|one| message(one, six)))?;
+            self.stats.count_sent(batch.unsent_datagrams().take(sent));
+            batch.advance_datagrams(sent);
+            self.gso = Gso::Off;
+        }
+        Ok(())
+    }
+
+    /// Leaves out what the kernel refused twice.
+    fn give_up(&mut self, batch: &mut SendBatch) {
+        if self.gso == Gso::On {
+            self.stats.send_errors +=
+                batch.unsent_trains().next().map_or(0, |train| train.datagrams()) as u64;
+            batch.advance_trains(1);
+        } else {
+            self.stats.send_errors += 1;
+            batch.advance_datagrams(1);
+            if self.gso == Gso::Doubted {
+                self.gso = Gso::On; // It was the datagram, not the cutting.
+            }
+        }
+    }
+
+    fn count(&mut self, refusal: Refusal) {
+        match refusal {
+            Refusal::ClosedPort => self.stats.refused += 1,
+            _ => self.stats.network_errors += 1,
+        }
+    }
+}
+
+impl crate::LinkStats {
+    fn count_sent<'a>(&mut self, payloads: impl Iterator<Item = Payload<'a>>) {
+        for payload in payloads {
+            self.datagrams_sent += payload.datagrams() as u64;
+            self.bytes_sent += payload.bytes.len() as u64;
+        }
+    }
+}
+
+fn is_train(batch: &SendBatch) -> bool {
+    batch.unsent_trains().next().is_some_and(|train| train.datagrams() > 1)
+}
+
+fn message(payload: Payload<'_>, six: bool) -> Message<'_> {
+    // A batch holds no datagram longer than DATAGRAM_LEN_MAX, which is below 2^16.
+    let gso_size = (payload.datagrams() > 1).then_some(payload.gso_size as u16);
+    let to = payload.to.map(|to| if six { sys::mapped(to) } else { to });
+    Message { bytes: payload.bytes, gso_size, to }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_its_meaning() {
+        let table = [
+            (libc::EAGAIN, Refusal::Full),
+            (libc::ENOBUFS, Refusal::Full),
+            (libc::EINTR, Refusal::Again),
+            (libc::EIO, Refusal::Cutting),
+            (libc::EINVAL, Refusal::Cutting),
+            (libc::ECONNREFUSED, Refusal::ClosedPort),
+            (libc::EMSGSIZE, Refusal::Network),
+            (libc::EPERM, Refusal::Network),
+            (libc::EHOSTUNREACH, Refusal::Network),
+            (libc::ENETDOWN, Refusal::Network),
+            (libc::EBADF, Refusal::Fatal),
+            (libc::EDESTADDRREQ, Refusal::Fatal),
+        ];
+        for (error, refusal) in table {
+            assert_eq!(judge(&io::Error::from_raw_os_error(error)), refusal, "{error}");
+        }
+    }
+
+    /// Unix datagram sockets block as soon as a few datagrams wait, which no UDP socket without a slow device does.
+    fn blocking_pair() -> (UdpLink, std::os::unix::net::UnixDatagram) {
+        let (one, other) = std::os::unix::net::UnixDatagram::pair().expect("socketpair");
+        let link = UdpLink {
+            socket: std::os::fd::OwnedFd::from(one).into(),
+            six: false,
+            remote: None,
+            messages: crate::sys::Messages::new(),
+            gso: Gso::Off,
+            senders: super::super::receive::Senders::Remote,
+            recv_buffer_bytes: 0,
+            send_buffer_bytes: 0,
+            stats: crate::LinkStats::default(),
+        };
+        (link, other)
+    }
+
+    #[test]
+    fn a_full_link_blocks_and_the_batch_goes_on_where_it_stood() {
+        let (mut link, other) = blocking_pair();
+        let mut batch = SendBatch::new(1 << 20);
+        let lens: Vec<usize> = (0..700).map(|index| if index % 50 == 49 { 700 } else { 1472 }).collect();
+        for (index, &len) in lens.iter().enumerate() {
+            batch.datagram(len).expect("room").fill(index as u8);
+        }
+        let (mut seen, mut blocked, mut bytes) = (0, 0, [0; 2000]);
+        other.set_nonblocking(true).expect("non-blocking");
+        while seen < lens.len() {
+            blocked += u64::from(link.send_batch(&mut batch).expect("send") == Sent::Blocked);
+            while let Ok(len) = other.recv(&mut bytes) {
+                assert_eq!((len, bytes[0]), (lens[seen], seen as u8));
+                seen += 1;
+            }
+        }
+        assert!(blocked > 0 && link.stats.blocked == blocked);
+        assert_eq!((link.stats.datagrams_sent, link.stats.send_errors), (700, 0));
+        drop(other);
+        batch.clear();
+        batch.datagram(100).expect("room");
+        assert_eq!(link.send_batch(&mut batch).expect("a peer that is gone is no error"), Sent::All);
+        assert!(link.stats.refused >= 1, "nobody takes it: {:?}", link.stats);
+    }
+}

@@ -1,0 +1,267 @@
+//! Datagrams over a byte stream (a pipe to ssh, a TLS connection): each behind its length as a 16-bit big-endian number.
+//!
+//! Always true: `carry` is the beginning of one frame that is not complete; `out` holds whole frames of which the first
+//! may be written in part; a datagram is taken whole or not at all.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use crate::{Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent};
+
+const PREFIX_LEN: usize = 2;
+/// Bytes that wait in the link itself; more is the sender's to hold.
+const OUT_BYTES_MAX: usize = 1 << 20;
+/// What a pipe is asked to hold: the most that an ordinary user may have.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// A stream that never blocks: [`io::ErrorKind::WouldBlock`] instead. `read` returns 0 at its end.
+///
+/// A stream with layers of its own (TLS) writes as much as it can in `write`, keeps the rest, says so in `wants_write`
+/// and goes on in `flush`.
+pub trait NonblockingStream: Read + Write + Send {
+    /// Readable when `read` may have something.
+    fn read_fd(&self) -> RawFd;
+    /// Writable when `write` or `flush` may go on.
+    fn write_fd(&self) -> RawFd;
+    /// Whether bytes that `write` accepted wait for `flush`.
+    fn wants_write(&self) -> bool {
+        false
+    }
+}
+
+/// Two descriptors, or twice the same.
+struct Pipes {
+    read: OwnedFd,
+    write: OwnedFd,
+}
+
+impl Read for Pipes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.read.as_fd(), buffer)?)
+    }
+}
+
+impl Write for Pipes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::io::write(self.write.as_fd(), bytes)?)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl NonblockingStream for Pipes {
+    fn read_fd(&self) -> RawFd {
+        self.read.as_raw_fd()
+    }
+    fn write_fd(&self) -> RawFd {
+        self.write.as_raw_fd()
+    }
+}
+
+/// A reliable link over a byte stream.
+pub struct StreamLink {
+    stream: Box<dyn NonblockingStream>,
+    /// Frames to write, from `out_start` on.
+    out: Vec<u8>,
+    out_start: usize,
+    carry: Vec<u8>,
+    ended: bool,
+    stats: LinkStats,
+}
+
+impl std::fmt::Debug for StreamLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StreamLink").field("stats", &self.stats).finish_non_exhaustive()
+    }
+}
+
+impl StreamLink {
+    /// A link over pipes or sockets, which become non-blocking.
+    pub fn from_fds(read: OwnedFd, write: OwnedFd) -> io::Result<StreamLink> {
+        for fd in [&read, &write] {
+            let flags = rustix::fs::fcntl_getfl(fd)?;
+            rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+            // Only pipes have this, and only as far as the system lets us: fewer system calls, nothing else.
+            let _ = rustix::pipe::fcntl_setpipe_size(fd, PIPE_BYTES);
+        }
+        Ok(StreamLink::new(Box::new(Pipes { read, write })))
+    }
+
+    /// A link over any stream.
+    pub fn new(stream: Box<dyn NonblockingStream>) -> StreamLink {
+        StreamLink {
+            stream,
+            out: Vec::new(),
+            out_start: 0,
+            carry: Vec::new(),
+            ended: false,
+            stats: LinkStats::default(),
+        }
+    }
+
+    /// Whether everything sent was handed to the stream's descriptor.
+    pub fn is_flushed(&self) -> bool {
+        self.out_start == self.out.len() && !self.stream.wants_write()
+    }
+
+    /// Writes what waits, as far as the stream takes it now. [`Link::send`] and [`Link::recv`] do so by themselves.
+    pub fn flush(&mut self) -> io::Result<()> {
+        while self.out_start < self.out.len() {
+            self.stats.sends += 1;
+            match self.stream.write(&self.out[self.out_start..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.out_start += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if self.out_start == self.out.len() {
+            self.out.clear();
+            self.out_start = 0;
+        }
+        if self.stream.wants_write() {
+            match self.stream.flush() {
+                // Interrupted needs no loop: as long as the stream wants to write, the next sleep ends at once.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves datagrams from the batch behind what waits, as many as fit.
+    fn take(&mut self, batch: &mut SendBatch) {
+        // Not each time: so every byte is moved once at most, and the buffer is at most twice what may wait.
+        if self.out_start > self.out.len() / 2 {
+            self.out.copy_within(self.out_start.., 0);
+            self.out.truncate(self.out.len() - self.out_start);
+            self.out_start = 0;
+        }
+        let mut taken = 0;
+        for datagram in batch.unsent_datagrams() {
+            if self.out.len() - self.out_start + PREFIX_LEN + datagram.bytes.len() > OUT_BYTES_MAX {
+                break;
+            }
+            // A batch holds no datagram longer than DATAGRAM_LEN_MAX, which is below 2^16.
+            self.out.extend_from_slice(&(datagram.bytes.len() as u16).to_be_bytes());
+            self.out.extend_from_slice(datagram.bytes);
+            self.stats.bytes_sent += datagram.bytes.len() as u64;
+            taken += 1;
+        }
+        self.stats.datagrams_sent += taken as u64;
+        batch.advance_datagrams(taken);
+    }
+
+    /// Reads behind the `used` bytes of the buffer until it is full or nothing comes; returns how much it holds then.
+    fn fill(&mut self, buffer: &mut [u8], mut used: usize) -> io::Result<usize> {
+        while used < buffer.len() && !self.ended {
+            self.stats.receives += 1;
+            match self.stream.read(&mut buffer[used..]) {
+                Ok(0) => self.ended = true,
+                Ok(read) => used += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(used)
+    }
+}
+
+const _: () = assert!(DATAGRAM_LEN_MAX <= u16::MAX as usize);
+
+/// The length of the frame that `bytes` begin with, prefix not counted; `None` when it is not complete.
+fn frame_len(bytes: &[u8]) -> io::Result<Option<usize>> {
+    let Some(prefix) = bytes.first_chunk::<PREFIX_LEN>() else { return Ok(None) };
+    let len = usize::from(u16::from_be_bytes(*prefix));
+    if len == 0 || len > DATAGRAM_LEN_MAX {
+        let what =
+            format!("a frame of {len} bytes on the stream: what is at its other end speaks something else");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok((bytes.len() >= PREFIX_LEN + len).then_some(len))
+}
+
+/// Names the complete frames among the first `used` bytes of the batch; returns where the incomplete one begins.
+fn split(batch: &mut RecvBatch, used: usize) -> io::Result<usize> {
+    let mut at = 0;
+    while let Some(len) = frame_len(&batch.buffer()[at..used])? {
+        batch.push(at + PREFIX_LEN, len, 0, false);
+        at += PREFIX_LEN + len;
+    }
+    Ok(at)
+}
+
+impl Link for StreamLink {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "stream",
+            gso_segments_max: 64,
+            batch_bytes: 256 << 10,
+            recv_buffer_bytes: 0,
+            send_buffer_bytes: OUT_BYTES_MAX,
+            buffer_bytes_wanted: 0,
+            reliable: true,
+        }
+    }
+
+    fn send(&mut self, batch: &mut SendBatch) -> io::Result<Sent> {
+        loop {
+            let waiting = self.out.len() - self.out_start;
+            self.take(batch);
+            self.flush()?;
+            if !batch.has_unsent() {
+                return Ok(Sent::All);
+            }
+            if self.out.len() - self.out_start >= waiting && waiting > 0 {
+                self.stats.blocked += 1;
+                return Ok(Sent::Blocked);
+            }
+        }
+    }
+
+    fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {
+        self.flush()?;
+        batch.clear();
+        batch.source(None);
+        let carried = self.carry.len();
+        batch.buffer_mut()[..carried].copy_from_slice(&self.carry);
+        let used = self.fill(batch.buffer_mut(), carried)?;
+        let rest = split(batch, used)?;
+        self.carry.clear();
+        self.carry.extend_from_slice(&batch.buffer()[rest..used]);
+        if batch.is_empty() && self.ended {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.stats.datagrams_received += batch.len() as u64;
+        self.stats.bytes_received += batch.bytes();
+        Ok(batch.len())
+    }
+
+    fn poll_fds(&self, writable: bool, out: &mut Vec<PollFd>) {
+        out.push(PollFd::readable(self.stream.read_fd()));
+        if writable || !self.is_flushed() {
+            out.push(PollFd::writable(self.stream.write_fd()));
+        }
+    }
+
+    fn stats(&self) -> LinkStats {
+        self.stats
+    }
+
+    fn set_remote(&mut self, _remote: SocketAddr) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn remote(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        None
+    }
+}

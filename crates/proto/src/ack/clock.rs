@@ -1,0 +1,89 @@
+//! When to send feedback: at a rhythm while something arrives, and a few times more after the last arrival.
+
+use crate::time::Timestamp;
+use std::time::Duration;
+
+/// How often the last feedback is repeated when nothing more arrives: at 30 % loss one of a hundred stays unheard.
+const REPEATS: u8 = 3;
+
+/// The rhythm of feedback.
+#[derive(Debug, Default)]
+pub(crate) struct FeedbackClock {
+    due: Option<Timestamp>,
+    last: Option<Timestamp>,
+    repeats_left: u8,
+    /// The peer has asked for everything.
+    everything: bool,
+}
+
+/// What makes a feedback due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Content arrived: its acknowledgement must not be lost easily.
+    Content,
+    /// The peer asked for everything.
+    Report,
+    /// Something is to be said once; whoever needs it repeats it.
+    Notice,
+}
+
+impl FeedbackClock {
+    #[inline]
+    pub(crate) fn want(&mut self, now: Timestamp, interval: Duration, cause: Cause) {
+        match cause {
+            Cause::Content => self.repeats_left = REPEATS,
+            Cause::Report => (self.repeats_left, self.everything) = (REPEATS, true),
+            Cause::Notice => {}
+        }
+        if self.due.is_none() {
+            self.due = Some(self.last.map_or(now, |last| (last + interval).max(now)));
+        }
+    }
+
+    /// Whether a feedback is due; and if so, whether it must cover everything. The next one is put on the clock.
+    pub(crate) fn take(&mut self, now: Timestamp, interval: Duration, reliable: bool) -> Option<bool> {
+        self.due.filter(|&due| due <= now)?;
+        self.last = Some(now);
+        self.due = None;
+        if self.repeats_left > 0 && !reliable {
+            self.repeats_left -= 1;
+            self.due = Some(now + interval);
+        }
+        Some(std::mem::take(&mut self.everything))
+    }
+
+    /// When the rhythm allows the next feedback.
+    pub(crate) fn earliest(&self, interval: Duration) -> Timestamp {
+        self.last.map_or(Timestamp::ZERO, |last| last + interval)
+    }
+
+    pub(crate) fn due(&self) -> Option<Timestamp> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rhythm_then_repeats_then_silence() {
+        let (mut clock, interval) = (FeedbackClock::default(), Duration::from_millis(1));
+        let at = |micros: u64| Timestamp::from_nanos(micros * 1_000);
+        clock.want(at(10), interval, Cause::Content);
+        assert_eq!(clock.take(at(10), interval, false), Some(false));
+        clock.want(at(20), interval, Cause::Content);
+        assert_eq!(clock.take(at(30), interval, false), None);
+        let times: Vec<u64> =
+            (0..10_000).filter(|&micros| clock.take(at(micros), interval, false).is_some()).collect();
+        assert_eq!(times, [1010, 2010, 3010, 4010], "one for the arrival at 20, three repeats");
+        assert_eq!(clock.due(), None);
+        clock.want(at(20_000), interval, Cause::Notice);
+        assert_eq!(clock.take(at(20_000), interval, false), Some(false));
+        assert_eq!(clock.due(), None);
+        clock.want(at(20_100), interval, Cause::Report);
+        assert_eq!(clock.due(), Some(at(21_000)));
+        assert_eq!(clock.take(at(21_000), interval, true), Some(true));
+        assert_eq!(clock.due(), None);
+    }
+}

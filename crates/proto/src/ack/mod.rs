@@ -1,0 +1,251 @@
+//! What arrived: a bitmap over packet numbers, and its description as feedback maps.
+//!
+//! Always true: a number is accepted once; at most [`SPAN_WORDS`] words are kept, whatever numbers a peer uses.
+//! From: WDT and UDT have range lists; a bitmap costs the same at any loss and repeats cheaply (RFC 9000's ranges grow with loss).
+
+mod clock;
+
+pub(crate) use clock::{Cause, FeedbackClock};
+
+use crate::time::Timestamp;
+use crate::wire::varint;
+use std::collections::VecDeque;
+
+/// Words of 64 packets that are kept: four million packets, 512 KiB. Senders keep less than half of that outstanding.
+const SPAN_WORDS: u64 = 1 << 16;
+/// In how many feedbacks a packet is reported at least, before the rotation comes by again.
+const RECENT_INTERVALS: usize = 4;
+/// The rotation covers an eighth of the older numbers per feedback, at least this many words.
+const ROTATION_WORDS_MIN: u64 = 16;
+
+/// The packets that have arrived.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    words: VecDeque<u64>,
+    /// Index of the first word kept.
+    base: u64,
+    newest: Option<(u64, Timestamp)>,
+    /// The lowest number that arrived in the current interval and in those before it.
+    lowest: [u64; RECENT_INTERVALS],
+    rotation: u64,
+}
+
+/// Words to report: first and behind the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WordRange {
+    pub start: u64,
+    pub end: u64,
+}
+
+impl WordRange {
+    pub(crate) fn is_empty(self) -> bool {
+        self.start >= self.end
+    }
+}
+
+impl Arrivals {
+    pub(crate) fn new() -> Self {
+        Arrivals {
+            words: VecDeque::new(),
+            base: 0,
+            newest: None,
+            lowest: [u64::MAX; RECENT_INTERVALS],
+            rotation: 0,
+        }
+    }
+
+    /// Whether a packet of this number has been here, or is too old to tell.
+    #[inline]
+    pub(crate) fn is_replay(&self, number: u64) -> bool {
+        let word = number / 64;
+        if word < self.base {
+            return true;
+        }
+        self.words.get((word - self.base) as usize).is_some_and(|bits| bits >> (number % 64) & 1 == 1)
+    }
+
+    /// Notes an arrival; the caller has asked [`Arrivals::is_replay`].
+    #[inline]
+    pub(crate) fn insert(&mut self, number: u64, now: Timestamp) {
+        let word = number / 64;
+        let index = word.saturating_sub(self.base);
+        if index >= self.words.len() as u64 {
+            self.extend_to(word);
+        }
+        let index = (word - self.base) as usize;
+        self.words[index] |= 1 << (number % 64);
+        self.lowest[0] = self.lowest[0].min(number);
+        if self.newest.is_none_or(|(newest, _)| number > newest) {
+            self.newest = Some((number, now));
+        }
+    }
+
+    fn extend_to(&mut self, word: u64) {
+        if word + 1 > self.base + SPAN_WORDS {
+            self.drop_below(word + 1 - SPAN_WORDS);
+        }
+        self.words.resize((word - self.base + 1) as usize, 0);
+    }
+
+    fn drop_below(&mut self, word: u64) {
+        let gone = (word - self.base).min(self.words.len() as u64);
+        self.words.drain(..gone as usize);
+        self.base = word;
+    }
+
+    /// The peer knows the fate of all packets below `floor`.
+    pub(crate) fn set_floor(&mut self, floor: u64) {
+        let Some((newest, _)) = self.newest else { return };
+        let word = floor.min(newest) / 64;
+        if word > self.base {
+            self.drop_below(word);
+        }
+    }
+
+    /// Largest number that has arrived, and when.
+    pub(crate) fn newest(&self) -> Option<(u64, Timestamp)> {
+        self.newest
+    }
+
+    fn all(&self) -> WordRange {
+        WordRange { start: self.base, end: self.base + self.words.len() as u64 }
+    }
+
+    /// What the next feedback covers: the part of the rotation, then the recent numbers. Begins a new interval.
+    pub(crate) fn next_ranges(&mut self, everything: bool) -> [WordRange; 2] {
+        let all = self.all();
+        let lowest = self.lowest.iter().copied().min().unwrap_or(u64::MAX);
+        self.lowest.rotate_right(1);
+        self.lowest[0] = u64::MAX;
+        // The newest word is always told, as it shows what is missing around the newest number.
+        let recent_start = (lowest / 64).clamp(all.start, all.end.saturating_sub(1).max(all.start));
+        let recent = WordRange { start: recent_start, end: all.end };
+        if everything {
+            return [WordRange { start: all.start, end: recent.start }, recent];
+        }
+        let length = ((recent.start - all.start) / 8).max(ROTATION_WORDS_MIN);
+        let start =
+            if (all.start..recent.start).contains(&self.rotation) { self.rotation } else { all.start };
+        let end = (start + length).min(recent.start);
+        // At the recent numbers it turns: they move on, and following them would leave the old ones behind.
+        self.rotation = if end < recent.start { end } else { 0 };
+        [WordRange { start, end }, recent]
+    }
+
+    /// Appends a map of the words from `range.start` on, at most `max` bytes of it; returns the first word not covered.
+    pub(crate) fn encode_map(&self, range: WordRange, max: usize, out: &mut Vec<u8>) -> u64 {
+        let word =
+            |index: u64| self.words.get((index.wrapping_sub(self.base)) as usize).copied().unwrap_or(0);
+        let begin = out.len();
+        let mut at = range.start;
+        while at < range.end {
+            let full = (at..range.end).take_while(|&index| word(index) == u64::MAX).count() as u64;
+            let raw_start = at + full;
+            // A single full word inside is cheaper as it is than as a piece of its own.
+            let raw = (raw_start..range.end)
+                .take_while(|&index| word(index) != u64::MAX || word(index + 1) != u64::MAX)
+                .count() as u64;
+            let room = max.saturating_sub(out.len() - begin + 8) as u64 / 8;
+            let raw = raw.min(room);
+            if raw == 0 && (full == 0 || raw_start < range.end) {
+                if full > 0 {
+                    varint::put(out, full);
+                }
+                return raw_start;
+            }
+            varint::put(out, full);
+            varint::put(out, raw);
+            (raw_start..raw_start + raw).for_each(|index| out.extend_from_slice(&word(index).to_le_bytes()));
+            at = raw_start + raw;
+        }
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::frame::{MapPiece, MapPieces};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn decode(start: u64, map: &[u8]) -> Vec<(u64, u64)> {
+        let (mut at, mut words, mut pieces) = (start, Vec::new(), MapPieces::new(map));
+        while let Some(piece) = pieces.next_piece().expect("our own map") {
+            match piece {
+                MapPiece::Full(count) => (0..count).for_each(|step| words.push((at + step, u64::MAX))),
+                MapPiece::Raw(raw) => words.extend(
+                    raw.iter()
+                        .enumerate()
+                        .map(|(step, bytes)| (at + step as u64, u64::from_le_bytes(*bytes))),
+                ),
+            }
+            at = start + words.len() as u64;
+        }
+        words
+    }
+
+    #[test]
+    fn memory_is_bounded_and_old_numbers_are_replays() {
+        let mut arrivals = Arrivals::new();
+        arrivals.insert(5, Timestamp::ZERO);
+        arrivals.insert(1 << 39, Timestamp::ZERO);
+        assert_eq!(arrivals.words.len() as u64, SPAN_WORDS);
+        assert!(arrivals.is_replay(6) && arrivals.is_replay(1 << 39) && !arrivals.is_replay((1 << 39) - 1));
+        arrivals.set_floor(u64::MAX >> 24);
+        assert_eq!(arrivals.words.len(), 1);
+    }
+
+    #[test]
+    fn the_rotation_comes_round_while_numbers_grow() {
+        let mut arrivals = Arrivals::new();
+        let mut told = 0;
+        for step in 0..200u64 {
+            (step * 640..step * 640 + 640).for_each(|number| arrivals.insert(number, Timestamp::ZERO));
+            told += u32::from(arrivals.next_ranges(false)[0].start == 0 && step > 20);
+        }
+        assert!(told > 5, "the first word was told {told} times");
+    }
+
+    #[test]
+    fn each_packet_is_reported_four_times_and_rotation_comes_round() {
+        let mut arrivals = Arrivals::new();
+        (0..6400).for_each(|number| arrivals.insert(number, Timestamp::ZERO));
+        let mut seen = [0; 100];
+        for step in 0..16 {
+            arrivals.insert(6400 + step, Timestamp::ZERO);
+            for range in arrivals.next_ranges(false) {
+                (range.start..range.end.min(100)).for_each(|word| seen[word as usize] += 1);
+            }
+        }
+        assert!(seen.iter().all(|&times| times >= 4), "{seen:?}");
+        assert!(seen.iter().all(|&times| times <= 7), "{seen:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn maps_say_what_arrived(numbers in proptest::collection::btree_set(0u64..3000, 1..600), gaps: bool, max in 40usize..300) {
+            let numbers: BTreeSet<u64> = if gaps { numbers } else { (0..3000).filter(|n| !numbers.contains(n) || n % 7 > 0).collect() };
+            let mut arrivals = Arrivals::new();
+            for &number in &numbers {
+                prop_assert!(!arrivals.is_replay(number));
+                arrivals.insert(number, Timestamp::ZERO);
+                prop_assert!(arrivals.is_replay(number));
+            }
+            let mut range = arrivals.all();
+            let mut told = BTreeSet::new();
+            while !range.is_empty() {
+                let mut map = Vec::new();
+                let end = arrivals.encode_map(range, max, &mut map);
+                prop_assert!(map.len() <= max && end > range.start);
+                let words = decode(range.start, &map);
+                prop_assert_eq!(words.len() as u64, end - range.start);
+                for (word, bits) in words {
+                    told.extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| word * 64 + bit));
+                }
+                range.start = end;
+            }
+            prop_assert_eq!(told, numbers);
+        }
+    }
+}

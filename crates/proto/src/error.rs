@@ -1,0 +1,54 @@
+//! What can go wrong, by whose fault.
+
+/// Why a call failed. A lost, late or forged packet is no error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The peer holds the keys and did what the protocol forbids: the session ends.
+    #[error("peer broke the protocol: {0}")]
+    Misbehaved(Misbehaviour),
+    /// The caller did what the documentation forbids.
+    #[error("misuse of the transport: {0}")]
+    Misuse(&'static str),
+}
+
+/// How a peer can break the protocol. The discriminant is the code in the close frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+#[repr(u16)]
+pub enum Misbehaviour {
+    /// A frame is cut short or holds a value that it must not hold.
+    #[error("malformed frame")]
+    MalformedFrame = 0x101,
+    /// A frame type that is neither known nor optional.
+    #[error("unknown mandatory frame")]
+    UnknownFrame = 0x102,
+    /// An acknowledgement of a packet number that was never sent.
+    #[error("acknowledged a packet that was never sent")]
+    AckOfUnsent = 0x103,
+    /// A block longer than agreed, or two different lengths for one block.
+    #[error("impossible block length")]
+    BlockLength = 0x104,
+    /// A block in more pieces than any sender has a reason to cut.
+    #[error("block cut into too many pieces")]
+    Fragmented = 0x105,
+    /// More control stream bytes than the window allows.
+    #[error("control stream window exceeded")]
+    ControlWindow = 0x106,
+    /// More blocks granted than packet numbers can ever carry.
+    #[error("impossible credit")]
+    Credit = 0x107,
+}
+
+impl Misbehaviour {
+    /// The code that tells the peer why the session ended.
+    pub fn code(self) -> u16 {
+        self as u16
+    }
+}
+
+impl From<Misbehaviour> for Error {
+    fn from(how: Misbehaviour) -> Self {
+        Error::Misbehaved(how)
+    }
+}

@@ -1,0 +1,66 @@
+//! Ending a session: the last word is said several times, as nobody acknowledges it.
+
+use crate::time::Timestamp;
+use std::time::Duration;
+
+const TIMES: u8 = 4;
+
+/// Whether the flow lives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum State {
+    Open,
+    /// We have ended it, and say so `left` times more.
+    Closing {
+        code: u16,
+        reason: String,
+        left: u8,
+        next: Timestamp,
+    },
+    /// The peer has ended it, or we gave the flow up.
+    Closed,
+}
+
+impl State {
+    pub(super) fn closing(code: u16, reason: &str, reliable: bool) -> State {
+        State::Closing {
+            code,
+            reason: reason.to_owned(),
+            left: if reliable { 1 } else { TIMES },
+            next: Timestamp::ZERO,
+        }
+    }
+
+    /// Code and reason, if they are to be said now.
+    pub(super) fn take_word(&mut self, now: Timestamp, pause: Duration) -> Option<(u16, &str)> {
+        match self {
+            State::Closing { code, reason, left, next } if *left > 0 && now >= *next => {
+                *left -= 1;
+                *next = now + pause;
+                Some((*code, reason))
+            }
+            State::Open | State::Closing { .. } | State::Closed => None,
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        match self {
+            State::Closing { left, next, .. } if *left > 0 => Some(*next),
+            State::Open | State::Closing { .. } | State::Closed => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_is_said_four_times() {
+        let mut state = State::closing(3, "done", false);
+        let pause = Duration::from_millis(50);
+        let said =
+            (0..1000).filter(|&ms| state.take_word(Timestamp::from_nanos(ms * 1_000_000), pause).is_some());
+        assert_eq!(said.collect::<Vec<_>>(), [0, 50, 100, 150]);
+        assert_eq!(state.deadline(), None);
+    }
+}

@@ -1,0 +1,229 @@
+//! What a flow can be told, and what it says: plain data.
+
+use crate::wire::Segment;
+use std::ops::Range;
+use std::time::Duration;
+
+/// How a flow behaves. The default works for UDP.
+#[derive(Debug, Clone)]
+pub struct FlowConfig {
+    /// UDP payload of the first packets, in bytes; default 1200, which every path carries.
+    pub payload_max_initial: u16,
+    /// Larger UDP payloads to try, ascending; default none.
+    pub mtu_candidates: Vec<u16>,
+    /// The carrier loses nothing and keeps order (TCP, SSH): no loss recovery, pacing, probes or MTU search. Default false.
+    pub reliable: bool,
+    /// Blocks that may wait uncut; default 16. About 48 bytes each.
+    pub blocks_in_advance: usize,
+    /// Longest block in bytes that is sent or accepted; default 2 MiB.
+    pub block_len_max: u32,
+    /// Shortest time between two feedbacks; default 0.5 ms.
+    pub feedback_interval_min: Duration,
+    /// Longest time between two feedbacks while something arrives; default 25 ms.
+    pub feedback_interval_max: Duration,
+    /// Seeds the choice of skipped packet numbers; should be unforeseeable for the peer. Default 0.
+    pub seed: u64,
+}
+
+impl Default for FlowConfig {
+    fn default() -> Self {
+        FlowConfig {
+            payload_max_initial: 1200,
+            mtu_candidates: Vec::new(),
+            reliable: false,
+            blocks_in_advance: 16,
+            block_len_max: 2 << 20,
+            feedback_interval_min: Duration::from_micros(500),
+            feedback_interval_max: Duration::from_millis(25),
+            seed: 0,
+        }
+    }
+}
+
+/// Counts since the flow began.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlowStats {
+    /// Segments sent, repairs included.
+    pub segments_sent: u64,
+    /// Of these, repairs of segments declared lost.
+    pub segments_retransmitted: u64,
+    /// Of these, copies sent before anything was declared lost.
+    pub segments_proactive: u64,
+    /// Segments received, duplicates included.
+    pub segments_received: u64,
+    /// Of these, segments whose bytes had all arrived before.
+    pub segments_duplicate: u64,
+    /// Duplicate segments that the peer has counted, as far as it has told.
+    pub segments_duplicate_at_peer: u64,
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets received and opened, replays not included.
+    pub packets_received: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Packets declared lost that arrived all the same.
+    pub packets_lost_spuriously: u64,
+    /// Packets received again with the same number.
+    pub packets_replayed: u64,
+    /// UDP payload sent.
+    pub bytes_sent: u64,
+    /// UDP payload received.
+    pub bytes_received: u64,
+    /// Feedback frames received.
+    pub feedbacks_received: u64,
+    /// Times that nothing was heard for a probe timeout.
+    pub probe_timeouts: u64,
+}
+
+/// What kept the last [`super::Flow::poll_transmit`] from planning more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Limit {
+    /// There was nothing more to send.
+    #[default]
+    Application,
+    /// The congestion window is full.
+    Window,
+    /// The pacer says later.
+    Pacing,
+    /// The receiver has granted no more blocks.
+    Credit,
+}
+
+/// There is no room for a block now, or its length is zero or above the agreed maximum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no room for this block now")]
+pub struct Full;
+
+/// A packet that was opened, its tag verified.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'a> {
+    /// From the header.
+    pub number: u64,
+    /// Control frames, as [`crate::split`] returned them.
+    pub control: &'a [u8],
+    /// The segment, if there is one.
+    pub segment: Option<Segment>,
+    /// Length of the datagram.
+    pub wire_len: u32,
+    /// Whether the network marked it "congestion experienced".
+    pub ecn_ce: bool,
+}
+
+/// What to do with a received segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Copy the payload to its place.
+    Place,
+    /// All of it was here before.
+    Duplicate,
+    /// The same packet was here before; nothing was changed.
+    Replayed,
+    /// A block that was not granted; drop it.
+    Refused,
+    /// There is no segment.
+    Nothing,
+}
+
+/// What a flow has to tell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The peer has all of this block.
+    BlockAcked(u64),
+    /// All of this block has arrived.
+    BlockComplete {
+        /// Its number.
+        block: u64,
+        /// Its length.
+        len: u32,
+    },
+    /// The peer has ended the session.
+    PeerClosed {
+        /// Why, as a number.
+        code: u16,
+        /// Why, in its own words: hostile input.
+        reason: String,
+    },
+    /// The largest UDP payload that the path carries has changed.
+    DatagramMax(u16),
+    /// The control stream has new bytes in order.
+    ControlReadable,
+    /// More blocks may be queued than before.
+    CreditAvailable,
+}
+
+/// A stretch of [`Plan::control`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// Number of bytes.
+    pub len: u32,
+}
+
+impl Span {
+    /// As a range of indices.
+    pub fn range(self) -> Range<usize> {
+        self.start as usize..self.start as usize + self.len as usize
+    }
+}
+
+/// A packet to seal and send: clear header, then sealed control bytes, segment frame with payload, zeros of padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedPacket {
+    /// Its packet number.
+    pub number: u64,
+    /// Control frames, in [`Plan::control`].
+    pub control: Span,
+    /// The segment, whose payload is the caller's to fill in.
+    pub segment: Option<Segment>,
+    /// Zero bytes at the end; only without a segment.
+    pub padding: u16,
+}
+
+impl PlannedPacket {
+    /// Length of the plaintext.
+    pub fn plaintext_len(&self) -> usize {
+        let segment = self.segment.map_or(0, |segment| crate::SEGMENT_FRAME_LEN + segment.len as usize);
+        self.control.len as usize + segment + usize::from(self.padding)
+    }
+
+    /// Length of the datagram.
+    pub fn wire_len(&self) -> usize {
+        crate::HEADER_LEN + self.plaintext_len() + crate::TAG_LEN
+    }
+}
+
+/// Packets to send, in order. Full-size segments of one block come in a row, so that they form one batch.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// The packets.
+    pub packets: Vec<PlannedPacket>,
+    /// Bytes of their control frames.
+    pub control: Vec<u8>,
+    limit: usize,
+}
+
+impl Plan {
+    /// Room for `limit` packets.
+    pub fn new(limit: usize) -> Self {
+        Plan { packets: Vec::with_capacity(limit), control: Vec::with_capacity(4096), limit }
+    }
+
+    /// Forgets all packets, keeps the memory.
+    pub fn clear(&mut self) {
+        self.packets.clear();
+        self.control.clear();
+    }
+
+    /// How many more packets fit.
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.packets.len())
+    }
+
+    /// The control frames of a packet of this plan.
+    pub fn control_of(&self, packet: &PlannedPacket) -> &[u8] {
+        &self.control[packet.control.range()]
+    }
+}

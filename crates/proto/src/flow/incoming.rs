@@ -1,0 +1,175 @@
+//! Blocks on their way in: which of their bytes are here, and which blocks are finished.
+//!
+//! Always true: nothing is kept for a block that was not granted; a finished block's late copies are known as such.
+
+use crate::coverage::{Coverage, Inserted};
+use crate::error::Misbehaviour;
+use crate::wire::Segment;
+use std::collections::VecDeque;
+
+/// Pieces of a block with holes between them: 1 MiB in segments of 256 bytes, every second one missing.
+const PIECES_MAX: usize = 2048;
+
+#[derive(Debug, Default)]
+struct Block {
+    arrived: Coverage,
+    len: Option<u32>,
+    done: bool,
+}
+
+/// All blocks from the first unfinished one.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    blocks: VecDeque<Block>,
+    first: u64,
+    granted: u64,
+    block_len_max: u32,
+    spare: Vec<Coverage>,
+}
+
+/// What a segment did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrived {
+    New,
+    /// The last bytes that were missing.
+    Completed(u32),
+    Known,
+    NotGranted,
+}
+
+impl Incoming {
+    pub(super) fn new(block_len_max: u32) -> Self {
+        Incoming { blocks: VecDeque::new(), first: 0, granted: 0, block_len_max, spare: Vec::new() }
+    }
+
+    pub(super) fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// Blocks below `total` may come; says whether that is more than before.
+    pub(super) fn grant(&mut self, total: u64) -> bool {
+        let grown = total > self.granted;
+        self.granted = self.granted.max(total);
+        grown
+    }
+
+    #[inline]
+    pub(super) fn insert(&mut self, segment: Segment) -> Result<Arrived, Misbehaviour> {
+        if segment.block >= self.granted {
+            return Ok(Arrived::NotGranted);
+        }
+        let Some(index) = segment.block.checked_sub(self.first) else { return Ok(Arrived::Known) };
+        while self.blocks.len() as u64 <= index {
+            let arrived = self.spare.pop().unwrap_or_default();
+            self.blocks.push_back(Block { arrived, len: None, done: false });
+        }
+        let block = &mut self.blocks[index as usize];
+        if block.done {
+            return Ok(Arrived::Known);
+        }
+        let end = segment.end();
+        let too_long = end > u64::from(block.len.unwrap_or(self.block_len_max));
+        if too_long || (segment.last && !block.learn_len(end)) {
+            return Err(Misbehaviour::BlockLength);
+        }
+        if block.arrived.insert(u64::from(segment.offset), end) == Inserted::Known {
+            return Ok(Arrived::Known);
+        }
+        if block.arrived.range_count() > PIECES_MAX {
+            return Err(Misbehaviour::Fragmented);
+        }
+        match block.len {
+            Some(len) if block.arrived.is_complete(u64::from(len)) => {
+                self.finish(index as usize);
+                Ok(Arrived::Completed(len))
+            }
+            _ => Ok(Arrived::New),
+        }
+    }
+
+    fn finish(&mut self, index: usize) {
+        let block = &mut self.blocks[index];
+        block.done = true;
+        let mut arrived = std::mem::take(&mut block.arrived);
+        arrived.clear();
+        if self.spare.len() < 64 {
+            self.spare.push(arrived);
+        }
+        while self.blocks.front().is_some_and(|block| block.done) {
+            self.blocks.pop_front();
+            self.first += 1;
+        }
+    }
+}
+
+impl Block {
+    /// The block ends at `end`: possible if nothing else was said and nothing lies behind.
+    fn learn_len(&mut self, end: u64) -> bool {
+        let possible = self.arrived.end() <= end && self.len.is_none_or(|len| u64::from(len) == end);
+        self.len = u32::try_from(end).ok();
+        possible
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn segment(block: u64, offset: u32, len: u32, last: bool) -> Segment {
+        Segment { block, offset, len, last }
+    }
+
+    #[test]
+    fn a_block_completes_once_in_any_order() {
+        let mut incoming = Incoming::new(1 << 20);
+        assert_eq!(incoming.insert(segment(0, 0, 10, true)), Ok(Arrived::NotGranted));
+        assert!(incoming.grant(2) && !incoming.grant(1));
+        assert_eq!(incoming.insert(segment(1, 10, 5, true)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(segment(1, 10, 5, true)), Ok(Arrived::Known));
+        assert_eq!(incoming.insert(segment(1, 0, 10, false)), Ok(Arrived::Completed(15)));
+        assert_eq!(incoming.insert(segment(1, 0, 10, false)), Ok(Arrived::Known));
+        assert_eq!(incoming.insert(segment(0, 0, 7, true)), Ok(Arrived::Completed(7)));
+        assert_eq!(incoming.insert(segment(0, 0, 7, true)), Ok(Arrived::Known));
+        assert!(incoming.blocks.is_empty());
+    }
+
+    #[test]
+    fn impossible_lengths_and_crumbs_are_refused() {
+        let mut incoming = Incoming::new(1000);
+        incoming.grant(9);
+        assert_eq!(incoming.insert(segment(0, 500, 501, false)), Err(Misbehaviour::BlockLength));
+        assert_eq!(incoming.insert(segment(1, 0, 10, true)), Ok(Arrived::Completed(10)));
+        assert_eq!(incoming.insert(segment(2, 20, 10, true)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(segment(2, 0, 10, true)), Err(Misbehaviour::BlockLength));
+        assert_eq!(incoming.insert(segment(3, 20, 10, false)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(segment(3, 0, 10, true)), Err(Misbehaviour::BlockLength));
+        let mut incoming = Incoming::new(1 << 20);
+        incoming.grant(1);
+        let crumbs = (0..4000).map(|step| incoming.insert(segment(0, step * 2, 1, false)));
+        assert!(crumbs.into_iter().any(|result| result == Err(Misbehaviour::Fragmented)));
+    }
+
+    proptest! {
+        #[test]
+        fn each_byte_is_placed_and_each_block_completes_once(
+            order in proptest::collection::vec((0u64..4, 0u32..20), 1..300)
+        ) {
+            let mut incoming = Incoming::new(1 << 20);
+            incoming.grant(4);
+            let (mut seen, mut done) = (std::collections::BTreeSet::new(), Vec::new());
+            for (block, step) in order.into_iter().chain((0..4).flat_map(|block| (0..20).map(move |step| (block, step)))) {
+                let arrived = incoming.insert(segment(block, step * 100, 100, step == 19));
+                let new = seen.insert((block, step));
+                match arrived.expect("an honest sender") {
+                    Arrived::New => prop_assert!(new),
+                    Arrived::Completed(len) => { prop_assert!(new && len == 2000); done.push(block); }
+                    Arrived::Known => prop_assert!(!new),
+                    Arrived::NotGranted => prop_assert!(false),
+                }
+            }
+            done.sort_unstable();
+            prop_assert_eq!(done, [0, 1, 2, 3]);
+        }
+    }
+}

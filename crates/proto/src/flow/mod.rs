@@ -1,0 +1,263 @@
+//! A flow: one numbered stream of packets in each direction, joined from the parts beside it.
+//!
+//! Always true: a packet number is used once; credit, control window and acknowledgements are repeated until the peer has
+//! evidently seen them, so that no single loss can stop both sides.
+
+mod close;
+mod config;
+mod incoming;
+mod outgoing;
+mod receive;
+mod send;
+
+pub use config::{Event, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict};
+
+use crate::ack::{Arrivals, FeedbackClock};
+use crate::control::ControlStream;
+use crate::mtu::Mtu;
+use crate::random::Random;
+use crate::rate::{FlowIndex, Pacer};
+use crate::recovery::{Kind, Ledger, Outcome, ProbeTimer, Rtt};
+use crate::time::Timestamp;
+use close::State;
+use incoming::Incoming;
+use outgoing::Outgoing;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Feedback comes this often per round trip.
+const FEEDBACKS_PER_ROUND: u32 = 16;
+
+/// One flow of a session.
+#[derive(Debug)]
+pub struct Flow {
+    config: FlowConfig,
+    state: State,
+    stats: FlowStats,
+    events: VecDeque<Event>,
+    index: Option<FlowIndex>,
+    rtt: Rtt,
+    last_heard: Timestamp,
+
+    outgoing: Outgoing,
+    ledger: Ledger,
+    outcome: Outcome,
+    probe_timer: ProbeTimer,
+    pacer: Pacer,
+    mtu: Mtu,
+    random: Random,
+    want: Want,
+    progress: Progress,
+
+    incoming: Incoming,
+    arrivals: Arrivals,
+    feedback: FeedbackClock,
+    announced: Announced,
+    /// Where feedback maps are built.
+    map: Vec<u8>,
+}
+
+/// What the next call of `poll_transmit` is to send besides content.
+#[derive(Debug, Default)]
+struct Want {
+    ping: bool,
+    /// A probe timeout has passed.
+    report: bool,
+    /// With it, a copy of the oldest outstanding segment.
+    copy: bool,
+    floor_told: u64,
+    floor_told_at: Option<Timestamp>,
+    /// The packet number to leave out next.
+    skip_at: u64,
+    /// When the pacer lets more out.
+    paced_until: Option<Timestamp>,
+    limit: Limit,
+    /// Window or pacer have held us back since the last report.
+    saturated: bool,
+}
+
+/// The last feedback, for rates.
+#[derive(Debug, Default)]
+struct Progress {
+    arrived_us: Option<u64>,
+}
+
+/// What the peer knows of credit and control window.
+#[derive(Debug, Default)]
+struct Announced {
+    credit_confirmed: u64,
+    /// The packet that carries the newest values and asks for an answer, with those values.
+    asked: Option<(u64, u64, u64)>,
+    asked_at: Option<Timestamp>,
+    /// More was granted since the last feedback: the peer may be waiting for it.
+    granted_more: bool,
+    /// The control window has grown enough to be told, as of the last call that could see it.
+    limit_is_news: bool,
+    ecn_ce: u64,
+}
+
+impl Flow {
+    /// A flow that has sent nothing yet. Its first packet asks for an answer, so that both sides learn the round trip time.
+    pub fn new(config: FlowConfig, now: Timestamp) -> Flow {
+        let mut random = Random::new(config.seed);
+        let want = Want { ping: true, skip_at: random.below(64), ..Want::default() };
+        let initial = config.payload_max_initial.max(256);
+        Flow {
+            state: State::Open,
+            stats: FlowStats::default(),
+            events: VecDeque::new(),
+            index: None,
+            rtt: Rtt::default(),
+            last_heard: now,
+            outgoing: Outgoing::new(config.blocks_in_advance, config.block_len_max),
+            ledger: Ledger::new(),
+            outcome: Outcome::default(),
+            probe_timer: ProbeTimer::default(),
+            pacer: Pacer::default(),
+            mtu: Mtu::new(initial, &config.mtu_candidates, config.reliable),
+            random,
+            want,
+            progress: Progress::default(),
+            incoming: Incoming::new(config.block_len_max),
+            arrivals: Arrivals::new(),
+            feedback: FeedbackClock::default(),
+            announced: Announced::default(),
+            map: Vec::new(),
+            config,
+        }
+    }
+
+    /// Round trip times.
+    pub fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// Counts since the flow began.
+    pub fn stats(&self) -> &FlowStats {
+        &self.stats
+    }
+
+    /// The largest UDP payload that is used.
+    pub fn datagram_max(&self) -> u16 {
+        self.mtu.current()
+    }
+
+    /// Whether nothing is queued or unacknowledged. The control stream has its own question.
+    pub fn is_idle(&self) -> bool {
+        self.outgoing.is_empty() && !self.ledger.has_open()
+    }
+
+    /// When the last authentic packet came; the flow's beginning before the first.
+    pub fn last_heard(&self) -> Timestamp {
+        self.last_heard
+    }
+
+    /// What kept the last [`Flow::poll_transmit`] from planning more.
+    pub fn limited_by(&self) -> Limit {
+        self.want.limit
+    }
+
+    /// Wire bytes in flight.
+    pub fn in_flight(&self) -> u64 {
+        self.ledger.open_bytes()
+    }
+
+    /// The name of this flow to its controller, once it has heard something.
+    pub fn controller_index(&self) -> Option<FlowIndex> {
+        self.index
+    }
+
+    /// Blocks that may be queued now: granted by the peer, and within [`FlowConfig::blocks_in_advance`].
+    pub fn block_room(&self) -> usize {
+        if self.state == State::Open { self.outgoing.room() } else { 0 }
+    }
+
+    /// Queues a block of `len` bytes and returns its number: 0, 1, 2 and so on.
+    pub fn queue_block(&mut self, len: u32) -> Result<u64, Full> {
+        if self.state == State::Open { self.outgoing.queue(len) } else { Err(Full) }
+    }
+
+    /// Allows the peer to send all blocks with numbers below `blocks_total`. Never takes anything back.
+    pub fn grant(&mut self, blocks_total: u64) {
+        self.announced.granted_more |= self.incoming.grant(blocks_total);
+    }
+
+    /// Asks the peer for a sign of life.
+    pub fn ping(&mut self) {
+        self.want.ping = true;
+    }
+
+    /// Ends the session: from now on only this is said, a few times.
+    pub fn close(&mut self, code: u16, reason: &str) {
+        if self.state == State::Open {
+            self.state = State::closing(code, reason, self.config.reliable);
+        }
+    }
+
+    /// Gives the flow up. Returns the blocks that the peer does not have for certain; what it carried of the control stream
+    /// is to be sent again by others.
+    pub fn abandon(&mut self, control: &mut ControlStream) -> Vec<u64> {
+        for sent in self.ledger.open().filter(|sent| sent.kind == Kind::Stream) {
+            control.on_lost(sent.what, usize::from(sent.len));
+        }
+        self.ledger = Ledger::new();
+        self.state = State::Closed;
+        self.outgoing.abandon()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Flow::handle_timeout`] and [`Flow::poll_transmit`], if nothing else happens before.
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        if self.state != State::Open {
+            return self.state.deadline();
+        }
+        let deadlines = [
+            self.feedback.due(),
+            self.probe_deadline(),
+            if self.config.reliable { None } else { self.ledger.suspect_deadline(&self.rtt) },
+            self.want.paced_until,
+            self.announce_deadline(),
+            self.announced.granted_more.then(|| self.feedback.earliest(self.feedback_interval())),
+            (self.want.ping || self.want.report).then_some(Timestamp::ZERO),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn probe_deadline(&self) -> Option<Timestamp> {
+        if self.config.reliable || !self.ledger.has_open() || self.want.report {
+            return None;
+        }
+        self.probe_timer.deadline(&self.rtt, self.peer_feedback_interval())
+    }
+
+    /// How long the peer may take to answer.
+    fn peer_feedback_interval(&self) -> Duration {
+        self.feedback_interval()
+    }
+
+    fn feedback_interval(&self) -> Duration {
+        let share = self.rtt.smoothed_or_guess() / FEEDBACKS_PER_ROUND;
+        share.clamp(self.config.feedback_interval_min, self.config.feedback_interval_max)
+    }
+
+    /// Whether the peer may not know how much it may send.
+    fn has_news(&self) -> bool {
+        self.incoming.granted() > self.announced.credit_confirmed || self.announced.limit_is_news
+    }
+
+    /// When to say again how much the peer may send: each round trip, unless an answer is on its way.
+    fn announce_deadline(&self) -> Option<Timestamp> {
+        if !self.has_news() || self.announced.asked.is_some() {
+            return None;
+        }
+        let pause = self.rtt.smoothed.max(Duration::from_millis(5));
+        Some(self.announced.asked_at.map_or(Timestamp::ZERO, |at| at + pause))
+    }
+}
+
+#[cfg(test)]
+mod tests;

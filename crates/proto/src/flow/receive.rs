@@ -1,0 +1,264 @@
+//! What happens when a packet arrives, or a time has come.
+
+use super::close::State;
+use super::config::{Event, Received, Verdict};
+use super::incoming::Arrived;
+use super::{Flow, FlowIndex};
+use crate::ack::Cause;
+use crate::control::ControlStream;
+use crate::error::{Error, Misbehaviour};
+use crate::rate::{Controller, Report};
+use crate::recovery::Kind;
+use crate::time::Timestamp;
+use crate::wire::frame::{self, Feedback, Frame};
+use std::time::Duration;
+
+/// Blocks that a peer can grant: their numbers have 40 bits.
+const CREDIT_MAX: u64 = 1 << 40;
+
+impl Flow {
+    /// Whether a packet of this number has been here: a cheap test before opening it.
+    #[inline]
+    pub fn is_replay(&self, number: u64) -> bool {
+        self.arrivals.is_replay(number)
+    }
+
+    /// Takes a packet whose tag was right.
+    pub fn handle_packet(
+        &mut self,
+        now: Timestamp,
+        received: &Received<'_>,
+        control: &mut ControlStream,
+        controller: &mut Controller,
+    ) -> Result<Verdict, Error> {
+        if self.arrivals.is_replay(received.number) {
+            self.stats.packets_replayed += 1;
+            return Ok(Verdict::Replayed);
+        }
+        self.last_heard = now;
+        self.stats.packets_received += 1;
+        self.stats.bytes_received += u64::from(received.wire_len);
+        self.announced.ecn_ce += u64::from(received.ecn_ce);
+        if !received.control.is_empty() {
+            self.handle_control(now, received, control, controller)?;
+        }
+        if self.state != State::Open {
+            return Ok(Verdict::Nothing);
+        }
+        let Some(segment) = received.segment else {
+            self.arrivals.insert(received.number, now);
+            return Ok(Verdict::Nothing);
+        };
+        let arrived = self.incoming.insert(segment)?;
+        if arrived == Arrived::NotGranted {
+            return Ok(Verdict::Refused);
+        }
+        self.arrivals.insert(received.number, now);
+        self.stats.segments_received += 1;
+        self.feedback.want(now, self.feedback_interval(), Cause::Content);
+        match arrived {
+            Arrived::New | Arrived::NotGranted => Ok(Verdict::Place),
+            Arrived::Completed(len) => {
+                self.events.push_back(Event::BlockComplete { block: segment.block, len });
+                Ok(Verdict::Place)
+            }
+            Arrived::Known => {
+                self.stats.segments_duplicate += 1;
+                Ok(Verdict::Duplicate)
+            }
+        }
+    }
+
+    fn handle_control(
+        &mut self,
+        now: Timestamp,
+        received: &Received<'_>,
+        control: &mut ControlStream,
+        controller: &mut Controller,
+    ) -> Result<(), Error> {
+        let interval = self.feedback_interval();
+        let mut rest = received.control;
+        while !rest.is_empty() {
+            let frame = frame::take(&mut rest)?;
+            if self.state != State::Open && !matches!(frame, Frame::Close { .. }) {
+                continue;
+            }
+            match frame {
+                Frame::Ping => self.feedback.want(now, interval, Cause::Notice),
+                Frame::Report => self.feedback.want(now, interval, Cause::Report),
+                Frame::Feedback(feedback) => self.handle_feedback(now, &feedback, control, controller)?,
+                Frame::Stream { offset, bytes } => {
+                    self.feedback.want(now, interval, Cause::Content);
+                    if control.on_received(offset, bytes)? {
+                        self.events.push_back(Event::ControlReadable);
+                    }
+                }
+                Frame::Floor(floor) => self.arrivals.set_floor(floor),
+                Frame::Close { code, reason } => {
+                    if self.state != State::Closed {
+                        self.events.push_back(Event::PeerClosed { code, reason: reason.to_owned() });
+                    }
+                    self.state = State::Closed;
+                }
+                Frame::Unknown => {}
+            }
+        }
+        self.announced.limit_is_news = control.limit_is_news();
+        Ok(())
+    }
+
+    fn handle_feedback(
+        &mut self,
+        now: Timestamp,
+        feedback: &Feedback<'_>,
+        control: &mut ControlStream,
+        controller: &mut Controller,
+    ) -> Result<(), Error> {
+        self.stats.feedbacks_received += 1;
+        self.stats.segments_duplicate_at_peer =
+            self.stats.segments_duplicate_at_peer.max(feedback.duplicates);
+        if feedback.credit > CREDIT_MAX {
+            return Err(Misbehaviour::Credit.into());
+        }
+        if self.outgoing.set_credit(feedback.credit) {
+            self.events.push_back(Event::CreditAvailable);
+        }
+        control.on_peer_limit(feedback.max_data);
+        if feedback.map.is_empty() {
+            return Ok(());
+        }
+        self.outcome.clear();
+        self.ledger.on_feedback(now, feedback, &self.rtt, &mut self.outcome)?;
+        let rtt = self.outcome.rtt;
+        if let Some(rtt) = rtt {
+            self.rtt.sample(rtt);
+        }
+        let receive_time = self.receive_time(feedback);
+        if !self.config.reliable {
+            self.ledger.on_time(now, &self.rtt, &mut self.outcome);
+        }
+        self.apply_outcome(now, control);
+        let report = Report {
+            delivered: self.outcome.acked_bytes,
+            lost: self.outcome.lost_bytes,
+            receive_time,
+            rtt,
+            in_flight: self.ledger.open_bytes(),
+            saturated: std::mem::take(&mut self.want.saturated),
+        };
+        let index = self.register(controller);
+        if !self.config.reliable {
+            controller.on_report(now, index, &report);
+        }
+        Ok(())
+    }
+
+    fn register(&mut self, controller: &mut Controller) -> FlowIndex {
+        *self.index.get_or_insert_with(|| controller.add_flow())
+    }
+
+    /// Time at the receiver between the newest arrivals of the last feedback and of this one.
+    fn receive_time(&mut self, feedback: &Feedback<'_>) -> Duration {
+        if !self.outcome.newest_is_new {
+            return Duration::ZERO;
+        }
+        let before = self.progress.arrived_us.replace(feedback.arrived_us);
+        Duration::from_micros(before.map_or(0, |before| feedback.arrived_us.saturating_sub(before)))
+    }
+
+    /// Carries out what the ledger has found.
+    fn apply_outcome(&mut self, now: Timestamp, control: &mut ControlStream) {
+        let mut outcome = std::mem::take(&mut self.outcome);
+        if !outcome.acked.is_empty() {
+            self.probe_timer.on_progress(now);
+        }
+        for sent in &outcome.acked {
+            match sent.kind {
+                Kind::Segment => {
+                    if self.outgoing.on_acked(sent.what, sent.offset, u32::from(sent.len)) {
+                        self.events.push_back(Event::BlockAcked(sent.what));
+                    }
+                    self.mtu.on_acked(sent.wire_len, now, self.rtt.smoothed);
+                }
+                Kind::Stream => {
+                    control.on_acked(sent.what, usize::from(sent.len));
+                    self.mtu.on_acked(sent.wire_len, now, self.rtt.smoothed);
+                }
+                Kind::MtuProbe => {
+                    if let Some(size) = self.mtu.on_probe_acked(sent.wire_len) {
+                        self.events.push_back(Event::DatagramMax(size));
+                    }
+                }
+                Kind::Ping => self.mtu.on_acked(sent.wire_len, now, self.rtt.smoothed),
+                Kind::Passive | Kind::Skipped => {}
+            }
+        }
+        self.outgoing.trim();
+        for &number in &outcome.pings_acked {
+            if let Some((_, credit, limit)) = self.announced.asked.take_if(|asked| asked.0 <= number) {
+                self.announced.credit_confirmed = self.announced.credit_confirmed.max(credit);
+                control.on_limit_confirmed(limit);
+            }
+        }
+        self.apply_losses(&outcome.lost, control);
+        for &number in &outcome.pings_lost {
+            self.announced.asked.take_if(|asked| asked.0 == number);
+        }
+        self.announced.limit_is_news = control.limit_is_news();
+        self.stats.packets_lost_spuriously += outcome.spurious;
+        outcome.lost.clear();
+        self.outcome = outcome;
+        self.ledger.sweep(now, &self.rtt);
+    }
+
+    fn apply_losses(&mut self, lost: &[crate::recovery::Sent], control: &mut ControlStream) {
+        for sent in lost {
+            match sent.kind {
+                Kind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),
+                Kind::Stream => control.on_lost(sent.what, usize::from(sent.len)),
+                Kind::MtuProbe => {
+                    self.mtu.on_probe_lost(sent.wire_len);
+                    continue;
+                }
+                Kind::Ping | Kind::Passive | Kind::Skipped => {}
+            }
+            self.stats.packets_lost += 1;
+            if let Some(size) = self.mtu.on_lost(sent.wire_len) {
+                self.events.push_back(Event::DatagramMax(size));
+            }
+        }
+    }
+
+    /// Says that time has passed. Early or late calls do no harm.
+    pub fn handle_timeout(
+        &mut self,
+        now: Timestamp,
+        control: &mut ControlStream,
+        controller: &mut Controller,
+    ) {
+        if self.state != State::Open || self.config.reliable {
+            return;
+        }
+        if self.ledger.suspect_deadline(&self.rtt).is_some_and(|at| at <= now) {
+            self.outcome.clear();
+            self.ledger.on_time(now, &self.rtt, &mut self.outcome);
+            self.apply_outcome(now, control);
+            let report = Report {
+                lost: self.outcome.lost_bytes,
+                in_flight: self.ledger.open_bytes(),
+                ..Report::default()
+            };
+            let index = self.register(controller);
+            if report.lost > 0 {
+                controller.on_report(now, index, &report);
+            }
+        }
+        if self.probe_deadline().is_some_and(|at| at <= now) {
+            self.stats.probe_timeouts += 1;
+            self.probe_timer.timeouts += 1;
+            self.want.report = true;
+            // On a near path silence is mostly a busy machine: ask first, copy only when asking did not help.
+            self.want.copy = self.probe_timer.timeouts > 1 || self.rtt.smoothed > Duration::from_millis(20);
+        }
+    }
+}

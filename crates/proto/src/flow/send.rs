@@ -1,0 +1,370 @@
+//! What goes out: feedback first, then what keeps the flow alive, then the control stream, repairs and new segments.
+
+use super::Flow;
+use super::close::State;
+use super::config::{Limit, Plan, PlannedPacket, Span};
+use crate::ack::{Cause, WordRange};
+use crate::control::ControlStream;
+use crate::rate::Controller;
+use crate::recovery::{Kind, Sent};
+use crate::time::Timestamp;
+use crate::wire::frame::{self, FEEDBACK_OVERHEAD, Feedback, STREAM_OVERHEAD};
+use crate::wire::{HEADER_LEN, SEGMENT_OVERHEAD, Segment, TAG_LEN};
+use std::time::Duration;
+
+/// Packets of one feedback: 280,000 packets even if every second one is lost. The rotation reaches the rest.
+const FEEDBACK_PACKETS_MAX: usize = 32;
+/// Bytes of map in one feedback frame.
+const MAP_MAX: usize = 1000;
+/// Roughly one number of so many is left out.
+const SKIP_EVERY: u64 = 2048;
+/// Unacknowledged bytes that a reliable carrier may hold: bounds memory only.
+const RELIABLE_WINDOW: u64 = 64 << 20;
+
+/// What may still be sent in this call.
+struct Budget {
+    window: u64,
+    rate: Option<f64>,
+    tokens: f64,
+}
+
+impl Flow {
+    /// Appends packets that may leave now to `out`, until it is full; returns how many.
+    pub fn poll_transmit(
+        &mut self,
+        now: Timestamp,
+        control: &mut ControlStream,
+        controller: &Controller,
+        out: &mut Plan,
+    ) -> usize {
+        let before = out.packets.len();
+        self.want.paced_until = None;
+        if self.state != State::Open {
+            self.send_close(now, out);
+            return out.packets.len() - before;
+        }
+        self.announced.limit_is_news = control.limit_is_news();
+        self.send_feedback(now, control, out);
+        self.send_requests(now, control, out);
+        let mut budget = self.budget(now, controller);
+        self.send_stream(now, control, &mut budget, out);
+        self.send_segments(now, &mut budget, out);
+        self.note_limit(now, control, &budget, out);
+        out.packets.len() - before
+    }
+
+    fn budget(&mut self, now: Timestamp, controller: &Controller) -> Budget {
+        if self.config.reliable {
+            return Budget { window: RELIABLE_WINDOW, rate: None, tokens: f64::INFINITY };
+        }
+        let rate = controller.pacing_rate();
+        let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate));
+        Budget { window: controller.window(), rate, tokens }
+    }
+
+    fn send_close(&mut self, now: Timestamp, out: &mut Plan) {
+        let pause = self.rtt.smoothed.max(Duration::from_millis(50));
+        if out.room() == 0 {
+            return;
+        }
+        let start = out.control.len();
+        if let Some((code, reason)) = self.state.take_word(now, pause) {
+            frame::put_close(&mut out.control, code, reason);
+            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+        }
+    }
+
+    fn send_feedback(&mut self, now: Timestamp, control: &ControlStream, out: &mut Plan) {
+        if out.room() == 0 {
+            return;
+        }
+        let interval = self.feedback_interval();
+        if self.announced.granted_more {
+            self.feedback.want(now, interval, Cause::Notice);
+        }
+        let announce = self.announce_deadline().is_some_and(|at| at <= now);
+        match self.feedback.take(now, interval, self.config.reliable) {
+            Some(everything) => self.send_report(now, everything, announce, control, out),
+            None if announce => self.send_report(now, false, true, control, out),
+            None => {}
+        }
+    }
+
+    /// Sends the maps of one feedback, in as many packets as they take.
+    fn send_report(
+        &mut self,
+        now: Timestamp,
+        everything: bool,
+        ask: bool,
+        control: &ControlStream,
+        out: &mut Plan,
+    ) {
+        let none = WordRange { start: 0, end: 0 };
+        let [mut older, mut recent] = match self.arrivals.newest() {
+            Some(_) => self.arrivals.next_ranges(everything),
+            None => [none, none],
+        };
+        self.announced.granted_more = false;
+        let mut ask = ask;
+        for first in std::iter::once(true).chain(std::iter::repeat_n(false, FEEDBACK_PACKETS_MAX - 1)) {
+            if out.room() == 0 || (!first && older.is_empty() && recent.is_empty()) {
+                return;
+            }
+            let start = out.control.len();
+            let mut room = self.control_room().min(MAP_MAX + 2 * FEEDBACK_OVERHEAD);
+            // The recent numbers come first: they are news.
+            for range in [&mut recent, &mut older] {
+                if room > FEEDBACK_OVERHEAD + 64 && (!range.is_empty() || out.control.len() == start) {
+                    let at = out.control.len();
+                    range.start =
+                        self.put_feedback(now, *range, room - FEEDBACK_OVERHEAD, control, &mut out.control);
+                    room = room.saturating_sub(out.control.len() - at);
+                }
+            }
+            self.put_floor(now, &mut out.control);
+            let kind = if std::mem::take(&mut ask) { Kind::Ping } else { Kind::Passive };
+            if kind == Kind::Ping {
+                frame::put_ping(&mut out.control);
+                let values = (self.ledger_number(), self.incoming.granted(), control.limit_for_peer());
+                self.announced.asked = Some(values);
+                self.announced.asked_at = Some(now);
+            }
+            self.push_control(now, start, kind, (0, 0), 0, out);
+        }
+    }
+
+    fn put_feedback(
+        &mut self,
+        now: Timestamp,
+        range: WordRange,
+        map_max: usize,
+        control: &ControlStream,
+        out: &mut Vec<u8>,
+    ) -> u64 {
+        let mut map = std::mem::take(&mut self.map);
+        map.clear();
+        let end = self.arrivals.encode_map(range, map_max, &mut map);
+        let (newest, arrived) = self.arrivals.newest().unwrap_or((0, now));
+        let feedback = Feedback {
+            newest,
+            arrived_us: arrived.as_micros(),
+            delay_us: u64::try_from((now - arrived).as_micros()).unwrap_or(0),
+            duplicates: self.stats.segments_duplicate,
+            ecn_ce: self.announced.ecn_ce,
+            credit: self.incoming.granted(),
+            max_data: control.limit_for_peer(),
+            map_start: range.start,
+            map: &map,
+        };
+        frame::put_feedback(out, &feedback);
+        self.map = map;
+        end
+    }
+
+    /// Tells the floor now and then, with something that is being sent anyway.
+    fn put_floor(&mut self, now: Timestamp, out: &mut Vec<u8>) {
+        let floor = self.ledger.floor();
+        if floor > self.want.floor_told {
+            frame::put_floor(out, floor);
+            self.want.floor_told = floor;
+            self.want.floor_told_at = Some(now);
+        }
+    }
+
+    /// Pings, reports that a probe timeout asks for, tries of datagram sizes, the floor if it has not been told for long.
+    fn send_requests(&mut self, now: Timestamp, control: &ControlStream, out: &mut Plan) {
+        if self.want.report && out.room() >= 2 {
+            self.want.report = false;
+            let start = out.control.len();
+            frame::put_report(&mut out.control);
+            let copied =
+                std::mem::take(&mut self.want.copy).then(|| self.ledger.oldest_open_segment()).flatten();
+            self.push_control(now, start, Kind::Ping, (0, 0), 0, out);
+            let again =
+                copied.and_then(|sent| self.outgoing.unacked(sent.what, sent.offset, u32::from(sent.len)));
+            if let Some(segment) = again.filter(|segment| segment.len <= self.segment_max()) {
+                self.stats.segments_proactive += 1;
+                self.push_segment(now, segment, out);
+            }
+            if self.has_news() {
+                self.send_report(now, false, false, control, out);
+            }
+        }
+        if std::mem::take(&mut self.want.ping) {
+            if out.room() == 0 {
+                self.want.ping = true;
+                return;
+            }
+            let start = out.control.len();
+            frame::put_ping(&mut out.control);
+            self.push_control(now, start, Kind::Ping, (0, 0), 0, out);
+        }
+        self.send_mtu_probes(now, out);
+        let floor_due = self.want.floor_told_at.is_none_or(|at| now - at >= self.floor_pause());
+        if self.ledger.floor() > self.want.floor_told + 64 && floor_due && out.room() > 0 {
+            let start = out.control.len();
+            self.put_floor(now, &mut out.control);
+            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+        }
+    }
+
+    fn floor_pause(&self) -> Duration {
+        (self.rtt.smoothed / 4).max(Duration::from_millis(2))
+    }
+
+    fn send_mtu_probes(&mut self, now: Timestamp, out: &mut Plan) {
+        while self.rtt.samples > 0 && self.mtu.wants_probe() && out.room() > 0 {
+            let Some(size) = self.mtu.next_probe() else { return };
+            let start = out.control.len();
+            frame::put_ping(&mut out.control);
+            let padding = size - (HEADER_LEN + TAG_LEN + 2) as u16;
+            self.push_control(now, start, Kind::MtuProbe, (0, 0), padding, out);
+        }
+    }
+
+    fn send_stream(
+        &mut self,
+        now: Timestamp,
+        control: &mut ControlStream,
+        budget: &mut Budget,
+        out: &mut Plan,
+    ) {
+        let max = self.control_room() - STREAM_OVERHEAD;
+        while control.has_pending() && self.may_send(budget, out) {
+            let Some((offset, len)) = control.take_piece(max) else { return };
+            let start = out.control.len();
+            frame::put_stream_head(&mut out.control, offset, len);
+            control.copy_piece(offset, len, &mut out.control);
+            let sent = self.push_control(now, start, Kind::Stream, (offset, len), 0, out);
+            self.pay(budget, sent);
+        }
+    }
+
+    fn send_segments(&mut self, now: Timestamp, budget: &mut Budget, out: &mut Plan) {
+        let max = self.segment_max();
+        while self.may_send(budget, out) {
+            let repair = if self.outgoing.has_repairs() { self.outgoing.next_repair(max) } else { None };
+            self.stats.segments_retransmitted += u64::from(repair.is_some());
+            let Some(segment) = repair.or_else(|| self.outgoing.next_new(max)) else { return };
+            let sent = self.push_segment(now, segment, out);
+            self.pay(budget, sent);
+        }
+    }
+
+    #[inline]
+    fn may_send(&self, budget: &Budget, out: &Plan) -> bool {
+        let within = self.ledger.open_bytes() < budget.window && budget.tokens >= 0.0;
+        within && self.ledger.has_room() && out.room() > 0
+    }
+
+    #[inline]
+    fn pay(&mut self, budget: &mut Budget, bytes: usize) {
+        if budget.rate.is_some() {
+            self.pacer.on_sent(bytes);
+            budget.tokens -= bytes as f64;
+        }
+    }
+
+    fn note_limit(&mut self, now: Timestamp, control: &ControlStream, budget: &Budget, out: &Plan) {
+        let waiting = control.has_pending() || self.outgoing.has_repairs() || self.outgoing.has_uncut();
+        self.want.limit = if !waiting {
+            if self.outgoing.lacks_credit() { Limit::Credit } else { Limit::Application }
+        } else if self.ledger.open_bytes() >= budget.window || !self.ledger.has_room() {
+            Limit::Window
+        } else if budget.tokens < 0.0 {
+            Limit::Pacing
+        } else {
+            Limit::Application
+        };
+        self.want.saturated |= matches!(self.want.limit, Limit::Window | Limit::Pacing);
+        if let (Limit::Pacing, Some(rate)) = (self.want.limit, budget.rate) {
+            self.want.paced_until = Some(self.pacer.wake_at(now, rate, usize::from(self.mtu.current())));
+        } else if waiting && out.room() == 0 {
+            self.want.paced_until = Some(now);
+        }
+    }
+
+    /// Bytes of control frames that fit in a packet. One size serves all paths, as control packets are few.
+    fn control_room(&self) -> usize {
+        usize::from(self.mtu.current()) - HEADER_LEN - TAG_LEN
+    }
+
+    /// Bytes of a segment's payload that fit in a packet.
+    fn segment_max(&self) -> u32 {
+        u32::from(self.mtu.current()) - SEGMENT_OVERHEAD as u32
+    }
+
+    /// The number of the next packet, having left out one now and then: who acknowledges that one is guessing.
+    #[inline]
+    fn ledger_number(&mut self) -> u64 {
+        let number = self.ledger.next_number();
+        if number < self.want.skip_at {
+            return number;
+        }
+        self.skip_number(number)
+    }
+
+    #[cold]
+    fn skip_number(&mut self, number: u64) -> u64 {
+        self.want.skip_at = number + 2 + self.random.below(2 * SKIP_EVERY);
+        if !self.ledger.has_open() {
+            // An idle flow keeps nothing, so it could not tell a guess.
+            return number;
+        }
+        self.ledger.push(Sent {
+            at: Timestamp::ZERO,
+            what: 0,
+            offset: 0,
+            len: 0,
+            wire_len: 0,
+            kind: Kind::Skipped,
+            suspect: false,
+        });
+        number + 1
+    }
+
+    #[inline]
+    fn push_segment(&mut self, now: Timestamp, segment: Segment, out: &mut Plan) -> usize {
+        let wire_len = segment.len as usize + SEGMENT_OVERHEAD;
+        let number = self.ledger_number();
+        self.ledger.push(Sent {
+            at: now,
+            what: segment.block,
+            offset: segment.offset,
+            len: segment.len as u16,
+            wire_len: wire_len as u16,
+            kind: Kind::Segment,
+            suspect: false,
+        });
+        self.probe_timer.on_sent(now);
+        self.stats.segments_sent += 1;
+        self.stats.packets_sent += 1;
+        self.stats.bytes_sent += wire_len as u64;
+        let control = Span { start: out.control.len() as u32, len: 0 };
+        out.packets.push(PlannedPacket { number, control, segment: Some(segment), padding: 0 });
+        wire_len
+    }
+
+    fn push_control(
+        &mut self,
+        now: Timestamp,
+        start: usize,
+        kind: Kind,
+        (what, len): (u64, usize),
+        padding: u16,
+        out: &mut Plan,
+    ) -> usize {
+        let control = Span { start: start as u32, len: (out.control.len() - start) as u32 };
+        let wire_len = HEADER_LEN + control.len as usize + usize::from(padding) + TAG_LEN;
+        let number = self.ledger_number();
+        let (len, wire) = (len as u16, wire_len as u16);
+        self.ledger.push(Sent { at: now, what, offset: 0, len, wire_len: wire, kind, suspect: false });
+        if kind != Kind::Passive {
+            self.probe_timer.on_sent(now);
+        }
+        self.stats.packets_sent += 1;
+        self.stats.bytes_sent += wire_len as u64;
+        out.packets.push(PlannedPacket { number, control, segment: None, padding });
+        wire_len
+    }
+}

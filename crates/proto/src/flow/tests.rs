@@ -1,0 +1,322 @@
+use super::*;
+use crate::error::{Error, Misbehaviour};
+use crate::rate::{Controller, RateConfig};
+use crate::wire::Segment;
+use crate::wire::frame::{self, Feedback};
+
+struct End {
+    flow: Flow,
+    control: ControlStream,
+    controller: Controller,
+    plan: Plan,
+}
+
+impl End {
+    fn new() -> End {
+        End::with(FlowConfig::default())
+    }
+
+    fn with(config: FlowConfig) -> End {
+        End {
+            flow: Flow::new(config, Timestamp::ZERO),
+            control: ControlStream::new(1 << 16),
+            controller: Controller::new(RateConfig::default()),
+            plan: Plan::new(64),
+        }
+    }
+
+    fn handle(
+        &mut self,
+        now: Timestamp,
+        number: u64,
+        control: &[u8],
+        segment: Option<Segment>,
+    ) -> Result<Verdict, Error> {
+        let received = Received { number, control, segment, wire_len: 100, ecn_ce: false };
+        self.flow.handle_packet(now, &received, &mut self.control, &mut self.controller)
+    }
+
+    fn send(&mut self, now: Timestamp) -> Vec<(PlannedPacket, Vec<u8>)> {
+        self.flow.handle_timeout(now, &mut self.control, &mut self.controller);
+        self.plan.clear();
+        let count = self.flow.poll_transmit(now, &mut self.control, &self.controller, &mut self.plan);
+        assert_eq!(count, self.plan.packets.len());
+        self.plan.packets.iter().map(|packet| (*packet, self.plan.control_of(packet).to_vec())).collect()
+    }
+
+    fn give(&mut self, now: Timestamp, packets: &[(PlannedPacket, Vec<u8>)]) -> Vec<Verdict> {
+        let verdicts =
+            packets.iter().map(|(packet, control)| self.handle(now, packet.number, control, packet.segment));
+        verdicts.collect::<Result<_, _>>().expect("an honest peer")
+    }
+
+    fn queue(&mut self, blocks: u32, len: u32) {
+        (0..blocks).for_each(|_| assert!(self.flow.queue_block(len).is_ok()));
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.flow.poll_event()).collect()
+    }
+}
+
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+fn segment(block: u64, offset: u32, len: u32, last: bool) -> Option<Segment> {
+    Some(Segment { block, offset, len, last })
+}
+
+fn feedback(newest: u64, map: &[u8]) -> Vec<u8> {
+    let feedback = Feedback {
+        newest,
+        arrived_us: 5,
+        delay_us: 0,
+        duplicates: 0,
+        ecn_ce: 0,
+        credit: 100,
+        max_data: 0,
+        map_start: 0,
+        map,
+    };
+    let mut out = Vec::new();
+    frame::put_feedback(&mut out, &feedback);
+    out
+}
+
+/// A map of one raw word.
+fn word(bits: u64) -> Vec<u8> {
+    let mut map = vec![0, 1];
+    map.extend_from_slice(&bits.to_le_bytes());
+    map
+}
+
+/// Sender and receiver that know each other: credit has been granted and seen.
+fn pair() -> (End, End) {
+    pair_of(FlowConfig::default())
+}
+
+fn pair_of(config: FlowConfig) -> (End, End) {
+    let (mut sender, mut receiver) = (End::with(config), End::new());
+    receiver.flow.grant(8);
+    for step in 0..6 {
+        let (out, back) = (sender.send(ms(step)), receiver.send(ms(step)));
+        receiver.give(ms(step), &out);
+        sender.give(ms(step), &back);
+    }
+    assert_eq!(sender.flow.block_room(), 8);
+    sender.events();
+    (sender, receiver)
+}
+
+#[test]
+fn a_block_goes_over_and_comes_back_as_acknowledged() {
+    let (mut sender, mut receiver) = pair();
+    assert_eq!(sender.flow.queue_block(3000), Ok(0));
+    let packets = sender.send(ms(10));
+    let cut: Vec<_> = packets.iter().filter_map(|(packet, _)| packet.segment).collect();
+    assert_eq!(
+        cut.iter().map(|cut| (cut.offset, cut.len, cut.last)).collect::<Vec<_>>(),
+        [(0, 1166, false), (1166, 1166, false), (2332, 668, true)]
+    );
+    assert!(packets.iter().all(|(packet, _)| packet.wire_len() <= 1200));
+    receiver.give(ms(15), &packets);
+    assert!(receiver.events().contains(&Event::BlockComplete { block: 0, len: 3000 }));
+    let back = receiver.send(ms(20));
+    sender.give(ms(25), &back);
+    assert!(sender.events().contains(&Event::BlockAcked(0)));
+    assert!(sender.flow.is_idle());
+}
+
+#[test]
+fn a_replayed_packet_changes_nothing() {
+    let (mut sender, mut receiver) = pair();
+    sender.flow.queue_block(500).expect("room");
+    let packets = sender.send(ms(10));
+    let first = receiver.give(ms(15), &packets);
+    assert!(first.contains(&Verdict::Place));
+    let before = *receiver.flow.stats();
+    assert!(packets.iter().all(|(packet, _)| receiver.flow.is_replay(packet.number)));
+    assert!(receiver.give(ms(16), &packets).iter().all(|&verdict| verdict == Verdict::Replayed));
+    let after = *receiver.flow.stats();
+    assert_eq!(after.packets_replayed, before.packets_replayed + packets.len() as u64);
+    assert_eq!((after.segments_received, after.segments_duplicate), (before.segments_received, 0));
+}
+
+#[test]
+fn blocks_beyond_the_credit_are_refused_and_not_acknowledged() {
+    let mut end = End::new();
+    end.flow.grant(2);
+    assert_eq!(end.handle(ms(1), 5, &[], segment(2, 0, 10, true)), Ok(Verdict::Refused));
+    assert!(!end.flow.is_replay(5));
+    assert_eq!(end.handle(ms(1), 6, &[], segment(1, 0, 10, true)), Ok(Verdict::Place));
+    assert_eq!(end.handle(ms(1), 7, &[], segment(1, 0, 10, true)), Ok(Verdict::Duplicate));
+    assert_eq!(end.flow.stats().segments_duplicate, 1);
+}
+
+#[test]
+fn each_way_to_break_the_protocol_is_noticed() {
+    let stream = |offset: u64| {
+        let mut out = Vec::new();
+        frame::put_stream_head(&mut out, offset, 1);
+        out.push(0);
+        out
+    };
+    let mut credit = Vec::new();
+    let huge = Feedback {
+        newest: 0,
+        arrived_us: 0,
+        delay_us: 0,
+        duplicates: 0,
+        ecn_ce: 0,
+        credit: 1 << 50,
+        max_data: 0,
+        map_start: 0,
+        map: &[],
+    };
+    frame::put_feedback(&mut credit, &huge);
+    let cases: Vec<(Vec<u8>, Misbehaviour)> = vec![
+        (vec![0x33, 0], Misbehaviour::UnknownFrame),
+        (vec![frame::kind::CLOSE, 0], Misbehaviour::MalformedFrame),
+        (vec![frame::kind::PING, 9], Misbehaviour::MalformedFrame),
+        (stream(1 << 16), Misbehaviour::ControlWindow),
+        (credit, Misbehaviour::Credit),
+        (feedback(1000, &word(1)), Misbehaviour::AckOfUnsent),
+        (feedback(0, &word(1 << 40)), Misbehaviour::AckOfUnsent),
+        (feedback(0, &[60]), Misbehaviour::AckOfUnsent),
+        (feedback(0, &[0, 200]), Misbehaviour::MalformedFrame),
+    ];
+    for (bytes, expected) in cases {
+        let mut end = End::new();
+        end.send(ms(0));
+        assert_eq!(end.handle(ms(1), 0, &bytes, None), Err(Error::Misbehaved(expected)), "{bytes:?}");
+    }
+    let mut end = End::new();
+    end.flow.grant(1);
+    let too_long = segment(0, u32::MAX - 10, 10, false);
+    assert_eq!(end.handle(ms(1), 0, &[], too_long), Err(Misbehaviour::BlockLength.into()));
+}
+
+#[test]
+fn acknowledging_a_number_that_was_left_out_ends_the_session() {
+    let mut caught = 0;
+    for seed in 0..40 {
+        let (mut sender, _) = pair_of(FlowConfig { seed, ..FlowConfig::default() });
+        sender.queue(8, 100_000);
+        let numbers: Vec<u64> = sender.send(ms(10)).iter().map(|(packet, _)| packet.number).collect();
+        let Some(gap) = numbers.windows(2).find(|pair| pair[1] == pair[0] + 2).map(|pair| pair[0] + 1) else {
+            continue;
+        };
+        assert!(gap < 64, "the first number left out is an early one");
+        let bytes = feedback(gap, &word(1 << gap));
+        assert_eq!(sender.handle(ms(99), 1 << 20, &bytes, None), Err(Misbehaviour::AckOfUnsent.into()));
+        caught += 1;
+    }
+    assert!(caught > 3, "{caught} of 40 seeds left out a number in the first flight");
+}
+
+#[test]
+fn credit_is_repeated_until_it_was_seen() {
+    let (mut sender, mut receiver) = (End::new(), End::new());
+    receiver.flow.grant(3);
+    let mut now = 0;
+    // Everything is lost for a second, whatever the receiver says.
+    while now < 1000 {
+        receiver.send(ms(now));
+        sender.send(ms(now));
+        now += 1;
+    }
+    for _ in 0..2000 {
+        let (out, back) = (sender.send(ms(now)), receiver.send(ms(now)));
+        receiver.give(ms(now), &out);
+        sender.give(ms(now), &back);
+        now += 1;
+    }
+    assert_eq!(sender.flow.block_room(), 3);
+    // And then there is silence.
+    assert!(!receiver.flow.has_news());
+    let quiet = (0..1000).map(|step| receiver.send(ms(now + step)).len() + sender.send(ms(now + step)).len());
+    assert_eq!(quiet.sum::<usize>(), 0);
+    assert_eq!((receiver.flow.poll_timeout(), sender.flow.poll_timeout()), (None, None));
+}
+
+#[test]
+fn silence_costs_few_packets() {
+    let (mut sender, _) = pair();
+    sender.queue(8, 1 << 20);
+    let mut sent = 0;
+    for now in 100..600 {
+        sent = sender.send(ms(now)).len().max(sent);
+    }
+    let late: usize = (600..10_600).map(|now| sender.send(ms(now)).len()).sum();
+    assert!(late <= 40, "{late} packets in ten seconds of silence");
+    assert!(sender.flow.stats().segments_proactive <= 20);
+}
+
+#[test]
+fn closing_is_said_and_heard_once() {
+    let (mut sender, mut receiver) = pair();
+    sender.flow.close(7, "done");
+    assert_eq!(sender.flow.queue_block(10), Err(Full));
+    let mut heard = Vec::new();
+    for now in 10..1000 {
+        let packets = sender.send(ms(now));
+        receiver.give(ms(now), &packets);
+        heard.extend(receiver.events().into_iter().filter(|event| matches!(event, Event::PeerClosed { .. })));
+    }
+    assert_eq!(heard, [Event::PeerClosed { code: 7, reason: "done".to_owned() }]);
+    assert_eq!(sender.flow.poll_timeout(), None);
+    assert!(receiver.send(ms(2000)).is_empty());
+}
+
+#[test]
+fn abandoning_returns_blocks_and_control_bytes() {
+    let (mut sender, mut receiver) = pair();
+    sender.queue(3, 500);
+    assert_eq!(sender.control.write(b"hello"), 5);
+    let packets = sender.send(ms(10));
+    let of_one: Vec<_> =
+        packets.into_iter().filter(|(packet, _)| packet.segment.is_some_and(|s| s.block == 1)).collect();
+    receiver.give(ms(11), &of_one);
+    let back = receiver.send(ms(40));
+    sender.give(ms(41), &back);
+    assert_eq!(sender.flow.abandon(&mut sender.control), [0, 2]);
+    assert!(sender.control.has_pending());
+    assert!(sender.send(ms(42)).is_empty());
+    // Another flow carries on.
+    let mut other = End { control: sender.control, ..End::new() };
+    let packets = other.send(ms(43));
+    let mut fresh = End { control: receiver.control, ..End::new() };
+    fresh.give(ms(44), &packets);
+    let mut read = Vec::new();
+    fresh.control.read(&mut read);
+    assert_eq!(read, b"hello");
+}
+
+proptest::proptest! {
+    #[test]
+    fn a_hostile_peer_with_keys_can_only_be_refused(
+        packets in proptest::collection::vec((0u64..5000, proptest::collection::vec(proptest::num::u8::ANY, 0..60), 0u64..4, 0u32..70_000, 1u32..2000, proptest::bool::ANY), 1..80)
+    ) {
+        let mut end = End::new();
+        end.flow.grant(3);
+        for (step, (number, control, block, offset, len, last)) in packets.into_iter().enumerate() {
+            let now = ms(step as u64 * 3);
+            let _ = end.handle(now, number, &control, segment(block, offset, len, last));
+            end.send(now);
+            let _ = end.flow.queue_block(5000);
+            end.events();
+        }
+        proptest::prop_assert!(end.flow.poll_timeout().is_none_or(|at| at < ms(1 << 30)));
+    }
+
+    #[test]
+    fn mangled_feedback_never_panics(maps in proptest::collection::vec((0u64..2000, proptest::collection::vec(proptest::num::u8::ANY, 0..60)), 1..40)) {
+        let (mut sender, _) = pair();
+        sender.queue(8, 100_000);
+        for (step, (newest, map)) in maps.into_iter().enumerate() {
+            sender.send(ms(10 + step as u64));
+            let _ = sender.handle(ms(10 + step as u64), 10_000 + step as u64, &feedback(newest, &map), None);
+        }
+    }
+}

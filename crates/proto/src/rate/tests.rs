@@ -1,0 +1,91 @@
+use super::*;
+
+/// A path of fixed rate and round trip that reports like a flow would, without packets.
+fn drive(
+    controller: &mut Controller,
+    seconds: f64,
+    rate: f64,
+    rtt: f64,
+    loss: f64,
+    buffer: f64,
+) -> (f64, f64) {
+    let flow = controller.add_flow();
+    let (mut now, mut queue, mut delivered) = (Timestamp::ZERO, 0.0f64, 0.0);
+    let step = (rtt / 16.0).clamp(0.0005, 0.025);
+    let mut worst = 0.0f64;
+    for _ in 0..(seconds / step) as u64 {
+        now = now + Duration::from_secs_f64(step);
+        let window = controller.window() as f64;
+        let offered = controller.pacing_rate().unwrap_or(f64::INFINITY).min(window / (rtt + queue / rate));
+        queue += (offered - rate) * step;
+        let overflow = (queue - buffer).max(0.0);
+        queue = queue.clamp(0.0, buffer);
+        let arrived = offered.min(rate) * step;
+        let report = Report {
+            delivered: (arrived * (1.0 - loss)) as u64,
+            lost: (arrived * loss + overflow) as u64,
+            receive_time: Duration::from_secs_f64(step),
+            rtt: Some(Duration::from_secs_f64(rtt + queue / rate)),
+            in_flight: window as u64,
+            saturated: true,
+        };
+        controller.on_report(now, flow, &report);
+        if now.as_nanos() > (seconds * 5e8) as u64 {
+            delivered += report.delivered as f64;
+            worst = worst.max(queue / rate);
+        }
+    }
+    (delivered / (rate * (1.0 - loss) * seconds / 2.0), worst)
+}
+
+#[test]
+fn random_loss_leaves_the_rate_where_it_is() {
+    for loss in [0.0, 0.1, 0.3] {
+        for rtt in [0.005, 0.1, 0.4] {
+            let mut controller = Controller::new(RateConfig::default());
+            let (share, queue) = drive(&mut controller, 20.0, 125e6, rtt, loss, 1e9);
+            assert!(share > 0.93, "share {share} at loss {loss}, rtt {rtt}");
+            assert!(queue < 0.05, "queue {queue} at loss {loss}, rtt {rtt}");
+        }
+    }
+}
+
+#[test]
+fn a_ceiling_holds_and_can_be_changed() {
+    let mut controller = Controller::new(RateConfig { rate_bps: Some(100_000_000), ..RateConfig::default() });
+    let (share, _) = drive(&mut controller, 10.0, 125e6, 0.05, 0.0, 1e9);
+    assert!((0.095..=0.101).contains(&share), "{share}");
+    controller.set_rate(Some(200_000_000));
+    assert!(controller.pacing_rate().is_some_and(|rate| rate <= 25e6));
+}
+
+#[test]
+fn fixed_is_a_pacer() {
+    let config = RateConfig { policy: Policy::Fixed, rate_bps: Some(80_000_000), ..RateConfig::default() };
+    let mut controller = Controller::new(config);
+    assert_eq!(controller.pacing_rate(), Some(10e6));
+    drive(&mut controller, 5.0, 5e6, 0.05, 0.2, 1e6);
+    assert_eq!(controller.pacing_rate(), Some(10e6));
+}
+
+#[test]
+fn a_near_path_keeps_a_window_through_noise() {
+    let config = RateConfig { queue_bytes_max: Some(8 << 20), ..RateConfig::default() };
+    let mut controller = Controller::new(config);
+    let flow = controller.add_flow();
+    for step in 0..2000u64 {
+        let now = Timestamp::from_nanos(step * 500_000);
+        let noise = if step % 10 == 0 { 50 } else { 50 + (step * 7919) % 5000 };
+        let report = Report {
+            delivered: 100_000,
+            receive_time: Duration::from_micros(500),
+            rtt: Some(Duration::from_micros(noise)),
+            saturated: true,
+            ..Report::default()
+        };
+        controller.on_report(now, flow, &report);
+        assert!(step < 2 || controller.window() >= 2 << 20, "step {step}: {}", controller.window());
+        assert!(controller.window() <= 12 << 20);
+    }
+    assert_eq!(controller.pacing_rate(), None);
+}

@@ -1,0 +1,401 @@
+//! The ledger of sent packets: finds out from feedback maps what arrived and what is lost.
+//!
+//! Always true: a packet is declared lost at most once, and only after a feedback has said that it was missing when a later one
+//! had arrived: lost feedback delays repairs and never causes one. Nothing here reads a clock or sends.
+//! From: RACK (RFC 8985). Differs: the time that counts is the one between the *sending* of the missing packet and of the later
+//! one that arrived, so neither delayed feedback nor a busy machine looks like loss.
+
+use super::Rtt;
+use crate::error::Misbehaviour;
+use crate::time::{Timestamp, nanos};
+use crate::wire::frame::{Feedback, MapPiece, MapPieces};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Packet numbers that may be outstanding: half of what receivers keep.
+const SPAN_MAX: usize = 1 << 21;
+/// Reordering window: at least this, and an eighth of the round trip.
+const WINDOW_MIN: Duration = Duration::from_millis(1);
+
+/// What a packet carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A segment: `what` is the block.
+    Segment,
+    /// Control stream bytes: `what` is their offset.
+    Stream,
+    /// Asks for feedback.
+    Ping,
+    /// Tries a datagram size; its loss means nothing else.
+    MtuProbe,
+    /// Nothing that would have to be acknowledged.
+    Passive,
+    /// A number that was never used.
+    Skipped,
+}
+
+/// A packet on its way, in 32 bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub at: Timestamp,
+    pub what: u64,
+    pub offset: u32,
+    pub len: u16,
+    pub wire_len: u16,
+    pub kind: Kind,
+    /// A feedback has said that it is missing.
+    pub suspect: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Word {
+    /// Sent, to be acknowledged, fate unknown.
+    open: u64,
+    /// Declared lost.
+    lost: u64,
+    /// Numbers never used.
+    skipped: u64,
+}
+
+/// What a feedback, or time, has decided. The lists are reused.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub acked: Vec<Sent>,
+    pub lost: Vec<Sent>,
+    /// Wire bytes newly acknowledged, spuriously lost ones included.
+    pub acked_bytes: u64,
+    pub lost_bytes: u64,
+    /// Round trip sample without the receiver's delay.
+    pub rtt: Option<Duration>,
+    /// The largest number ever reported has grown.
+    pub newest_is_new: bool,
+    pub spurious: u64,
+    /// The numbers of acknowledged pings, of which there are few.
+    pub pings_acked: Vec<u64>,
+    pub pings_lost: Vec<u64>,
+}
+
+impl Outcome {
+    pub(crate) fn clear(&mut self) {
+        self.acked.clear();
+        self.lost.clear();
+        self.pings_acked.clear();
+        self.pings_lost.clear();
+        (self.acked_bytes, self.lost_bytes, self.spurious) = (0, 0, 0);
+        (self.rtt, self.newest_is_new) = (None, false);
+    }
+}
+
+/// All packets from the floor on.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    sent: VecDeque<Sent>,
+    /// Number of the first entry of `sent`: the fate of all below is known.
+    floor: u64,
+    words: VecDeque<Word>,
+    open_count: usize,
+    open_bytes: u64,
+    newest_acked: Option<u64>,
+    /// Numbers that were reported missing, in the order of the first report.
+    suspects: VecDeque<u64>,
+    /// Reordering seen so far.
+    reordering: Duration,
+}
+
+impl Ledger {
+    pub(crate) fn new() -> Self {
+        Ledger {
+            sent: VecDeque::new(),
+            floor: 0,
+            words: VecDeque::new(),
+            open_count: 0,
+            open_bytes: 0,
+            newest_acked: None,
+            suspects: VecDeque::new(),
+            reordering: Duration::ZERO,
+        }
+    }
+
+    /// The number that the next packet gets.
+    #[inline]
+    pub(crate) fn next_number(&self) -> u64 {
+        self.floor + self.sent.len() as u64
+    }
+
+    pub(crate) fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Wire bytes in flight.
+    #[inline]
+    pub(crate) fn open_bytes(&self) -> u64 {
+        self.open_bytes
+    }
+
+    /// Whether something waits for an acknowledgement.
+    pub(crate) fn has_open(&self) -> bool {
+        self.open_count > 0
+    }
+
+    /// Whether the span of outstanding numbers leaves room for more.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        self.sent.len() < SPAN_MAX
+    }
+
+    /// Notes a packet that is being sent now, and returns its number.
+    #[inline]
+    pub(crate) fn push(&mut self, sent: Sent) -> u64 {
+        let number = self.next_number();
+        let bit = 1u64 << (number % 64);
+        if self.sent.is_empty() {
+            self.words.clear();
+        }
+        let index = (number / 64 - self.floor / 64) as usize;
+        if index >= self.words.len() {
+            self.words.push_back(Word::default());
+        }
+        let word = &mut self.words[index];
+        match sent.kind {
+            Kind::Skipped => word.skipped |= bit,
+            Kind::Passive => {}
+            Kind::Segment | Kind::Stream | Kind::Ping | Kind::MtuProbe => {
+                word.open |= bit;
+                self.open_count += 1;
+                self.open_bytes += u64::from(sent.wire_len);
+            }
+        }
+        self.sent.push_back(sent);
+        number
+    }
+
+    /// How much later a packet must have been sent, and have arrived, for a missing one to be lost.
+    pub(crate) fn window(&self, rtt: &Rtt) -> Duration {
+        let most = rtt.smoothed.max(WINDOW_MIN);
+        (rtt.min / 8).max(WINDOW_MIN).max(self.reordering.min(most))
+    }
+
+    /// Reads a feedback. `outcome` was cleared by the caller.
+    pub(crate) fn on_feedback(
+        &mut self,
+        now: Timestamp,
+        feedback: &Feedback<'_>,
+        rtt: &Rtt,
+        outcome: &mut Outcome,
+    ) -> Result<(), Misbehaviour> {
+        if feedback.newest >= self.next_number() {
+            return Err(Misbehaviour::AckOfUnsent);
+        }
+        self.sample_rtt(now, feedback, outcome);
+        let window = self.window(rtt);
+        let mut judge = Judge { newest: feedback.newest, newest_at: self.sent_at(feedback.newest), window };
+        let mut at = feedback.map_start;
+        let mut pieces = MapPieces::new(feedback.map);
+        while let Some(piece) = pieces.next_piece()? {
+            match piece {
+                MapPiece::Full(count) => {
+                    let end = at.checked_add(count).filter(|&end| end <= self.next_number() / 64);
+                    let end = end.ok_or(Misbehaviour::AckOfUnsent)?;
+                    for word in at.max(self.floor / 64)..end {
+                        self.read_word(word, u64::MAX, &mut judge, outcome)?;
+                    }
+                    at = end;
+                }
+                MapPiece::Raw(raw) => {
+                    for bytes in raw {
+                        self.read_word(at, u64::from_le_bytes(*bytes), &mut judge, outcome)?;
+                        at += 1;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn sample_rtt(&mut self, now: Timestamp, feedback: &Feedback<'_>, outcome: &mut Outcome) {
+        if self.newest_acked.is_some_and(|newest| feedback.newest <= newest) {
+            return;
+        }
+        self.newest_acked = Some(feedback.newest);
+        outcome.newest_is_new = true;
+        let Some(at) = self.sent_at(feedback.newest) else { return };
+        let whole = now - at;
+        let delay = Duration::from_micros(feedback.delay_us);
+        outcome.rtt = Some(whole.checked_sub(delay).unwrap_or(whole));
+    }
+
+    fn sent_at(&self, number: u64) -> Option<Timestamp> {
+        let index = number.checked_sub(self.floor)?;
+        self.sent.get(usize::try_from(index).ok()?).map(|sent| sent.at)
+    }
+
+    #[inline]
+    fn read_word(
+        &mut self,
+        at: u64,
+        bits: u64,
+        judge: &mut Judge,
+        outcome: &mut Outcome,
+    ) -> Result<(), Misbehaviour> {
+        let Some(index) = at.checked_sub(self.floor / 64) else { return Ok(()) };
+        let Some(word) = self.words.get(index as usize).copied() else {
+            let honest = bits & beyond(at, self.next_number()) == 0;
+            return if honest { Ok(()) } else { Err(Misbehaviour::AckOfUnsent) };
+        };
+        if bits & (word.skipped | beyond(at, self.next_number())) != 0 {
+            return Err(Misbehaviour::AckOfUnsent);
+        }
+        let acked = bits & (word.open | word.lost);
+        let missing = word.open & !bits & !beyond(at, judge.newest);
+        if acked != 0 {
+            self.take_acked(at, acked, judge, outcome);
+        }
+        if missing != 0 {
+            self.judge_missing(at, missing, judge, outcome);
+        }
+        Ok(())
+    }
+
+    fn take_acked(&mut self, at: u64, acked: u64, judge: &Judge, outcome: &mut Outcome) {
+        let word = &mut self.words[(at - self.floor / 64) as usize];
+        let open = word.open & acked;
+        word.open &= !acked;
+        word.lost &= !acked;
+        let late = acked & !open;
+        self.open_count -= open.count_ones() as usize;
+        let (first, mut bits) = (at * 64, acked);
+        while bits != 0 {
+            let bit = bits.trailing_zeros();
+            bits &= bits - 1;
+            let number = first + u64::from(bit);
+            let sent = self.sent[(number - self.floor) as usize];
+            outcome.acked_bytes += u64::from(sent.wire_len);
+            if late >> bit & 1 == 1 {
+                outcome.spurious += 1;
+            } else {
+                self.open_bytes -= u64::from(sent.wire_len);
+            }
+            if sent.suspect
+                && let Some(newest_at) = judge.newest_at
+            {
+                // It came after a later one: so far does this path reorder, or a bit less.
+                self.reordering = self.reordering.max((newest_at - sent.at) * 5 / 4);
+            }
+            if sent.kind == Kind::Ping {
+                outcome.pings_acked.push(number);
+            }
+            outcome.acked.push(sent);
+        }
+    }
+
+    fn judge_missing(&mut self, at: u64, missing: u64, judge: &Judge, outcome: &mut Outcome) {
+        let (first, mut bits) = (at * 64, missing);
+        while bits != 0 {
+            let number = first + u64::from(bits.trailing_zeros());
+            bits &= bits - 1;
+            let sent = &mut self.sent[(number - self.floor) as usize];
+            if judge.newest_at.is_some_and(|newest_at| newest_at - sent.at >= judge.window) {
+                self.declare_lost(number, outcome);
+            } else if !sent.suspect {
+                sent.suspect = true;
+                self.suspects.push_back(number);
+            }
+        }
+    }
+
+    fn declare_lost(&mut self, number: u64, outcome: &mut Outcome) {
+        let sent = self.sent[(number - self.floor) as usize];
+        let bit = 1u64 << (number % 64);
+        let word = &mut self.words[(number / 64 - self.floor / 64) as usize];
+        word.open &= !bit;
+        word.lost |= bit;
+        self.open_count -= 1;
+        self.open_bytes -= u64::from(sent.wire_len);
+        outcome.lost_bytes += u64::from(sent.wire_len);
+        if sent.kind == Kind::Ping {
+            outcome.pings_lost.push(number);
+        }
+        outcome.lost.push(sent);
+    }
+
+    /// When a suspect becomes lost by time alone.
+    pub(crate) fn suspect_deadline(&self, rtt: &Rtt) -> Option<Timestamp> {
+        let front = self.suspects.front()?;
+        // A suspect whose fate is known is swept at once.
+        Some(self.sent_at(*front).map_or(Timestamp::ZERO, |at| at + rtt.smoothed + self.window(rtt)))
+    }
+
+    /// Declares suspects lost whose time has come: later packets had arrived, and nothing more was heard since.
+    pub(crate) fn on_time(&mut self, now: Timestamp, rtt: &Rtt, outcome: &mut Outcome) {
+        let patience = rtt.smoothed + self.window(rtt);
+        while let Some(&number) = self.suspects.front() {
+            if self.is_open(number) {
+                let at = self.sent[(number - self.floor) as usize].at;
+                if now < at + patience {
+                    return;
+                }
+                self.declare_lost(number, outcome);
+            }
+            self.suspects.pop_front();
+        }
+    }
+
+    fn is_open(&self, number: u64) -> bool {
+        let index = (number / 64).checked_sub(self.floor / 64);
+        index
+            .and_then(|index| self.words.get(index as usize))
+            .is_some_and(|word| word.open >> (number % 64) & 1 == 1)
+    }
+
+    /// Forgets what is decided at the front. A lost packet stays for a while: it may turn out to be late.
+    pub(crate) fn sweep(&mut self, now: Timestamp, rtt: &Rtt) {
+        let patience = nanos(rtt.smoothed) * 2 + nanos(self.window(rtt)) * 2;
+        while let Some(front) = self.sent.front() {
+            let bit = 1u64 << (self.floor % 64);
+            let word = &mut self.words[0];
+            let waits = word.lost & bit != 0 && nanos(now - front.at) < patience;
+            if word.open & bit != 0 || waits {
+                return;
+            }
+            (word.lost, word.skipped) = (word.lost & !bit, word.skipped & !bit);
+            self.sent.pop_front();
+            self.floor += 1;
+            if self.floor.is_multiple_of(64) {
+                self.words.pop_front();
+            }
+        }
+    }
+
+    /// The oldest outstanding segment.
+    pub(crate) fn oldest_open_segment(&self) -> Option<Sent> {
+        let open = |index: usize| self.is_open(self.floor + index as u64);
+        let found =
+            self.sent.iter().enumerate().find(|(index, sent)| sent.kind == Kind::Segment && open(*index));
+        found.map(|(_, sent)| *sent)
+    }
+
+    /// Everything outstanding, in order.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Sent> {
+        self.sent
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| self.is_open(self.floor + *index as u64))
+            .map(|(_, sent)| sent)
+    }
+}
+
+struct Judge {
+    newest: u64,
+    newest_at: Option<Timestamp>,
+    window: Duration,
+}
+
+/// The bits of word `at` whose numbers are `number` or more.
+#[inline]
+fn beyond(at: u64, number: u64) -> u64 {
+    match number.saturating_sub(at.saturating_mul(64)) {
+        0 => u64::MAX,
+        below @ 1..64 => u64::MAX << below,
+        _ => 0,
+    }
+}

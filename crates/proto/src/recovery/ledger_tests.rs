@@ -1,0 +1,96 @@
+use super::*;
+use crate::error::Misbehaviour;
+use crate::time::Timestamp;
+use crate::wire::frame::Feedback;
+use std::time::Duration;
+
+fn ms(ms: u64) -> Timestamp {
+    Timestamp::from_nanos(ms * 1_000_000)
+}
+
+fn rtt() -> Rtt {
+    let mut rtt = Rtt::default();
+    rtt.sample(Duration::from_millis(16));
+    rtt
+}
+
+/// Ten packets, one each millisecond.
+fn ledger() -> Ledger {
+    let mut ledger = Ledger::new();
+    for number in 0..10 {
+        let kind = if number == 9 { Kind::Skipped } else { Kind::Segment };
+        let sent = Sent { at: ms(number), what: 0, offset: 0, len: 90, wire_len: 100, kind, suspect: false };
+        assert_eq!(ledger.push(sent), number);
+    }
+    ledger
+}
+
+fn hear(ledger: &mut Ledger, now: u64, newest: u64, bits: u64) -> Result<Outcome, Misbehaviour> {
+    let mut map = vec![0, 1];
+    map.extend_from_slice(&bits.to_le_bytes());
+    let feedback = Feedback {
+        newest,
+        arrived_us: 0,
+        delay_us: 2000,
+        duplicates: 0,
+        ecn_ce: 0,
+        credit: 0,
+        max_data: 0,
+        map_start: 0,
+        map: &map,
+    };
+    let mut outcome = Outcome::default();
+    ledger.on_feedback(ms(now), &feedback, &rtt(), &mut outcome)?;
+    Ok(outcome)
+}
+
+#[test]
+fn lost_is_what_a_later_packet_has_overtaken_by_the_window() {
+    let mut ledger = ledger();
+    // The window is 2 ms: 4 and 3 were sent that long before 6, 5 was not.
+    let outcome = hear(&mut ledger, 22, 6, 0b100_0111).expect("honest");
+    assert_eq!((outcome.acked.len(), outcome.lost.len()), (4, 2));
+    assert_eq!(outcome.rtt, Some(Duration::from_millis(14)));
+    assert_eq!(ledger.open_bytes(), 300);
+    let again = hear(&mut ledger, 23, 6, 0b100_0111).expect("honest");
+    assert_eq!((again.acked.len(), again.lost.len(), again.rtt), (0, 0, None));
+    // 5 is suspect, and lost when a round trip and the window have passed since it was sent.
+    assert_eq!(ledger.suspect_deadline(&rtt()), Some(ms(5 + 16 + 2)));
+    let mut outcome = Outcome::default();
+    ledger.on_time(ms(22), &rtt(), &mut outcome);
+    assert!(outcome.lost.is_empty());
+    ledger.on_time(ms(23), &rtt(), &mut outcome);
+    assert_eq!(outcome.lost.len(), 1);
+}
+
+#[test]
+fn without_a_report_nothing_is_lost() {
+    let mut ledger = ledger();
+    let mut outcome = Outcome::default();
+    ledger.on_time(ms(100_000), &rtt(), &mut outcome);
+    assert!(outcome.lost.is_empty());
+    assert_eq!(ledger.suspect_deadline(&rtt()), None);
+}
+
+#[test]
+fn a_late_packet_widens_the_window_and_the_floor_waits_for_it() {
+    let mut ledger = ledger();
+    let outcome = hear(&mut ledger, 22, 8, 0b1_1111_1101).expect("honest");
+    assert_eq!(outcome.lost.len(), 1);
+    ledger.sweep(ms(23), &rtt());
+    assert_eq!(ledger.floor(), 1, "a lost packet may still turn out to be late");
+    let outcome = hear(&mut ledger, 24, 8, 0b1_1111_1111).expect("honest");
+    assert_eq!((outcome.spurious, outcome.acked_bytes), (1, 100));
+    ledger.sweep(ms(25), &rtt());
+    assert_eq!((ledger.floor(), ledger.has_open()), (10, false));
+    // What was decided is not asked again, and repeated reports do no harm.
+    assert!(hear(&mut ledger, 26, 8, 0b1_1111_1111).is_ok_and(|outcome| outcome.acked.is_empty()));
+}
+
+#[test]
+fn numbers_left_out_or_not_yet_sent_cannot_be_acknowledged() {
+    let unsent = Err(Misbehaviour::AckOfUnsent);
+    assert_eq!(hear(&mut ledger(), 22, 9, 1 << 9).map(drop), unsent);
+    assert_eq!(hear(&mut ledger(), 22, 8, 1 << 10).map(drop), unsent);
+    assert_eq!(hear(&mut ledger(), 22, 10, 1).map(drop), unsent);
+}

@@ -1,0 +1,62 @@
+//! The probe timeout: when silence has lasted so long that we ask.
+//!
+//! Always true: it only asks; what is lost is decided by the answer. From: RFC 9002 section 6.2. Differs: the back-off ends at
+//! one second, so that a path that comes back is noticed soon, and never goes below one probe per round trip.
+
+use super::Rtt;
+use crate::time::Timestamp;
+use std::time::Duration;
+
+const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// Scheduling noise of a busy machine: below this, silence means nothing.
+const NOISE: Duration = Duration::from_millis(10);
+
+#[derive(Debug, Default)]
+pub(crate) struct ProbeTimer {
+    /// The later of the last eliciting packet and the last progress.
+    since: Option<Timestamp>,
+    /// Probe timeouts since the last progress.
+    pub(crate) timeouts: u32,
+}
+
+impl ProbeTimer {
+    pub(crate) fn on_sent(&mut self, now: Timestamp) {
+        self.since = Some(now);
+    }
+
+    pub(crate) fn on_progress(&mut self, now: Timestamp) {
+        self.since = Some(now);
+        self.timeouts = 0;
+    }
+
+    /// When to ask, given that something is outstanding.
+    pub(crate) fn deadline(&self, rtt: &Rtt, feedback_interval: Duration) -> Option<Timestamp> {
+        let smoothed = rtt.smoothed_or_guess();
+        let variation = (rtt.variation * 4).max(Duration::from_millis(2));
+        let timeout = smoothed + variation + feedback_interval * 2 + NOISE;
+        let cap = BACK_OFF_MAX.max(smoothed + smoothed / 2);
+        let backed_off = timeout.saturating_mul(1 << self.timeouts.min(16));
+        self.since.map(|since| since + backed_off.min(cap.max(timeout.min(cap * 2))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backs_off_to_a_second_and_starts_anew_on_progress() {
+        let (mut timer, mut rtt) = (ProbeTimer::default(), Rtt::default());
+        rtt.sample(Duration::from_millis(100));
+        assert_eq!(timer.deadline(&rtt, Duration::ZERO), None);
+        timer.on_sent(Timestamp::ZERO);
+        let wait = |timer: &ProbeTimer| timer.deadline(&rtt, Duration::ZERO).map(|at| at - Timestamp::ZERO);
+        assert_eq!(wait(&timer), Some(Duration::from_millis(310)));
+        timer.timeouts = 1;
+        assert_eq!(wait(&timer), Some(Duration::from_millis(620)));
+        timer.timeouts = 40;
+        assert_eq!(wait(&timer), Some(Duration::from_secs(1)));
+        timer.on_progress(Timestamp::ZERO);
+        assert_eq!(wait(&timer), Some(Duration::from_millis(310)));
+    }
+}

@@ -1,0 +1,284 @@
+//! Control frames: one byte of type, a varint length, a body. Types with bit 7 set may be skipped by who does not know them.
+
+use super::varint;
+use crate::error::{Error, Misbehaviour};
+
+/// The types. Padding and segments have no length: they run to the packet's end.
+pub(crate) mod kind {
+    pub(crate) const PADDING: u8 = 0x00;
+    pub(crate) const SEGMENT: u8 = 0x01;
+    pub(crate) const SEGMENT_LAST: u8 = 0x02;
+    pub(crate) const PING: u8 = 0x03;
+    pub(crate) const FEEDBACK: u8 = 0x04;
+    pub(crate) const STREAM: u8 = 0x05;
+    pub(crate) const FLOOR: u8 = 0x06;
+    pub(crate) const CLOSE: u8 = 0x07;
+    pub(crate) const REPORT: u8 = 0x08;
+    pub(crate) const OPTIONAL: u8 = 0x80;
+}
+
+/// The longest reason that a close frame carries.
+const REASON_MAX: usize = 256;
+
+/// A control frame, its bytes borrowed from the packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Frame<'a> {
+    /// Asks for feedback, says nothing.
+    Ping,
+    /// Asks for feedback about everything above the floor.
+    Report,
+    /// What arrived, what may be sent.
+    Feedback(Feedback<'a>),
+    /// A piece of the control stream.
+    Stream { offset: u64, bytes: &'a [u8] },
+    /// The sender knows the fate of all packets below this number.
+    Floor(u64),
+    /// The sender has ended the session.
+    Close { code: u16, reason: &'a str },
+    /// Something optional that we do not know.
+    Unknown,
+}
+
+/// What the receiver tells the sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Feedback<'a> {
+    /// Largest packet number that has arrived.
+    pub newest: u64,
+    /// When it arrived, by the receiver's clock.
+    pub arrived_us: u64,
+    /// How long ago that was when the feedback left.
+    pub delay_us: u64,
+    /// Segments that arrived a second time, since the flow began.
+    pub duplicates: u64,
+    /// Packets marked "congestion experienced", since the flow began.
+    pub ecn_ce: u64,
+    /// Blocks with smaller numbers may be sent.
+    pub credit: u64,
+    /// Control stream bytes below this offset may be sent.
+    pub max_data: u64,
+    /// First packet number of the map, divided by 64.
+    pub map_start: u64,
+    /// Which of the packets from there on have arrived; see [`MapPieces`].
+    pub map: &'a [u8],
+}
+
+/// Takes type and body of one frame that has a length.
+pub(crate) fn take_raw<'a>(bytes: &mut &'a [u8]) -> Result<(u8, &'a [u8]), Error> {
+    take_raw_option(bytes).ok_or(Misbehaviour::MalformedFrame.into())
+}
+
+fn take_raw_option<'a>(bytes: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let (&kind, mut rest) = bytes.split_first()?;
+    let length = usize::try_from(varint::take(&mut rest)?).ok()?;
+    let (body, rest) = rest.split_at_checked(length)?;
+    *bytes = rest;
+    Some((kind, body))
+}
+
+/// Takes one frame from the front of the control part of a packet.
+pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Result<Frame<'a>, Error> {
+    let (kind, body) = take_raw(bytes)?;
+    let frame = match kind {
+        kind::PING => Some(Frame::Ping),
+        kind::REPORT => Some(Frame::Report),
+        kind::FEEDBACK => feedback(body),
+        kind::STREAM => stream(body),
+        kind::FLOOR => varint::take(&mut { body }).map(Frame::Floor),
+        kind::CLOSE => close(body),
+        _ if kind & kind::OPTIONAL != 0 => Some(Frame::Unknown),
+        _ => return Err(Misbehaviour::UnknownFrame.into()),
+    };
+    frame.ok_or(Misbehaviour::MalformedFrame.into())
+}
+
+fn stream(mut body: &[u8]) -> Option<Frame<'_>> {
+    let offset = varint::take(&mut body)?;
+    offset.checked_add(body.len() as u64)?;
+    Some(Frame::Stream { offset, bytes: body })
+}
+
+fn close(body: &[u8]) -> Option<Frame<'_>> {
+    let (code, reason) = body.split_first_chunk::<2>()?;
+    let reason = std::str::from_utf8(reason).unwrap_or("");
+    Some(Frame::Close { code: u16::from_be_bytes(*code), reason })
+}
+
+fn feedback(mut body: &[u8]) -> Option<Frame<'_>> {
+    let mut next = || varint::take(&mut body);
+    let feedback = Feedback {
+        newest: next()?,
+        arrived_us: next()?,
+        delay_us: next()?,
+        duplicates: next()?,
+        ecn_ce: next()?,
+        credit: next()?,
+        max_data: next()?,
+        map_start: next()?,
+        map: &[],
+    };
+    Some(Frame::Feedback(Feedback { map: body, ..feedback }))
+}
+
+pub(crate) fn put_ping(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[kind::PING, 0]);
+}
+
+pub(crate) fn put_report(out: &mut Vec<u8>) {
+    out.extend_from_slice(&[kind::REPORT, 0]);
+}
+
+pub(crate) fn put_floor(out: &mut Vec<u8>, floor: u64) {
+    out.push(kind::FLOOR);
+    varint::put(out, varint::len(floor) as u64);
+    varint::put(out, floor);
+}
+
+/// Puts a close frame; a long reason is cut at a character's boundary.
+pub(crate) fn put_close(out: &mut Vec<u8>, code: u16, reason: &str) {
+    let reason = &reason[..reason.floor_char_boundary(REASON_MAX)];
+    out.push(kind::CLOSE);
+    varint::put(out, 2 + reason.len() as u64);
+    out.extend_from_slice(&code.to_be_bytes());
+    out.extend_from_slice(reason.as_bytes());
+}
+
+/// The bytes that a stream frame adds to its content, at most.
+pub(crate) const STREAM_OVERHEAD: usize = 1 + 4 + 8;
+
+/// Puts the head of a stream frame; `len` bytes of content must follow.
+pub(crate) fn put_stream_head(out: &mut Vec<u8>, offset: u64, len: usize) {
+    out.push(kind::STREAM);
+    varint::put(out, (varint::len(offset) + len) as u64);
+    varint::put(out, offset);
+}
+
+/// The bytes of a feedback frame apart from its map, at most.
+pub(crate) const FEEDBACK_OVERHEAD: usize = 1 + 4 + 8 * 8;
+
+/// Puts a feedback frame.
+pub(crate) fn put_feedback(out: &mut Vec<u8>, feedback: &Feedback<'_>) {
+    let numbers = [
+        feedback.newest,
+        feedback.arrived_us,
+        feedback.delay_us,
+        feedback.duplicates,
+        feedback.ecn_ce,
+        feedback.credit,
+        feedback.max_data,
+        feedback.map_start,
+    ];
+    let length = numbers.iter().map(|&number| varint::len(number)).sum::<usize>() + feedback.map.len();
+    out.push(kind::FEEDBACK);
+    varint::put(out, length as u64);
+    numbers.iter().for_each(|&number| varint::put(out, number));
+    out.extend_from_slice(feedback.map);
+}
+
+/// A stretch of the map, in words of 64 packets, lowest number in the lowest bit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum MapPiece<'a> {
+    /// So many words in which everything has arrived.
+    Full(u64),
+    /// Words as they are, eight bytes each, little-endian.
+    Raw(&'a [[u8; 8]]),
+}
+
+/// Reads a map: alternately a count of full words and a count of raw words with those words behind it.
+pub(crate) struct MapPieces<'a> {
+    rest: &'a [u8],
+    raw_next: bool,
+}
+
+impl<'a> MapPieces<'a> {
+    pub(crate) fn new(map: &'a [u8]) -> Self {
+        MapPieces { rest: map, raw_next: false }
+    }
+
+    /// The next piece; `Err` when the map is malformed.
+    pub(crate) fn next_piece(&mut self) -> Result<Option<MapPiece<'a>>, Misbehaviour> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let count = varint::take(&mut self.rest).ok_or(Misbehaviour::MalformedFrame)?;
+        let raw = self.raw_next;
+        self.raw_next = !raw;
+        if !raw {
+            return Ok(Some(MapPiece::Full(count)));
+        }
+        let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(8));
+        let (words, rest) = length
+            .and_then(|length| self.rest.split_at_checked(length))
+            .ok_or(Misbehaviour::MalformedFrame)?;
+        self.rest = rest;
+        Ok(Some(MapPiece::Raw(words.as_chunks::<8>().0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn one(bytes: &[u8]) -> Result<Frame<'_>, Error> {
+        let mut rest = bytes;
+        let frame = take(&mut rest)?;
+        assert!(rest.is_empty());
+        Ok(frame)
+    }
+
+    #[test]
+    fn each_frame_comes_back() {
+        let mut out = Vec::new();
+        put_ping(&mut out);
+        assert_eq!(one(&out), Ok(Frame::Ping));
+        out.clear();
+        put_report(&mut out);
+        assert_eq!(one(&out), Ok(Frame::Report));
+        out.clear();
+        put_floor(&mut out, 1 << 39);
+        assert_eq!(one(&out), Ok(Frame::Floor(1 << 39)));
+        out.clear();
+        put_close(&mut out, 7, "öff");
+        assert_eq!(one(&out), Ok(Frame::Close { code: 7, reason: "öff" }));
+        out.clear();
+        put_stream_head(&mut out, 300, 3);
+        out.extend_from_slice(b"abc");
+        assert_eq!(one(&out), Ok(Frame::Stream { offset: 300, bytes: b"abc" }));
+    }
+
+    #[test]
+    fn optional_frames_are_skipped_and_mandatory_ones_are_not() {
+        assert_eq!(one(&[0xf0, 2, 1, 2]), Ok(Frame::Unknown));
+        assert_eq!(one(&[0x70, 2, 1, 2]), Err(Misbehaviour::UnknownFrame.into()));
+        assert_eq!(one(&[kind::CLOSE, 1, 1]), Err(Misbehaviour::MalformedFrame.into()));
+    }
+
+    #[test]
+    fn a_long_reason_is_cut() {
+        let mut out = Vec::new();
+        put_close(&mut out, 1, &"ä".repeat(1000));
+        let Ok(Frame::Close { reason, .. }) = one(&out) else { panic!("a close frame") };
+        assert_eq!(reason.len(), REASON_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn feedback_comes_back(numbers: [u32; 8], map in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let n = numbers.map(u64::from);
+            let feedback = Feedback { newest: n[0], arrived_us: n[1], delay_us: n[2], duplicates: n[3], ecn_ce: n[4], credit: n[5],
+                max_data: n[6], map_start: n[7], map: &map };
+            let mut out = Vec::new();
+            put_feedback(&mut out, &feedback);
+            prop_assert!(out.len() <= FEEDBACK_OVERHEAD + map.len());
+            prop_assert_eq!(one(&out), Ok(Frame::Feedback(feedback)));
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = &bytes[..];
+            while !rest.is_empty() && take(&mut rest).is_ok() {}
+            let mut pieces = MapPieces::new(&bytes);
+            while let Ok(Some(_)) = pieces.next_piece() {}
+        }
+    }
+}

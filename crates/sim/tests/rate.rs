@@ -1,0 +1,57 @@
+//! The link is filled, whatever it loses at random.
+
+use farhaul_sim::{Scenario, check};
+
+#[test]
+fn random_loss_leaves_the_rate_where_it_is() {
+    for loss in [0.0, 0.01, 0.1, 0.3] {
+        for rtt_ms in [2.0, 20.0] {
+            let scenario =
+                Scenario { rate_bps: 200_000_000, loss, rtt_ms, blocks: 80, ..Scenario::default() };
+            check(scenario, |end| assert!(end.goodput_share >= 0.9, "loss {loss} rtt {rtt_ms}: {end}"));
+        }
+    }
+}
+
+#[test]
+fn a_gigabit_over_100_ms_with_a_tenth_lost_is_filled() {
+    let scenario = Scenario { rtt_ms: 100.0, loss: 0.1, blocks: 500, seeds: 2, ..Scenario::default() };
+    check(scenario, |end| {
+        assert!(end.goodput_share >= 0.85, "{end}");
+        assert!(end.duplicate_share <= 0.001, "{end}");
+        assert!(end.rtt_mean_ms < 115.0, "{end}");
+    });
+}
+
+#[test]
+fn half_a_second_of_round_trip_is_filled() {
+    let scenario = Scenario {
+        rate_bps: 100_000_000,
+        rtt_ms: 500.0,
+        loss: 0.1,
+        blocks: 200,
+        seeds: 2,
+        ..Scenario::default()
+    };
+    check(scenario, |end| assert!(end.goodput_share >= 0.85, "{end}"));
+}
+
+#[test]
+fn a_short_queue_costs_little() {
+    for rtt_ms in [20.0, 100.0] {
+        // A tenth of the bandwidth-delay product, shorter than the queue that is aimed at.
+        let queue_bytes = (25_000.0 * rtt_ms / 10.0) as usize;
+        let scenario =
+            Scenario { rate_bps: 200_000_000, rtt_ms, queue_bytes, blocks: 200, ..Scenario::default() };
+        check(scenario, |end| {
+            assert!(end.goodput_share >= 0.85, "rtt {rtt_ms}: {end}");
+            assert!(end.overflow_share <= 0.1, "rtt {rtt_ms}: {end}");
+        });
+    }
+}
+
+#[test]
+fn a_ceiling_holds() {
+    let scenario = Scenario { cap_bps: Some(100_000_000), loss: 0.1, blocks: 30, ..Scenario::default() };
+    check(scenario, |end| assert!((0.085..0.105).contains(&end.goodput_share), "{end}"));
+}

@@ -1,0 +1,118 @@
+//! What the manifest says of a file, directory or link, and what the system says of one that exists.
+
+use rustix::fs::{FileType, Stat};
+
+/// A point in time of a file: seconds and nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time {
+    pub secs: i64,
+    /// Below 1,000,000,000; [`Time::new`] sees to it.
+    pub nanos: u32,
+}
+
+impl Time {
+    /// A time from numbers of any origin: nanoseconds beyond a second are cut.
+    pub fn new(secs: i64, nanos: u32) -> Time {
+        Time { secs, nanos: nanos.min(999_999_999) }
+    }
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Kind {
+    /// `sparse` says that fewer bytes are allocated than the size.
+    File {
+        size: u64,
+        sparse: bool,
+    },
+    Dir,
+    Symlink {
+        target: Vec<u8>,
+    },
+    /// Devices, sockets, pipes: never transferred.
+    Special,
+}
+
+/// One thing that the scan found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    pub kind: Kind,
+    /// Permission bits, 07777.
+    pub mode: u32,
+    pub mtime: Time,
+    pub dev: u64,
+    pub ino: u64,
+    pub nlink: u64,
+}
+
+/// The kind of something that exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    File,
+    Dir,
+    Symlink,
+    Special,
+}
+
+/// What the system says of something that exists (symbolic links are not followed).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Meta {
+    pub kind: FileKind,
+    pub size: u64,
+    /// Bytes that are allocated.
+    pub allocated: u64,
+    /// Permission bits, 07777.
+    pub mode: u32,
+    pub mtime: Time,
+    pub ctime: Time,
+    pub dev: u64,
+    pub ino: u64,
+    pub nlink: u64,
+    pub uid: u32,
+}
+
+impl Meta {
+    pub fn is_file(&self) -> bool {
+        self.kind == FileKind::File
+    }
+
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileKind::Dir
+    }
+
+    /// The entry of this; `target` belongs to a symbolic link.
+    pub(crate) fn entry(&self, target: Vec<u8>) -> Entry {
+        let kind = match self.kind {
+            FileKind::File => Kind::File { size: self.size, sparse: self.allocated < self.size },
+            FileKind::Dir => Kind::Dir,
+            FileKind::Symlink => Kind::Symlink { target },
+            FileKind::Special => Kind::Special,
+        };
+        Entry { kind, mode: self.mode, mtime: self.mtime, dev: self.dev, ino: self.ino, nlink: self.nlink }
+    }
+}
+
+// The widths of these fields differ from one architecture to the next.
+#[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
+impl From<&Stat> for Meta {
+    fn from(stat: &Stat) -> Meta {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => FileKind::File,
+            FileType::Directory => FileKind::Dir,
+            FileType::Symlink => FileKind::Symlink,
+            _ => FileKind::Special,
+        };
+        Meta {
+            kind,
+            size: stat.st_size.max(0) as u64,
+            allocated: (stat.st_blocks.max(0) as u64).saturating_mul(512),
+            mode: stat.st_mode as u32 & 0o7777,
+            mtime: Time::new(stat.st_mtime as i64, stat.st_mtime_nsec as u32),
+            ctime: Time::new(stat.st_ctime as i64, stat.st_ctime_nsec as u32),
+            dev: stat.st_dev as u64,
+            ino: stat.st_ino as u64,
+            nlink: stat.st_nlink as u64,
+            uid: stat.st_uid as u32,
+        }
+    }
+}

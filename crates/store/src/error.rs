@@ -1,0 +1,63 @@
+//! Why a file could not be written: the caller knows which one, and puts it in front.
+//!
+//! Always true: the text is one line that reads as the reason of a failed file.
+
+use std::io;
+
+/// What writing a file can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transfer holds the partial file.
+    #[error("another transfer is writing it now")]
+    Locked,
+    /// Something of somebody else's has the name of our partial file.
+    #[error("{0} is in the way and is not ours")]
+    InTheWay(String),
+    /// The system refused.
+    #[error("cannot {what}: {}", plain(.source))]
+    Io { what: &'static str, source: io::Error },
+}
+
+/// What [`crate::Partial::open`] fails with.
+pub type PartialError = Error;
+
+impl Error {
+    pub(crate) fn io<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
+        move |source| Error::Io { what, source: source.into() }
+    }
+
+    /// Whether the file system (or the user's share of it) is full.
+    pub fn is_no_space(&self) -> bool {
+        let Error::Io { source, .. } = self else { return false };
+        matches!(source.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Io { source, .. } => source,
+            Error::Locked => io::Error::new(io::ErrorKind::WouldBlock, error),
+            Error::InTheWay(_) => io::Error::new(io::ErrorKind::AlreadyExists, error),
+        }
+    }
+}
+
+/// The system's words without the number behind them.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error ").next().unwrap_or_default().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_is_one_plain_line() {
+        let error = Error::io("write")(io::Error::from_raw_os_error(libc::ENOSPC));
+        assert_eq!(error.to_string(), "cannot write: No space left on device");
+        assert!(error.is_no_space());
+    }
+}

@@ -1,0 +1,252 @@
+//! Paths with patterns, expanded at the end that has the files, as scp does: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before
+//! any of them, in each component; `~` and `~user` at the start of a user's own path.
+//!
+//! Always true: a path that exists as it is written stays as it is written; names of any bytes match; a leading dot is
+//! only matched by a dot; what matches nothing comes back as it was. Below a root no symbolic link is followed.
+
+use std::ffi::OsStr;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir};
+
+use crate::passwd;
+use crate::path::RelPath;
+use crate::root::Root;
+
+/// More matches than anybody means; a bound for what a client can make a daemon hold.
+const MATCHES_MAX: usize = 1 << 20;
+
+/// Where patterns are expanded.
+#[derive(Debug, Clone)]
+pub enum Base {
+    /// The user's own files: relative paths start at the working directory.
+    User,
+    /// Below a daemon's root, which is `/` to its clients.
+    Root(Root),
+}
+
+/// The paths that `pattern` stands for, sorted within each directory.
+pub fn expand(base: &Base, pattern: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let pattern = match base {
+        Base::User => with_home(pattern),
+        Base::Root(_) => pattern.to_vec(),
+    };
+    if !is_pattern(&pattern) || exists(base, &pattern) {
+        return Ok(vec![pattern]);
+    }
+    let mut found = vec![leading_slashes(&pattern).to_vec()];
+    let only_directories = pattern.ends_with(b"/");
+    let components: Vec<&[u8]> =
+        pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
+    for (number, component) in components.iter().enumerate() {
+        let is_last = number + 1 == components.len();
+        found = descend(base, found, component, !is_last || only_directories)?;
+    }
+    for path in &mut found {
+        if only_directories {
+            path.push(b'/');
+        }
+    }
+    Ok(if found.is_empty() { vec![pattern] } else { found })
+}
+
+/// One component further, from each of these paths.
+fn descend(base: &Base, from: Vec<Vec<u8>>, component: &[u8], directories: bool) -> io::Result<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    for path in from {
+        if !is_pattern(component) {
+            let path = joined(&path, &unescaped(component));
+            if exists(base, &path) {
+                found.push(path);
+            }
+            continue;
+        }
+        // What cannot be listed has no matches, as in a shell.
+        let Ok(mut names) = matching_names(base, &path, component) else { continue };
+        names.sort_unstable();
+        let paths = names.iter().map(|name| joined(&path, name));
+        found.extend(paths.filter(|path| !directories || is_directory(base, path)));
+        if found.len() > MATCHES_MAX {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("matches more than {MATCHES_MAX} files"),
+            ));
+        }
+    }
+    Ok(found)
+}
+
+fn matching_names(base: &Base, dir: &[u8], component: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let fd = open_directory(base, dir)?;
+    let mut buffer = [MaybeUninit::uninit(); 32 << 10];
+    let mut listing = RawDir::new(&fd, &mut buffer);
+    let mut names = Vec::new();
+    while let Some(entry) = listing.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        let is_shown = name[0] != b'.' || component[0] == b'.' && name != b"." && name != b"..";
+        if is_shown && !crate::names::is_ours(name) && matches(component, name) {
+            names.push(name.to_vec());
+            if names.len() > MATCHES_MAX {
+                break;
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn open_directory(base: &Base, path: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match base {
+        Base::User => {
+            let path = if path.is_empty() { b"." } else { path };
+            Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
+        }
+        Base::Root(root) => {
+            let path = below(path)?;
+            // A descriptor of our own: a shared one has a shared position.
+            Ok(fs::openat(root.dir(path.as_bytes())?, ".", flags, Mode::empty())?)
+        }
+    }
+}
+
+fn exists(base: &Base, path: &[u8]) -> bool {
+    match base {
+        Base::User => fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
+        Base::Root(root) => {
+            below(path).is_ok_and(|path| root.metadata(&path).is_ok_and(|meta| meta.is_some()))
+        }
+    }
+}
+
+fn is_directory(base: &Base, path: &[u8]) -> bool {
+    match base {
+        Base::User => Path::new(OsStr::from_bytes(path)).is_dir(),
+        Base::Root(root) => below(path)
+            .is_ok_and(|path| root.metadata(&path).is_ok_and(|meta| meta.is_some_and(|meta| meta.is_dir()))),
+    }
+}
+
+/// A client's path below the root; `..` is refused.
+fn below(path: &[u8]) -> io::Result<RelPath> {
+    let parts: Vec<&[u8]> =
+        path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    if parts.is_empty() {
+        return Ok(RelPath::empty());
+    }
+    RelPath::from_bytes(&parts.join(&b'/'))
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// `~` and `~user` at the start replaced; an unknown user's path stays as it is.
+fn with_home(path: &[u8]) -> Vec<u8> {
+    let Some(rest) = path.strip_prefix(b"~") else { return path.to_vec() };
+    let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+    let home = if end == 0 { passwd::own_home() } else { passwd::home_of(&rest[..end]) };
+    match home {
+        Some(mut home) => {
+            home.extend_from_slice(&rest[end..]);
+            home
+        }
+        None => path.to_vec(),
+    }
+}
+
+fn leading_slashes(path: &[u8]) -> &[u8] {
+    let end = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    &path[..end]
+}
+
+fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut path = dir.to_vec();
+    if !path.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name);
+    path
+}
+
+fn is_pattern(path: &[u8]) -> bool {
+    path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
+}
+
+fn unescaped(component: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(component.len());
+    let mut rest = component.iter();
+    while let Some(&byte) = rest.next() {
+        // A backslash at the end stands for itself.
+        bytes.push(if byte == b'\\' { *rest.next().unwrap_or(&byte) } else { byte });
+    }
+    bytes
+}
+
+/// Whether one component's pattern matches a name. Only the last star is ever gone back to, so that the time is at most
+/// the product of the lengths.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        if pattern.get(p) == Some(&b'*') {
+            star = Some((p + 1, n));
+            p += 1;
+            continue;
+        }
+        match match_one(&pattern[p..], name[n]) {
+            Some(taken) => {
+                p += taken;
+                n += 1;
+            }
+            None => {
+                let Some((after, from)) = star else { return false };
+                (p, n) = (after, from + 1);
+                star = Some((after, from + 1));
+            }
+        }
+    }
+    pattern[p..].iter().all(|&byte| byte == b'*')
+}
+
+/// How many bytes of the pattern match this byte of the name.
+fn match_one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match *pattern.first()? {
+        b'?' => Some(1),
+        b'\\' if pattern.len() > 1 => (pattern[1] == byte).then_some(2),
+        b'[' => match set(pattern) {
+            Some((len, contains)) => contains(byte).then_some(len),
+            // No closing bracket: an ordinary character.
+            None => (byte == b'[').then_some(1),
+        },
+        literal => (literal == byte).then_some(1),
+    }
+}
+
+/// A bracket expression at the pattern's start: its length, and the test.
+fn set(pattern: &[u8]) -> Option<(usize, impl Fn(u8) -> bool + '_)> {
+    let negated = matches!(pattern.get(1), Some(b'!' | b'^'));
+    let start = 1 + usize::from(negated);
+    // A bracket right at the start is a member.
+    let end = pattern.iter().skip(start + 1).position(|&byte| byte == b']')? + start + 1;
+    let members = &pattern[start..end];
+    let contains = move |byte: u8| {
+        let mut rest = members;
+        let mut is_member = false;
+        while let [first, tail @ ..] = rest {
+            if let [b'-', last, tail @ ..] = tail {
+                is_member |= (*first..=*last).contains(&byte);
+                rest = tail;
+            } else {
+                is_member |= *first == byte;
+                rest = tail;
+            }
+        }
+        is_member != negated
+    };
+    Some((end + 1, contains))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! What of a large file has arrived, kept beside its partial file, so that the same command can go on.
+//!
+//! A header names the source (size, time, inode, device) and the partial file (inode). Records of a fixed size follow:
+//! a chunk with its chaining value; a checkpoint, which says how many records are backed by synced data; an opening,
+//! which names the boot; a chunk taken back. Every record ends in a check over itself, its number and the header.
+//!
+//! Always true: a record counts only if it and all before it are whole; the rest is overwritten. Chunks recorded after
+//! the last checkpoint are doubtful once the machine has been booted again, since their data may never have been written.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+
+use crate::digest::ChunkCv;
+use crate::entry::Meta;
+use crate::partial::Identity;
+
+const MAGIC: &[u8; 8] = b"fhjrnl1\n";
+const HEADER_LEN: usize = 64;
+const RECORD_LEN: usize = 56;
+const CHECK_LEN: usize = 8;
+
+const CHUNK_THERE: u8 = 1;
+const CHECKPOINT: u8 = 2;
+const OPENED: u8 = 3;
+const CHUNK_GONE: u8 = 4;
+
+/// An open journal, to be appended to. The lock of the partial file keeps others away.
+pub(crate) struct Journal {
+    file: File,
+    salt: [u8; CHECK_LEN],
+    /// Whole records.
+    records: u64,
+}
+
+/// What an earlier run has left.
+pub(crate) struct Loaded {
+    pub(crate) journal: Journal,
+    /// Chunks whose data are surely there.
+    pub(crate) sure: BTreeMap<u64, ChunkCv>,
+    /// Chunks whose data have to be read back and compared.
+    pub(crate) doubtful: BTreeMap<u64, ChunkCv>,
+}
+
+impl Journal {
+    /// Starts anew; what is there under this name goes.
+    pub(crate) fn create(
+        dir: &OwnedFd,
+        name: &[u8],
+        identity: &Identity,
+        partial_ino: u64,
+    ) -> io::Result<Journal> {
+        match fs::unlinkat(dir, name, AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = File::from(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+        let header = header(identity, partial_ino);
+        file.write_all_at(&header, 0)?;
+        let mut journal = Journal { file, salt: salt(&header), records: 0 };
+        journal.append(OPENED, 0, boot_id())?;
+        Ok(journal)
+    }
+
+    /// Reads what is there; none if there is nothing, or it is of another source, partial file, user or format.
+    pub(crate) fn load(dir: &OwnedFd, name: &[u8], identity: &Identity, partial_ino: u64) -> Option<Loaded> {
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(fs::openat(dir, name, flags, Mode::empty()).ok()?);
+        let meta = Meta::from(&fs::fstat(&file).ok()?);
+        if !meta.is_file() || meta.uid != rustix::process::geteuid().as_raw() {
+            return None;
+        }
+        let mut reader = BufReader::with_capacity(256 << 10, &file);
+        let mut found = [0; HEADER_LEN];
+        reader.read_exact(&mut found).ok()?;
+        if found != header(identity, partial_ino) {
+            return None;
+        }
+        let salt = salt(&found);
+        let mut replay = Replay::new(identity.chunks());
+        let mut record = [0; RECORD_LEN];
+        loop {
+            match reader.read_exact(&mut record) {
+                Ok(()) if record[RECORD_LEN - CHECK_LEN..] == check(&salt, replay.records, &record) => {}
+                Ok(()) => break,
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => break,
+                Err(_) => return None,
+            }
+            replay.apply(&record)?;
+        }
+        let mut journal = Journal { file, salt, records: replay.records };
+        journal.file.set_len(journal.end()).ok()?;
+        let (sure, doubtful) = replay.judge();
+        journal.append(OPENED, 0, boot_id()).ok()?;
+        Some(Loaded { journal, sure, doubtful })
+    }
+
+    /// Records a chunk whose data have been written.
+    pub(crate) fn chunk_there(&mut self, index: u64, cv: ChunkCv) -> io::Result<()> {
+        self.append(CHUNK_THERE, index, &cv.0)
+    }
+
+    /// Takes a chunk back.
+    pub(crate) fn chunk_gone(&mut self, index: u64) -> io::Result<()> {
+        self.append(CHUNK_GONE, index, &[0; 32])
+    }
+
+    /// Records that the data behind the first `records` records are on the disk.
+    pub(crate) fn checkpoint(&mut self, records: u64) -> io::Result<()> {
+        self.append(CHECKPOINT, records, &[0; 32])
+    }
+
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// A second descriptor, to sync without holding up the writers.
+    pub(crate) fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    fn end(&self) -> u64 {
+        HEADER_LEN as u64 + self.records * RECORD_LEN as u64
+    }
+
+    /// A record that cannot be written in full does not count, and the next one takes its place.
+    fn append(&mut self, kind: u8, index: u64, value: &[u8; 32]) -> io::Result<()> {
+        let mut record = [0; RECORD_LEN];
+        record[0] = kind;
+        record[8..16].copy_from_slice(&index.to_le_bytes());
+        record[16..48].copy_from_slice(value);
+        let sum = check(&self.salt, self.records, &record);
+        record[RECORD_LEN - CHECK_LEN..].copy_from_slice(&sum);
+        self.file.write_all_at(&record, self.end())?;
+        self.records += 1;
+        Ok(())
+    }
+}
+
+/// What the records say, one after the other.
+struct Replay {
+    chunks: u64,
+    records: u64,
+    synced: u64,
+    boot: [u8; 32],
+    /// Value and record number of each chunk.
+    there: BTreeMap<u64, (ChunkCv, u64)>,
+}
+
+impl Replay {
+    fn new(chunks: u64) -> Replay {
+        Replay { chunks, records: 0, synced: 0, boot: [0; 32], there: BTreeMap::new() }
+    }
+
+    /// None when a whole record says what no journal of this file can say.
+    fn apply(&mut self, record: &[u8; RECORD_LEN]) -> Option<()> {
+        let index = u64::from_le_bytes(record[8..16].try_into().ok()?);
+        let value: [u8; 32] = record[16..48].try_into().ok()?;
+        match record[0] {
+            CHUNK_THERE if index < self.chunks => {
+                self.there.insert(index, (ChunkCv(value), self.records));
+            }
+            CHUNK_GONE => {
+                self.there.remove(&index);
+            }
+            CHECKPOINT if index <= self.records => self.synced = self.synced.max(index),
+            OPENED => self.boot = value,
+            _ => return None,
+        }
+        self.records += 1;
+        Some(())
+    }
+
+    /// Chunks that are surely there, and those to be read back.
+    fn judge(self) -> (BTreeMap<u64, ChunkCv>, BTreeMap<u64, ChunkCv>) {
+        let same_boot = self.boot == *boot_id() && self.boot != [0; 32];
+        let (mut sure, mut doubtful) = (BTreeMap::new(), BTreeMap::new());
+        for (index, (cv, record)) in self.there {
+            let side = if same_boot || record < self.synced { &mut sure } else { &mut doubtful };
+            side.insert(index, cv);
+        }
+        (sure, doubtful)
+    }
+}
+
+fn header(identity: &Identity, partial_ino: u64) -> [u8; HEADER_LEN] {
+    let mut header = [0; HEADER_LEN];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..16].copy_from_slice(&identity.size.to_le_bytes());
+    header[16..24].copy_from_slice(&identity.mtime.secs.to_le_bytes());
+    header[24..28].copy_from_slice(&identity.mtime.nanos.to_le_bytes());
+    header[32..40].copy_from_slice(&identity.ino.to_le_bytes());
+    header[40..48].copy_from_slice(&identity.dev.to_le_bytes());
+    header[48..56].copy_from_slice(&partial_ino.to_le_bytes());
+    let sum = salt(&header);
+    header[56..].copy_from_slice(&sum);
+    header
+}
+
+fn salt(header: &[u8; HEADER_LEN]) -> [u8; CHECK_LEN] {
+    first_bytes(blake3::hash(&header[..HEADER_LEN - CHECK_LEN]))
+}
+
+fn check(salt: &[u8; CHECK_LEN], number: u64, record: &[u8; RECORD_LEN]) -> [u8; CHECK_LEN] {
+    let mut input = [0; CHECK_LEN + 8 + RECORD_LEN - CHECK_LEN];
+    input[..CHECK_LEN].copy_from_slice(salt);
+    input[CHECK_LEN..CHECK_LEN + 8].copy_from_slice(&number.to_le_bytes());
+    input[CHECK_LEN + 8..].copy_from_slice(&record[..RECORD_LEN - CHECK_LEN]);
+    first_bytes(blake3::hash(&input))
+}
+
+fn first_bytes(hash: blake3::Hash) -> [u8; CHECK_LEN] {
+    let mut bytes = [0; CHECK_LEN];
+    bytes.copy_from_slice(&hash.as_bytes()[..CHECK_LEN]);
+    bytes
+}
+
+/// Names this boot of the machine; zeros where the system does not say, which counts as another boot each time.
+fn boot_id() -> &'static [u8; 32] {
+    static BOOT: OnceLock<[u8; 32]> = OnceLock::new();
+    BOOT.get_or_init(|| match std::fs::read("/proc/sys/kernel/random/boot_id") {
+        Ok(id) => *blake3::hash(&id).as_bytes(),
+        Err(_) => [0; 32],
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,417 @@
+//! A large file on its way in: its chunks arrive in any order, from several threads, and survive whatever ends the run.
+//!
+//! Always true: the target's name shows the old file or the complete new one; a chunk counts as there only after its data
+//! were written (`mark` comes after `write_chunk`); what counts is in the journal, if there is one. The partial file is
+//! locked as long as this lives. Dropped unfinished, it stays to be resumed, if there is anything to resume.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{self, Advice, AtFlags, FallocateFlags, Mode};
+use rustix::io::Errno;
+
+use crate::CHUNK;
+use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
+use crate::entry::Time;
+use crate::error::Error;
+use crate::journal::{Journal, Loaded};
+use crate::names;
+use crate::path::RelPath;
+use crate::ranges::ChunkMap;
+use crate::root::{Root, sync_dir, timestamps};
+use crate::small::WriteOptions;
+use crate::sparse::{self, Ground};
+use crate::temporary;
+
+/// Largest file that offsets can describe, with a chunk to spare.
+const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;
+/// The value of a chunk whose sender computes no digests.
+const NO_CV: ChunkCv = ChunkCv([0; 32]);
+
+/// Which source, in which state. What an earlier run has left is used only for the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    pub size: u64,
+    pub mtime: Time,
+    pub ino: u64,
+    pub dev: u64,
+    /// Has holes: chunks may be missing at the end, and zeros get no room. Not compared.
+    pub sparse: bool,
+}
+
+impl Identity {
+    pub(crate) fn chunks(&self) -> u64 {
+        self.size.div_ceil(CHUNK)
+    }
+}
+
+/// A large file on its way in.
+pub struct Partial {
+    dir: Arc<OwnedFd>,
+    target: Vec<u8>,
+    name: Vec<u8>,
+    journal_name: Vec<u8>,
+    file: File,
+    identity: Identity,
+    /// Chunks that are not there may hold something from before.
+    ground_used: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    have: ChunkMap,
+    tree: FileTree,
+    journal: Option<Journal>,
+    /// Journal records at the last checkpoint.
+    synced: u64,
+    /// Chunks being written now.
+    in_hand: ChunkMap,
+    is_over: bool,
+}
+
+impl Partial {
+    /// Opens the partial file of `path`: goes on with what an earlier run of the same source has left, or starts anew.
+    /// Without `journal`, nothing is kept for a later run.
+    pub fn open(root: &Root, path: &RelPath, identity: &Identity, journal: bool) -> Result<Partial, Error> {
+        if identity.size > SIZE_MAX {
+            return Err(Error::io("create a file")(Errno::FBIG));
+        }
+        match Partial::open_once(root, path, identity, journal) {
+            // The directory whose descriptor was kept may have been removed and made again.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                root.forget_parents();
+                Partial::open_once(root, path, identity, journal)
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_once(root: &Root, path: &RelPath, identity: &Identity, journal: bool) -> Result<Partial, Error> {
+        let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
+        let (name, journal_name) = (names::part(target), names::journal(target));
+        let opened = temporary::open(&dir, &name, 0o600)?;
+        let state = State {
+            have: ChunkMap::new(),
+            tree: FileTree::new(identity.size),
+            journal: None,
+            synced: 0,
+            in_hand: ChunkMap::new(),
+            is_over: false,
+        };
+        let mut partial = Partial {
+            dir,
+            target: target.to_vec(),
+            name,
+            journal_name,
+            file: opened.file,
+            identity: *identity,
+            ground_used: AtomicBool::new(false),
+            state: Mutex::new(state),
+        };
+        let can_resume = journal && opened.was_there && opened.meta.size == identity.size;
+        let left = can_resume.then(|| partial.load(opened.meta.ino)).flatten();
+        match left {
+            Some(loaded) => partial.resume(loaded)?,
+            None => partial.start(opened.was_there, journal, opened.meta.ino)?,
+        }
+        Ok(partial)
+    }
+
+    fn load(&self, ino: u64) -> Option<Loaded> {
+        Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
+    }
+
+    fn start(&mut self, was_there: bool, journal: bool, ino: u64) -> Result<(), Error> {
+        if was_there {
+            self.file.set_len(0).map_err(Error::io("empty the partial file"))?;
+        }
+        if !self.identity.sparse {
+            preallocate(&self.file, self.identity.size).map_err(Error::io("reserve space"))?;
+        }
+        self.file.set_len(self.identity.size).map_err(Error::io("set the file's size"))?;
+        if journal {
+            let made = Journal::create(&self.dir, &self.journal_name, &self.identity, ino);
+            self.state().journal = Some(made.map_err(Error::io("create the journal"))?);
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self, loaded: Loaded) -> Result<(), Error> {
+        let Loaded { mut journal, mut sure, doubtful } = loaded;
+        let mut buffer = Vec::new();
+        let mut recovered = false;
+        for (index, cv) in doubtful {
+            // Without a digest there is nothing to compare with.
+            if cv != NO_CV && self.read_cv(index, &mut buffer).is_ok_and(|found| found == cv) {
+                sure.insert(index, cv);
+                recovered = true;
+            } else {
+                journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
+            }
+        }
+        self.ground_used.store(true, Relaxed);
+        let mut state = self.state();
+        for (index, cv) in sure {
+            state.have.insert(index);
+            state.tree.set(index, cv);
+        }
+        // What was read back is on the disk or soon will be; the next checkpoint says so.
+        state.synced = if recovered { 0 } else { journal.records() };
+        state.journal = Some(journal);
+        Ok(())
+    }
+
+    // ---- looking -----------------------------------------------------------------------------------------------
+
+    /// The chunks that are there.
+    pub fn have(&self) -> ChunkMap {
+        self.state().have.clone()
+    }
+
+    /// The chunks that are there, as (first, count).
+    pub fn have_ranges(&self) -> Vec<(u64, u64)> {
+        self.state().have.ranges()
+    }
+
+    /// How many chunks are there.
+    pub fn chunks_there(&self) -> u64 {
+        self.state().have.count()
+    }
+
+    /// How many chunks are not there (those of a sparse file's holes never come).
+    pub fn missing(&self) -> u64 {
+        self.identity.chunks() - self.chunks_there()
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.missing() == 0
+    }
+
+    /// The digest of what is there, with zeros for what is not.
+    pub fn digest(&self) -> Digest {
+        self.state().tree.root()
+    }
+
+    // ---- writing -----------------------------------------------------------------------------------------------
+
+    /// Writes a chunk's data, from any thread. A chunk that is there already is left as it is.
+    pub fn write_chunk(&self, index: u64, data: &[u8], _cv: ChunkCv) -> io::Result<()> {
+        if index >= self.identity.chunks() || data.len() != self.chunk_len(index) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk that the file does not have"));
+        }
+        {
+            let mut state = self.state();
+            // The first copy counts; a second one may be of a source that has changed since.
+            if state.have.contains(index) || !state.in_hand.insert(index) {
+                return Ok(());
+            }
+        }
+        let written = self.write_data(index, data);
+        if written.is_err() {
+            self.ground_used.store(true, Relaxed);
+            self.state().in_hand.remove(index);
+        }
+        written
+    }
+
+    fn write_data(&self, index: u64, data: &[u8]) -> io::Result<()> {
+        if !self.identity.sparse {
+            return self.file.write_all_at(data, index * CHUNK);
+        }
+        let ground = if self.ground_used.load(Relaxed) { Ground::Used } else { Ground::Fresh };
+        sparse::write(&self.file, data, index * CHUNK, ground)
+    }
+
+    /// Books a chunk that was written: from now on it is there, for later runs as well. One system call of under a
+    /// microsecond, so that a killed run loses nothing that it had booked.
+    pub fn mark(&self, index: u64, cv: ChunkCv) -> io::Result<()> {
+        let mut state = self.state();
+        if !state.in_hand.contains(index) || state.have.contains(index) {
+            return Ok(());
+        }
+        if let Some(journal) = &mut state.journal {
+            journal.chunk_there(index, cv)?;
+        }
+        state.in_hand.remove(index);
+        state.have.insert(index);
+        state.tree.set(index, cv);
+        Ok(())
+    }
+
+    /// Makes everything booked so far count even if the machine goes down.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        let (records, journal_file) = {
+            let state = self.state();
+            let Some(journal) = &state.journal else { return Ok(()) };
+            if journal.records() == state.synced {
+                return Ok(());
+            }
+            (journal.records(), journal.file()?)
+        };
+        self.file.sync_data()?;
+        {
+            let mut state = self.state();
+            let Some(journal) = &mut state.journal else { return Ok(()) };
+            journal.checkpoint(records)?;
+            let is_quiet = journal.records() == records + 1;
+            state.synced = records + u64::from(is_quiet);
+        }
+        journal_file.sync_data()
+    }
+
+    // ---- ending ------------------------------------------------------------------------------------------------
+
+    /// Reads the file from the disk; true when it is what was digested on its way in.
+    pub fn readback(&self) -> io::Result<bool> {
+        self.clear_missing()?;
+        self.file.sync_data()?;
+        // Advice only: without it the check reads memory where it meant the disk.
+        let _ = fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+        let mut tree = FileTree::new(self.identity.size);
+        let mut buffer = Vec::new();
+        let mut next = 0;
+        while let Some(index) = self.next_data(next)? {
+            tree.set(index, self.read_cv(index, &mut buffer)?);
+            next = index + 1;
+        }
+        Ok(tree.root() == self.digest())
+    }
+
+    /// Gives the complete file its mode, time and name; returns its digest. On failure it stays to be resumed.
+    pub fn finish(&self, options: &WriteOptions) -> Result<Digest, Error> {
+        if !self.identity.sparse && !self.is_complete() {
+            let source =
+                io::Error::new(io::ErrorKind::InvalidData, format!("{} chunks are missing", self.missing()));
+            return Err(Error::Io { what: "complete the file", source });
+        }
+        self.clear_missing().map_err(Error::io("clear the holes"))?;
+        fs::fchmod(&self.file, Mode::from_raw_mode(options.mode & 0o7777))
+            .map_err(Error::io("set the mode"))?;
+        fs::futimens(&self.file, &timestamps(options.mtime)).map_err(Error::io("set the time"))?;
+        if options.durable {
+            self.file.sync_all().map_err(Error::io("sync the file"))?;
+        }
+        let mut state = self.state();
+        fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..])
+            .map_err(Error::io("rename it into place"))?;
+        state.is_over = true;
+        if state.journal.take().is_some() {
+            // Left behind, it would be replaced by the next run that writes this file.
+            let _ = fs::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
+        }
+        if options.durable {
+            sync_dir(&self.dir).map_err(Error::io("sync the directory"))?;
+        }
+        Ok(state.tree.root())
+    }
+
+    /// Keeps what is there for a later run; so does dropping.
+    pub fn abandon(self) {}
+
+    /// Removes what is there.
+    pub fn discard(&self) {
+        let mut state = self.state();
+        if !state.is_over {
+            self.remove(&mut state);
+        }
+    }
+
+    /// Removes the partial file if nothing has arrived.
+    pub fn discard_if_empty(&self) {
+        if self.state().have.is_empty() {
+            self.discard();
+        }
+    }
+
+    fn remove(&self, state: &mut State) {
+        state.is_over = true;
+        state.journal = None;
+        // What cannot be removed is taken over by the next run.
+        let _ = fs::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
+        let _ = fs::unlinkat(&self.dir, &self.name[..], AtFlags::empty());
+    }
+
+    // ---- chunks of the file ------------------------------------------------------------------------------------
+
+    fn chunk_len(&self, index: u64) -> usize {
+        self.identity.size.saturating_sub(index * CHUNK).min(CHUNK) as usize
+    }
+
+    fn read_cv(&self, index: u64, buffer: &mut Vec<u8>) -> io::Result<ChunkCv> {
+        buffer.resize(self.chunk_len(index), 0);
+        self.file.read_exact_at(buffer, index * CHUNK)?;
+        Ok(ChunkCv(if self.identity.chunks() == 1 { whole_digest(buffer) } else { chunk_cv(buffer) }))
+    }
+
+    /// The first chunk from `from` on that is not all hole.
+    fn next_data(&self, from: u64) -> io::Result<Option<u64>> {
+        if from >= self.identity.chunks() {
+            return Ok(None);
+        }
+        match fs::seek(&self.file, fs::SeekFrom::Data(from * CHUNK)) {
+            Ok(offset) => Ok(Some((offset / CHUNK).max(from))),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(from)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What never came is a hole, whatever an earlier run had begun to write there.
+    fn clear_missing(&self) -> io::Result<()> {
+        if !self.identity.sparse || !self.ground_used.load(Relaxed) {
+            return Ok(());
+        }
+        let have = self.have();
+        for (first, end) in have.gaps(self.identity.chunks()) {
+            sparse::clear(&self.file, first * CHUNK..(end * CHUNK).min(self.identity.size))?;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is complete before anything in it can panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a journal, or with nothing in it, there is nothing to resume.
+        if !state.is_over && (state.journal.is_none() || state.have.is_empty()) {
+            self.remove(&mut state);
+        }
+    }
+}
+
+impl std::fmt::Debug for Partial {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Partial")
+            .field("identity", &self.identity)
+            .field("missing", &self.missing())
+            .finish()
+    }
+}
+
+/// Reserves the room of a whole file, so that a full disk is noticed before the first byte and the file lies together.
+fn preallocate(file: &File, size: u64) -> io::Result<()> {
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
+    // In memory there is nothing to lie together, and every page would be cleared twice.
+    #[allow(clippy::unnecessary_cast, reason = "the field's width differs between architectures")]
+    if size == 0 || fs::fstatfs(file).is_ok_and(|stat| stat.f_type as i64 == TMPFS_MAGIC) {
+        return Ok(());
+    }
+    match fs::fallocate(file, FallocateFlags::empty(), 0, size) {
+        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
+        // A file system that cannot reserve is written without.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,292 @@
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::*;
+
+const SIZE: u64 = 5 * CHUNK + 777;
+
+struct Place {
+    temp: tempfile::TempDir,
+    root: Root,
+    path: RelPath,
+    identity: Identity,
+}
+
+fn place(sparse: bool) -> Place {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    let identity = Identity { size: SIZE, mtime: Time::new(1_700_000_000, 5), ino: 12, dev: 34, sparse };
+    Place { temp, root, path: RelPath::from_bytes(b"target").unwrap(), identity }
+}
+
+impl Place {
+    fn open(&self) -> Partial {
+        Partial::open(&self.root, &self.path, &self.identity, true).unwrap()
+    }
+
+    fn file(&self, name: &[u8]) -> PathBuf {
+        self.temp.path().join(std::str::from_utf8(name).unwrap())
+    }
+
+    fn names(&self) -> usize {
+        std::fs::read_dir(self.temp.path()).unwrap().count()
+    }
+}
+
+fn content() -> Vec<u8> {
+    let mut bytes = vec![0; SIZE as usize];
+    blake3::Hasher::new().update(b"content").finalize_xof().fill(&mut bytes);
+    bytes
+}
+
+fn put(partial: &Partial, bytes: &[u8], index: u64) {
+    let chunk = bytes.chunks(CHUNK as usize).nth(index as usize).unwrap();
+    let cv = ChunkCv(chunk_cv(chunk));
+    partial.write_chunk(index, chunk, cv).unwrap();
+    partial.mark(index, cv).unwrap();
+}
+
+#[test]
+fn chunks_from_several_threads_make_the_file() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open();
+    std::thread::scope(|scope| {
+        for index in 0..6 {
+            let (partial, bytes) = (&partial, &bytes);
+            scope.spawn(move || put(partial, bytes, index));
+        }
+    });
+    assert!(partial.is_complete() && !place.file(b"target").exists());
+    partial.checkpoint().unwrap();
+    assert!(partial.readback().unwrap());
+    let options = WriteOptions { mode: 0o640, mtime: place.identity.mtime, durable: true, sparse: false };
+    let digest = partial.finish(&options).unwrap();
+    drop(partial);
+    assert_eq!(digest.0, whole_digest(&bytes));
+    assert!(std::fs::read(place.file(b"target")).unwrap() == bytes);
+    let meta = place.root.metadata(&place.path).unwrap().unwrap();
+    assert_eq!((meta.mode, meta.mtime), (0o640, place.identity.mtime));
+    assert_eq!(place.names(), 1);
+}
+
+#[test]
+fn the_same_source_goes_on_and_another_starts_anew() {
+    let mut place = place(false);
+    let bytes = content();
+    let partial = place.open();
+    put(&partial, &bytes, 1);
+    put(&partial, &bytes, 5);
+    let chunk = &bytes[..CHUNK as usize];
+    partial.write_chunk(0, chunk, ChunkCv(chunk_cv(chunk))).unwrap();
+    drop(partial);
+    let partial = place.open();
+    assert_eq!(partial.have_ranges(), [(1, 1), (5, 1)], "what was not booked is not there");
+    assert!(partial.finish(&WriteOptions::default()).is_err());
+    for index in [0, 2, 3, 4] {
+        put(&partial, &bytes, index);
+    }
+    drop(partial);
+    let partial = place.open();
+    assert_eq!((partial.missing(), partial.digest().0), (0, whole_digest(&bytes)));
+    drop(partial);
+    place.identity.mtime.nanos += 1;
+    let partial = place.open();
+    assert!(partial.have().is_empty());
+    drop(partial);
+    assert_eq!(place.names(), 0, "with nothing there, nothing stays");
+}
+
+#[test]
+fn a_second_transfer_is_locked_out() {
+    let place = place(false);
+    let partial = place.open();
+    let other = Root::open(place.temp.path()).unwrap();
+    let second = Partial::open(&other, &place.path, &place.identity, true);
+    assert!(matches!(second, Err(Error::Locked)));
+    drop(partial);
+    place.open();
+}
+
+#[test]
+fn anothers_partial_file_is_refused() {
+    let place = place(false);
+    let part = place.file(&names::part(b"target"));
+    std::os::unix::fs::symlink("/dev/null", &part).unwrap();
+    let opened = Partial::open(&place.root, &place.path, &place.identity, true);
+    assert!(matches!(opened, Err(Error::InTheWay(_))));
+    std::fs::remove_file(&part).unwrap();
+    if rustix::process::geteuid().is_root() {
+        std::fs::write(&part, "theirs").unwrap();
+        std::os::unix::fs::chown(&part, Some(4242), None).unwrap();
+        let opened = Partial::open(&place.root, &place.path, &place.identity, true);
+        assert!(matches!(opened, Err(Error::InTheWay(_))));
+        assert_eq!(std::fs::read(&part).unwrap(), b"theirs");
+    }
+}
+
+#[test]
+fn a_torn_or_damaged_record_ends_what_counts() {
+    let bytes = content();
+    for damage in [1, 20, 55] {
+        let place = place(false);
+        let partial = place.open();
+        for index in 0..3 {
+            put(&partial, &bytes, index);
+        }
+        drop(partial);
+        let journal = place.file(&names::journal(b"target"));
+        let len = std::fs::metadata(&journal).unwrap().len();
+        let file = std::fs::OpenOptions::new().write(true).open(&journal).unwrap();
+        if damage == 1 {
+            file.write_all_at(&[0xff], len - 30).unwrap();
+        } else {
+            file.set_len(len - damage).unwrap();
+        }
+        let partial = place.open();
+        assert_eq!(partial.have_ranges(), [(0, 2)], "damage {damage}");
+        put(&partial, &bytes, 4);
+        drop(partial);
+        assert_eq!(place.open().have_ranges(), [(0, 2), (4, 1)], "the torn record was overwritten");
+    }
+}
+
+#[test]
+fn a_journal_of_garbage_starts_anew() {
+    let place = place(false);
+    let bytes = content();
+    put(&place.open(), &bytes, 0);
+    std::fs::write(place.file(&names::journal(b"target")), [0xab; 5000]).unwrap();
+    assert!(place.open().have().is_empty());
+}
+
+#[test]
+fn data_without_their_journal_or_cut_short_start_anew() {
+    let place = place(false);
+    let bytes = content();
+    put(&place.open(), &bytes, 0);
+    let part = place.file(&names::part(b"target"));
+    std::fs::OpenOptions::new().write(true).open(&part).unwrap().set_len(100).unwrap();
+    assert!(place.open().have().is_empty());
+    put(&place.open(), &bytes, 0);
+    std::fs::remove_file(place.file(&names::journal(b"target"))).unwrap();
+    assert!(place.open().have().is_empty());
+}
+
+#[test]
+fn a_sparse_tebibyte_costs_no_time_and_no_room() {
+    let mut place = place(true);
+    place.identity.size = (1 << 40) + 5;
+    let begin = Instant::now();
+    let partial = place.open();
+    let mut chunk = vec![0; CHUNK as usize];
+    chunk[500_000] = 7;
+    let cv = ChunkCv(chunk_cv(&chunk));
+    partial.write_chunk(777_777, &chunk, cv).unwrap();
+    partial.mark(777_777, cv).unwrap();
+    drop(partial);
+    let partial = place.open();
+    assert_eq!(partial.have_ranges(), [(777_777, 1)]);
+    assert!(partial.readback().unwrap());
+    partial.finish(&WriteOptions::default()).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let meta = std::fs::metadata(place.file(b"target")).unwrap();
+    assert_eq!(meta.len(), (1 << 40) + 5);
+    assert!(meta.blocks() * 512 <= 64 << 10, "{} blocks", meta.blocks());
+}
+
+#[test]
+fn holes_are_clean_after_an_interrupted_write() {
+    let place = place(true);
+    let bytes = content();
+    let partial = place.open();
+    put(&partial, &bytes, 0);
+    // Written but never booked: the run was killed in between.
+    partial.write_chunk(2, &bytes[..CHUNK as usize], ChunkCv([1; 32])).unwrap();
+    drop(partial);
+    let partial = place.open();
+    assert!(partial.readback().unwrap());
+    let digest = partial.finish(&WriteOptions::default()).unwrap();
+    let mut expected = vec![0; SIZE as usize];
+    expected[..CHUNK as usize].copy_from_slice(&bytes[..CHUNK as usize]);
+    assert!(std::fs::read(place.file(b"target")).unwrap() == expected);
+    assert_eq!(digest.0, whole_digest(&expected));
+}
+
+#[test]
+fn readback_sees_a_changed_byte() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open();
+    for index in 0..6 {
+        put(&partial, &bytes, index);
+    }
+    assert!(partial.readback().unwrap());
+    partial.file.write_all_at(&[bytes[3_000_000] ^ 1], 3_000_000).unwrap();
+    assert!(!partial.readback().unwrap());
+    partial.discard();
+    drop(partial);
+    assert_eq!(place.names(), 0);
+}
+
+#[test]
+fn chunks_that_do_not_exist_are_refused() {
+    let place = place(false);
+    let partial = place.open();
+    let cv = ChunkCv([1; 32]);
+    for (index, len) in [(6, 1), (u64::MAX, 1), (5, CHUNK as usize), (0, 5), (5, 778)] {
+        assert!(partial.write_chunk(index, &vec![1; len], cv).is_err());
+        partial.mark(index, cv).unwrap();
+    }
+    assert_eq!(partial.chunks_there(), 0);
+}
+
+#[test]
+fn absurd_sizes_are_an_error() {
+    let mut place = place(false);
+    for size in [u64::MAX, i64::MAX as u64, 1 << 60] {
+        place.identity.size = size;
+        assert!(Partial::open(&place.root, &place.path, &place.identity, true).is_err(), "{size}");
+        assert_eq!(place.names(), 0);
+    }
+}
+
+/// Needs the right to mount; without it there is nothing to try this on.
+#[test]
+fn a_full_disk_is_a_clean_error() {
+    let temp = tempfile::tempdir().unwrap();
+    let mount = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=3m", "tmpfs"])
+        .arg(temp.path())
+        .output();
+    if !mount.is_ok_and(|output| output.status.success()) {
+        return;
+    }
+    let root = Root::open(temp.path()).unwrap();
+    let (small, large) = (RelPath::from_bytes(b"small").unwrap(), RelPath::from_bytes(b"large").unwrap());
+    let identity = Identity { size: SIZE, mtime: Time::default(), ino: 1, dev: 1, sparse: false };
+    let bytes = content();
+    let partial = Partial::open(&root, &large, &identity, true).unwrap();
+    let mut failed = None;
+    for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate() {
+        let cv = ChunkCv(chunk_cv(chunk));
+        match partial.write_chunk(index as u64, chunk, cv) {
+            Ok(()) => drop(partial.mark(index as u64, cv)),
+            Err(error) => failed = Some(error),
+        }
+    }
+    let had = partial.chunks_there();
+    let error = crate::small::write_whole(&root, &small, &bytes[..CHUNK as usize], &WriteOptions::default())
+        .unwrap_err();
+    drop(partial);
+    let resumed = Partial::open(&root, &large, &identity, true).map(|partial| partial.chunks_there());
+    let names = std::fs::read_dir(temp.path()).unwrap().count();
+    drop(root);
+    std::process::Command::new("umount").arg("-l").arg(temp.path()).status().unwrap();
+    assert_eq!(failed.unwrap().raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(error.raw_os_error(), Some(libc::ENOSPC));
+    assert!(had >= 1);
+    assert_eq!(resumed.unwrap(), had, "what had arrived is still there");
+    assert_eq!(names, 2, "partial file and journal, and no leftover of the small file");
+}

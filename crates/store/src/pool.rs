@@ -1,0 +1,240 @@
+//! The blocks that hold file content on its way: a fixed number of page-aligned buffers in one mapping.
+//!
+//! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping lives as
+//! long as any of its blocks. The free list is a stack, so that the blocks in use are the ones still in the cache, and
+//! a pool that is never needed in full costs no memory for the rest.
+
+use std::ffi::c_void;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::{self, NonNull};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+const PAGE: usize = 4096;
+
+/// A bounded number of blocks. Clones share them.
+#[derive(Clone)]
+pub struct BlockPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    base: NonNull<u8>,
+    mapped: usize,
+    stride: usize,
+    block_bytes: usize,
+    total: usize,
+    free: Mutex<Vec<u32>>,
+    returned: Condvar,
+}
+
+// SAFETY: the mapping behind `base` belongs to this struct until it is dropped; slices of it are only made by a `Block`
+// for its own index, which the mutex hands to one at a time.
+unsafe impl Send for Shared {}
+// SAFETY: as above; shared access touches only the mutex and plain numbers.
+unsafe impl Sync for Shared {}
+
+impl BlockPool {
+    /// A pool of `blocks` blocks of `block_bytes` each (at least one of one byte).
+    pub fn new(blocks: usize, block_bytes: usize) -> io::Result<BlockPool> {
+        let blocks = blocks.clamp(1, u32::MAX as usize);
+        let block_bytes = block_bytes.max(1);
+        let stride = block_bytes.checked_next_multiple_of(PAGE);
+        let mapped = stride.and_then(|stride| stride.checked_mul(blocks));
+        let (Some(stride), Some(mapped)) = (stride, mapped) else {
+            return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        };
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory of ours.
+        let base =
+            unsafe { mmap_anonymous(ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        // SAFETY: the range is the mapping just made; the advice changes no content. Where there are no huge pages it
+        // fails, and small ones do.
+        let _ = unsafe { madvise(base, mapped, Advice::LinuxHugepage) };
+        let base =
+            NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let free = Mutex::new((0..blocks as u32).rev().collect());
+        let shared =
+            Shared { base, mapped, stride, block_bytes, total: blocks, free, returned: Condvar::new() };
+        Ok(BlockPool { shared: Arc::new(shared) })
+    }
+
+    /// A block; waits until one is free.
+    pub fn take(&self) -> Block {
+        let mut free = self.shared.free();
+        loop {
+            if let Some(index) = free.pop() {
+                return self.block(index);
+            }
+            free = self.shared.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A block; waits for one at most this long.
+    pub fn take_timeout(&self, timeout: Duration) -> Option<Block> {
+        let free = self.shared.free();
+        let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| free.is_empty());
+        let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        free.pop().map(|index| self.block(index))
+    }
+
+    /// A block if one is free.
+    pub fn try_take(&self) -> Option<Block> {
+        self.shared.free().pop().map(|index| self.block(index))
+    }
+
+    /// How many blocks are free now.
+    pub fn available(&self) -> usize {
+        self.shared.free().len()
+    }
+
+    /// How many blocks there are.
+    pub fn total(&self) -> usize {
+        self.shared.total
+    }
+
+    /// Bytes of each block.
+    pub fn block_bytes(&self) -> usize {
+        self.shared.block_bytes
+    }
+
+    fn block(&self, index: u32) -> Block {
+        Block { shared: self.shared.clone(), index, len: self.shared.block_bytes }
+    }
+}
+
+impl Shared {
+    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+        // The list is whole at every point where a holder could panic.
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self, index: u32) -> *mut u8 {
+        debug_assert!((index as usize) < self.total);
+        // SAFETY: `index` is below `total`, so the block lies inside the mapping of `total * stride` bytes.
+        unsafe { self.base.as_ptr().add(index as usize * self.stride) }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this length; the last block is gone, since each holds the `Arc`.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), self.mapped) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// One block, given back when dropped. Its bytes are whatever its last user left in it.
+pub struct Block {
+    shared: Arc<Shared>,
+    index: u32,
+    len: usize,
+}
+
+impl Block {
+    /// The number of bytes in use, which is what the slice covers. A fresh block is in use as a whole.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The most that `set_len` takes.
+    pub fn capacity(&self) -> usize {
+        self.shared.block_bytes
+    }
+
+    /// Sets the number of bytes in use.
+    ///
+    /// # Panics
+    /// Beyond the capacity.
+    pub fn set_len(&mut self, len: usize) {
+        assert!(len <= self.shared.block_bytes, "a block holds {} bytes, not {len}", self.shared.block_bytes);
+        self.len = len;
+    }
+}
+
+impl Deref for Block {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the block's bytes lie inside the mapping (zeroed by the kernel, so initialized), `len` is at most the
+        // block's size, and only this `Block` has the index.
+        unsafe { std::slice::from_raw_parts(self.shared.start(self.index), self.len) }
+    }
+}
+
+impl DerefMut for Block {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only slice.
+        unsafe { std::slice::from_raw_parts_mut(self.shared.start(self.index), self.len) }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.shared.free().push(self.index);
+        self.shared.returned.notify_one();
+    }
+}
+
+impl std::fmt::Debug for Block {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Block {{ index: {}, len: {} }}", self.index, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_blocks_is_fixed() {
+        let pool = BlockPool::new(3, 5000).unwrap();
+        let mut blocks: Vec<_> = (0..3).map(|_| pool.take()).collect();
+        assert!(pool.try_take().is_none());
+        assert!(pool.take_timeout(Duration::from_millis(1)).is_none());
+        for (number, block) in blocks.iter_mut().enumerate() {
+            assert_eq!(block.as_ptr() as usize % PAGE, 0);
+            block.fill(number as u8);
+            block.set_len(10);
+        }
+        for (number, block) in blocks.iter().enumerate() {
+            assert_eq!(**block, [number as u8; 10]);
+        }
+        blocks.pop();
+        assert_eq!(pool.take().len(), 5000);
+    }
+
+    #[test]
+    fn a_waiting_thread_gets_what_another_returns() {
+        let pool = BlockPool::new(1, 100).unwrap();
+        let mut block = pool.take();
+        block[0] = 42;
+        let waiting = std::thread::spawn({
+            let pool = pool.clone();
+            move || pool.take()[0]
+        });
+        drop(block);
+        assert_eq!(waiting.join().unwrap(), 42);
+    }
+
+    #[test]
+    fn blocks_outlive_their_pool() {
+        let pool = BlockPool::new(2, 100).unwrap();
+        let mut block = pool.take();
+        drop(pool);
+        block[99] = 1;
+        assert_eq!(block[99], 1);
+    }
+
+    #[test]
+    fn absurd_sizes_are_an_error() {
+        assert!(BlockPool::new(usize::MAX, usize::MAX / 2).is_err());
+    }
+}

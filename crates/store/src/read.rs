@@ -1,0 +1,98 @@
+//! Reading a source file chunk by chunk, from several threads, and telling whether it stayed what it was.
+//!
+//! Always true: the file opened is the one that was listed (device and inode), and is a plain file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{self, Advice, SeekFrom};
+use rustix::io::Errno;
+
+use crate::CHUNK;
+use crate::entry::{Entry, Kind, Meta};
+use crate::partial::Identity;
+use crate::scan::SourceRef;
+
+/// An open source file.
+#[derive(Debug)]
+pub struct SourceFile {
+    file: File,
+    meta: Meta,
+    sparse: bool,
+}
+
+impl SourceFile {
+    /// Opens what the scan listed. Fails when it has become another file, or has changed, since.
+    pub fn open(source: &SourceRef, entry: &Entry) -> io::Result<SourceFile> {
+        let file = source.open()?;
+        let meta = Meta::from(&fs::fstat(&file)?);
+        let listed = |size: u64| {
+            (meta.dev, meta.ino, meta.size, meta.mtime) == (entry.dev, entry.ino, size, entry.mtime)
+        };
+        let Kind::File { size, sparse } = entry.kind else { return Err(changed()) };
+        if !meta.is_file() || !listed(size) {
+            return Err(changed());
+        }
+        if meta.size > CHUNK {
+            // Advice only.
+            let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
+        }
+        Ok(SourceFile { file, meta, sparse })
+    }
+
+    pub fn size(&self) -> u64 {
+        self.meta.size
+    }
+
+    /// What names this state of the file.
+    pub fn identity(&self) -> Identity {
+        let Meta { size, mtime, ino, dev, .. } = self.meta;
+        Identity { size, mtime, ino, dev, sparse: self.sparse }
+    }
+
+    /// Reads chunk `index` into `buffer` (as much as fits); fewer bytes only at the file's end.
+    pub fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let Some(start) = index.checked_mul(CHUNK) else { return Ok(0) };
+        let want = buffer.len().min(CHUNK as usize);
+        let mut filled = 0;
+        while filled < want {
+            match self.file.read_at(&mut buffer[filled..want], start + filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(filled)
+    }
+
+    /// The whole of a small file; `buffer` should have its size.
+    pub fn read_whole(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_chunk(0, buffer)
+    }
+
+    /// The first chunk from `from` on that has data. A file without holes has data everywhere, and so has one on a file
+    /// system that does not tell.
+    pub fn next_data_chunk(&self, from: u64) -> Option<u64> {
+        let start = from.checked_mul(CHUNK).filter(|&start| start < self.meta.size)?;
+        if !self.sparse {
+            return Some(from);
+        }
+        match fs::seek(&self.file, SeekFrom::Data(start)) {
+            Ok(offset) => Some((offset / CHUNK).max(from)).filter(|chunk| chunk * CHUNK < self.meta.size),
+            Err(Errno::NXIO) => None,
+            Err(_) => Some(from),
+        }
+    }
+
+    /// Whether the file is still what it was when it was opened.
+    pub fn unchanged(&self) -> io::Result<bool> {
+        let now = Meta::from(&fs::fstat(&self.file)?);
+        Ok((now.size, now.mtime, now.ctime) == (self.meta.size, self.meta.mtime, self.meta.ctime))
+    }
+}
+
+fn changed() -> io::Error {
+    io::Error::other("the source changed after it was listed")
+}

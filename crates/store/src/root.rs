@@ -1,0 +1,403 @@
+//! A directory that nothing done below it can leave.
+//!
+//! Always true: every operation takes a checked path, walks to its parent directory without following any symbolic
+//! link, and then names a single component relative to that directory's descriptor; the last component is not followed
+//! either. Descriptors of parents are kept (a bounded number), so that a directory of many files is walked to once.
+//! From: openat2(2), RESOLVE_BENEATH; where the kernel lacks it, one O_NOFOLLOW open a component does the same.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+
+use crate::entry::{Meta, Time};
+use crate::names;
+use crate::path::RelPath;
+
+/// Parent directories kept open for each root.
+const PARENTS_MAX: usize = 64;
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory and everything below it. Clones share it.
+#[derive(Clone)]
+pub struct Root {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    fd: Arc<OwnedFd>,
+    parents: Mutex<Parents>,
+    /// The kernel (or a filter in front of it) does not know openat2.
+    walks: AtomicBool,
+}
+
+#[derive(Default)]
+struct Parents {
+    open: HashMap<Vec<u8>, (Arc<OwnedFd>, u64)>,
+    clock: u64,
+}
+
+impl Root {
+    /// Opens an existing directory; the user's own path to it may lead through links.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Root> {
+        let path = path.as_ref();
+        let fd = match fs::openat(fs::CWD, path, DIRECTORY, Mode::empty()) {
+            // A directory that may be entered but not listed still serves.
+            Err(Errno::ACCESS) => {
+                fs::openat(fs::CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?
+            }
+            opened => opened?,
+        };
+        Ok(Root::of(Arc::new(fd), false))
+    }
+
+    fn of(fd: Arc<OwnedFd>, walks: bool) -> Root {
+        let inner = Inner { fd, parents: Mutex::default(), walks: AtomicBool::new(walks) };
+        Root { inner: Arc::new(inner) }
+    }
+
+    /// The directory at `path` as a root of its own.
+    pub fn subdir(&self, path: &RelPath) -> io::Result<Root> {
+        Ok(Root::of(self.dir(path.as_bytes())?, self.inner.walks.load(Relaxed)))
+    }
+
+    /// What is at `path`, if anything.
+    pub fn metadata(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+        let (dir, name) = path.split();
+        let stat = match self.dir(dir) {
+            Ok(fd) if name.is_empty() => fs::fstat(&fd),
+            Ok(fd) => fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW),
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        match stat {
+            Ok(stat) => Ok(Some(Meta::from(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub fn read_link(&self, path: &RelPath) -> io::Result<Vec<u8>> {
+        let (dir, name) = path.split();
+        Ok(fs::readlinkat(self.dir(dir)?, name, Vec::new())?.into_bytes())
+    }
+
+    pub fn open_read(&self, path: &RelPath) -> io::Result<File> {
+        let (dir, name) = path.split();
+        // Non-blocking, so that a pipe somebody put there does not hold us.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        fs::openat(self.dir(dir)?, name, flags, Mode::empty()).map(File::from).map_err(refused)
+    }
+
+    /// Creates a file that must not exist.
+    pub fn create_new(&self, path: &RelPath, mode: u32) -> io::Result<File> {
+        self.create(path, |dir, name| {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            fs::openat(dir, name, flags, Mode::from_raw_mode(mode & 0o7777)).map(File::from)
+        })
+    }
+
+    /// Makes sure that there is a directory at `path` that we can write into. A new one is ours alone until
+    /// [`Root::set_dir_meta`].
+    pub fn create_dir(&self, path: &RelPath) -> io::Result<()> {
+        if path.is_empty() {
+            return Ok(());
+        }
+        match self.create(path, |dir, name| fs::mkdirat(dir, name, Mode::RWXU)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.use_dir(path),
+            made => made,
+        }
+    }
+
+    /// As [`Root::create_dir`], with all directories above.
+    pub fn create_dir_all(&self, path: &RelPath) -> io::Result<()> {
+        match self.create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut end = 0;
+                for component in path.components() {
+                    end += component.len() + usize::from(end > 0);
+                    let above = RelPath::from_bytes(&path.as_bytes()[..end]);
+                    self.create_dir(&above.map_err(io::Error::other)?)?;
+                }
+                Ok(())
+            }
+            made => made,
+        }
+    }
+
+    /// An existing directory, made writable for us: its own mode may be read-only, from an earlier run.
+    fn use_dir(&self, path: &RelPath) -> io::Result<()> {
+        let there = self.metadata(path)?;
+        let Some(meta) = there.filter(Meta::is_dir) else {
+            return Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "something that is not a directory is in its place",
+            ));
+        };
+        let mine = meta.uid == rustix::process::geteuid().as_raw();
+        if meta.mode & 0o700 != 0o700 && mine && !rustix::process::geteuid().is_root() {
+            let (dir, name) = path.split();
+            chmod_nofollow(self.dir(dir)?.as_fd(), name, meta.mode | 0o700)?;
+        }
+        Ok(())
+    }
+
+    pub fn rename(&self, from: &RelPath, to: &RelPath) -> io::Result<()> {
+        let source = self.dir(from.split().0)?;
+        let renamed = self.create(to, |dir, name| fs::renameat(&source, from.split().1, dir, name));
+        self.forget_parents();
+        renamed
+    }
+
+    pub fn unlink(&self, path: &RelPath) -> io::Result<()> {
+        let (dir, name) = path.split();
+        Ok(fs::unlinkat(self.dir(dir)?, name, AtFlags::empty())?)
+    }
+
+    pub fn remove_dir(&self, path: &RelPath) -> io::Result<()> {
+        let (dir, name) = path.split();
+        self.forget_parents();
+        Ok(fs::unlinkat(self.dir(dir)?, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Makes a symbolic link, in the place of whatever file or link is there.
+    pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Time) -> io::Result<()> {
+        self.replace(path, |dir, name| fs::symlinkat(target, dir, name))?;
+        let (dir, name) = path.split();
+        Ok(fs::utimensat(self.dir(dir)?, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// Makes `path` another name of the file at `existing`, in the place of whatever file or link is there.
+    pub fn hardlink(&self, existing: &RelPath, path: &RelPath) -> io::Result<()> {
+        let (from, old) = existing.split();
+        let from = self.dir(from)?;
+        let meta = self.metadata(existing)?;
+        if meta.is_some()
+            && meta.map(|meta| (meta.dev, meta.ino)) == self.metadata(path)?.map(|meta| (meta.dev, meta.ino))
+        {
+            return Ok(());
+        }
+        self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
+    }
+
+    /// Sets mode and time of a directory.
+    pub fn set_dir_meta(&self, path: &RelPath, mode: u32, mtime: Time) -> io::Result<()> {
+        self.set_meta(path, Some(mode), Some(mtime))
+    }
+
+    /// Sets what is given of anything at `path`; a symbolic link has no mode of its own and keeps its.
+    pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
+        let (dir, name) = path.split();
+        let dir = self.dir(dir)?;
+        let name = if name.is_empty() { b"." } else { name };
+        if let Some(mode) = mode {
+            chmod_nofollow(dir.as_fd(), name, mode)?;
+        }
+        if let Some(mtime) = mtime {
+            fs::utimensat(&dir, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(())
+    }
+
+    /// Bytes that this user can still write below the root.
+    pub fn free_bytes(&self) -> io::Result<u64> {
+        let stat = fs::fstatvfs(&*self.inner.fd)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Makes the names in a directory durable.
+    pub fn sync_dir(&self, path: &RelPath) -> io::Result<()> {
+        sync_dir(&*self.dir(path.as_bytes())?)
+    }
+
+    /// The directory that holds `path`, and the path's last component. The root itself has no name to be written.
+    pub(crate) fn place<'a>(&self, path: &'a RelPath) -> io::Result<(Arc<OwnedFd>, &'a [u8])> {
+        let (dir, name) = path.split();
+        if name.is_empty() {
+            return Err(Errno::ISDIR.into());
+        }
+        Ok((self.dir(dir)?, name))
+    }
+
+    /// Does what makes a name in a directory; once more with a fresh descriptor if the directory has been removed (and
+    /// perhaps made again) behind our back.
+    pub(crate) fn create<T>(
+        &self,
+        path: &RelPath,
+        make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<T>,
+    ) -> io::Result<T> {
+        let (dir, name) = self.place(path)?;
+        match make(&dir, name) {
+            Err(Errno::NOENT) => {
+                self.forget_parents();
+                let (dir, name) = self.place(path)?;
+                make(&dir, name).map_err(refused)
+            }
+            made => made.map_err(refused),
+        }
+    }
+
+    fn replace(
+        &self,
+        path: &RelPath,
+        make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<()>,
+    ) -> io::Result<()> {
+        match self.create(path, &make) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made,
+        }
+        let (dir, name) = self.place(path)?;
+        let temporary = names::link(name);
+        if make(&dir, &temporary).is_err() {
+            // Left by a run that was killed between the two steps below.
+            fs::unlinkat(&dir, &temporary[..], AtFlags::empty())?;
+            make(&dir, &temporary)?;
+        }
+        fs::renameat(&dir, &temporary[..], &dir, name).map_err(|error| {
+            let _ = fs::unlinkat(&dir, &temporary[..], AtFlags::empty());
+            refused(error)
+        })
+    }
+
+    // ---- walking -----------------------------------------------------------------------------------------------
+
+    /// A descriptor of the directory at `path`.
+    pub(crate) fn dir(&self, path: &[u8]) -> io::Result<Arc<OwnedFd>> {
+        if path.is_empty() {
+            return Ok(self.inner.fd.clone());
+        }
+        if let Some(fd) = self.parents().get(path) {
+            return Ok(fd);
+        }
+        let fd = Arc::new(self.walk_to(path)?);
+        self.parents().put(path, fd.clone());
+        Ok(fd)
+    }
+
+    fn walk_to(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        if !self.inner.walks.load(Relaxed) {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            for flags in [DIRECTORY, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC] {
+                match fs::openat2(&*self.inner.fd, path, flags, Mode::empty(), resolve) {
+                    // Not readable, but perhaps to be entered.
+                    Err(Errno::ACCESS) if !flags.contains(OFlags::PATH) => {}
+                    // A filter of a container may refuse calls that it does not know with EPERM.
+                    Err(Errno::NOSYS | Errno::PERM) => break,
+                    // EAGAIN: a rename raced with the walk; the slow way does not mind.
+                    Err(Errno::AGAIN) => return self.walk_by_component(path),
+                    opened => return opened.map_err(refused),
+                }
+            }
+            self.inner.walks.store(true, Relaxed);
+        }
+        self.walk_by_component(path)
+    }
+
+    fn walk_by_component(&self, path: &[u8]) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut at: Option<OwnedFd> = None;
+        for component in path.split(|&byte| byte == b'/') {
+            let above = at.as_ref().map_or(self.inner.fd.as_fd(), |fd| fd.as_fd());
+            let next = match fs::openat(above, component, flags, Mode::empty()) {
+                // What O_DIRECTORY says of a symbolic link.
+                Err(Errno::NOTDIR) if is_link(above, component) => Err(Errno::LOOP),
+                opened => opened,
+            };
+            at = Some(next.map_err(refused)?);
+        }
+        let at = at.ok_or(Errno::INVAL)?;
+        // A path descriptor cannot be listed or synced; the same directory again, if we may read it.
+        Ok(fs::openat(&at, ".", DIRECTORY, Mode::empty()).unwrap_or(at))
+    }
+
+    fn parents(&self) -> MutexGuard<'_, Parents> {
+        // Whatever a panicking holder left is at worst a cache of fewer entries.
+        self.inner.parents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn forget_parents(&self) {
+        self.parents().open.clear();
+    }
+}
+
+impl std::fmt::Debug for Root {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Root({:?})", self.inner.fd)
+    }
+}
+
+impl Parents {
+    fn get(&mut self, path: &[u8]) -> Option<Arc<OwnedFd>> {
+        self.clock += 1;
+        let (fd, used) = self.open.get_mut(path)?;
+        *used = self.clock;
+        Some(fd.clone())
+    }
+
+    fn put(&mut self, path: &[u8], fd: Arc<OwnedFd>) {
+        if self.open.len() >= PARENTS_MAX {
+            let oldest = self.open.iter().min_by_key(|(_, (_, used))| *used).map(|(path, _)| path.clone());
+            if let Some(oldest) = oldest {
+                self.open.remove(&oldest);
+            }
+        }
+        self.open.insert(path.to_vec(), (fd, self.clock));
+    }
+}
+
+fn is_link(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
+    fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)
+        .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Symlink)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// The error of a walk in words: what the kernel calls a loop or another device is a link or a way out.
+fn refused(error: Errno) -> io::Error {
+    const LINK: &str = "a symbolic link in its path, or a way out of the root, is not followed";
+    match error {
+        Errno::LOOP | Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, LINK),
+        error => error.into(),
+    }
+}
+
+/// Changes the mode of what is called `name` in `dir`, but never through a symbolic link.
+fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let there = fs::openat(dir, name, flags, Mode::empty())?;
+    if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
+        return Ok(());
+    }
+    use std::os::fd::AsRawFd;
+    // A path descriptor takes no fchmod; its name under /proc is the file itself, whatever happens to the path.
+    let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
+    Ok(fs::chmodat(fs::CWD, by_descriptor, Mode::from_raw_mode(mode & 0o7777), AtFlags::empty())?)
+}
+
+/// Makes the names in a directory durable.
+pub(crate) fn sync_dir(dir: &OwnedFd) -> io::Result<()> {
+    match fs::fsync(dir) {
+        // File systems that cannot sync a directory keep its names by other means; a path descriptor cannot either.
+        Err(Errno::INVAL | Errno::BADF) => Ok(()),
+        synced => Ok(synced?),
+    }
+}
+
+/// `mtime` as the kernel takes it; the access time stays.
+pub(crate) fn timestamps(mtime: Time) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: fs::UTIME_OMIT as _ },
+        last_modification: Timespec { tv_sec: mtime.secs, tv_nsec: mtime.nanos.min(999_999_999).into() },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+use std::os::unix::fs::{MetadataExt, symlink};
+
+use super::*;
+
+fn path(text: &str) -> RelPath {
+    RelPath::from_bytes(text.as_bytes()).unwrap()
+}
+
+/// A root with a file outside of it, both ways of walking.
+fn both_walks(test: impl Fn(&Root, &Path)) {
+    for walks in [false, true] {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("root")).unwrap();
+        std::fs::create_dir(temp.path().join("outside")).unwrap();
+        std::fs::write(temp.path().join("outside/secret"), "secret").unwrap();
+        let root = Root::open(temp.path().join("root")).unwrap();
+        root.inner.walks.store(walks, Relaxed);
+        test(&root, temp.path());
+    }
+}
+
+#[test]
+fn links_out_of_the_root_are_refused() {
+    both_walks(|root, temp| {
+        symlink(temp.join("outside"), temp.join("root/absolute")).unwrap();
+        symlink("../outside", temp.join("root/up")).unwrap();
+        std::fs::create_dir(temp.join("root/inside")).unwrap();
+        symlink("inside", temp.join("root/harmless")).unwrap();
+        for link in ["absolute", "up", "harmless"] {
+            let below = path(&format!("{link}/secret"));
+            assert!(root.create_new(&below, 0o600).is_err());
+            assert!(root.open_read(&below).is_err());
+            assert!(root.create_dir(&path(&format!("{link}/new"))).is_err());
+            assert!(root.symlink(b"x", &below, Time::default()).is_err());
+            assert!(root.create_dir(&path(link)).is_err(), "a link is no directory");
+            let error = root.metadata(&below).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{link}: {error}");
+        }
+        assert!(root.open_read(&path("absolute")).is_err(), "the last component is not followed");
+        assert_eq!(std::fs::read_dir(temp.join("outside")).unwrap().count(), 1);
+        assert!(
+            root.dir(b"..").is_err() || root.inner.walks.load(Relaxed),
+            "checked paths have no such component"
+        );
+    });
+}
+
+#[test]
+fn a_directory_replaced_by_a_link_is_not_followed() {
+    both_walks(|root, temp| {
+        root.create_dir(&path("d")).unwrap();
+        root.create_new(&path("d/a"), 0o600).unwrap();
+        std::fs::rename(temp.join("root/d"), temp.join("root/moved")).unwrap();
+        symlink("../outside", temp.join("root/d")).unwrap();
+        // The kept descriptor is the old directory; without it, the link is refused.
+        let _ = root.create_new(&path("d/b"), 0o600);
+        root.forget_parents();
+        assert!(root.create_new(&path("d/c"), 0o600).is_err());
+        assert_eq!(std::fs::read_dir(temp.join("outside")).unwrap().count(), 1);
+    });
+}
+
+#[test]
+fn a_directory_made_again_is_found_again() {
+    both_walks(|root, temp| {
+        root.create_dir_all(&path("a/b/c")).unwrap();
+        root.create_new(&path("a/b/c/file"), 0o600).unwrap();
+        std::fs::remove_dir_all(temp.join("root/a")).unwrap();
+        root.create_dir_all(&path("a/b/c")).unwrap();
+        root.create_new(&path("a/b/c/file"), 0o600).unwrap();
+        assert!(temp.join("root/a/b/c/file").exists());
+    });
+}
+
+#[test]
+fn links_take_the_place_of_files_but_not_of_directories() {
+    both_walks(|root, temp| {
+        let mtime = Time::new(1_000_000_000, 123_456_789);
+        std::fs::write(temp.join("root/file"), "1").unwrap();
+        std::fs::write(temp.join("root/link"), "old").unwrap();
+        root.symlink(b"\xff/target", &path("link"), mtime).unwrap();
+        assert_eq!(root.read_link(&path("link")).unwrap(), b"\xff/target");
+        assert_eq!(root.metadata(&path("link")).unwrap().unwrap().mtime, mtime);
+        root.hardlink(&path("file"), &path("link")).unwrap();
+        root.hardlink(&path("file"), &path("link")).unwrap();
+        assert_eq!(std::fs::metadata(temp.join("root/link")).unwrap().nlink(), 2);
+        root.create_dir(&path("dir")).unwrap();
+        assert!(root.symlink(b"x", &path("dir"), mtime).is_err());
+        assert_eq!(std::fs::read_dir(temp.join("root")).unwrap().count(), 3, "nothing temporary stays");
+    });
+}
+
+#[test]
+fn mode_and_time_are_set_and_links_are_not_followed() {
+    both_walks(|root, temp| {
+        let mtime = Time::new(-5, 999_999_999);
+        root.create_dir(&path("d")).unwrap();
+        root.set_dir_meta(&path("d"), 0o2751, mtime).unwrap();
+        let meta = root.metadata(&path("d")).unwrap().unwrap();
+        assert_eq!((meta.mode, meta.mtime), (0o2751, mtime));
+        symlink(temp.join("outside/secret"), temp.join("root/link")).unwrap();
+        let before = std::fs::metadata(temp.join("outside/secret")).unwrap();
+        root.set_meta(&path("link"), Some(0o777), Some(mtime)).unwrap();
+        let after = std::fs::metadata(temp.join("outside/secret")).unwrap();
+        assert_eq!((before.mode(), before.mtime()), (after.mode(), after.mtime()));
+    });
+}
+
+#[test]
+fn descriptors_are_bounded() {
+    both_walks(|root, _| {
+        for number in 0..3 * PARENTS_MAX {
+            root.create_dir(&path(&format!("d{number}"))).unwrap();
+            root.create_new(&path(&format!("d{number}/f")), 0o600).unwrap();
+        }
+        assert!(root.parents().open.len() <= PARENTS_MAX);
+        assert!(root.metadata(&path("d0/f")).unwrap().is_some());
+        assert!(root.metadata(&path("none/f")).unwrap().is_none());
+        assert!(root.free_bytes().unwrap() > 0);
+    });
+}

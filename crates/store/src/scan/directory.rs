@@ -1,0 +1,172 @@
+//! Directories of the source, named by the way to them, opened when needed.
+//!
+//! Always true: a directory below a source is opened component by component, each relative to the one above and none
+//! through a symbolic link; descriptors are shared and at most `FDS_MAX` are kept for later, so that any number of
+//! entries may wait to be read.
+
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+
+use super::Source;
+use crate::entry::{FileKind, Meta};
+use crate::path::RelPath;
+use crate::root::Root;
+
+/// Directory descriptors kept open for readers.
+const FDS_MAX: usize = 128;
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// The descriptors opened last.
+#[derive(Debug, Default)]
+pub(super) struct FdCache {
+    recent: Mutex<VecDeque<Arc<OwnedFd>>>,
+}
+
+impl FdCache {
+    fn keep(&self, fd: Arc<OwnedFd>) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.len() == FDS_MAX {
+            recent.pop_front();
+        }
+        recent.push_back(fd);
+    }
+}
+
+/// A directory below (or at) a source.
+#[derive(Debug)]
+pub(super) struct Directory {
+    way: Way,
+    open: Mutex<Weak<OwnedFd>>,
+    cache: Arc<FdCache>,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// The source itself.
+    Source(SourceRef),
+    Child {
+        parent: Arc<Directory>,
+        name: Vec<u8>,
+    },
+}
+
+impl Directory {
+    pub(super) fn of_source(source: SourceRef, cache: &Arc<FdCache>) -> Arc<Directory> {
+        Arc::new(Directory { way: Way::Source(source), open: Mutex::default(), cache: cache.clone() })
+    }
+
+    pub(super) fn child(parent: &Arc<Directory>, name: Vec<u8>, cache: &Arc<FdCache>) -> Arc<Directory> {
+        let way = Way::Child { parent: parent.clone(), name };
+        Arc::new(Directory { way, open: Mutex::default(), cache: cache.clone() })
+    }
+
+    /// A descriptor of it, shared with whoever else has it open. A tree is at most as deep as a path has components,
+    /// which bounds the recursion.
+    pub(super) fn fd(&self) -> io::Result<Arc<OwnedFd>> {
+        if let Some(fd) = self.open.lock().unwrap_or_else(PoisonError::into_inner).upgrade() {
+            return Ok(fd);
+        }
+        let fd = match &self.way {
+            Way::Source(source) => source.open_with(DIRECTORY)?,
+            Way::Child { parent, name } => {
+                fs::openat(parent.fd()?, &name[..], DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?
+            }
+        };
+        let fd = Arc::new(fd);
+        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&fd);
+        self.cache.keep(fd.clone());
+        Ok(fd)
+    }
+}
+
+/// How to open something that the scan found. Holds no descriptor of its own.
+#[derive(Debug, Clone)]
+pub struct SourceRef {
+    place: Place,
+}
+
+#[derive(Debug, Clone)]
+enum Place {
+    /// As the user named it: links are followed.
+    Named(PathBuf),
+    Beneath(Root, RelPath),
+    Child(Arc<Directory>, Box<[u8]>),
+}
+
+impl SourceRef {
+    pub(super) fn of_source(source: &Source, _cache: &Arc<FdCache>) -> io::Result<SourceRef> {
+        let place = match &source.beneath {
+            None => Place::Named(source.path.clone()),
+            Some(root) => Place::Beneath(root.clone(), plain_path(&source.path)?),
+        };
+        Ok(SourceRef { place })
+    }
+
+    pub(super) fn child(parent: &Arc<Directory>, name: &[u8]) -> SourceRef {
+        SourceRef { place: Place::Child(parent.clone(), name.into()) }
+    }
+
+    /// What is there now, and the target if it is a link.
+    pub(super) fn look(&self) -> io::Result<(Meta, Vec<u8>)> {
+        match &self.place {
+            Place::Named(path) => Ok((Meta::from(&fs::statat(fs::CWD, path, AtFlags::empty())?), Vec::new())),
+            Place::Beneath(root, path) => {
+                let meta = root.metadata(path)?.ok_or(rustix::io::Errno::NOENT)?;
+                let is_link = meta.kind == FileKind::Symlink;
+                Ok((meta, if is_link { root.read_link(path)? } else { Vec::new() }))
+            }
+            Place::Child(parent, name) => {
+                let stat = fs::statat(parent.fd()?, &name[..], AtFlags::SYMLINK_NOFOLLOW)?;
+                Ok((Meta::from(&stat), Vec::new()))
+            }
+        }
+    }
+
+    /// Opens the file for reading. Non-blocking, so that a pipe that has taken the file's place does not hold us.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        Ok(self.open_with(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?.into())
+    }
+
+    fn open_with(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        match &self.place {
+            Place::Named(path) => Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?),
+            Place::Beneath(root, path) if path.is_empty() => {
+                Ok(fs::openat(root.dir(b"")?, ".", flags | OFlags::NOFOLLOW, Mode::empty())?)
+            }
+            Place::Beneath(root, path) => {
+                let (dir, name) = root.place(path)?;
+                Ok(fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?)
+            }
+            Place::Child(parent, name) => {
+                Ok(fs::openat(parent.fd()?, &name[..], flags | OFlags::NOFOLLOW, Mode::empty())?)
+            }
+        }
+    }
+}
+
+/// A path below a root as users write it: without `.` and doubled or trailing slashes.
+fn plain_path(path: &Path) -> io::Result<RelPath> {
+    let bytes = path.as_os_str().as_bytes();
+    let parts: Vec<&[u8]> =
+        bytes.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+    if parts.is_empty() {
+        return Ok(RelPath::empty());
+    }
+    if bytes.first() == Some(&b'/') {
+        let shown = crate::path::escape(OsStr::as_bytes(path.as_os_str()));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{shown}: absolute path below a root"),
+        ));
+    }
+    RelPath::from_bytes(&parts.join(&b'/'))
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}

@@ -1,0 +1,142 @@
+//! One directory being listed: a buffer of names at a time, and where to go on when its descriptor was closed meanwhile.
+//!
+//! Always true: names come out once each, in the directory's order; `cookie` is the position behind the last one given.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{RawDir, SeekFrom, seek};
+
+use super::ScanItem;
+use super::directory::Directory;
+use crate::entry::Entry;
+use crate::path::RelPath;
+
+/// Bytes that one getdents call fills: about a thousand names.
+pub(super) const SCRATCH_BYTES: usize = 32 << 10;
+
+pub(super) struct Level {
+    directory: Arc<Directory>,
+    path: RelPath,
+    /// Of the directory itself; none when only its content goes.
+    entry: Option<Entry>,
+    fd: Option<Arc<OwnedFd>>,
+    names: Vec<u8>,
+    listed: Vec<Listed>,
+    next: usize,
+    cookie: Option<u64>,
+    is_over: bool,
+}
+
+struct Listed {
+    name: Range<usize>,
+    /// The position behind this name.
+    cookie: u64,
+}
+
+impl Level {
+    pub(super) fn new(directory: Arc<Directory>, path: RelPath, entry: Option<Entry>) -> Level {
+        Level {
+            directory,
+            path,
+            entry,
+            fd: None,
+            names: Vec::new(),
+            listed: Vec::new(),
+            next: 0,
+            cookie: None,
+            is_over: false,
+        }
+    }
+
+    pub(super) fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    pub(super) fn directory(&self) -> Arc<Directory> {
+        self.directory.clone()
+    }
+
+    /// The path for a failure of the listing itself.
+    pub(super) fn shown_path(&self) -> Vec<u8> {
+        if self.path.is_empty() { b".".to_vec() } else { self.path.as_bytes().to_vec() }
+    }
+
+    pub(super) fn shown_child(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = self.path.as_bytes().to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+
+    /// What is said when the listing is over.
+    pub(super) fn end(self) -> Option<ScanItem> {
+        let path = self.path;
+        self.entry.map(|entry| ScanItem::DirEnd { path, entry })
+    }
+
+    /// Closes the directory, to go on later behind the last name given.
+    pub(super) fn park(&mut self) {
+        self.fd = None;
+        if self.next < self.listed.len() {
+            self.is_over = false;
+        }
+        self.listed = Vec::new();
+        self.names = Vec::new();
+        self.next = 0;
+    }
+
+    pub(super) fn fd(&mut self) -> io::Result<Arc<OwnedFd>> {
+        if let Some(fd) = &self.fd {
+            return Ok(fd.clone());
+        }
+        let fd = self.directory.fd()?;
+        // The descriptor may be one that was kept, wherever its position stands.
+        seek(&fd, SeekFrom::Start(self.cookie.unwrap_or(0)))?;
+        self.fd = Some(fd.clone());
+        Ok(fd)
+    }
+
+    /// The next name. After an error the listing is over.
+    pub(super) fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> io::Result<Option<Vec<u8>>> {
+        if self.next == self.listed.len() && !self.is_over {
+            let filled = self.fill(scratch);
+            self.is_over |= filled.is_err();
+            filled?;
+        }
+        let Some(listed) = self.listed.get(self.next) else { return Ok(None) };
+        self.next += 1;
+        self.cookie = Some(listed.cookie);
+        Ok(Some(self.names[listed.name.clone()].to_vec()))
+    }
+
+    /// Lists one buffer of names; more than one when all names of a buffer are `.` and `..`.
+    fn fill(&mut self, scratch: &mut [MaybeUninit<u8>]) -> io::Result<()> {
+        let fd = self.fd()?;
+        self.names.clear();
+        self.listed.clear();
+        self.next = 0;
+        let mut listing = RawDir::new(&*fd, scratch);
+        loop {
+            let Some(entry) = listing.next() else {
+                self.is_over = true;
+                return Ok(());
+            };
+            let entry = entry?;
+            let (name, cookie) = (entry.file_name().to_bytes(), entry.next_entry_cookie());
+            if name != b"." && name != b".." {
+                let start = self.names.len();
+                self.names.extend_from_slice(name);
+                self.listed.push(Listed { name: start..self.names.len(), cookie });
+            }
+            if listing.is_buffer_empty() && !self.listed.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}

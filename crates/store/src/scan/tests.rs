@@ -1,0 +1,262 @@
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::read::SourceFile;
+
+fn source(path: &Path, dest: &[u8]) -> Source {
+    Source {
+        path: path.into(),
+        dest: RelPath::from_bytes(dest).unwrap(),
+        contents_only: false,
+        beneath: None,
+    }
+}
+
+fn scan(source: Source) -> Vec<ScanItem> {
+    Scanner::new(vec![source], ScanOptions::default()).collect()
+}
+
+fn entries(items: &[ScanItem]) -> BTreeMap<Vec<u8>, Entry> {
+    let entry = |item: &ScanItem| match item {
+        ScanItem::Entry { path, entry, .. } => Some((path.as_bytes().to_vec(), entry.clone())),
+        _ => None,
+    };
+    items.iter().filter_map(entry).collect()
+}
+
+/// Every directory ends, after everything in it, and nothing else comes between.
+fn check_order(items: &[ScanItem]) {
+    let mut open: Vec<RelPath> = Vec::new();
+    for item in items {
+        match item {
+            ScanItem::Entry { path, entry, .. } => {
+                if let Some(top) = open.last() {
+                    assert_eq!(path.parent().as_ref(), Some(top));
+                }
+                if entry.kind == Kind::Dir {
+                    open.push(path.clone());
+                }
+            }
+            ScanItem::DirEnd { path, .. } => assert_eq!(open.pop().as_ref(), Some(path)),
+            ScanItem::Failed { .. } => {}
+        }
+    }
+    assert!(open.is_empty());
+}
+
+#[test]
+fn a_tree_with_everything_in_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().join("top");
+    std::fs::create_dir_all(top.join("empty")).unwrap();
+    std::fs::write(top.join("file"), "content").unwrap();
+    std::fs::hard_link(top.join("file"), top.join("hard")).unwrap();
+    std::os::unix::fs::symlink("/nowhere", top.join("link")).unwrap();
+    std::fs::write(top.join(std::str::from_utf8(&names::part(b"x")).unwrap()), "ours").unwrap();
+    std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
+    let items = scan(source(&top, b"dest"));
+    check_order(&items);
+    let found = entries(&items);
+    let names: Vec<_> = found.keys().map(|name| std::str::from_utf8(name).unwrap()).collect();
+    assert_eq!(names, ["dest", "dest/empty", "dest/file", "dest/hard", "dest/link", "dest/socket"]);
+    assert_eq!(found[&b"dest/link"[..]].kind, Kind::Symlink { target: b"/nowhere".to_vec() });
+    assert_eq!(found[&b"dest/socket"[..]].kind, Kind::Special);
+    assert_eq!(
+        (found[&b"dest/file"[..]].nlink, found[&b"dest/file"[..]].ino),
+        (2, found[&b"dest/hard"[..]].ino)
+    );
+    let content = Source { contents_only: true, dest: RelPath::empty(), ..source(&top, b"x") };
+    assert_eq!(entries(&scan(content)).len(), 5);
+}
+
+#[test]
+fn a_link_on_the_command_line_is_followed_and_a_missing_source_is_told() {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::write(temp.path().join("file"), "content").unwrap();
+    std::os::unix::fs::symlink("file", temp.path().join("link")).unwrap();
+    let items = scan(source(&temp.path().join("link"), b"link"));
+    let [ScanItem::Entry { entry, handle, .. }] = &items[..] else { panic!("{items:?}") };
+    assert_eq!(entry.kind, Kind::File { size: 7, sparse: false });
+    let file = SourceFile::open(handle, entry).unwrap();
+    let mut buffer = [0; 20];
+    assert_eq!(file.read_whole(&mut buffer).unwrap(), 7);
+    assert!(file.unchanged().unwrap());
+    std::fs::write(temp.path().join("file"), "changed!").unwrap();
+    assert!(!file.unchanged().unwrap());
+    assert!(SourceFile::open(handle, entry).is_err());
+    let missing = scan(source(&temp.path().join("missing"), b"missing"));
+    assert!(
+        matches!(&missing[..], [ScanItem::Failed { error, .. }] if error.kind() == io::ErrorKind::NotFound)
+    );
+}
+
+#[test]
+fn below_a_root_no_link_is_followed() {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(temp.path().join("root/dir")).unwrap();
+    std::fs::write(temp.path().join("root/dir/file"), "1").unwrap();
+    std::os::unix::fs::symlink("/etc", temp.path().join("root/out")).unwrap();
+    let root = Root::open(temp.path().join("root")).unwrap();
+    let below = |path: &str| Source { beneath: Some(root.clone()), ..source(Path::new(path), b"name") };
+    let items = scan(below("dir//./"));
+    assert_eq!(entries(&items).len(), 2);
+    let file = items.iter().find_map(|item| match item {
+        ScanItem::Entry { entry, handle, .. } if entry.kind != Kind::Dir => {
+            Some(SourceFile::open(handle, entry))
+        }
+        _ => None,
+    });
+    assert_eq!(file.unwrap().unwrap().size(), 1);
+    for hostile in ["out/passwd", "../root/dir", "/etc", "dir/../../x"] {
+        assert!(matches!(scan(below(hostile))[..], [ScanItem::Failed { .. }]), "{hostile}");
+    }
+    let link = entries(&scan(below("out")));
+    assert_eq!(link[&b"name"[..]].kind, Kind::Symlink { target: b"/etc".to_vec() });
+    let all = Source { dest: RelPath::empty(), contents_only: true, ..below(".") };
+    assert_eq!(entries(&scan(all)).len(), 3);
+}
+
+#[test]
+fn a_component_replaced_by_a_link_is_not_followed_when_read() {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(temp.path().join("top/dir")).unwrap();
+    std::fs::create_dir(temp.path().join("outside")).unwrap();
+    for name in ["top/dir/file", "outside/file"] {
+        std::fs::write(temp.path().join(name), "1").unwrap();
+    }
+    let items = scan(source(&temp.path().join("top"), b"top"));
+    let found = items.into_iter().find_map(|item| match item {
+        ScanItem::Entry { path, entry, handle } if path.as_bytes() == b"top/dir/file" => {
+            Some((entry, handle))
+        }
+        _ => None,
+    });
+    let (entry, handle) = found.unwrap();
+    std::fs::remove_dir_all(temp.path().join("top/dir")).unwrap();
+    std::os::unix::fs::symlink("../outside", temp.path().join("top/dir")).unwrap();
+    assert!(SourceFile::open(&handle, &entry).is_err());
+}
+
+#[test]
+fn a_tree_deeper_than_the_open_levels_comes_back_to_every_name() {
+    let temp = tempfile::tempdir().unwrap();
+    let depth = 3 * OPEN_LEVELS;
+    let mut at = temp.path().join("top");
+    std::fs::create_dir(&at).unwrap();
+    for _ in 0..depth {
+        for name in ["a", "b", "z"] {
+            std::fs::write(at.join(name), "").unwrap();
+        }
+        at.push("m");
+        std::fs::create_dir(&at).unwrap();
+    }
+    let items = scan(source(&temp.path().join("top"), b"top"));
+    check_order(&items);
+    assert_eq!(entries(&items).len(), 1 + depth * 4);
+    assert_eq!(items.len(), entries(&items).len() + 1 + depth);
+    for item in &items {
+        if let ScanItem::Entry { entry, handle, .. } = item
+            && entry.kind != Kind::Dir
+        {
+            SourceFile::open(handle, entry).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_big_directory_is_listed_once_each() {
+    let temp = tempfile::tempdir().unwrap();
+    for number in 0..5000 {
+        std::fs::write(temp.path().join(format!("a rather long name that fills the buffer {number}")), "")
+            .unwrap();
+    }
+    let items = scan(source(temp.path(), b"top"));
+    assert_eq!(items.len(), 5002);
+    assert_eq!(entries(&items).len(), 5001);
+}
+
+#[test]
+fn a_sparse_tebibyte_is_read_in_no_time() {
+    let temp = tempfile::tempdir().unwrap();
+    let path = temp.path().join("sparse");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 40).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"data", 700 << 30).unwrap();
+    let begin = Instant::now();
+    let items = scan(source(&path, b"sparse"));
+    let [ScanItem::Entry { entry, handle, .. }] = &items[..] else { panic!("{items:?}") };
+    assert_eq!(entry.kind, Kind::File { size: 1 << 40, sparse: true });
+    let file = SourceFile::open(handle, entry).unwrap();
+    assert_eq!(file.next_data_chunk(0), Some(700 << 10));
+    assert_eq!(file.next_data_chunk((700 << 10) + 1), None);
+    assert_eq!(file.next_data_chunk(u64::MAX), None);
+    assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_the_rest_goes_on() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut deep = temp.path().join("top");
+    std::fs::create_dir(&deep).unwrap();
+    std::fs::write(deep.join("file"), "").unwrap();
+    // A path longer than any that can be announced, made step by step.
+    let name = "n".repeat(250);
+    let mut dir = std::fs::File::open(&deep).unwrap();
+    for _ in 0..17 {
+        fs::mkdirat(&dir, &name, fs::Mode::RWXU).unwrap();
+        let flags = fs::OFlags::RDONLY | fs::OFlags::DIRECTORY;
+        dir = fs::openat(&dir, &name, flags, fs::Mode::empty()).unwrap().into();
+    }
+    let items = scan(source(&deep, b"top"));
+    check_order(&items);
+    assert!(items.iter().any(|item| matches!(item, ScanItem::Failed { .. })));
+    assert!(entries(&items).contains_key(&b"top/file"[..]));
+    deep.push("x");
+}
+
+/// A tree as a set of paths: directories end in a slash.
+fn build(top: &Path, files: &[(Vec<u8>, Vec<u8>)]) -> BTreeMap<Vec<u8>, u64> {
+    let mut expected = BTreeMap::new();
+    for (dir, name) in files {
+        use std::os::unix::ffi::OsStrExt;
+        let dir_path = top.join(OsStr::from_bytes(dir));
+        if std::fs::create_dir(&dir_path).is_err() && !dir_path.is_dir() {
+            continue;
+        }
+        if std::fs::write(dir_path.join(OsStr::from_bytes(name)), name).is_ok() {
+            expected.insert([b"t/", &dir[..], b"/", name].concat(), name.len() as u64);
+        }
+    }
+    expected
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+    #[test]
+    fn random_trees_with_names_of_any_bytes(files in proptest::collection::vec((name(), name()), 0..30)) {
+        let temp = tempfile::tempdir().unwrap();
+        let expected = build(temp.path(), &files);
+        let items = scan(source(temp.path(), b"t"));
+        check_order(&items);
+        let found: BTreeMap<Vec<u8>, u64> = entries(&items).into_iter().filter_map(|(path, entry)| match entry.kind {
+            Kind::File { size, .. } => Some((path, size)),
+            _ => None,
+        }).collect();
+        prop_assert_eq!(found, expected);
+    }
+}
+
+fn name() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(1u8..=255, 1..20).prop_map(|mut name| {
+        name.iter_mut().filter(|byte| **byte == b'/').for_each(|byte| *byte = b'_');
+        if name == b"." || name == b".." {
+            name.push(b'x')
+        }
+        name
+    })
+}

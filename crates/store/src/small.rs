@@ -1,0 +1,128 @@
+//! Files that are written at once, or in the order of a stream: under a temporary name first, then renamed.
+//!
+//! Always true: the target's name shows the old file or the complete new one. Seven system calls a file in the usual
+//! case: open, lock, look, write, times, rename, close.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, Mode};
+
+use crate::entry::Time;
+use crate::error::Error;
+use crate::names;
+use crate::path::RelPath;
+use crate::root::{Root, sync_dir, timestamps};
+use crate::sparse::{self, Ground};
+use crate::temporary::{self, Opened};
+
+/// How a file is to end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Permission bits, 07777: who does not want setuid and setgid takes them out before.
+    pub mode: u32,
+    pub mtime: Time,
+    /// The file and its name are on the disk when the call returns.
+    pub durable: bool,
+    /// Pages of zeros become holes.
+    pub sparse: bool,
+}
+
+impl Default for WriteOptions {
+    /// A plain file, mode 0644.
+    fn default() -> WriteOptions {
+        WriteOptions { mode: 0o644, mtime: Time::default(), durable: false, sparse: false }
+    }
+}
+
+/// Writes a whole file. What was at `path` is replaced, unless it is a directory.
+pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
+    let mut temp = TempFile::create_with(root, path, options.mode)?;
+    if options.sparse {
+        sparse::write(&temp.file, data, 0, Ground::Fresh)?;
+        temp.file.set_len(data.len() as u64)?;
+    } else if !data.is_empty() {
+        temp.file.write_all(data)?;
+    }
+    temp.finish(options)
+}
+
+/// A file under its temporary name; removed when dropped unfinished.
+pub struct TempFile {
+    dir: Arc<OwnedFd>,
+    name: Vec<u8>,
+    target: Vec<u8>,
+    file: File,
+    /// The mode that the file has, if we know it.
+    mode: Option<u32>,
+    is_finished: bool,
+}
+
+impl TempFile {
+    /// Makes the temporary file of `path`, empty.
+    pub fn create(root: &Root, path: &RelPath) -> io::Result<TempFile> {
+        TempFile::create_with(root, path, 0o600)
+    }
+
+    fn create_with(root: &Root, path: &RelPath, mode: u32) -> io::Result<TempFile> {
+        let attempt = || -> Result<TempFile, Error> {
+            let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
+            let name = names::part(target);
+            // Ours to write in any case, so that a run after us can take it over.
+            let initial = (mode & 0o777) | 0o600;
+            let Opened { file, was_there, meta } = temporary::open(&dir, &name, initial)?;
+            let mut temp =
+                TempFile { dir, name, target: target.to_vec(), file, mode: None, is_finished: false };
+            if was_there {
+                temp.file.set_len(0).map_err(Error::io("empty a leftover"))?;
+            } else {
+                temp.mode = Some(meta.mode);
+            }
+            Ok(temp)
+        };
+        match attempt() {
+            // The directory whose descriptor we kept may have been removed and made again.
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                root.forget_parents();
+                Ok(attempt()?)
+            }
+            made => Ok(made?),
+        }
+    }
+
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Gives the file its mode, time and name.
+    pub fn finish(mut self, options: &WriteOptions) -> io::Result<()> {
+        let mode = options.mode & 0o7777;
+        if self.mode != Some(mode) {
+            fs::fchmod(&self.file, Mode::from_raw_mode(mode))?;
+        }
+        fs::futimens(&self.file, &timestamps(options.mtime))?;
+        if options.durable {
+            self.file.sync_all()?;
+        }
+        fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..])?;
+        self.is_finished = true;
+        if options.durable {
+            sync_dir(&self.dir)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // If it cannot be removed, the next run takes it over.
+            let _ = fs::unlinkat(&self.dir, &self.name[..], AtFlags::empty());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

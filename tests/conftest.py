@@ -1,0 +1,139 @@
+"""What the tests share: one pair of hosts with sshd and a daemon, and the two roads to the far end."""
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from harness import product
+from harness.hosts import Pair, install_signal_handlers
+from harness.product import Daemon, keygen
+from harness.ssh import SshServer
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="run the slow tests too")
+
+
+def pytest_configure(config):
+    install_signal_handlers()
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--full") or config.getoption("-m"):
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+@dataclasses.dataclass
+class Net:
+    """Two hosts: `alpha` runs the client, `beta` has sshd and a daemon that knows alpha's key."""
+
+    pair: Pair
+    ssh: SshServer
+    daemon: Daemon
+    key: str
+
+    @property
+    def alpha(self):
+        return self.pair.alpha
+
+    @property
+    def beta(self):
+        return self.pair.beta
+
+    def folder(self, name):
+        return self.pair.folder(name)
+
+
+def make_net(arguments=()):
+    pair = Pair(product.binary())
+    try:
+        ssh = SshServer(pair)
+        key = keygen(pair.alpha)
+        daemon = Daemon(pair, pair.beta, [key], arguments=arguments)
+        return Net(pair, ssh, daemon, key)
+    except BaseException:
+        pair.close()
+        raise
+
+
+@pytest.fixture(scope="session")
+def net():
+    made = make_net()
+    yield made
+    made.pair.close()
+
+
+@pytest.fixture
+def own_net():
+    """Hosts of this test alone, for what kills daemons or changes the link."""
+    made = make_net()
+    yield made
+    made.pair.close()
+
+
+@dataclasses.dataclass
+class Road:
+    """One way of reaching `beta` from `alpha`, and a folder there that it leads to."""
+
+    name: str
+    net: Net
+    far: pathlib.Path
+
+    def __post_init__(self):
+        self.alpha = self.net.alpha
+        self.arguments = [] if self.name == "ssh" else ["--accept-new"]
+        #: What the report calls the carrier when UDP does not work.
+        self.fallback = "ssh" if self.name == "ssh" else "tcp"
+        #: The program that serves the far end.
+        self.process = "farhaul"
+
+    def url(self, relative="", host="beta"):
+        """How the command line names a path below the far folder."""
+        path = f"{self.far}/{relative}" if relative else f"{self.far}"
+        if self.name == "ssh":
+            return f"{host}:{path}"
+        return self.net.daemon.url(str(pathlib.PurePosixPath(path).relative_to(self.net.daemon.root))
+                                   + ("/" if path.endswith("/") else ""), host)
+
+    def cp(self, *arguments, **options):
+        return product.cp(self.alpha, *self.arguments, *arguments, **options)
+
+    def start(self, *arguments, **options):
+        return product.start_cp(self.alpha, *self.arguments, *arguments, **options)
+
+
+def road_to(net, name):
+    far = net.folder("far") if name == "ssh" else net.daemon.root / f"far{len(list(net.daemon.root.iterdir()))}"
+    far.mkdir(exist_ok=True)
+    return Road(name, net, far)
+
+
+@pytest.fixture(params=["ssh", "daemon"])
+def road(request, net):
+    return road_to(net, request.param)
+
+
+@pytest.fixture(params=["ssh", "daemon"])
+def own_road(request, own_net):
+    return road_to(own_net, request.param)
+
+
+@pytest.fixture
+def ssh_road(net):
+    return road_to(net, "ssh")
+
+
+@pytest.fixture
+def daemon_road(net):
+    return road_to(net, "daemon")
+
+
+@pytest.fixture
+def near(net):
+    """A folder on alpha."""
+    return net.folder("near")

@@ -1,0 +1,8 @@
+"""Two hosts on one machine, for running the real binary between them.
+
+How to read it: `hosts` makes the hosts (network namespaces joined by a veth pair) and owns everything that has to be
+cleaned up; `ssh` puts an OpenSSH server on one of them; `product` runs `farhaul cp` and `farhaul serve`; `trees` makes
+and compares data; `packets` looks at, forges and repeats datagrams; `sampling` watches memory and counters.
+
+Nothing in here leaves the namespaces: they have no route to anywhere else.
+"""

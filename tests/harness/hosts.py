@@ -1,0 +1,379 @@
+"""Hosts: network namespaces joined by a veth pair, each with its own home, users, names and keys.
+
+Always true: names are unique per test process, so that several runs can be at once; only processes that run inside
+our own namespaces are ever signalled, by pid; everything is taken down when the process ends, and what a killed run
+left behind is taken down by the next one.
+
+A host's /etc/passwd, shadow, group and hosts are files under /etc/netns/NAME, which `ip netns exec` mounts over the
+real ones. So `root` and `fhuser` have homes of their own on each host, and ssh's configuration, keys and known hosts
+work as they do for a user.
+"""
+
+import atexit
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+PREFIX = "farhaul-"
+NETNS_ETC = pathlib.Path("/etc/netns")
+USER = "fhuser"
+USER_ID = 54321
+LINK_MTU = 1500
+
+
+class HarnessError(Exception):
+    """The surroundings of a test could not be made; says nothing about the product."""
+
+
+def call(*argv, **options):
+    """Runs a command of the surroundings and returns its output; a failure is a HarnessError."""
+    done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    if done.returncode != 0:
+        raise HarnessError(f"{' '.join(map(str, argv))}: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def start_time(pid):
+    """The start time of a process in clock ticks, or None if there is none."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def wait_until(condition, seconds=10.0, every=0.02, what="condition"):
+    """Polls until `condition()` is true and returns its value."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise HarnessError(f"timed out after {seconds} s: {what}")
+        time.sleep(every)
+
+
+class Host:
+    """One host. `home` is root's home there; `user_home` belongs to an ordinary user."""
+
+    def __init__(self, name, netns, interface, directory, v4, v6):
+        self.name = name
+        self.netns = netns
+        self.interface = interface
+        self.directory = directory
+        self.v4 = v4
+        self.v6 = v6
+        self.home = directory / "root"
+        self.user_home = directory / USER
+        self.bin = directory / "bin"
+        self._rules = 0
+
+    def prepare(self, names):
+        """Writes the host's own /etc files and homes. `names` maps addresses to host names."""
+        for path in (self.home, self.user_home, self.bin):
+            path.mkdir(parents=True)
+        os.chmod(self.home, 0o700)
+        os.chown(self.user_home, USER_ID, USER_ID)
+        etc = NETNS_ETC / self.netns
+        etc.mkdir(parents=True)
+        (etc / "passwd").write_text(
+            f"root:x:0:0:root:{self.home}:/bin/bash\n"
+            f"sshd:x:108:65534::/run/sshd:/usr/sbin/nologin\n"
+            f"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+            f"{USER}:x:{USER_ID}:{USER_ID}::{self.user_home}:/bin/bash\n"
+        )
+        (etc / "shadow").write_text(f"root:*:19000:0:99999:7:::\nsshd:!:19000::::::\n{USER}:*:19000:0:99999:7:::\n")
+        os.chmod(etc / "shadow", 0o600)
+        (etc / "group").write_text(f"root:x:0:\nnogroup:x:65534:\n{USER}:x:{USER_ID}:\n")
+        (etc / "hosts").write_text("127.0.0.1 localhost\n::1 localhost\n" + "".join(
+            f"{address} {' '.join(aliases)}\n" for address, aliases in names.items()))
+
+    def environment(self, user=None):
+        home = self.home if user is None else self.user_home
+        return {
+            "HOME": str(home),
+            "USER": user or "root",
+            "LOGNAME": user or "root",
+            "SHELL": "/bin/bash",
+            "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "LANG": "C.UTF-8",
+            "TERM": "dumb",
+        }
+
+    def command(self, argv, user=None):
+        """The full command line that runs `argv` on this host. It execs all the way, so the pid is argv's own."""
+        prefix = ["ip", "netns", "exec", self.netns]
+        if user is not None:
+            prefix += ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups", "--"]
+        return prefix + [os.fspath(part) for part in argv]
+
+    def start(self, argv, user=None, cwd=None, env=None, **options):
+        """Starts a process on this host."""
+        home = self.home if user is None else self.user_home
+        return subprocess.Popen(
+            self.command(argv, user),
+            cwd=cwd or home,
+            env={**self.environment(user), **(env or {})},
+            start_new_session=True,
+            **options,
+        )
+
+    def run(self, argv, user=None, cwd=None, env=None, timeout=120, check=False, **options):
+        """Runs a process on this host to its end; output is bytes. On a time-out it is killed by its pid."""
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        data = options.pop("input", None)
+        options.setdefault("stdin", subprocess.DEVNULL if data is None else subprocess.PIPE)
+        process = self.start(argv, user, cwd, env, **options)
+        try:
+            out, err = process.communicate(data, timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, err = process.communicate()
+            tail = (err or b"")[-2000:].decode(errors="replace")
+            raise TimeoutError(f"{argv} did not end within {timeout} s; stderr so far:\n{tail}") from None
+        if check and process.returncode != 0:
+            raise HarnessError(f"{argv} on {self.name}: exit {process.returncode}: {err.decode(errors='replace')}")
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+    def pids(self, name=None):
+        """Pids of the processes on this host, of those called `name` if given."""
+        pids = [int(pid) for pid in call("ip", "netns", "pids", self.netns).split()]
+        return [pid for pid in pids if name is None or command_name(pid) == name]
+
+    def nft(self, script):
+        call("ip", "netns", "exec", self.netns, "nft", "-f", "-", input=script)
+
+    @contextlib.contextmanager
+    def dropping(self, match, hook="prerouting"):
+        """While it lasts, packets that arrive here and match the nft expression vanish without a sign."""
+        self._rules += 1
+        table = f"fh{self._rules}"
+        self.nft(f"table inet {table} {{ chain c {{ type filter hook {hook} priority -350; policy accept; "
+                 f"{match} counter drop; }}; }}")
+        try:
+            yield
+        finally:
+            self.nft(f"delete table inet {table}")
+
+    def counter(self, name):
+        """An interface counter, for example tx_bytes."""
+        text = call("ip", "netns", "exec", self.netns, "cat", f"/sys/class/net/{self.interface}/statistics/{name}")
+        return int(text)
+
+    def udp_ports(self, pid=None):
+        """Local UDP ports in use on this host, those of one process if a pid is given."""
+        process = pid or next(iter(self.pids()), None)
+        if process is None:
+            return set()
+        inodes = None if pid is None else socket_inodes(pid)
+        ports = set()
+        for table in ("udp", "udp6"):
+            with contextlib.suppress(OSError):
+                for line in pathlib.Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]:
+                    fields = line.split()
+                    if inodes is None or fields[9] in inodes:
+                        ports.add(int(fields[1].rpartition(":")[2], 16))
+        return ports
+
+    def end_processes(self):
+        """Ends everything that still runs on this host."""
+        for how in (signal.SIGTERM, signal.SIGKILL):
+            pids = [] if not netns_exists(self.netns) else self.pids()
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, how)
+            end = time.monotonic() + 2
+            while pids and time.monotonic() < end and netns_exists(self.netns) and self.pids():
+                time.sleep(0.02)
+
+
+def command_name(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def socket_inodes(pid):
+    inodes = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(entry.path)
+                if target.startswith("socket:["):
+                    inodes.add(target[8:-1])
+    return inodes
+
+
+def netns_exists(name):
+    return os.path.exists(f"/run/netns/{name}")
+
+
+class Pair:
+    """Two hosts, `alpha` and `beta`, joined by a link with IPv4 and IPv6, in a directory of their own.
+
+    `binary` is copied, so that a build beside the run changes nothing in it.
+    """
+
+    serial = 0
+
+    def __init__(self, binary=None, base=None, mtu=LINK_MTU):
+        require_root()
+        sweep(base)
+        Pair.serial += 1
+        tag = f"{os.getpid()}-{start_time(os.getpid())}-{Pair.serial}"
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{tag}-", dir=base))
+        os.chmod(self.directory, 0o755)
+        short = f"{os.getpid() % 10**7}x{Pair.serial}"
+        self._closers = []
+        self.alpha = Host("alpha", f"{PREFIX}{tag}-a", f"f{short}a", self.directory / "alpha", "10.77.0.1", "fd77::1")
+        self.beta = Host("beta", f"{PREFIX}{tag}-b", f"f{short}b", self.directory / "beta", "10.77.0.2", "fd77::2")
+        _open_pairs.append(self)
+        try:
+            self._share_mounts()
+            self._build(binary, mtu)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def hosts(self):
+        return (self.alpha, self.beta)
+
+    def _share_mounts(self):
+        """What is mounted below the directory later on is seen by processes on the hosts that run already."""
+        call("mount", "--bind", str(self.directory), str(self.directory))
+        call("mount", "--make-shared", str(self.directory))
+
+    def _build(self, binary, mtu):
+        names = {self.alpha.v4: ["alpha"], self.beta.v4: ["beta"],
+                 self.alpha.v6: ["alpha6"], self.beta.v6: ["beta6"]}
+        for host in self.hosts:
+            host.prepare(names)
+            call("ip", "netns", "add", host.netns)
+        call("ip", "link", "add", self.alpha.interface, "netns", self.alpha.netns, "mtu", str(mtu), "type", "veth",
+             "peer", "name", self.beta.interface, "netns", self.beta.netns, "mtu", str(mtu))
+        for host in self.hosts:
+            inside = ("ip", "-n", host.netns)
+            call(*inside, "link", "set", "lo", "up")
+            call(*inside, "addr", "add", f"{host.v4}/24", "dev", host.interface)
+            call(*inside, "addr", "add", f"{host.v6}/64", "dev", host.interface, "nodad")
+            call(*inside, "link", "set", host.interface, "up")
+        if binary is not None:
+            copy = self.directory / "farhaul"
+            shutil.copyfile(binary, copy)
+            os.chmod(copy, 0o755)
+            for host in self.hosts:
+                (host.bin / "farhaul").symlink_to(copy)
+
+    def folder(self, name):
+        """A fresh folder in the pair's directory."""
+        return pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
+
+    def small_disk(self, megabytes):
+        """A file system that is soon full."""
+        target = self.folder("disk")
+        call("mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "tmpfs", str(target))
+        return target
+
+    def on_close(self, function):
+        self._closers.append(function)
+
+    def plain_link(self):
+        """Makes the link carry each datagram by itself with a full checksum, as a cable would."""
+        for host in self.hosts:
+            call("ip", "netns", "exec", host.netns, "ethtool", "-K", host.interface, "tx", "off", "gso", "off",
+                 "tso", "off", "gro", "off", "tx-udp-segmentation", "off")
+
+    def close(self):
+        for function in reversed(self._closers):
+            with contextlib.suppress(Exception):
+                function()
+        self._closers.clear()
+        for host in self.hosts:
+            with contextlib.suppress(Exception):
+                host.end_processes()
+        for host in self.hosts:
+            remove_host(host.netns)
+        remove_folder(self.directory)
+        if self in _open_pairs:
+            _open_pairs.remove(self)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def remove_host(netns):
+    if netns_exists(netns):
+        with contextlib.suppress(HarnessError):
+            call("ip", "netns", "del", netns)
+    shutil.rmtree(NETNS_ETC / netns, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        NETNS_ETC.rmdir()
+
+
+def remove_folder(folder):
+    """Removes a pair's directory and what is mounted in it."""
+    mounts = [line.split()[1] for line in pathlib.Path("/proc/self/mounts").read_text().splitlines()]
+    for target in reversed(mounts):
+        if target == str(folder) or target.startswith(f"{folder}/"):
+            with contextlib.suppress(HarnessError):
+                call("umount", "-l", target)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def owner_is_gone(name):
+    """Whether a name made by `Pair` belongs to a process that has ended."""
+    parts = name[len(PREFIX):].split("-")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+        return False
+    return start_time(int(parts[0])) != int(parts[1])
+
+
+def sweep(base=None):
+    """Takes down what runs that were killed have left behind, in `base` too."""
+    folders = [pathlib.Path("/run/netns"), NETNS_ETC]
+    for name in {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir()}:
+        if name.startswith(PREFIX) and owner_is_gone(name):
+            Host(name, name, "", pathlib.Path("/nonexistent"), "", "").end_processes()
+            remove_host(name)
+    for entry in (entry for folder in {tempfile.gettempdir(), base or tempfile.gettempdir()}
+                  for entry in pathlib.Path(folder).glob(f"{PREFIX}*")):
+        if owner_is_gone(entry.name):
+            remove_folder(entry)
+
+
+def require_root():
+    if os.geteuid() != 0:
+        raise HarnessError("network namespaces need root: run this as root")
+
+
+_open_pairs = []
+
+
+def _close_all():
+    for pair in list(_open_pairs):
+        pair.close()
+
+
+def _end_on_signal(number, _frame):
+    raise SystemExit(128 + number)
+
+
+def install_signal_handlers():
+    """Turns SIGTERM and SIGHUP into an orderly end, so that clean-up runs."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end_on_signal)
+
+
+atexit.register(_close_all)

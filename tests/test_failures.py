@@ -1,0 +1,222 @@
+"""One file of many fails, or the place as a whole: what arrives, what is said, which exit code."""
+
+import os
+import threading
+import time
+
+from harness.hosts import USER, USER_ID
+from harness.product import EXIT_FILES, EXIT_SOME_FAILED, Daemon, cp, finish, keygen, start_cp
+from harness.ssh import user_target
+from harness.trees import leftovers, make_file, make_tree, sha256
+
+MIB = 1 << 20
+
+
+def assert_one_clear_line(outcome, *words):
+    lines = [line for line in outcome.stderr.splitlines() if line.startswith("error")]
+    assert len(lines) >= 1, outcome
+    for word in words:
+        assert word in outcome.stderr, (word, str(outcome))
+    assert "panicked" not in outcome.stderr and "RUST_BACKTRACE" not in outcome.stderr
+
+
+def test_no_such_source(road, near):
+    outcome = road.cp(near / "missing", road.url("x"), expect=EXIT_FILES)
+    assert_one_clear_line(outcome, "missing")
+    outcome = road.cp(road.url("missing"), near / "x", expect=EXIT_FILES)
+    assert_one_clear_line(outcome, "missing")
+    assert not (near / "x").exists()
+
+
+def test_one_source_of_two_is_missing(road, near):
+    source = make_file(near / "there", 1000)
+    outcome = road.cp(near / "missing", source, road.url("into/"), expect=EXIT_SOME_FAILED)
+    assert sha256(road.far / "into/there") == sha256(source)
+    assert [entry for entry in outcome.report["failed"] if "missing" in entry["path"]]
+
+
+def test_unreadable_files_are_listed_and_the_others_arrive(own_net):
+    """A client without root rights meets files that it may not read."""
+    near = own_net.folder("near")
+    tree = make_tree(near / "tree", seed=21, files=100)
+    os.system(f"chown -R {USER_ID} {near}")
+    files = sorted(path for path in tree.rglob("file*") if path.is_file() and not path.is_symlink())
+    refused = files[:2]
+    for path in refused:
+        os.chown(path, 0, 0)
+        path.chmod(0o600)
+    closed = tree / "closed"
+    closed.mkdir()
+    make_file(closed / "inside", 10)
+    closed.chmod(0o700)
+    key = keygen(own_net.alpha, user=USER)
+    own_net.daemon.keys.write_text(key)
+    own_net.daemon.restart()
+    outcome = cp(own_net.alpha, "--accept-new", tree, own_net.daemon.url("copy"), user=USER, expect=EXIT_SOME_FAILED)
+    failed = {entry["path"]: entry["reason"] for entry in outcome.report["failed"]}
+    for path in refused + [closed]:
+        reason = [text for name, text in failed.items() if name.endswith(path.name)]
+        assert reason and "ermission" in reason[0], (path, failed)
+    assert outcome.report["failed_count"] == len(failed) and not outcome.report["ok"]
+    for path in files[2:]:
+        assert sha256(own_net.daemon.root / "copy" / path.relative_to(tree)) == sha256(path)
+    plain = cp(own_net.alpha, tree, own_net.daemon.url("copy"), user=USER, as_json=False, expect=EXIT_SOME_FAILED)
+    assert all(path.name in plain.stderr for path in refused)
+
+
+def test_unwritable_file_of_a_tree(own_net):
+    near = own_net.folder("near")
+    tree = near / "tree"
+    (tree / "shut").mkdir(parents=True)
+    make_file(tree / "a", 5000, seed=1)
+    make_file(tree / "shut/b", 5000, seed=2)
+    far = own_net.folder("far")
+    os.chown(far, USER_ID, USER_ID)
+    (far / "tree").mkdir()
+    os.chown(far / "tree", USER_ID, USER_ID)
+    (far / "tree/shut").mkdir(mode=0o755)
+    outcome = cp(own_net.alpha, tree, f"{user_target()}:{far}", expect=EXIT_SOME_FAILED)
+    assert sha256(far / "tree/a") == sha256(tree / "a")
+    assert [entry for entry in outcome.report["failed"] if entry["path"].endswith("b") and "ermission" in entry["reason"]]
+
+
+def test_no_permission_at_the_destination(own_net):
+    source = make_file(own_net.folder("near") / "file", 1000)
+    far = own_net.folder("far")
+    far.chmod(0o755)
+    outcome = cp(own_net.alpha, source, f"{user_target()}:{far}/x", check=False)
+    assert outcome.code in (EXIT_FILES, EXIT_SOME_FAILED)
+    assert "ermission" in outcome.stderr
+    locked = own_net.folder("locked")
+    locked.chmod(0o700)
+    make_file(locked / "x", 10)
+    outcome = cp(own_net.alpha, f"{user_target()}:{locked}/x", own_net.folder("near") / "x", check=False)
+    assert outcome.code in (EXIT_FILES, EXIT_SOME_FAILED) and "ermission" in outcome.stderr
+
+
+def test_no_space(own_net):
+    """A large file on a small disk: one clear line, and what fits stays for the next run."""
+    near = own_net.folder("near")
+    source = make_file(near / "file", 100 * MIB)
+    disk = own_net.pair.small_disk(32)
+    outcome = cp(own_net.alpha, source, f"beta:{disk}/file", check=False)
+    assert outcome.code in (EXIT_FILES, EXIT_SOME_FAILED), outcome
+    assert_one_clear_line(outcome, "space")
+    assert not (disk / "file").exists()
+    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33060, root=own_net.pair.small_disk(32))
+    outcome = cp(own_net.alpha, "--accept-new", source, daemon.url("file"), check=False)
+    assert outcome.code in (EXIT_FILES, EXIT_SOME_FAILED), outcome
+    assert "space" in outcome.stderr
+    small = make_file(near / "small", 100_000)
+    for path in leftovers(daemon.root):
+        path.unlink()
+    cp(own_net.alpha, small, daemon.url("small"))
+
+
+def test_disk_fills_up_under_a_tree(own_net):
+    near = own_net.folder("near")
+    tree = near / "tree"
+    tree.mkdir()
+    for n in range(60):
+        make_file(tree / f"f{n:02}", MIB, seed=n)
+    disk = own_net.pair.small_disk(24)
+    outcome = cp(own_net.alpha, tree, f"beta:{disk}/", check=False, timeout=60)
+    assert outcome.code in (EXIT_FILES, EXIT_SOME_FAILED), outcome
+    assert "space" in outcome.stderr
+    arrived = [path for path in (disk / "tree").iterdir() if path.name.startswith("f")]
+    assert len(arrived) >= 10
+    assert all(sha256(path) == sha256(tree / path.name) for path in arrived)
+
+
+def test_source_changed_while_it_is_read(road, near):
+    source = make_file(near / "file", 200 * MIB)
+    process = road.start("--rate", "600M", source, road.url("file"))
+    time.sleep(1.0)
+    with open(source, "r+b") as out:
+        out.write(os.urandom(MIB))
+        out.seek(0, os.SEEK_END)
+        out.write(b"more")
+    outcome = finish(process)
+    assert outcome.code == EXIT_SOME_FAILED, outcome
+    [failed] = outcome.report["failed"]
+    assert failed["path"].endswith("file") and "changed" in failed["reason"]
+    assert not (road.far / "file").exists()
+    road.cp(source, road.url("file"))
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_source_that_shrinks_or_goes_while_the_tree_is_sent(road, near):
+    tree = near / "tree"
+    tree.mkdir()
+    for n in range(40):
+        make_file(tree / f"f{n:02}", 3 * MIB, seed=n)
+    process = road.start("--rate", "300M", tree, road.url("copy"))
+    stop = threading.Event()
+
+    def meddle():
+        for n in range(39, 30, -1):
+            time.sleep(0.1)
+            if stop.is_set():
+                return
+            os.unlink(tree / f"f{n:02}") if n % 2 else os.truncate(tree / f"f{n:02}", 1000)
+
+    meddler = threading.Thread(target=meddle)
+    meddler.start()
+    outcome = finish(process)
+    stop.set()
+    meddler.join()
+    assert outcome.code in (0, EXIT_SOME_FAILED), outcome
+    failed = {os.path.basename(entry["path"]) for entry in outcome.report["failed"]}
+    for path in tree.iterdir():
+        copy = road.far / "copy" / path.name
+        assert path.name in failed or copy.stat().st_size in (path.stat().st_size, 3 * MIB)
+    for n in range(30):
+        assert sha256(road.far / f"copy/f{n:02}") == sha256(tree / f"f{n:02}")
+
+
+def test_destination_kind_conflicts(road, near):
+    """A directory where a file should go, and the other way round."""
+    source = make_file(near / "thing", 100)
+    (road.far / "thing").mkdir()
+    (road.far / "thing/keep").write_text("keep")
+    road.cp(source, road.url("thing"), check=False)
+    assert (road.far / "thing/keep").read_text() == "keep"
+    (near / "tree/sub").mkdir(parents=True)
+    make_file(near / "tree/sub/file", 10)
+    make_file(near / "tree/other", 10)
+    (road.far / "tree").mkdir()
+    (road.far / "tree/sub").write_text("a file")
+    outcome = road.cp(near / "tree", road.url(""), check=False)
+    assert outcome.code in (0, EXIT_SOME_FAILED)
+    assert sha256(road.far / "tree/other") == sha256(near / "tree/other")
+
+
+def test_names_are_escaped_on_terminals(road, near):
+    name = b"bad\x1b[31m\nname"
+    with open(os.fsencode(near) + b"/" + name, "wb"):
+        pass
+    outcome = road.cp(os.fsencode(near) + b"/" + name, road.url("no/such/dir/x/"), "-v", check=False, as_json=False)
+    assert "\x1b" not in outcome.stderr and "\nname" not in outcome.stderr
+
+
+def test_full_report_of_a_failure(road, near):
+    outcome = road.cp(near / "missing", road.url("x"), expect=EXIT_FILES)
+    assert outcome.report is not None and outcome.report["ok"] is False
+    assert outcome.report["error"] or outcome.report["failed"]
+
+
+def test_receiver_that_vanishes_is_told(own_net):
+    """Connection lost, by a signal to the far end: exit code and hint say that the command can be repeated."""
+    from harness.product import EXIT_LOST
+    far = own_net.folder("far")
+    source = make_file(own_net.folder("near") / "file", 300 * MIB)
+    process = start_cp(own_net.alpha, "--rate", "500M", source, f"beta:{far}/file")
+    time.sleep(1.5)
+    for pid in own_net.beta.pids("farhaul"):
+        if pid != own_net.daemon.process.pid:
+            os.kill(pid, 9)
+    begin = time.monotonic()
+    outcome = finish(process, timeout=60)
+    assert outcome.code == EXIT_LOST, outcome
+    assert time.monotonic() - begin < 15
+    assert "again" in outcome.stderr or "same command" in outcome.stderr

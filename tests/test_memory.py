@@ -1,0 +1,90 @@
+"""Memory is bounded whatever the size, and the first byte leaves while the tree is still being scanned."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from harness.product import finish
+from harness.sampling import MemoryWatch
+from harness.trees import make_file
+
+MIB = 1 << 20
+
+
+def make_wide_tree(root, files, per_folder=1000):
+    """Many empty files, in folders of `per_folder`."""
+    root.mkdir()
+    for first in range(0, files, per_folder):
+        folder = root / f"d{first // per_folder}"
+        folder.mkdir()
+        for number in range(first, min(files, first + per_folder)):
+            os.close(os.open(folder / f"f{number}", os.O_CREAT | os.O_WRONLY))
+    return root
+
+
+def watched(road, *arguments, timeout):
+    process = road.start(*arguments)
+    net = road.net
+    with MemoryWatch(lambda: net.alpha.pids("farhaul") + net.beta.pids("farhaul")) as watch:
+        outcome = finish(process, timeout=timeout)
+    assert outcome.code == 0, outcome
+    return outcome, watch
+
+
+def test_hundred_thousand_files(own_road):
+    road = own_road
+    tree = make_wide_tree(road.net.folder("near") / "tree", 100_000)
+    outcome, watch = watched(road, tree, road.url("copy"), timeout=180)
+    assert outcome.report["files"] == 100_000
+    assert watch.peak < 400 * MIB, f"{watch.peak / MIB:.0f} MiB"
+    count = subprocess.run(f"find {road.far}/copy -type f | wc -l", shell=True, stdout=subprocess.PIPE).stdout
+    assert int(count) == 100_000
+
+
+def test_terabyte_hole_in_little_memory(own_road):
+    road = own_road
+    source = road.net.folder("near") / "hole"
+    with open(source, "wb") as out:
+        out.truncate(1 << 40)
+        out.write(os.urandom(MIB))
+    _, watch = watched(road, source, road.url("hole"), timeout=60)
+    assert watch.peak < 400 * MIB, f"{watch.peak / MIB:.0f} MiB"
+
+
+def test_first_content_leaves_while_the_scan_runs(own_road):
+    """A file that the scan finds early is complete at the far end long before the transfer is over."""
+    road = own_road
+    tree = make_wide_tree(road.net.folder("near") / "tree", 60_000)
+    make_file(tree / "d0/content", 300_000)
+    process = road.start(tree, road.url("copy"))
+    begin = time.monotonic()
+    first = None
+    while process.poll() is None:
+        if first is None and (road.far / "copy").exists() and any((road.far / "copy").iterdir()):
+            first = time.monotonic() - begin
+        time.sleep(0.005)
+    total = time.monotonic() - begin
+    assert finish(process).code == 0
+    assert first is not None and first < 0.5 * total, (first, total)
+
+
+def test_daemon_memory_does_not_grow_with_transfers(own_net):
+    from harness.product import cp
+    from harness.sampling import resident_bytes
+    near = own_net.folder("near")
+    source = make_file(near / "file", 5 * MIB)
+    sizes = []
+    for n in range(12):
+        cp(own_net.alpha, "--accept-new", source, own_net.daemon.url(f"f{n}"))
+        sizes.append(resident_bytes(own_net.daemon.process.pid))
+    assert sizes[-1] < sizes[3] + 24 * MIB, [size // MIB for size in sizes]
+
+
+@pytest.mark.slow
+def test_a_million_files(own_road):
+    road = own_road
+    tree = make_wide_tree(road.net.folder("near") / "tree", 1_000_000)
+    _, watch = watched(road, tree, road.url("copy"), timeout=1200)
+    assert watch.peak < 400 * MIB, f"{watch.peak / MIB:.0f} MiB"

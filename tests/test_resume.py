@@ -1,0 +1,228 @@
+"""Interrupted in any way, the same command goes on where it was."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from harness.product import EXIT_LOST, cp, finish, start_cp
+from harness.trees import differences, leftovers, make_file, make_tree, sha256
+
+MIB = 1 << 20
+SEED = int(os.environ.get("FARHAUL_TEST_SEED", "20261121"))
+
+
+def kill_receiver(road):
+    """kill -9 of whatever serves the far end."""
+    if road.name == "daemon":
+        road.net.daemon.kill()
+    else:
+        for pid in road.net.beta.pids("farhaul"):
+            if pid != road.net.daemon.process.pid:
+                os.kill(pid, signal.SIGKILL)
+
+
+def revive(road):
+    if road.name == "daemon":
+        road.net.daemon.restart()
+
+
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+def test_killed_push_goes_on(own_road, end):
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 400 * MIB)
+    chance = random.Random(f"{SEED}{end}{road.name}")
+    beta = road.net.beta
+    clean = beta.counter("rx_bytes")
+    resumed = 0
+    for kill in range(3):
+        process = road.start("--rate", "800M", source, road.url("file"))
+        time.sleep(0.8 + chance.random())
+        if end == "sender":
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        else:
+            kill_receiver(road)
+            outcome = finish(process, timeout=400)
+            assert outcome.code == EXIT_LOST, f"seed {SEED}, kill {kill}: {outcome}"
+            assert outcome.error_line and "\n" not in outcome.error_line
+            revive(road)
+        assert not (road.far / "file").exists(), "a file must not appear before it is complete"
+    report = road.cp(source, road.url("file")).report
+    resumed = report["bytes_resumed"]
+    assert resumed > 50 * MIB, report
+    assert report["bytes"] + resumed == 400 * MIB
+    wire = beta.counter("rx_bytes") - clean
+    assert wire < 400 * MIB * 1.1 + 3 * 32 * MIB, f"{wire / MIB:.0f} MiB on the wire"
+    assert sha256(road.far / "file") == sha256(source)
+    assert not leftovers(road.far)
+
+
+def test_killed_pull_goes_on(own_road):
+    road = own_road
+    near = road.net.folder("near")
+    source = make_file(road.far / "file", 300 * MIB)
+    process = road.start("--rate", "800M", road.url("file"), near / "file")
+    time.sleep(1.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    report = road.cp(road.url("file"), near / "file").report
+    assert report["bytes_resumed"] > 20 * MIB
+    assert sha256(near / "file") == sha256(source)
+    assert not leftovers(near)
+
+
+def test_killed_tree_goes_on(own_road):
+    road = own_road
+    near = road.net.folder("near")
+    tree = make_tree(near / "tree", seed=11, files=400)
+    for n in range(30):
+        make_file(tree / f"big{n}", 5 * MIB, seed=n)
+    chance = random.Random(SEED)
+    for _ in range(2):
+        process = road.start("--rate", "400M", tree, road.url("copy/"))
+        time.sleep(0.8 + chance.random())
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    report = road.cp(tree, road.url("copy/")).report
+    assert report["skipped"] > 0, "files that had arrived are not sent again"
+    assert differences(tree, road.far / "copy/tree") == []
+    assert not leftovers(road.far)
+
+
+def test_changed_source_is_sent_anew(own_road):
+    road = own_road
+    near = road.net.folder("near")
+    source = make_file(near / "file", 200 * MIB, seed=1)
+    process = road.start("--rate", "800M", source, road.url("file"))
+    time.sleep(1.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with open(source, "r+b") as out:
+        out.seek(5 * MIB)
+        out.write(os.urandom(3 * MIB))
+    road.cp(source, road.url("file"))
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_damaged_partial_never_gets_the_name(own_road):
+    """Bytes of the partial file change behind our back: the digest tells, and the file arrives right or not at all."""
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 200 * MIB)
+    process = road.start("--rate", "800M", source, road.url("file"))
+    time.sleep(1.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    [journal] = [path for path in leftovers(road.far) if path.suffix == ".fhjournal"]
+    with open(journal, "r+b") as out:
+        out.seek(-7, os.SEEK_END)
+        out.write(b"\xaa" * 7)
+    road.cp(source, road.url("file"))
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_truncated_and_foreign_journals_are_survived(own_road):
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 100 * MIB)
+    for damage in (b"", b"\x00" * 4096, os.urandom(5000)):
+        process = road.start("--rate", "400M", source, road.url("file"))
+        time.sleep(1.2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        for journal in leftovers(road.far):
+            if journal.suffix == ".fhjournal":
+                journal.write_bytes(damage)
+    road.cp(source, road.url("file"))
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_two_writers_of_one_file(own_road):
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 200 * MIB)
+    first = road.start("--rate", "400M", source, road.url("file"))
+    time.sleep(1.5)
+    second = road.cp(source, road.url("file"), check=False, timeout=60)
+    assert second.code != 0
+    assert "another transfer" in second.stderr or "in use" in second.stderr or "being written" in second.stderr
+    assert finish(first).code == 0
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_network_gone_and_back(own_road):
+    """The path is silent for some seconds; the running transfer goes on by itself."""
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 200 * MIB)
+    process = road.start("--rate", "600M", source, road.url("file"))
+    time.sleep(1.0)
+    with road.net.beta.dropping("meta l4proto { tcp, udp }"), road.net.alpha.dropping("meta l4proto { tcp, udp }"):
+        time.sleep(4)
+    outcome = finish(process, timeout=60)
+    assert outcome.code == 0, outcome
+    assert sha256(road.far / "file") == sha256(source)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("end", ["sender", "receiver"])
+def test_ten_kills_of_one_transfer(own_road, end):
+    """The table's row: ten random moments of one 4 GiB transfer, at most 32 MiB sent twice a kill."""
+    road = own_road
+    size = 4 << 30
+    source = make_file(road.net.folder("near") / "file", size)
+    chance = random.Random(f"{SEED}{end}{road.name}ten")
+    sent_before = 0
+    beta = road.net.beta
+    begin = beta.counter("rx_bytes")
+    for _ in range(10):
+        process = road.start("--rate", "2G", source, road.url("file"))
+        time.sleep(1.0 + chance.random() * 0.6)
+        if end == "sender":
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+        else:
+            kill_receiver(road)
+            finish(process, timeout=400)
+            revive(road)
+    report = road.cp(source, road.url("file")).report
+    wire = beta.counter("rx_bytes") - begin
+    overhead = report["wire_bytes_sent"] / max(1, report["content_bytes_sent"])
+    sent_twice = wire / (overhead * 1.03) - size
+    assert sent_twice < 10 * 32 * MIB, (sent_before, sent_twice / MIB)
+    assert report["bytes_resumed"] > size / 4
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_resumed_without_reading_everything_again(own_road):
+    """After a clean interruption nothing that had arrived is read or sent again."""
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 600 * MIB)
+    process = road.start("--rate", "1G", source, road.url("file"))
+    time.sleep(3.0)
+    os.kill(process.pid, signal.SIGINT)
+    first = finish(process, timeout=15).report
+    report = cp(road.alpha, *road.arguments, source, road.url("file")).report
+    assert report["bytes_resumed"] >= first["bytes"] - 32 * MIB
+    assert report["content_bytes_sent"] <= 600 * MIB - report["bytes_resumed"] + 32 * MIB
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_reboot_of_the_receiver(own_net):
+    """After a reboot, data that were not synced may be gone: under another boot id they are checked, not believed."""
+    near = own_net.folder("near")
+    source = make_file(own_net.folder("far") / "file", 200 * MIB)
+    process = start_cp(own_net.alpha, "--rate", "1G", f"beta:{source}", near / "file")
+    time.sleep(1.2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    [partial] = [path for path in leftovers(near) if path.suffix == ".fhpart"]
+    with open(partial, "r+b") as out:
+        for at in range(0, 200 * MIB, 8 * MIB):
+            out.seek(at)
+            out.write(bytes(MIB))
+    boot_id = near / "boot_id"
+    boot_id.write_text("01234567-89ab-cdef-0123-456789abcdef\n")
+    script = f"mount --bind {boot_id} /proc/sys/kernel/random/boot_id && exec farhaul cp --json beta:{source} {near}/file"
+    done = own_net.alpha.run(["unshare", "--mount", "sh", "-c", script])
+    assert done.returncode == 0, done.stderr
+    assert sha256(near / "file") == sha256(source)

@@ -1,0 +1,267 @@
+"""Who may talk to whom: server keys pinned on first use, client keys, and the edges of the served root."""
+
+import os
+import stat
+
+import pytest
+
+from harness.hosts import USER
+from harness.product import (EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_OK, Daemon, cp, keygen, public_key_line)
+from harness.trees import make_file, sha256
+
+KNOWN = ".config/farhaul/known_hosts"
+
+
+@pytest.fixture
+def fresh(own_net):
+    """Hosts on which nobody has met the daemon yet."""
+    (own_net.alpha.home / KNOWN).unlink(missing_ok=True)
+    return own_net
+
+
+def test_first_use_without_terminal_fails_and_tells_the_fingerprint(fresh):
+    source = make_file(fresh.folder("near") / "file", 100)
+    outcome = cp(fresh.alpha, source, fresh.daemon.url("file"), expect=EXIT_AUTH)
+    assert fresh.daemon.fingerprint in outcome.stderr
+    assert "--fingerprint" in outcome.stderr or "--accept-new" in outcome.stderr
+    assert not (fresh.daemon.root / "file").exists()
+
+
+def test_accept_new_pins_the_key(fresh):
+    source = make_file(fresh.folder("near") / "file", 100)
+    cp(fresh.alpha, "--accept-new", source, fresh.daemon.url("one"))
+    assert fresh.daemon.fingerprint in (fresh.alpha.home / KNOWN).read_text()
+    cp(fresh.alpha, source, fresh.daemon.url("two"))
+
+
+def test_fingerprint_given(fresh):
+    source = make_file(fresh.folder("near") / "file", 100)
+    cp(fresh.alpha, "--fingerprint", fresh.daemon.fingerprint, source, fresh.daemon.url("one"))
+    wrong = "SHA256:" + "A" * 43
+    cp(fresh.alpha, "--fingerprint", wrong, source, fresh.daemon.url("two"), expect=EXIT_AUTH)
+
+
+def test_changed_server_key_always_fails(fresh):
+    source = make_file(fresh.folder("near") / "file", 100)
+    cp(fresh.alpha, "--accept-new", source, fresh.daemon.url("one"))
+    fresh.daemon.kill()
+    for path in fresh.daemon.directory.glob("identity*"):
+        path.unlink()
+    fresh.daemon.start()
+    for extra in ([], ["--accept-new"]):
+        outcome = cp(fresh.alpha, *extra, source, fresh.daemon.url("two"), expect=EXIT_AUTH)
+        assert "changed" in outcome.stderr
+    assert not (fresh.daemon.root / "two").exists()
+
+
+def test_unknown_client_key(fresh):
+    source = make_file(fresh.folder("near") / "file", 100)
+    fresh.daemon.keys.write_text(public_key_line(7))
+    fresh.daemon.restart()
+    outcome = cp(fresh.alpha, "--accept-new", source, fresh.daemon.url("one"), expect=EXIT_AUTH)
+    assert "key" in outcome.stderr
+    assert list(fresh.daemon.root.iterdir()) == []
+
+
+def test_client_without_a_key_is_told_to_make_one(fresh):
+    source = make_file(fresh.folder("near") / "file", 100)
+    (fresh.alpha.home / ".config/farhaul/id_ed25519").unlink()
+    outcome = cp(fresh.alpha, "--accept-new", source, fresh.daemon.url("one"), expect=EXIT_AUTH)
+    assert "keygen" in outcome.stderr
+
+
+def test_keygen_makes_a_private_file_and_keeps_an_old_one(own_net):
+    key = own_net.alpha.home / ".config/farhaul/id_ed25519"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert own_net.key.startswith("farhaul-ed25519 ")
+    before = key.read_bytes()
+    assert own_net.alpha.run(["farhaul", "keygen"]).returncode != 0
+    assert key.read_bytes() == before
+
+
+def test_key_readable_by_others_is_refused(own_net):
+    source = make_file(own_net.folder("near") / "file", 100)
+    (own_net.alpha.home / ".config/farhaul/id_ed25519").chmod(0o644)
+    outcome = cp(own_net.alpha, "--accept-new", source, own_net.daemon.url("one"), check=False)
+    assert outcome.code in (EXIT_OK, EXIT_AUTH)
+    if outcome.code == EXIT_AUTH:
+        assert "permission" in outcome.stderr or "0600" in outcome.stderr or "readable" in outcome.stderr
+
+
+def test_an_ordinary_user_uses_and_runs_it(own_net):
+    """Neither end needs root."""
+    pair = own_net.pair
+    key = keygen(pair.alpha, user=USER)
+    daemon = Daemon(pair, pair.beta, [key], port=33050, user=USER)
+    near = own_net.folder("near")
+    near.chmod(0o777)
+    source = make_file(near / "file", 3_000_000)
+    report = cp(pair.alpha, "--accept-new", source, daemon.url("file"), user=USER).report
+    assert report["transport"] == "udp"
+    cp(pair.alpha, daemon.url("file"), near / "back", user=USER)
+    assert sha256(near / "back") == sha256(source)
+    assert (daemon.root / "file").stat().st_uid != 0
+
+
+OUTSIDE = ["../outside", "a/../../outside", "/etc/outside", "link/outside", "..", "dir/link2/x"]
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+def test_push_never_leaves_the_root(own_net, path):
+    root = own_net.daemon.root
+    (root / "link").symlink_to("/tmp")
+    (root / "dir").mkdir()
+    (root / "dir/link2").symlink_to("..")
+    source = make_file(own_net.folder("near") / "evil", 100)
+    outcome = cp(own_net.alpha, "--accept-new", source, own_net.daemon.url(path), check=False)
+    outside = [own_net.pair.directory / "outside", root.parent / "outside", root.parent / "evil"]
+    import pathlib
+    outside += [pathlib.Path("/etc/outside"), pathlib.Path("/tmp/outside"), pathlib.Path("/tmp/evil")]
+    assert not any(path.exists() for path in outside)
+    if outcome.code == EXIT_OK:
+        inside = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+        assert inside, "an accepted path must lie below the root"
+    else:
+        assert outcome.code in (EXIT_FILES, EXIT_AUTH) and outcome.error_line
+
+
+@pytest.mark.parametrize("path", ["../secret", "link/secret", "/../secret", "alias"])
+def test_pull_never_leaves_the_root(own_net, path):
+    root = own_net.daemon.root
+    (root.parent / "secret").write_text("secret")
+    (root / "link").symlink_to("..")
+    (root / "alias").symlink_to("../secret")
+    near = own_net.folder("near")
+    outcome = cp(own_net.alpha, "--accept-new", own_net.daemon.url(path), near / "got", check=False)
+    got = near / "got"
+    assert not (got.exists() and not got.is_symlink() and got.read_text() == "secret")
+    assert outcome.code != EXIT_OK or got.is_symlink()
+
+
+def test_glob_never_leaves_the_root(own_net):
+    (own_net.daemon.root.parent / "secret.txt").write_text("secret")
+    near = own_net.folder("near")
+    outcome = cp(own_net.alpha, "--accept-new", own_net.daemon.url("../*.txt"), f"{near}/", check=False)
+    assert outcome.code != EXIT_OK and list(near.iterdir()) == []
+
+
+def test_symlink_in_the_destination_is_not_followed_out(own_net):
+    """A tree whose directory meets an existing symlink that leads out of the root."""
+    near = own_net.folder("near")
+    (near / "tree/sub").mkdir(parents=True)
+    make_file(near / "tree/sub/file", 100)
+    elsewhere = own_net.folder("elsewhere")
+    (own_net.daemon.root / "tree").mkdir()
+    (own_net.daemon.root / "tree/sub").symlink_to(elsewhere)
+    cp(own_net.alpha, "--accept-new", near / "tree", own_net.daemon.url(""), check=False)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_tree_cannot_write_through_its_own_symlink(own_net):
+    near = own_net.folder("near")
+    elsewhere = own_net.folder("elsewhere")
+    (near / "tree").mkdir()
+    (near / "tree/out").symlink_to(elsewhere)
+    cp(own_net.alpha, "--accept-new", near / "tree", own_net.daemon.url("tree"))
+    (near / "tree/out").unlink()
+    (near / "tree/out").mkdir()
+    make_file(near / "tree/out/file", 10)
+    cp(own_net.alpha, near / "tree/", own_net.daemon.url("tree/"), check=False)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_wrong_port_and_wrong_host(net, near):
+    source = make_file(near / "file", 10)
+    outcome = cp(net.alpha, "--accept-new", source, "fh://beta:44444/x", expect=EXIT_CONNECT, timeout=30)
+    assert "44444" in outcome.error_line and outcome.seconds < 15
+    outcome = cp(net.alpha, "--accept-new", source, "fh://nowhere.invalid/x", expect=EXIT_CONNECT, timeout=30)
+    assert "nowhere.invalid" in outcome.error_line
+    outcome = cp(net.alpha, source, "nowhere.invalid:x", expect=EXIT_CONNECT, timeout=30)
+    assert "nowhere.invalid" in outcome.stderr
+    outcome = cp(net.alpha, "-P", "44444", source, "beta:x", expect=EXIT_CONNECT, timeout=30)
+    assert "44444" in outcome.stderr
+
+
+def test_ssh_without_permission(net, near):
+    source = make_file(near / "file", 10)
+    key = near / "key"
+    import subprocess
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    outcome = cp(net.alpha, "-i", key, "-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none", "-F", "/dev/null", "-o",
+                 "StrictHostKeyChecking=no", source, "beta:x", check=False, timeout=30)
+    assert outcome.code in (EXIT_AUTH, EXIT_CONNECT)
+    assert "denied" in outcome.stderr.lower()
+
+
+def test_ssh_without_the_binary_there(own_net):
+    source = make_file(own_net.folder("near") / "file", 10)
+    (own_net.beta.bin / "farhaul").unlink()
+    outcome = cp(own_net.alpha, source, "beta:x", check=False, timeout=30)
+    assert outcome.code == EXIT_CONNECT, outcome
+    assert "farhaul" in outcome.error_line and "beta" in outcome.stderr
+
+
+def test_versions_that_do_not_fit(own_net):
+    """The far end answers with something that is not our protocol."""
+    source = make_file(own_net.folder("near") / "file", 10)
+    fake = own_net.beta.bin / "farhaul"
+    for text in ("#!/bin/sh\necho hello\n", "#!/bin/sh\nexit 0\n", "#!/bin/sh\nhead -c 100000 /dev/urandom\n",
+                 "#!/bin/sh\nprintf '\\377\\377\\377\\377'; sleep 1\n"):
+        fake.unlink()
+        fake.write_text(text)
+        fake.chmod(0o755)
+        outcome = cp(own_net.alpha, source, "beta:x", check=False, timeout=30)
+        assert outcome.code in (3, 5, 7, 8), outcome
+        assert outcome.error_line and "panicked" not in outcome.stderr
+
+
+def test_nothing_secret_in_arguments_or_environment(own_net):
+    """What `ps` shows on either end holds no key material: it has no long random words."""
+    import pathlib
+    import re
+    import time
+    from harness.product import finish, start_cp
+    source = make_file(own_net.folder("near") / "file", 100 << 20)
+    far = own_net.folder("far")
+    process = start_cp(own_net.alpha, "--rate", "400M", source, f"beta:{far}/x")
+    time.sleep(1)
+    for host in (own_net.alpha, own_net.beta):
+        for pid in host.pids("farhaul"):
+            text = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes() + pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+            words = [word for word in re.split(rb"[\0= ]", text) if b"/" not in word and b":" not in word]
+            assert not [word for word in words if len(word) >= 32], (pid, text)
+    assert finish(process).code == EXIT_OK
+    assert os.path.exists(far / "x")
+
+
+def test_read_only_daemon(own_net):
+    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33080, arguments=["--read-only"])
+    near = own_net.folder("near")
+    make_file(daemon.root / "there", 1000)
+    cp(own_net.alpha, "--accept-new", daemon.url("there"), near / "got")
+    outcome = cp(own_net.alpha, near / "got", daemon.url("new"), check=False)
+    assert outcome.code in (EXIT_FILES, EXIT_AUTH) and "read" in outcome.error_line
+    assert not (daemon.root / "new").exists()
+
+
+@pytest.mark.parametrize("family", ["v4", "v6"])
+def test_daemon_on_one_address(own_net, family):
+    address = getattr(own_net.beta, family)
+    literal = f"[{address}]" if ":" in address else address
+    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33081, listen=f"{literal}:33081")
+    source = make_file(own_net.folder("near") / "file", 3_000_000)
+    report = cp(own_net.alpha, "--accept-new", source, daemon.url("file", host=literal)).report
+    assert report["transport"] == "udp"
+    assert sha256(daemon.root / "file") == sha256(source)
+
+
+def test_port_in_use_is_told(own_net):
+    done = own_net.beta.run(["farhaul", "serve", "--listen", f"[::]:{own_net.daemon.port}", "--root", own_net.daemon.root,
+                             "--authorized-keys", own_net.daemon.keys, "--identity", own_net.daemon.identity], timeout=15)
+    assert done.returncode != 0
+    assert str(own_net.daemon.port).encode() in done.stderr and b"in use" in done.stderr
+
+
+def test_daemon_ends_in_order(own_net):
+    """SIGTERM: the daemon ends by itself, and the client is told that it can go on later."""
+    assert own_net.daemon.stop() in (0, 130, 143)

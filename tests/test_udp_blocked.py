@@ -1,0 +1,120 @@
+"""UDP blocked in every way that firewalls have: noticed within 3 s, named, and the job goes on over the other carrier."""
+
+import contextlib
+import time
+
+import pytest
+
+from harness.product import EXIT_CONNECT, EXIT_LOST, finish
+from harness.trees import make_file, sha256
+
+MIB = 1 << 20
+#: Time for noticing, above that of the copy itself.
+NOTICED_S = 3.0
+SLACK_S = 3.0
+
+
+@contextlib.contextmanager
+def blocked(net, way):
+    """One way of blocking. Large means: probes and handshakes pass, data do not."""
+    rules = {
+        "all": [(net.alpha, "meta l4proto udp"), (net.beta, "meta l4proto udp")],
+        "large": [(net.alpha, "udp length > 600"), (net.beta, "udp length > 600")],
+        "towards beta": [(net.beta, "meta l4proto udp")],
+        "towards alpha": [(net.alpha, "meta l4proto udp")],
+    }[way]
+    with contextlib.ExitStack() as stack:
+        for host, match in rules:
+            stack.enter_context(host.dropping(match))
+        yield
+
+
+WAYS = ["all", "large", "towards beta", "towards alpha"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_push_goes_on_over_the_other_carrier(own_road, way):
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 20 * MIB)
+    with blocked(road.net, way):
+        outcome = road.cp(source, road.url("file"), timeout=60)
+    assert outcome.report["transport"] == road.fallback
+    assert outcome.seconds < NOTICED_S + SLACK_S, outcome
+    warnings = " ".join(outcome.report["warnings"]) + outcome.stderr
+    assert "UDP" in warnings and "330" in warnings, f"the port is not named: {outcome}"
+    assert sha256(road.far / "file") == sha256(source)
+
+
+@pytest.mark.parametrize("way", ["all", "large"])
+def test_pull_goes_on_over_the_other_carrier(own_road, way):
+    road = own_road
+    near = road.net.folder("near")
+    source = make_file(road.far / "file", 20 * MIB)
+    with blocked(road.net, way):
+        outcome = road.cp(road.url("file"), near / "file", timeout=60)
+    assert outcome.report["transport"] == road.fallback
+    assert outcome.seconds < NOTICED_S + SLACK_S, outcome
+    assert sha256(near / "file") == sha256(source)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_udp_only_fails_and_names_the_port(own_road, way):
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", MIB)
+    with blocked(road.net, way):
+        outcome = road.cp("--udp-only", source, road.url("file"), check=False, timeout=60)
+    assert outcome.code in (EXIT_CONNECT, EXIT_LOST), outcome
+    assert outcome.seconds < 15, outcome
+    assert "UDP" in outcome.error_line and "330" in outcome.error_line, outcome
+    assert not (road.far / "file").exists()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_udp_dies_in_the_middle(own_road, way):
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 200 * MIB)
+    process = road.start("--rate", "600M", source, road.url("file"))
+    time.sleep(1.2)
+    with blocked(road.net, way):
+        outcome = finish(process, timeout=60)
+    assert outcome.code == 0, outcome
+    assert outcome.report["transport"] == road.fallback
+    assert "330" in " ".join(outcome.report["warnings"]) + outcome.stderr
+    assert sha256(road.far / "file") == sha256(source)
+    assert outcome.seconds < 20, outcome
+
+
+def test_large_packets_vanish_on_the_way(own_road):
+    """A path with a smaller MTU that does not say so: the transfer stays on UDP with smaller packets."""
+    road = own_road
+    road.net.pair.plain_link()
+    source = make_file(road.net.folder("near") / "file", 50 * MIB)
+    with road.net.beta.dropping("udp length > 1260"), road.net.alpha.dropping("udp length > 1260"):
+        outcome = road.cp(source, road.url("file"), timeout=60)
+    assert outcome.report["transport"] == "udp", outcome
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_path_mtu_shrinks_in_the_middle(own_road):
+    road = own_road
+    road.net.pair.plain_link()
+    source = make_file(road.net.folder("near") / "file", 100 * MIB)
+    process = road.start("--rate", "300M", source, road.url("file"))
+    time.sleep(1.2)
+    with road.net.beta.dropping("udp length > 1260"):
+        outcome = finish(process, timeout=60)
+    assert outcome.code == 0, outcome
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_port_of_ssh_range_is_taken(own_net):
+    """The first ports of the range are in use: the next free one is taken, and a range can be given."""
+    from harness.product import cp
+    source = make_file(own_net.folder("near") / "file", MIB)
+    far = own_net.folder("far")
+    report = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/one").report
+    assert report["transport"] == "udp"
+    with own_net.beta.dropping("udp dport 40100-40101"), own_net.alpha.dropping("udp sport 40100-40101"):
+        outcome = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/two")
+    assert outcome.report["transport"] == "ssh"
+    assert "40100" in " ".join(outcome.report["warnings"]) + outcome.stderr

@@ -85,7 +85,7 @@ def test_key_readable_by_others_is_refused(own_net):
     outcome = cp(own_net.alpha, "--accept-new", source, own_net.daemon.url("one"), check=False)
     assert outcome.code in (EXIT_OK, EXIT_AUTH)
     if outcome.code == EXIT_AUTH:
-        assert "permission" in outcome.stderr or "0600" in outcome.stderr or "readable" in outcome.stderr
+        assert "permission" in outcome.stderr or "0600" in outcome.stderr or "can be read by others" in outcome.stderr
 
 
 def test_an_ordinary_user_uses_and_runs_it(own_net):

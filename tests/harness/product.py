@@ -48,7 +48,8 @@ class Outcome:
         return lines[0] if lines else ""
 
     def __str__(self):
-        return f"exit {self.code} after {self.seconds:.2f} s\nstderr: {self.stderr}\nreport: {json.dumps(self.report)}"
+        report = {name: value for name, value in (self.report or {}).items() if name != "stages"}
+        return f"exit {self.code} after {self.seconds:.2f} s\nstderr: {self.stderr}\nreport: {json.dumps(report)}"
 
 
 def cp(host, *arguments, as_json=True, check=True, timeout=120, expect=EXIT_OK, **options):

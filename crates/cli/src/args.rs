@@ -58,7 +58,7 @@ pub struct Cp {
     /// Accepted as in scp; directories are copied anyway
     #[arg(short = 'r', help_heading = SCP)]
     pub recursive: bool,
-    /// Accepted as in scp; times and modes are kept anyway
+    /// Keep set-user-id and set-group-id bits too; times and other modes are kept anyway
     #[arg(short = 'p', help_heading = SCP)]
     pub preserve: bool,
 }
@@ -254,6 +254,7 @@ impl Transfer {
             memory_bytes: self.memory.unwrap_or(default.memory_bytes),
             durable: self.durable,
             dry_run: self.dry_run,
+            keep_setuid: false,
             udp_only: self.udp_only,
             udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
             fault: self.fault.clone(),

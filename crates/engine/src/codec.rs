@@ -106,7 +106,10 @@ mod tests {
     #[test]
     fn an_overlong_number_is_refused() {
         assert_eq!(Reader(&[0xff; 11]).varint(), Err(Malformed));
-        assert_eq!(Reader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]).varint(), Err(Malformed));
+        assert_eq!(
+            Reader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]).varint(),
+            Err(Malformed)
+        );
         assert_eq!(Reader(&[0x80]).varint(), Err(Malformed));
     }
 

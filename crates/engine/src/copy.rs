@@ -22,8 +22,14 @@ pub enum Location {
     Local(PathBuf),
     /// Standard input or output.
     Pipe,
-    Ssh { target: SshTarget, path: Vec<u8> },
-    Daemon { target: DaemonTarget, path: Vec<u8> },
+    Ssh {
+        target: SshTarget,
+        path: Vec<u8>,
+    },
+    Daemon {
+        target: DaemonTarget,
+        path: Vec<u8>,
+    },
 }
 
 /// One `farhaul cp`.
@@ -46,6 +52,7 @@ enum Far {
 
 /// Runs a job to its end. The report is filled as far as the transfer went, also when there is an error.
 pub fn copy(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
+    progress.verbose.store(job.verbose, std::sync::atomic::Ordering::Relaxed);
     let outcome = match Plan::new(job) {
         Ok(plan) => plan.run(progress),
         Err(error) => Outcome::failed(error),
@@ -82,7 +89,11 @@ impl Plan {
         if far_sources > 0 && far_sources < job.sources.len() {
             return usage("some sources are remote and some are local: copy them one after the other");
         }
-        if far_sources > 0 { Plan::pull(job.sources, job.destination, options) } else { Plan::push(job.sources, job.destination, options) }
+        if far_sources > 0 {
+            Plan::pull(job.sources, job.destination, options)
+        } else {
+            Plan::push(job.sources, job.destination, options)
+        }
     }
 
     fn push(sources: Vec<Location>, destination: Location, options: TransferOptions) -> Result<Plan, Error> {
@@ -103,7 +114,13 @@ impl Plan {
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
         let single_file = pipe || paths.len() == 1 && paths[0].is_file();
-        let request = Request { direction: Direction::Push, paths: vec![path], target_is_directory, single_file, options };
+        let request = Request {
+            direction: Direction::Push,
+            paths: vec![path],
+            target_is_directory,
+            single_file,
+            options,
+        };
         let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
         Ok(Plan { far, request, near })
     }
@@ -114,8 +131,13 @@ impl Plan {
             return Err(Error::Usage("from standard input to standard output is what cat does".into()));
         }
         let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
-        let request =
-            Request { direction: Direction::Pull, paths, target_is_directory: false, single_file: true, options };
+        let request = Request {
+            direction: Direction::Pull,
+            paths,
+            target_is_directory: false,
+            single_file: true,
+            options,
+        };
         Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe })
     }
 
@@ -129,7 +151,9 @@ impl Plan {
                 Location::Local(_) | Location::Pipe => continue,
             };
             if far.as_ref().is_some_and(|far: &Far| !far.is_same(&next)) {
-                return Err(Error::Usage("the sources are on different hosts: copy from one after the other".into()));
+                return Err(Error::Usage(
+                    "the sources are on different hosts: copy from one after the other".into(),
+                ));
             }
             far.get_or_insert(next);
             paths.push(path);
@@ -141,7 +165,8 @@ impl Plan {
         };
         let far = far.expect("a pull has a remote source");
         let single_file = matches!(near, Near::ReceivePipe);
-        let request = Request { direction: Direction::Pull, paths, target_is_directory: false, single_file, options };
+        let request =
+            Request { direction: Direction::Pull, paths, target_is_directory: false, single_file, options };
         Ok(Plan { far, request, near })
     }
 

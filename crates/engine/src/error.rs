@@ -71,9 +71,10 @@ impl Error {
     /// A second line for the user: what to do.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Error::Connect { hint, .. } | Error::Auth { hint, .. } | Error::Files { hint, .. } | Error::Lost { hint, .. } => {
-                hint.as_deref()
-            }
+            Error::Connect { hint, .. }
+            | Error::Auth { hint, .. }
+            | Error::Files { hint, .. }
+            | Error::Lost { hint, .. } => hint.as_deref(),
             _ => None,
         }
     }

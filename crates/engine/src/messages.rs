@@ -38,8 +38,12 @@ pub(crate) enum What {
     /// A file whose size is known only at its end (a pipe).
     Stream,
     Directory,
-    Symlink { target: Vec<u8> },
-    HardLink { to: u64 },
+    Symlink {
+        target: Vec<u8>,
+    },
+    HardLink {
+        to: u64,
+    },
 }
 
 /// What the receiver wants of a file.
@@ -60,32 +64,64 @@ pub(crate) enum Message {
     // Sender to receiver.
     Entry(ManifestEntry),
     /// Everything below the directory `id` has been listed.
-    DirectoryEnd { id: u64 },
+    DirectoryEnd {
+        id: u64,
+    },
     /// The sender could not read something; kept for the receiver's report.
-    SourceFailed { path: Vec<u8>, reason: String },
+    SourceFailed {
+        path: Vec<u8>,
+        reason: String,
+    },
     /// All chunks of file `id` have been sent; `size` matters for streams.
     /// `chunks` is how many there are, those of earlier runs included; holes have none.
-    FileEnd { id: u64, size: u64, chunks: u64 },
+    FileEnd {
+        id: u64,
+        size: u64,
+        chunks: u64,
+    },
     /// File `id` cannot be completed: it changed or could not be read.
-    FileFailed { id: u64, reason: String },
+    FileFailed {
+        id: u64,
+        reason: String,
+    },
     /// The scan is over.
     EntriesEnd,
     // Receiver to sender.
-    Decide { id: u64, decision: Decision },
+    Decide {
+        id: u64,
+        decision: Decision,
+    },
     /// The entry is in its place.
-    Done { id: u64 },
-    Failed { id: u64, path: Vec<u8>, reason: String },
+    Done {
+        id: u64,
+    },
+    Failed {
+        id: u64,
+        path: Vec<u8>,
+        reason: String,
+    },
     /// The chunk's digest did not match: send it again.
-    Again { id: u64, chunk: u64 },
+    Again {
+        id: u64,
+        chunk: u64,
+    },
     /// Directories that got their mode and time; sent once, before `Finish`.
-    DirectoriesDone { count: u64 },
+    DirectoriesDone {
+        count: u64,
+    },
     // Both ways.
     /// The side has nothing more to do; its figures.
     Finish(EndFigures),
     /// The transfer ends here; the code is the exit code that the sender of this ends with.
-    Abort { code: u8, reason: String, hint: String },
+    Abort {
+        code: u8,
+        reason: String,
+        hint: String,
+    },
     /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
-    FlowDown { index: u16 },
+    FlowDown {
+        index: u16,
+    },
     /// The initiator's first word, so that the acceptor has something to wait for.
     Start,
 }
@@ -357,7 +393,9 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         6 => Message::EntriesEnd,
         16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
         17 => Message::Done { id: reader.varint()? },
-        18 => Message::Failed { id: reader.varint()?, path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        18 => {
+            Message::Failed { id: reader.varint()?, path: reader.bytes()?.to_vec(), reason: reader.text()? }
+        }
         19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
         20 => Message::DirectoriesDone { count: reader.varint()? },
         35 => Message::Start,
@@ -428,7 +466,8 @@ mod tests {
     use super::*;
 
     fn entry(id: u64, path: &str, what: What) -> Message {
-        let entry = ManifestEntry { id, path: path.into(), mode: 0o644, mtime_secs: -5, mtime_nanos: 7, what };
+        let entry =
+            ManifestEntry { id, path: path.into(), mode: 0o644, mtime_secs: -5, mtime_nanos: 7, what };
         Message::Entry(entry)
     }
 

@@ -91,6 +91,8 @@ pub struct TransferOptions {
     pub durable: bool,
     /// Decide and list, but change nothing.
     pub dry_run: bool,
+    /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
+    pub keep_setuid: bool,
     /// Never fall back to TCP or the SSH channel.
     pub udp_only: bool,
     /// First and last UDP port that the far end may bind (over SSH).
@@ -114,6 +116,7 @@ impl Default for TransferOptions {
             memory_bytes: 256 << 20,
             durable: false,
             dry_run: false,
+            keep_setuid: false,
             udp_only: false,
             udp_ports: (33001, 33100),
             fault: None,

@@ -21,23 +21,13 @@ pub struct Progress {
     pub loss_ppm: AtomicU64,
     /// Set by the user's side to end the transfer in an orderly way.
     pub cancel: AtomicBool,
-    /// Path being worked on, escaped for terminals.
-    current: Mutex<String>,
+    /// A line for each file is wanted.
+    pub(crate) verbose: AtomicBool,
     /// Lines for the user (warnings; with -v also a line a file).
     notices: Mutex<Vec<String>>,
 }
 
 impl Progress {
-    pub fn current(&self) -> String {
-        self.current.lock().map(|current| current.clone()).unwrap_or_default()
-    }
-
-    pub(crate) fn set_current(&self, path: String) {
-        if let Ok(mut current) = self.current.lock() {
-            *current = path;
-        }
-    }
-
     /// Takes the lines that have come up since the last call.
     pub fn take_notices(&self) -> Vec<String> {
         self.notices.lock().map(|mut notices| std::mem::take(&mut *notices)).unwrap_or_default()
@@ -46,6 +36,13 @@ impl Progress {
     pub(crate) fn notice(&self, line: String) {
         if let Ok(mut notices) = self.notices.lock() {
             notices.push(line);
+        }
+    }
+
+    /// A line that only the verbose want to see.
+    pub(crate) fn detail(&self, line: impl FnOnce() -> String) {
+        if self.verbose.load(Relaxed) {
+            self.notice(line());
         }
     }
 

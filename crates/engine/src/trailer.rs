@@ -50,8 +50,12 @@ pub(crate) fn parse(block: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Malform
     let mut reader = Reader(&rest[content..]);
     let mut filled = 0u64;
     while !reader.is_empty() {
-        let piece =
-            Piece { file: reader.varint()?, chunk: reader.varint()?, len: reader.u32()?, digest: reader.array()? };
+        let piece = Piece {
+            file: reader.varint()?,
+            chunk: reader.varint()?,
+            len: reader.u32()?,
+            digest: reader.array()?,
+        };
         if u64::from(piece.len) > CHUNK || pieces.len() == PIECES_MAX {
             return Err(Malformed);
         }
@@ -83,7 +87,8 @@ mod tests {
 
     #[test]
     fn the_most_pieces_fit() {
-        let pieces: Vec<_> = (0..PIECES_MAX).map(|_| piece(u64::MAX / 4, (CHUNK as u32) / PIECES_MAX as u32)).collect();
+        let pieces: Vec<_> =
+            (0..PIECES_MAX).map(|_| piece(u64::MAX / 4, (CHUNK as u32) / PIECES_MAX as u32)).collect();
         let mut block = vec![0; BLOCK_BYTES];
         let len = write(&mut block, CHUNK as usize, &pieces);
         let mut back = Vec::new();

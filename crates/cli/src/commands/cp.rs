@@ -5,6 +5,7 @@ use std::sync::Arc;
 use farhaul_engine::bootstrap::DEFAULT_PORT;
 use farhaul_engine::{
     CopyJob, DaemonTarget, Error, ExitCode, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
+    TransferOptions,
 };
 
 use crate::args::{Connection, Cp, Output};
@@ -90,7 +91,7 @@ fn job(args: &Cp) -> Result<CopyJob, Error> {
     Ok(CopyJob {
         sources: sources.iter().map(locate).collect::<Result<_, _>>()?,
         destination: locate(destination)?,
-        options: args.transfer.options().checked()?,
+        options: TransferOptions { keep_setuid: args.preserve, ..args.transfer.options() }.checked()?,
         verbose: args.output.verbose,
     })
 }

@@ -1,5 +1,7 @@
 //! The log: `FARHAUL_LOG` chooses what is in it, in the syntax of tracing's filters.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::EnvFilter;
 
 fn filter(default: &str) -> EnvFilter {
@@ -9,6 +11,7 @@ fn filter(default: &str) -> EnvFilter {
 /// Lines of text on stderr.
 pub fn to_stderr(default: &str) {
     let log = tracing_subscriber::fmt().with_env_filter(filter(default)).with_writer(std::io::stderr);
+    let log = log.with_ansi(std::io::stderr().is_terminal());
     // It fails only where a log is set up already, and then that one serves.
     let _ = log.with_target(false).try_init();
 }

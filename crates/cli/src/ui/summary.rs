@@ -13,8 +13,10 @@ pub fn is_worth_telling(report: &Report, error: Option<&Error>) -> bool {
 
 /// `4.00 GiB in 1 file, 3.4 s, 10.1 Gbit/s over udp, loss 0.1 %, rtt 0.2 ms, slowest: sender network`.
 pub fn line(report: &Report, dry_run: bool) -> String {
-    let what = format!("{} in {}", units::size(report.bytes), units::count(report.files, "file"));
-    let mut parts = vec![if dry_run { format!("would copy {what}") } else { what }];
+    let files = units::count(report.files, "file");
+    let what = format!("{} in {files}", units::size(report.bytes));
+    // A dry run moves no bytes, and counts none.
+    let mut parts = vec![if dry_run { format!("would copy {files}") } else { what }];
     if report.bytes_resumed > 0 {
         parts.push(format!("{} from an earlier run", units::size(report.bytes_resumed)));
     }
@@ -109,8 +111,7 @@ mod tests {
         let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, 3 FAILED, 3.4 s, \
                     10.1 Gbit/s over ssh";
         assert_eq!(line(&report, false), text);
-        let dry =
-            "would copy 4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, 3 FAILED";
+        let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, 3 FAILED";
         assert_eq!(line(&report, true), dry);
     }
 

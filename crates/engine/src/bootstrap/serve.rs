@@ -139,7 +139,7 @@ async fn tcp_handshake(
     place: Place,
 ) -> Result<(), Failure> {
     let first = async {
-        let mut tls = tcp::accept(Arc::clone(&shared.tls), stream, remote).await?;
+        let mut tls = tcp::accept(Arc::clone(&shared.tls), stream).await?;
         let body = tls.read_frame().await?;
         Ok::<_, Failure>((tls, body))
     };

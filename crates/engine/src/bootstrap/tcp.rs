@@ -26,7 +26,6 @@ const CARRIER_BYTES: usize = 512 << 10;
 pub(crate) struct Tls {
     stream: TcpStream,
     connection: Connection,
-    pub(crate) remote: SocketAddr,
 }
 
 /// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
@@ -34,24 +33,20 @@ pub(crate) async fn connect(config: Arc<ClientConfig>, remote: SocketAddr) -> io
     let stream = TcpStream::connect(remote).await?;
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let connection = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
-    Tls::handshake(stream, connection.into(), remote).await
+    Tls::handshake(stream, connection.into()).await
 }
 
 /// Finishes the server's handshake: afterwards the client's key is known and authorised.
-pub(crate) async fn accept(
-    config: Arc<ServerConfig>,
-    stream: TcpStream,
-    remote: SocketAddr,
-) -> io::Result<Tls> {
+pub(crate) async fn accept(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Tls> {
     let connection = rustls::ServerConnection::new(config).map_err(io::Error::other)?;
-    Tls::handshake(stream, connection.into(), remote).await
+    Tls::handshake(stream, connection.into()).await
 }
 
 impl Tls {
-    async fn handshake(stream: TcpStream, mut connection: Connection, remote: SocketAddr) -> io::Result<Tls> {
+    async fn handshake(stream: TcpStream, mut connection: Connection) -> io::Result<Tls> {
         stream.set_nodelay(true)?;
         connection.set_buffer_limit(Some(HANDSHAKE_BYTES));
-        let mut tls = Tls { stream, connection, remote };
+        let mut tls = Tls { stream, connection };
         while tls.connection.is_handshaking() {
             tls.flush().await?;
             if tls.connection.is_handshaking() {

@@ -66,8 +66,6 @@ pub(crate) struct Target {
     /// The single source gets this name instead of its own.
     pub(crate) rename: Option<Vec<u8>>,
     pub(crate) asked: Asked,
-    /// For messages to people.
-    pub(crate) shown: String,
 }
 
 impl Target {
@@ -77,7 +75,8 @@ impl Target {
             let shown = String::from_utf8_lossy(path).escape_debug().to_string();
             Error::Misbehaved(format!("it sent the path \"{shown}\", {why}"))
         };
-        let checked = RelPath::from_bytes(path).map_err(|_| refuse("which is not a plain path below the destination"))?;
+        let checked = RelPath::from_bytes(path)
+            .map_err(|_| refuse("which is not a plain path below the destination"))?;
         let top_len = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
         if !self.asked.allows(&path[..top_len]) {
             return Err(refuse("which was not asked for"));
@@ -98,7 +97,6 @@ mod tests {
             root: Root::open(std::path::Path::new("/")).unwrap(),
             rename: rename.map(|name| name.as_bytes().to_vec()),
             asked: Asked::from_sources(&sources),
-            shown: "/".into(),
         }
     }
 

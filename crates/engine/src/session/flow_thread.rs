@@ -77,9 +77,9 @@ struct Running {
 pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     let shared = thread.shared.clone();
     let own = thread.own.clone();
-    let number = u64::from(own.index) + 1000;
-    let meter = |stage| shared.meters.meter(stage, number);
-    let meters = Meters { receive: meter("receive"), open: meter("open"), seal: meter("seal"), send: meter("send") };
+    let meter = |stage| shared.meters.meter(stage);
+    let meters =
+        Meters { receive: meter("receive"), open: meter("open"), seal: meter("seal"), send: meter("send") };
     let now = shared.now();
     let mut running = Running {
         outgoing: Outgoing::default(),
@@ -258,9 +258,12 @@ impl Running {
             return Err(Error::Misbehaved(format!("block {number} completed twice")));
         };
         let arrived = Arrived { block, len: len as usize, _credit: Credit(self.thread.own.clone()) };
-        self.thread.shared.arrived.0.try_send(arrived).map_err(|_| {
-            Error::Misbehaved("more blocks than were granted".to_string())
-        })
+        self.thread
+            .shared
+            .arrived
+            .0
+            .try_send(arrived)
+            .map_err(|_| Error::Misbehaved("more blocks than were granted".to_string()))
     }
 
     /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
@@ -270,8 +273,11 @@ impl Running {
         }
         while self.thread.flow.block_room() > 0 {
             let shared = &self.thread.shared;
-            let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else { return };
-            let number = self.thread.flow.queue_block(filled.len).expect("block_room() was asked just before");
+            let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else {
+                return;
+            };
+            let number =
+                self.thread.flow.queue_block(filled.len).expect("block_room() was asked just before");
             shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
             self.outgoing.put(number, filled);
         }
@@ -338,7 +344,12 @@ impl Running {
         let planned = {
             let controller = thread.shared.controller.lock().expect("no thread panics in the controller");
             match open {
-                true => thread.flow.poll_transmit(now, &mut thread.shared.control.lock(), &controller, &mut self.plan),
+                true => thread.flow.poll_transmit(
+                    now,
+                    &mut thread.shared.control.lock(),
+                    &controller,
+                    &mut self.plan,
+                ),
                 false => thread.flow.poll_transmit(now, &mut self.nothing, &controller, &mut self.plan),
             }
         };
@@ -398,7 +409,8 @@ impl Running {
     fn publish_figures(&self) {
         let stats = self.thread.flow.stats();
         let rtt = self.thread.flow.rtt();
-        let mut figures = self.thread.own.figures.lock().expect("no thread panics while it holds the figures");
+        let mut figures =
+            self.thread.own.figures.lock().expect("no thread panics while it holds the figures");
         figures.segments_sent = stats.segments_sent;
         figures.segments_retransmitted = stats.segments_retransmitted;
         figures.segments_proactive = stats.segments_proactive;
@@ -416,6 +428,8 @@ impl Running {
 
     fn sleep(&mut self, now: Timestamp) -> std::io::Result<()> {
         let own = self.thread.own.clone();
+        // Whoever asks at the end finds the newest figures.
+        self.publish_figures();
         own.about_to_sleep();
         // What came between the last look and the announcement would otherwise be slept through.
         let shared = &self.thread.shared;
@@ -514,7 +528,11 @@ impl Outgoing {
         if self.blocks.is_empty() {
             self.base = number;
         }
-        debug_assert_eq!(number, self.base + self.blocks.len() as u64, "the transport numbers blocks densely");
+        debug_assert_eq!(
+            number,
+            self.base + self.blocks.len() as u64,
+            "the transport numbers blocks densely"
+        );
         self.blocks.push_back(Some(filled));
     }
 

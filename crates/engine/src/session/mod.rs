@@ -68,7 +68,9 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
     // One core's reader and writer keep up with a disk; two overlap its waits.
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
     let (end, error) = match side {
-        Side::Send(origin) => sender::run(&mut supervisor, origin, threads, options.verify != Verify::Transit),
+        Side::Send(origin) => {
+            sender::run(&mut supervisor, origin, threads, options.verify != Verify::Transit)
+        }
         Side::Receive(destination) => {
             receiver::run(&mut supervisor, destination, Rules::new(&options, terms.strip_setuid), threads)
         }

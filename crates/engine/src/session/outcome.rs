@@ -43,10 +43,10 @@ impl Outcome {
                 warnings.push(warning.clone());
             }
         }
-        let report = Report {
+        let mut report = Report {
             schema: REPORT_SCHEMA,
             ok: error.is_none() && end.failures.count == 0,
-            error: error.as_ref().map(ToString::to_string),
+            error: None,
             bytes: end.bytes,
             files: end.files,
             directories: end.directories,
@@ -79,6 +79,7 @@ impl Outcome {
             warnings,
         };
         let error = error.or_else(|| nothing_arrived(&report));
+        report.error = error.as_ref().map(ToString::to_string);
         Outcome { report, error }
     }
 }
@@ -92,7 +93,7 @@ fn rtt(sender: &EndFigures, receiver: &EndFigures, which: impl Fn(&EndFigures) -
 /// When not a single entry arrived, the transfer as a whole has failed.
 fn nothing_arrived(report: &Report) -> Option<Error> {
     let first = report.failed.first()?;
-    if report.files + report.directories + report.links + report.skipped > 0 {
+    if report.bytes + report.files + report.directories + report.links + report.skipped > 0 {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);
@@ -146,11 +147,8 @@ mod tests {
 
     #[test]
     fn the_busiest_thread_is_the_bottleneck() {
-        let stages = [
-            stage("sender", "seal", 0.5),
-            stage("sender", "send", 0.4),
-            stage("receiver", "write", 0.8),
-        ];
+        let stages =
+            [stage("sender", "seal", 0.5), stage("sender", "send", 0.4), stage("receiver", "write", 0.8)];
         assert_eq!(bottleneck(&stages), "sender's sealing of packets, 90 % busy");
     }
 

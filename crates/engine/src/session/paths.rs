@@ -38,12 +38,17 @@ pub(crate) fn open_root(path: &Path) -> Result<Root, Error> {
 
 /// What a client sends of its own files.
 pub(crate) fn local_origin(paths: &[PathBuf]) -> Result<Origin, Error> {
-    let sources = paths.iter().map(|path| source(path.as_os_str().as_bytes(), None)).collect::<Result<_, _>>()?;
+    let sources =
+        paths.iter().map(|path| source(path.as_os_str().as_bytes(), None)).collect::<Result<_, _>>()?;
     Ok(Origin::Scan(Box::new(Scanner::new(sources, ScanOptions::default()))))
 }
 
 /// What a far end sends: `~` and patterns are expanded here, as scp does.
-pub(crate) fn far_origin(confinement: &Confinement, paths: &[Vec<u8>], single_file: bool) -> Result<Origin, Error> {
+pub(crate) fn far_origin(
+    confinement: &Confinement,
+    paths: &[Vec<u8>],
+    single_file: bool,
+) -> Result<Origin, Error> {
     let mut sources = Vec::new();
     for path in paths {
         let base = match confinement {
@@ -73,13 +78,20 @@ impl Confinement {
 fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     let name = last_component(path);
     let dest = match name {
-        Some(name) => RelPath::from_bytes(name).map_err(|error| files(format!("{}: {error}", shown(path))))?,
+        Some(name) => {
+            RelPath::from_bytes(name).map_err(|error| files(format!("{}: {error}", shown(path))))?
+        }
         None => RelPath::empty(),
     };
     // An empty path is the home directory, as for scp.
     let open = if path.is_empty() { &b"."[..] } else { path };
     let open = if beneath.is_some() { below_root(open) } else { open };
-    Ok(Source { path: PathBuf::from(OsStr::from_bytes(open)), dest, contents_only: name.is_none(), beneath: beneath.cloned() })
+    Ok(Source {
+        path: PathBuf::from(OsStr::from_bytes(open)),
+        dest,
+        contents_only: name.is_none(),
+        beneath: beneath.cloned(),
+    })
 }
 
 /// A daemon's root is `/` to its clients.
@@ -94,11 +106,16 @@ pub(crate) fn local_target(path: &Path, is_directory: bool, sources: &[Vec<u8>])
 }
 
 /// Where a far end puts what is pushed to it.
-pub(crate) fn far_target(confinement: &Confinement, path: &[u8], is_directory: bool) -> Result<Target, Error> {
+pub(crate) fn far_target(
+    confinement: &Confinement,
+    path: &[u8],
+    is_directory: bool,
+) -> Result<Target, Error> {
     match confinement {
         Confinement::Root(root) => root_target(root, path, is_directory),
         Confinement::User => {
-            let expanded = expand(&Base::User, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
+            let expanded =
+                expand(&Base::User, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
             let path = match &expanded[..] {
                 [one] => one.clone(),
                 _ => path.to_vec(),
@@ -113,8 +130,9 @@ pub(crate) fn far_target(confinement: &Confinement, path: &[u8], is_directory: b
 fn user_target(path: &Path, is_directory: bool, asked: Asked) -> Result<Target, Error> {
     let name = path.display().to_string();
     let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
-        let root = Root::open(dir).map_err(|error| files(format!("cannot open {}: {}", dir.display(), plain(&error))))?;
-        Ok(Target { root, rename, asked, shown: name.clone() })
+        let root = Root::open(dir)
+            .map_err(|error| files(format!("cannot open {}: {}", dir.display(), plain(&error))))?;
+        Ok(Target { root, rename, asked })
     };
     let is_directory = is_directory || last_component(path.as_os_str().as_bytes()).is_none();
     match std::fs::metadata(path) {
@@ -124,11 +142,13 @@ fn user_target(path: &Path, is_directory: bool, asked: Asked) -> Result<Target, 
             Err(files(format!("cannot open {name}: {}", plain(&error))))
         }
         Err(_) if is_directory => {
-            std::fs::create_dir(path).map_err(|error| files(format!("cannot create {name}: {}", plain(&error))))?;
+            std::fs::create_dir(path)
+                .map_err(|error| files(format!("cannot create {name}: {}", plain(&error))))?;
             into(path, None, asked)
         }
         Ok(_) | Err(_) => {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let parent =
+                path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
             let rename = path.file_name().map(|name| name.as_bytes().to_vec());
             into(parent, rename, asked)
         }
@@ -142,7 +162,7 @@ fn root_target(root: &Root, path: &[u8], is_directory: bool) -> Result<Target, E
         Some(last) => below_root(&path[..=last]),
         None => b".",
     };
-    let target = |root: Root, rename| Target { root, rename, asked: Asked::Anything, shown: name.clone() };
+    let target = |root: Root, rename| Target { root, rename, asked: Asked::Anything };
     if trimmed == b"." {
         return Ok(target(root.clone(), None));
     }

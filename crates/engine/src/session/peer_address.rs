@@ -20,7 +20,13 @@ pub(crate) enum PeerAddress {
     /// The link knows its peer.
     Connected,
     /// The addresses that may be the peer's.
-    Candidates { candidates: Vec<SocketAddr>, current: Option<SocketAddr>, newest: u64, steady: u32, is_initiator: bool },
+    Candidates {
+        candidates: Vec<SocketAddr>,
+        current: Option<SocketAddr>,
+        newest: u64,
+        steady: u32,
+        is_initiator: bool,
+    },
     /// A daemon's session: the listening socket hands over the first datagrams.
     Accepting { first: Receiver<FirstDatagram>, local: Option<SocketAddr>, socket: AcceptSocket, wrap: Wrap },
 }
@@ -69,7 +75,9 @@ impl PeerAddress {
                         *link = wrap(connected);
                         *self = PeerAddress::Connected;
                     }
-                    Err(error) => tracing::warn!(%local, %from, %error, "cannot open the socket of a session"),
+                    Err(error) => {
+                        tracing::warn!(%local, %from, %error, "cannot open the socket of a session")
+                    }
                 }
             }
         }

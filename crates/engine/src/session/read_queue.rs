@@ -66,7 +66,10 @@ impl Large {
 
     /// Content bytes in chunk ranges of a file of `size` bytes.
     pub(crate) fn bytes_of(ranges: &[(u64, u64)], size: u64) -> u64 {
-        ranges.iter().map(|&(first, count)| ((first + count) * CHUNK).min(size) - (first * CHUNK).min(size)).sum()
+        ranges
+            .iter()
+            .map(|&(first, count)| ((first + count) * CHUNK).min(size) - (first * CHUNK).min(size))
+            .sum()
     }
 
     pub(crate) fn cancel(&self) {
@@ -207,12 +210,12 @@ impl ReadQueue {
     }
 
     /// The body of a reader thread.
-    pub(crate) fn read(&self, number: u64) {
+    pub(crate) fn read(&self) {
         let mut reader = Reader {
             queue: self,
             pack: None,
-            reading: self.shared.meters.meter("read", 10 + number),
-            digesting: self.shared.meters.meter("digest", 10 + number),
+            reading: self.shared.meters.meter("read"),
+            digesting: self.shared.meters.meter("digest"),
         };
         loop {
             match self.next(reader.pack.is_none()) {
@@ -304,7 +307,11 @@ impl Reader<'_> {
 
     fn whole(&mut self, job: &FileJob) {
         let size = job.size as usize;
-        if self.pack.as_ref().is_some_and(|pack| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX) {
+        if self
+            .pack
+            .as_ref()
+            .is_some_and(|pack| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX)
+        {
             self.flush();
         }
         if self.pack.is_none() {
@@ -333,7 +340,9 @@ impl Reader<'_> {
         let read = match large.file() {
             Ok(file) => {
                 let place = &mut block[..want];
-                self.reading.time(|| file.read_chunk(chunk, place)).map_err(|error| format!("cannot read: {error}"))
+                self.reading
+                    .time(|| file.read_chunk(chunk, place))
+                    .map_err(|error| format!("cannot read: {error}"))
             }
             Err(reason) => Err(reason),
         };

@@ -8,7 +8,8 @@
 //! the manifest ends the session before anything of it is created.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,7 @@ pub(crate) struct Rules {
 
 impl Rules {
     pub(crate) fn new(options: &TransferOptions, strip_setuid: bool) -> Rules {
+        let strip_setuid = strip_setuid || !options.keep_setuid;
         Rules {
             overwrite: options.overwrite,
             verify: options.verify,
@@ -69,6 +71,8 @@ pub(crate) struct Receiver {
     pub(crate) destination: Destination,
     pub(crate) rules: Rules,
     pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
+    /// Writers that have taken something out of the tables and not told the sender yet.
+    pub(crate) settling: AtomicU64,
     tree: Mutex<Tree>,
     links: Mutex<Links>,
     failures: Failures,
@@ -82,8 +86,8 @@ struct Counts {
     directories: AtomicU64,
     skipped: AtomicU64,
     bytes_resumed: AtomicU64,
-    /// Files and bytes that a dry run would have moved.
-    wanted: AtomicU64,
+    /// Content bytes that a dry run would have moved.
+    bytes_listed: AtomicU64,
 }
 
 /// What only the conversing thread knows.
@@ -114,6 +118,7 @@ pub(crate) fn run(
         destination,
         rules,
         files: Mutex::default(),
+        settling: AtomicU64::new(0),
         tree: Mutex::default(),
         links: Mutex::default(),
         failures: Failures::default(),
@@ -121,9 +126,9 @@ pub(crate) fn run(
     };
     let ended = std::thread::scope(|scope| {
         let receiver = &receiver;
-        for number in 0..writers {
+        for _ in 0..writers {
             let (finish, finishing) = (finish.clone(), finishing.clone());
-            let work = move || writer::run(receiver, number as u64, &finish, &finishing);
+            let work = move || writer::run(receiver, &finish, &finishing);
             std::thread::Builder::new()
                 .name("write".into())
                 .spawn_scoped(scope, work)
@@ -177,6 +182,10 @@ impl Receiver {
         if !self.files.lock().expect(LOCK).is_empty() || !self.tree.lock().expect(LOCK).is_done() {
             return;
         }
+        // Looked at last: a file leaves the table before its writer has told the sender.
+        if self.settling.load(Ordering::SeqCst) > 0 {
+            return;
+        }
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
         self.shared.send(&[Message::DirectoriesDone { count }, Message::Finish(supervisor.figures())]);
@@ -188,7 +197,7 @@ impl Receiver {
             directories: self.counts.directories.load(Relaxed),
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
-            bytes: self.shared.content_written.load(Relaxed),
+            bytes: self.shared.content_written.load(Relaxed) + self.counts.bytes_listed.load(Relaxed),
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
             failures: self.failures.take(),
             ours: supervisor.figures(),
@@ -246,7 +255,9 @@ impl Receiver {
             return Err(Error::Misbehaved(format!("entry {} came out of order", entry.id)));
         }
         conversation.next_id += 1;
-        let Destination::Tree(target) = &self.destination else { return self.pipe_entry(entry, conversation) };
+        let Destination::Tree(target) = &self.destination else {
+            return self.pipe_entry(entry, conversation);
+        };
         let path = target.place(&entry.path)?;
         let parent = self.tree.lock().expect(LOCK).add(&path)?;
         match &entry.what {
@@ -279,7 +290,13 @@ impl Receiver {
         self.tree.lock().expect(LOCK).open(entry.id, path, entry.mode & self.rules.mode_mask, mtime, parent)
     }
 
-    fn symlink(&self, target: &Target, entry: &ManifestEntry, path: &RelPath, to: &[u8]) -> Result<Made, String> {
+    fn symlink(
+        &self,
+        target: &Target,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        to: &[u8],
+    ) -> Result<Made, String> {
         let existing = target.root.metadata(path).map_err(|error| plain(&error))?;
         if let Some(existing) = &existing {
             if existing.is_dir() {
@@ -296,7 +313,10 @@ impl Receiver {
             return Ok(Made::New);
         }
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
-        target.root.symlink(to, path, mtime).map_err(|error| format!("cannot create the link: {}", plain(&error)))?;
+        target
+            .root
+            .symlink(to, path, mtime)
+            .map_err(|error| format!("cannot create the link: {}", plain(&error)))?;
         Ok(Made::New)
     }
 
@@ -327,7 +347,8 @@ impl Receiver {
             (Some(a), Some(b)) => (a.dev, a.ino) == (b.dev, b.ino),
             _ => false,
         };
-        let (there, source) = (target.root.metadata(path).map_err(cannot)?, target.root.metadata(&to).map_err(cannot)?);
+        let (there, source) =
+            (target.root.metadata(path).map_err(cannot)?, target.root.metadata(&to).map_err(cannot)?);
         if same(&there, &source) || there.is_some() && self.rules.overwrite == Overwrite::Never {
             return Ok(Made::Skipped);
         }
@@ -374,16 +395,23 @@ impl Receiver {
             Err(reason) => self.refuse(entry.id, &path, parent, &reason),
             Ok(false) => self.skip(&entry, &path, parent, size, conversation),
             Ok(true) if self.rules.dry_run => {
-                self.counts.wanted.fetch_add(1, Relaxed);
+                self.counts.bytes_listed.fetch_add(size, Relaxed);
+                self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
                 self.counts.files.fetch_add(1, Relaxed);
                 conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Listed });
                 self.link_target_done(entry.id, Some(&path));
                 self.child_done(parent);
             }
-            Ok(true) if matches!(entry.what, What::Stream) => match writer::Stream::create(&target.root, &path) {
-                Ok(stream) => self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)?,
-                Err(error) => self.refuse(entry.id, &path, parent, &format!("cannot create: {}", plain(&error))),
-            },
+            Ok(true) if matches!(entry.what, What::Stream) => {
+                match writer::Stream::create(&target.root, &path) {
+                    Ok(stream) => {
+                        self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)?
+                    }
+                    Err(error) => {
+                        self.refuse(entry.id, &path, parent, &format!("cannot create: {}", plain(&error)))
+                    }
+                }
+            }
             Ok(true) if size <= CHUNK => {
                 self.accept(entry, path, parent, Kind::Whole, Decision::Send, conversation)?;
             }
@@ -397,7 +425,8 @@ impl Receiver {
 
     /// Whether the file is to be sent, by what is in its place.
     fn wants(&self, target: &Target, entry: &ManifestEntry, path: &RelPath) -> Result<bool, String> {
-        let existing = target.root.metadata(path).map_err(|error| format!("cannot look it up: {}", plain(&error)))?;
+        let existing =
+            target.root.metadata(path).map_err(|error| format!("cannot look it up: {}", plain(&error)))?;
         let Some(existing) = existing else { return Ok(true) };
         if existing.is_dir() {
             return Err("a directory is in its place".into());
@@ -517,6 +546,7 @@ impl Receiver {
         self.shared.progress.bytes_total.fetch_add(size, Relaxed);
         self.shared.progress.files_total.fetch_add(1, Relaxed);
         let name = RelPath::from_bytes(b"-").expect("a plain name");
+        self.tree.lock().expect(LOCK).add(&name)?;
         self.accept(entry, name, None, Kind::pipe(), Decision::Send, conversation)
     }
 
@@ -532,6 +562,7 @@ impl Receiver {
             Ok(()) => {
                 self.counts.files.fetch_add(1, Relaxed);
                 self.shared.progress.files_done.fetch_add(1, Relaxed);
+                self.shared.progress.detail(|| file.path.to_string());
                 replies.push(Message::Done { id: file.entry.id });
                 self.link_target_done(file.entry.id, Some(&file.path));
                 self.child_done(file.parent);

@@ -32,7 +32,9 @@ const AGAIN_MAX: u32 = 3;
 pub(crate) enum Origin {
     Scan(Box<Scanner>),
     /// Standard input, under this name.
-    Pipe { name: Vec<u8> },
+    Pipe {
+        name: Vec<u8>,
+    },
 }
 
 struct Pending {
@@ -66,10 +68,17 @@ struct Counts {
     links: u64,
     skipped: u64,
     resumed_bytes: u64,
+    /// Of files that a dry run would have sent.
+    listed_bytes: u64,
 }
 
 /// Runs the sending end to its end.
-pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, readers: usize, digests: bool) -> (End, Option<Error>) {
+pub(crate) fn run(
+    supervisor: &mut Supervisor,
+    origin: Origin,
+    readers: usize,
+    digests: bool,
+) -> (End, Option<Error>) {
     let shared = supervisor.shared.clone();
     let queue = Arc::new(ReadQueue::new(shared.clone(), digests));
     let sender = Sender {
@@ -85,9 +94,9 @@ pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, readers: usize, d
         let named = |name: &str| std::thread::Builder::new().name(name.into());
         let failed = || Error::io("cannot start a thread");
         named("scan").spawn_scoped(scope, move || sender.announce(origin)).map_err(failed())?;
-        for number in 0..readers {
+        for _ in 0..readers {
             let queue = queue.clone();
-            named("read").spawn_scoped(scope, move || queue.read(number as u64)).map_err(failed())?;
+            named("read").spawn_scoped(scope, move || queue.read()).map_err(failed())?;
         }
         let ended = sender.converse(supervisor);
         if ended.is_err() {
@@ -133,7 +142,7 @@ impl Sender {
     }
 
     fn announce_tree(&self, mut scanner: Scanner) {
-        let meter = self.shared.meters.meter("scan", 1);
+        let meter = self.shared.meters.meter("scan");
         let mut next_id = 0;
         let mut directories = Vec::new();
         let mut links: HashMap<(u64, u64), u64> = HashMap::new();
@@ -164,7 +173,12 @@ impl Sender {
                     } else {
                         self.admit(next_id, &what, entry.clone(), handle, path.to_string(), &mut batch);
                     }
-                    batch.push(Message::Entry(manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what)));
+                    batch.push(Message::Entry(manifest_entry(
+                        next_id,
+                        path.as_bytes().to_vec(),
+                        &entry,
+                        what,
+                    )));
                     next_id += 1;
                 }
             }
@@ -179,9 +193,18 @@ impl Sender {
     }
 
     /// Books an entry as outstanding; waits while too many are.
-    fn admit(&self, id: u64, what: &What, entry: Entry, handle: SourceRef, path: String, batch: &mut Vec<Message>) {
+    fn admit(
+        &self,
+        id: u64,
+        what: &What,
+        entry: Entry,
+        handle: SourceRef,
+        path: String,
+        batch: &mut Vec<Message>,
+    ) {
         let size = if let What::File { size, .. } = *what { size } else { 0 };
-        let job = matches!(what, What::File { .. }).then(|| Arc::new(FileJob { id, size, entry, source: handle, path }));
+        let job = matches!(what, What::File { .. })
+            .then(|| Arc::new(FileJob { id, size, entry, source: handle, path }));
         let mut table = self.table.lock().expect(LOCK);
         if table.pending.len() >= OUTSTANDING_MAX {
             // The receiver cannot answer what it has not seen.
@@ -251,6 +274,7 @@ impl Sender {
         if decision == Decision::Listed {
             let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
             counts.files += 1;
+            counts.listed_bytes += pending.size;
             if let Some(job) = pending.job {
                 self.shared.progress.notice(format!("would send {} ({} bytes)", job.path, job.size));
             }
@@ -285,6 +309,9 @@ impl Sender {
 
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
         let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
+        if let Some(job) = &pending.job {
+            self.shared.progress.detail(|| job.path.clone());
+        }
         if pending.job.is_some() || id == 0 && self.queue.has_pipe() {
             counts.files += 1;
             self.shared.progress.files_done.fetch_add(1, Relaxed);
@@ -325,7 +352,9 @@ impl Sender {
         {
             let table = self.table.lock().expect(LOCK);
             if !table.entries_done || !table.pending.is_empty() {
-                return Err(Error::Misbehaved("the receiver says that it has finished, but it has not".into()));
+                return Err(Error::Misbehaved(
+                    "the receiver says that it has finished, but it has not".into(),
+                ));
             }
         }
         self.shared.send(&[Message::Finish(supervisor.figures())]);
@@ -340,7 +369,7 @@ impl Sender {
             directories: counts.directories,
             links: counts.links,
             skipped: counts.skipped,
-            bytes: self.shared.content_acked.load(Relaxed),
+            bytes: self.shared.content_acked.load(Relaxed) + counts.listed_bytes,
             bytes_resumed: counts.resumed_bytes,
             failures: self.failures.take(),
             ours: supervisor.figures(),

@@ -48,9 +48,12 @@ fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side
         None => Confinement::User,
     };
     match request.direction {
-        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, &request.paths, request.single_file)?)),
+        Direction::Pull => {
+            Ok(Side::Send(paths::far_origin(&confinement, &request.paths, request.single_file)?))
+        }
         Direction::Push => {
-            let path = request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
+            let path =
+                request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
             let target = paths::far_target(&confinement, path, request.target_is_directory)?;
             Ok(Side::Receive(super::Destination::Tree(target)))
         }

@@ -21,7 +21,9 @@ use super::flow_thread::{self, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::peer_address::PeerAddress;
 use super::shared::{FlowShared, FlowState, Shared};
-use crate::bootstrap::{ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Stop, udp_blocked_warning};
+use crate::bootstrap::{
+    ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Stop, udp_blocked_warning,
+};
 use crate::error::{Error, ExitCode};
 use crate::messages::{Decoder, EndFigures, Message};
 use crate::options::{self, Cipher, TransferOptions};
@@ -42,7 +44,7 @@ const PAYLOAD_FIRST: u16 = 1200;
 /// 1500 and 9000 bytes of IP packet, with IPv6's and with IPv4's header.
 const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
 /// On a stream a packet is a record; long ones cost less.
-const PAYLOAD_STREAM: u16 = 16 << 10;
+const PAYLOAD_STREAM: u16 = 60 << 10;
 
 /// What the main thread gets from one step.
 pub(crate) enum Step {
@@ -186,7 +188,8 @@ impl Supervisor {
             FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
         };
         let config = self.flow_config(is_stream)?;
-        let own = FlowShared::new(setup.index, is_stream, active).map_err(Error::io("cannot make a waker"))?;
+        let own =
+            FlowShared::new(setup.index, is_stream, active).map_err(Error::io("cannot make a waker"))?;
         let shared = self.shared.clone();
         let thread = FlowThread {
             link,
@@ -221,7 +224,8 @@ impl Supervisor {
         }
         // A user's limit is that of the IP packet, whose header may be IPv6's.
         let limit = self.options.mtu.map_or(u16::MAX, |mtu| mtu.saturating_sub(48));
-        let mut mtu_candidates: Vec<u16> = PAYLOAD_PROBES.iter().copied().filter(|&probe| probe < limit).collect();
+        let mut mtu_candidates: Vec<u16> =
+            PAYLOAD_PROBES.iter().copied().filter(|&probe| probe < limit).collect();
         if limit > PAYLOAD_FIRST && limit != u16::MAX {
             mtu_candidates.push(limit);
         }
@@ -238,7 +242,9 @@ impl Supervisor {
             let message = self.decoder.next();
             match message.map_err(|_| Error::Misbehaved("a control message makes no sense".into()))? {
                 Some(Message::Start) => continue,
-                Some(Message::Abort { code, reason, hint }) => return Err(Error::from_peer(code, reason, hint)),
+                Some(Message::Abort { code, reason, hint }) => {
+                    return Err(Error::from_peer(code, reason, hint));
+                }
                 Some(Message::FlowDown { index }) => {
                     self.retire_flow(index);
                     continue;
@@ -251,7 +257,11 @@ impl Supervisor {
             }
             if self.shared.progress.cancelled() {
                 let reason = "it was interrupted at the other end".to_string();
-                self.shared.send(&[Message::Abort { code: ExitCode::Interrupted as u8, reason, hint: String::new() }]);
+                self.shared.send(&[Message::Abort {
+                    code: ExitCode::Interrupted as u8,
+                    reason,
+                    hint: String::new(),
+                }]);
                 self.shared.flush(Duration::from_millis(300));
                 return Err(Error::Interrupted);
             }
@@ -285,18 +295,20 @@ impl Supervisor {
         self.publish();
         let now = self.shared.elapsed();
         let flows = self.shared.flow_list();
-        self.was_up |= flows.iter().any(|flow| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire));
+        self.was_up |=
+            flows.iter().any(|flow| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire));
         let silent = |flow: &Arc<FlowShared>, stamp: &std::sync::atomic::AtomicU64| {
             let _ = flow;
             now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)))
         };
         self.poll_fallback()?;
 
-        let udp: Vec<_> = flows.iter().filter(|flow| !flow.is_stream && flow.state() != FlowState::Down).cloned().collect();
+        let udp: Vec<_> =
+            flows.iter().filter(|flow| !flow.is_stream && flow.state() != FlowState::Down).cloned().collect();
         let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
-        let stream_alive = streams.iter().find(|flow| {
-            flow.state() == FlowState::Up && silent(flow, &flow.heard_ms) < SILENCE
-        });
+        let stream_alive = streams
+            .iter()
+            .find(|flow| flow.state() == FlowState::Up && silent(flow, &flow.heard_ms) < SILENCE);
         // The ssh channel closes with the process at its other end; without it there is nobody to speak to.
         let ssh_gone = streams.iter().any(|flow| flow.state() == FlowState::Down) && stream_alive.is_none();
         if ssh_gone && (udp.is_empty() || self.control_process.is_some() || !self.is_initiator) {
@@ -306,7 +318,9 @@ impl Supervisor {
             let heard = streams.iter().map(|flow| silent(flow, &flow.heard_ms)).min().unwrap_or(now);
             return if heard > PATIENCE { Err(self.silent_too_long(PATIENCE)) } else { Ok(()) };
         }
-        if udp.iter().all(|flow| flow.refused.load(Ordering::Acquire) && silent(flow, &flow.heard_ms) > REFUSED)
+        if udp
+            .iter()
+            .all(|flow| flow.refused.load(Ordering::Acquire) && silent(flow, &flow.heard_ms) > REFUSED)
             && self.was_up
             && streams.is_empty()
         {
@@ -340,7 +354,10 @@ impl Supervisor {
             lost += figures.packets_lost;
         }
         self.shared.progress.rtt_us.store(rtt, Ordering::Relaxed);
-        self.shared.progress.loss_ppm.store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
+        self.shared
+            .progress
+            .loss_ppm
+            .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
     }
 
     /// Opens the stream carrier of a daemon's session, without holding up this thread.
@@ -365,7 +382,9 @@ impl Supervisor {
         {
             self.open_flow(flow, false)?;
         }
-        let Some(Ok((fallback, result))) = self.dialing.as_ref().map(Receiver::try_recv) else { return Ok(()) };
+        let Some(Ok((fallback, result))) = self.dialing.as_ref().map(Receiver::try_recv) else {
+            return Ok(());
+        };
         self.dialing = None;
         self.fallback = fallback;
         match result {
@@ -439,14 +458,21 @@ impl Supervisor {
             [port] => format!("UDP port {port}"),
             [first, .., last] => format!("UDP ports {first}-{last}"),
         };
-        let hint = format!("open {ports} of {} in the firewalls on the way, or allow other carriers (no --udp-only)", self.peer);
+        let hint = format!(
+            "open {ports} of {} in the firewalls on the way, or allow other carriers (no --udp-only)",
+            self.peer
+        );
         Error::Connect { what: format!("{ports} of {} cannot be reached", self.peer), hint: Some(hint) }
     }
 
     /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
     pub(crate) fn abort(&mut self, error: &Error) {
         let hint = error.hint().unwrap_or_default().to_string();
-        self.shared.send(&[Message::Abort { code: error.exit_code() as u8, reason: error.to_string(), hint }]);
+        self.shared.send(&[Message::Abort {
+            code: error.exit_code() as u8,
+            reason: error.to_string(),
+            hint,
+        }]);
         let end = Instant::now() + CONNECT_MAX;
         // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
         while Instant::now() < end && !self.shared.flush(CHECK_INTERVAL) {
@@ -489,10 +515,6 @@ impl Supervisor {
 
     pub(crate) fn transport(&self) -> &'static str {
         self.transport
-    }
-
-    pub(crate) fn warnings(&self) -> &[String] {
-        &self.warnings
     }
 
     /// Ends the flows; with `error` the peer is told why.

@@ -41,7 +41,10 @@ impl Tree {
         };
         let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
         if path.parent().is_none_or(|above| above.as_bytes() != directory.path.as_bytes()) {
-            return Err(Error::Misbehaved(format!("{path} is not in {}, which is being listed", directory.path)));
+            return Err(Error::Misbehaved(format!(
+                "{path} is not in {}, which is being listed",
+                directory.path
+            )));
         }
         directory.pending += 1;
         Ok(Some(parent))

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
-use farhaul_store::{CHUNK, ChunkCv, Partial, RelPath, Root, TempFile, Time, WriteOptions, chunk_cv, whole_digest};
+use farhaul_store::{
+    CHUNK, ChunkCv, Partial, RelPath, Root, TempFile, Time, WriteOptions, chunk_cv, whole_digest,
+};
 
 use super::failures::plain;
 use super::meter::Meter;
@@ -127,7 +129,8 @@ impl Incoming {
         let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
         let cannot = |error: std::io::Error| format!("cannot write: {}", plain(&error));
         if receiver.rules.verify != Verify::Readback || data.is_empty() {
-            return farhaul_store::write_whole(&target.root, &self.path, data, &self.options(receiver)).map_err(cannot);
+            return farhaul_store::write_whole(&target.root, &self.path, data, &self.options(receiver))
+                .map_err(cannot);
         }
         let temp = TempFile::create(&target.root, &self.path).map_err(cannot)?;
         temp.file().write_all_at(data, 0).map_err(cannot)?;
@@ -144,11 +147,10 @@ impl Incoming {
 /// The body of a writer thread.
 pub(crate) fn run(
     receiver: &Receiver,
-    number: u64,
     finish: &ChannelEnd<Arc<Incoming>>,
     finishing: &Channel<Arc<Incoming>>,
 ) {
-    let meter = |stage| receiver.shared.meters.meter(stage, 100 + number);
+    let meter = |stage| receiver.shared.meters.meter(stage);
     let mut writer = Writer {
         receiver,
         finish,
@@ -161,15 +163,14 @@ pub(crate) fn run(
     let arrived = &receiver.shared.arrived.1;
     loop {
         crossbeam_channel::select! {
-            recv(arrived) -> block => if let Ok(block) = block { writer.block(block) },
-            recv(finishing) -> file => if let Ok(file) = file { writer.finish(&file) },
+            recv(arrived) -> block => if let Ok(block) = block { writer.settle(|writer| writer.block(block)) },
+            recv(finishing) -> file => if let Ok(file) = file { writer.settle(|writer| writer.finish(&file)) },
             default(Duration::from_millis(50)) => {
                 if receiver.shared.are_writers_stopped() {
                     return;
                 }
             }
         }
-        receiver.shared.send(&std::mem::take(&mut writer.replies));
     }
 }
 
@@ -184,6 +185,15 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Does `work` and tells the sender what came of it; the session does not end in between.
+    fn settle(&mut self, work: impl FnOnce(&mut Self)) {
+        self.receiver.settling.fetch_add(1, Ordering::SeqCst);
+        work(self);
+        self.receiver.shared.send(&std::mem::take(&mut self.replies));
+        self.receiver.settling.fetch_sub(1, Ordering::SeqCst);
+        self.receiver.shared.control.notify();
+    }
+
     fn block(&mut self, arrived: Arrived) {
         let mut pieces = std::mem::take(&mut self.pieces);
         if trailer::parse(&arrived.block[..arrived.len], &mut pieces).is_err() {
@@ -202,7 +212,13 @@ impl Writer<'_> {
 
     fn piece(&mut self, piece: &Piece, arrived: &Arc<Arrived>, range: std::ops::Range<usize>) {
         // A file that has failed meanwhile is no longer in the table; what was still on its way is dropped.
-        let file = self.receiver.files.lock().expect("no thread panics while it holds the table").get(&piece.file).cloned();
+        let file = self
+            .receiver
+            .files
+            .lock()
+            .expect("no thread panics while it holds the table")
+            .get(&piece.file)
+            .cloned();
         let Some(file) = file else { return };
         let data = &arrived.block[range.clone()];
         if !self.matches(&file, piece, data) {
@@ -238,15 +254,16 @@ impl Writer<'_> {
     fn matches(&self, file: &Incoming, piece: &Piece, data: &[u8]) -> bool {
         let fits = match (&file.kind, &file.entry.what) {
             (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
-            (Kind::Chunked(_) | Kind::Pipe(_), What::File { size, .. }) => {
-                piece.chunk.checked_mul(CHUNK).is_some_and(|start| {
-                    start < *size && u64::from(piece.len) == (size - start).min(CHUNK)
-                })
-            }
+            (Kind::Chunked(_) | Kind::Pipe(_), What::File { size, .. }) => piece
+                .chunk
+                .checked_mul(CHUNK)
+                .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
             _ => piece.chunk < (1 << 43) && piece.len > 0,
         };
         if !fits {
-            self.receiver.shared.fail(Error::Misbehaved(format!("a piece of {} lies beyond the file", file.path)));
+            self.receiver
+                .shared
+                .fail(Error::Misbehaved(format!("a piece of {} lies beyond the file", file.path)));
             return true;
         }
         if self.receiver.rules.verify == Verify::Transit {

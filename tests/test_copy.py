@@ -218,6 +218,39 @@ def test_skipping_is_told(road, near):
     assert "already there" in outcome.stderr
 
 
+@pytest.mark.parametrize("size", [0, 1, 5000, MIB, MIB + 1, 40 * MIB])
+def test_files_of_any_size_go_to_standard_output(road, near, size):
+    source = make_file(road.far / "file", size)
+    done = road.cp(road.url("file"), "-", as_json=False)
+    assert done.stdout == source.read_bytes()
+
+
+def test_sparse_file_to_standard_output_has_its_zeros(road, near):
+    with open(road.far / "holes", "wb") as out:
+        out.seek(20 * MIB)
+        out.write(b"middle")
+        out.truncate(45 * MIB)
+    done = road.cp(road.url("holes"), "-", as_json=False)
+    assert done.stdout == (road.far / "holes").read_bytes()
+
+
+def test_dry_run_does_not_make_the_destination(road, near):
+    first, second = make_file(near / "a", 10), make_file(near / "b", 10)
+    road.cp("--dry-run", first, second, road.url("new"), as_json=False)
+    assert list(road.far.iterdir()) == []
+
+
+def test_directory_where_a_file_stands_leaves_it_alone(road, near):
+    (near / "tree").mkdir(mode=0o711)
+    make_file(near / "tree/x", 10)
+    standing = make_file(road.far / "tree", 100)
+    standing.chmod(0o640)
+    before = standing.stat()
+    road.cp(near / "tree", str(road.url("")) + "/", check=False)
+    after = standing.stat()
+    assert (after.st_mode, after.st_mtime_ns, after.st_size) == (before.st_mode, before.st_mtime_ns, 100)
+
+
 def test_dry_run_changes_nothing(road, near):
     tree = make_tree(near / "tree", seed=10, files=20)
     outcome = road.cp("--dry-run", tree, road.url("copy"), as_json=False)
@@ -289,11 +322,11 @@ def test_special_files_are_named_and_left_out(road, near):
     assert (road.far / "copy/file").exists() and not (road.far / "copy/fifo").exists()
 
 
-def test_setuid_is_not_passed_on(road, near):
+def test_a_daemon_makes_no_setuid_files(daemon_road, near):
     source = make_file(near / "file", 100)
     os.chmod(source, 0o6755)
-    road.cp(source, road.url("file"))
-    assert stat.S_IMODE((road.far / "file").stat().st_mode) == 0o755
+    daemon_road.cp(source, daemon_road.url("file"))
+    assert stat.S_IMODE((daemon_road.far / "file").stat().st_mode) == 0o755
 
 
 def test_symlink_on_the_command_line_is_followed(road, near):

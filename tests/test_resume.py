@@ -139,9 +139,10 @@ def test_truncated_and_foreign_journals_are_survived(own_road):
 
 
 def test_two_writers_of_one_file(own_road):
+    """The second waits a while for the first to end, as it would after a kill; then it is told."""
     road = own_road
-    source = make_file(road.net.folder("near") / "file", 200 * MIB)
-    first = road.start("--rate", "400M", source, road.url("file"))
+    source = make_file(road.net.folder("near") / "file", 600 * MIB)
+    first = road.start("--rate", "200M", source, road.url("file"))
     time.sleep(1.5)
     second = road.cp(source, road.url("file"), check=False, timeout=60)
     assert second.code != 0

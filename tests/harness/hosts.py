@@ -138,6 +138,10 @@ class Host:
             out, err = process.communicate()
             tail = (err or b"")[-2000:].decode(errors="replace")
             raise TimeoutError(f"{argv} did not end within {timeout} s; stderr so far:\n{tail}") from None
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
         if check and process.returncode != 0:
             raise HarnessError(f"{argv} on {self.name}: exit {process.returncode}: {err.decode(errors='replace')}")
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
@@ -366,8 +370,8 @@ def _close_all():
         pair.close()
 
 
-def _end_on_signal(number, _frame):
-    raise SystemExit(128 + number)
+def _end_on_signal(_number, _frame):
+    raise KeyboardInterrupt  # what pytest, too, takes as the end and not as a failed test
 
 
 def install_signal_handlers():

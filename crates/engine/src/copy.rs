@@ -14,7 +14,7 @@ use crate::hello::{Direction, Request};
 use crate::options::TransferOptions;
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::session::{self, Destination, Origin, Outcome, Side, Terms, last_component};
+use crate::session::{self, Destination, Origin, Outcome, Side, Terms, Wish, last_component};
 
 /// A source or a destination.
 #[derive(Debug, Clone)]
@@ -165,6 +165,9 @@ impl Plan {
         };
         let far = far.expect("a pull has a remote source");
         let single_file = matches!(near, Near::ReceivePipe);
+        // Several flows would bring the chunks out of order, and a pipe takes them in order.
+        let flows = if single_file { 1 } else { options.flows };
+        let options = TransferOptions { flows, ..options };
         let request =
             Request { direction: Direction::Pull, paths, target_is_directory: false, single_file, options };
         Ok(Plan { far, request, near })
@@ -199,7 +202,8 @@ impl Plan {
                 let is_directory = sources.len() > 1
                     || path.as_os_str().as_bytes().ends_with(b"/")
                     || sources.iter().any(|source| last_component(source).is_none() || has_pattern(source));
-                Side::Receive(Destination::Tree(session::local_target(path, is_directory, sources)?))
+                let wish = Wish { is_directory, dry_run: self.request.options.dry_run };
+                Side::Receive(Destination::Tree(session::local_target(path, wish, sources)?))
             }
         })
     }

@@ -8,6 +8,7 @@
 //! operation on it follows a symbolic link. The only `unsafe` is the memory of `pool` and the user look-up of `passwd`.
 
 mod digest;
+mod direct;
 mod entry;
 mod error;
 mod glob;

@@ -16,6 +16,7 @@ use rustix::io::Errno;
 
 use crate::CHUNK;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
+use crate::direct::Direct;
 use crate::entry::Time;
 use crate::error::Error;
 use crate::journal::{Journal, Loaded};
@@ -56,6 +57,10 @@ pub struct Partial {
     name: Vec<u8>,
     journal_name: Vec<u8>,
     file: File,
+    /// None where the file cannot be written past the cache, or need not.
+    direct: Option<Direct>,
+    /// Held during a write through the cache: the kernel lets one in at a time, and the others would spin.
+    cache_turn: Mutex<()>,
     identity: Identity,
     /// Chunks that are not there may hold something from before.
     ground_used: AtomicBool,
@@ -70,6 +75,8 @@ struct State {
     synced: u64,
     /// Chunks being written now.
     in_hand: ChunkMap,
+    /// Chunks that are written, and not booked yet.
+    written: ChunkMap,
     is_over: bool,
 }
 
@@ -100,6 +107,7 @@ impl Partial {
             journal: None,
             synced: 0,
             in_hand: ChunkMap::new(),
+            written: ChunkMap::new(),
             is_over: false,
         };
         let mut partial = Partial {
@@ -108,6 +116,8 @@ impl Partial {
             name,
             journal_name,
             file: opened.file,
+            direct: None,
+            cache_turn: Mutex::new(()),
             identity: *identity,
             ground_used: AtomicBool::new(false),
             state: Mutex::new(state),
@@ -117,6 +127,9 @@ impl Partial {
         match left {
             Some(loaded) => partial.resume(loaded)?,
             None => partial.start(opened.was_there, journal, opened.meta.ino)?,
+        }
+        if !identity.sparse {
+            partial.direct = Direct::open(&partial.dir, &partial.name, &partial.file, partial.missing());
         }
         Ok(partial)
     }
@@ -144,6 +157,9 @@ impl Partial {
         let Loaded { mut journal, mut sure, doubtful } = loaded;
         let mut buffer = Vec::new();
         let mut recovered = false;
+        // Without reading ahead: that leaves pages across the edges of chunks in the cache, which a write through it on
+        // one side keeps busy while one past it, on the other, must throw them out. Advice only.
+        let _ = fs::fadvise(&self.file, 0, None, Advice::Random);
         for (index, cv) in doubtful {
             // Without a digest there is nothing to compare with.
             if cv != NO_CV && self.read_cv(index, &mut buffer).is_ok_and(|found| found == cv) {
@@ -153,6 +169,7 @@ impl Partial {
                 journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
             }
         }
+        let _ = fs::fadvise(&self.file, 0, None, Advice::Normal);
         self.ground_used.store(true, Relaxed);
         let mut state = self.state();
         for (index, cv) in sure {
@@ -191,6 +208,11 @@ impl Partial {
         self.missing() == 0
     }
 
+    /// The room that the file takes on the disk, reserved or written; 0 when the system does not say.
+    pub fn allocated_bytes(&self) -> u64 {
+        fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks as u64 * 512)
+    }
+
     /// The digest of what is there, with zeros for what is not.
     pub fn digest(&self) -> Digest {
         self.state().tree.root()
@@ -198,45 +220,63 @@ impl Partial {
 
     // ---- writing -----------------------------------------------------------------------------------------------
 
-    /// Writes a chunk's data, from any thread. A chunk that is there already is left as it is.
-    pub fn write_chunk(&self, index: u64, data: &[u8], _cv: ChunkCv) -> io::Result<()> {
+    /// Writes a chunk's data, from any thread. True when this call wrote it, which is when to `mark` it; a chunk that is
+    /// there already, or in another thread's hand, is left as it is.
+    pub fn write_chunk(&self, index: u64, data: &[u8], _cv: ChunkCv) -> io::Result<bool> {
         if index >= self.identity.chunks() || data.len() != self.chunk_len(index) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk that the file does not have"));
         }
         {
             let mut state = self.state();
             // The first copy counts; a second one may be of a source that has changed since.
-            if state.have.contains(index) || !state.in_hand.insert(index) {
-                return Ok(());
+            let is_taken = state.have.contains(index) || state.written.contains(index);
+            if is_taken || !state.in_hand.insert(index) {
+                return Ok(false);
             }
         }
-        let written = self.write_data(index, data);
-        if written.is_err() {
+        let result = self.write_data(index, data);
+        if result.is_err() {
             self.ground_used.store(true, Relaxed);
-            self.state().in_hand.remove(index);
         }
-        written
+        let mut state = self.state();
+        state.in_hand.remove(index);
+        result?;
+        state.written.insert(index);
+        Ok(true)
     }
 
     fn write_data(&self, index: u64, data: &[u8]) -> io::Result<()> {
+        let offset = index * CHUNK;
+        match &self.direct {
+            Some(direct) if Direct::takes(data) => {
+                direct.write(data, offset, |data, offset| self.write_buffered(data, offset))
+            }
+            _ => self.write_buffered(data, offset),
+        }
+    }
+
+    fn write_buffered(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        // It guards no data, so nothing is broken if a holder panicked.
+        let _turn = self.cache_turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.identity.sparse {
-            return self.file.write_all_at(data, index * CHUNK);
+            return self.file.write_all_at(data, offset);
         }
         let ground = if self.ground_used.load(Relaxed) { Ground::Used } else { Ground::Fresh };
-        sparse::write(&self.file, data, index * CHUNK, ground)
+        sparse::write(&self.file, data, offset, ground)
     }
 
     /// Books a chunk that was written: from now on it is there, for later runs as well. One system call of under a
-    /// microsecond, so that a killed run loses nothing that it had booked.
+    /// microsecond, so that a killed run loses nothing that it had booked. Only for whose `write_chunk` was true; a chunk
+    /// whose write has not ended is never booked.
     pub fn mark(&self, index: u64, cv: ChunkCv) -> io::Result<()> {
         let mut state = self.state();
-        if !state.in_hand.contains(index) || state.have.contains(index) {
+        if !state.written.contains(index) {
             return Ok(());
         }
         if let Some(journal) = &mut state.journal {
             journal.chunk_there(index, cv)?;
         }
-        state.in_hand.remove(index);
+        state.written.remove(index);
         state.have.insert(index);
         state.tree.set(index, cv);
         Ok(())

@@ -184,8 +184,6 @@ async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {
                 Ok(()) => {}
                 Err(refused) => refused.into_incoming().ignore(),
             },
-            // Silence: the client tries again by itself.
-            Admission::Refuse => incoming.ignore(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The daemon's part in a handshake: from a connection to a session in a thread of its own.
 //!
 //! Always true: who is here without an authorized key gets no further than TLS; a handshake gives its place back when
-//! its hello was read or its time is over; whatever goes wrong, the daemon goes on.
+//! its hello was read, its time is over or another handshake has got the place; whatever goes wrong, the daemon goes on.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -54,6 +54,8 @@ struct Client {
 enum Failure {
     #[error("took longer than {} s", HANDSHAKE_TIME.as_secs())]
     TooSlow,
+    #[error("made room for another")]
+    Evicted,
     #[error(transparent)]
     Quic(#[from] quinn::ConnectionError),
     #[error(transparent)]
@@ -66,6 +68,18 @@ enum Failure {
     NoKey,
     #[error("refused: {0}")]
     Refused(String),
+}
+
+/// Reads the hello as long as the place allows; what ends it early drops, and so closes, the connection.
+async fn in_place<T>(
+    mut place: Place,
+    first: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased; // A hello that is here counts, even if the place has just been lost.
+        read = timeout(HANDSHAKE_TIME, first) => read.map_err(|_| Failure::TooSlow)?,
+        () = place.evicted() => Err(Failure::Evicted),
+    }
 }
 
 /// One QUIC handshake, to its end.
@@ -90,9 +104,7 @@ async fn quic_handshake(
         let body = quic::read_frame(&mut receive).await?;
         Ok::<_, Failure>((connection, key, send, body))
     };
-    let (connection, key, mut send, body) =
-        timeout(HANDSHAKE_TIME, first).await.map_err(|_| Failure::TooSlow)??;
-    drop(place);
+    let (connection, key, mut send, body) = in_place(place, first).await?;
     let client = Client { key, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
@@ -143,8 +155,7 @@ async fn tcp_handshake(
         let body = tls.read_frame().await?;
         Ok::<_, Failure>((tls, body))
     };
-    let (mut tls, body) = timeout(HANDSHAKE_TIME, first).await.map_err(|_| Failure::TooSlow)??;
-    drop(place);
+    let (mut tls, body) = in_place(place, first).await?;
     let key = tls.peer_key().ok_or(Failure::NoKey)?;
     let client = Client { key, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {

@@ -63,6 +63,8 @@ pub(crate) fn last_component(path: &[u8]) -> Option<&[u8]> {
 /// A directory, and how names in it are chosen.
 pub(crate) struct Target {
     pub(crate) root: Root,
+    /// A directory below the root that only a dry run would have made.
+    pub(crate) prefix: Option<RelPath>,
     /// The single source gets this name instead of its own.
     pub(crate) rename: Option<Vec<u8>>,
     pub(crate) asked: Asked,
@@ -81,6 +83,9 @@ impl Target {
         if !self.asked.allows(&path[..top_len]) {
             return Err(refuse("which was not asked for"));
         }
+        if let Some(prefix) = &self.prefix {
+            return prefix.join(path).map_err(|_| refuse("which is too long below the destination"));
+        }
         let Some(rename) = &self.rename else { return Ok(checked) };
         let renamed = [&rename[..], &path[top_len..]].concat();
         RelPath::from_bytes(&renamed).map_err(|_| refuse("which is too long under its new name"))
@@ -95,6 +100,7 @@ mod tests {
         let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
         Target {
             root: Root::open(std::path::Path::new("/")).unwrap(),
+            prefix: None,
             rename: rename.map(|name| name.as_bytes().to_vec()),
             asked: Asked::from_sources(&sources),
         }

@@ -7,6 +7,10 @@ use crate::report::FailedEntry;
 /// Failures that are listed; ten million unreadable files must not fill the memory.
 const LISTED_MAX: usize = 10_000;
 
+/// What a peer says of a failure is kept up to these lengths.
+const PATH_SHOWN_MAX: usize = 4096;
+const REASON_SHOWN_MAX: usize = 1000;
+
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Mutex<FailureList>);
 
@@ -21,8 +25,9 @@ impl Failures {
         let mut list = self.0.lock().expect("no thread panics while it holds the failures");
         list.count += 1;
         if list.listed.len() < LISTED_MAX {
-            let path = farhaul_store::escape(path);
-            list.listed.push(FailedEntry { path, reason: reason.to_string() });
+            let path = farhaul_store::escape(&path[..path.len().min(PATH_SHOWN_MAX)]);
+            let reason = reason.chars().take(REASON_SHOWN_MAX).collect();
+            list.listed.push(FailedEntry { path, reason });
         }
     }
 

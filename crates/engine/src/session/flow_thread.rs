@@ -45,6 +45,9 @@ const ACCEPT_INTERVAL: Duration = Duration::from_millis(2);
 /// Longest sleep; the flags of the session are looked at after it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 const PROBE_LEN: usize = 1200;
+const GOODBYES: u32 = 4;
+/// Of the transport's time, not of ours.
+const GOODBYE_INTERVAL: Duration = Duration::from_secs(10);
 
 struct Meters {
     receive: Arc<Meter>,
@@ -119,6 +122,7 @@ impl Running {
             if self.thread.own.retire.load(Ordering::Acquire) {
                 return Ok(());
             }
+            self.thread.own.begin_turn();
             let stopping = self.thread.shared.is_stopped();
             let now = self.thread.shared.now();
             let mut moved = self.receive(now, &mut recv_batch)?;
@@ -197,6 +201,9 @@ impl Running {
             verdict.map_err(misbehaved)?
         };
         thread.own.heard_ms.store(now.as_nanos() / 1_000_000, Ordering::Relaxed);
+        if thread.own.refused.load(Ordering::Relaxed) {
+            thread.own.refused.store(false, Ordering::Relaxed);
+        }
         if let (Verdict::Place, Some((segment, payload))) = (verdict, opened.segment) {
             place(&mut self.incoming, &thread.shared, segment, payload)?;
         }
@@ -341,17 +348,14 @@ impl Running {
         let open = self.is_open();
         let thread = &mut self.thread;
         self.plan.clear();
-        let planned = {
+        // Everywhere the control stream is locked before the controller.
+        let planned = if open {
+            let mut control = thread.shared.control.lock();
             let controller = thread.shared.controller.lock().expect("no thread panics in the controller");
-            match open {
-                true => thread.flow.poll_transmit(
-                    now,
-                    &mut thread.shared.control.lock(),
-                    &controller,
-                    &mut self.plan,
-                ),
-                false => thread.flow.poll_transmit(now, &mut self.nothing, &controller, &mut self.plan),
-            }
+            thread.flow.poll_transmit(now, &mut control, &controller, &mut self.plan)
+        } else {
+            let controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            thread.flow.poll_transmit(now, &mut self.nothing, &controller, &mut self.plan)
         };
         if planned == 0 {
             return 0;
@@ -360,9 +364,10 @@ impl Running {
         for packet in &self.plan.packets {
             let mut packet = *packet;
             let len = thread.packets.datagram_len(&packet);
-            if connecting && !thread.own.is_stream && len < PROBE_LEN {
+            let probe_len = PROBE_LEN.min(usize::from(thread.flow.datagram_max()) + thread.packets.extra());
+            if connecting && !thread.own.is_stream && len < probe_len {
                 // A probe as long as the data's first datagrams: a path that passes only short ones is no use.
-                packet.padding += (PROBE_LEN - len) as u16;
+                packet.padding += (probe_len - len) as u16;
             }
             let len = thread.packets.datagram_len(&packet);
             let control = &self.plan.control[packet.control.range()];
@@ -430,18 +435,10 @@ impl Running {
         let own = self.thread.own.clone();
         // Whoever asks at the end finds the newest figures.
         self.publish_figures();
-        own.about_to_sleep();
-        // What came between the last look and the announcement would otherwise be slept through.
         let shared = &self.thread.shared;
-        let work = self.is_open()
-            && self.is_sender
-            && self.thread.flow.block_room() > 0
-            && !(shared.filled.1.is_empty() && shared.returned.is_empty());
-        let credit = self.is_open()
-            && !self.is_sender
-            && self.granted < own.released.load(Ordering::Acquire) + self.window;
-        if !work && !credit && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
-            let due = self.thread.flow.poll_timeout();
+        if own.may_sleep() && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
+            // Until the link takes more, what is due cannot be sent anyway.
+            let due = if self.blocked { None } else { self.thread.flow.poll_timeout() };
             let until = due.map_or(SLEEP_MAX, |due| (due - now).min(SLEEP_MAX));
             let until = match own.state() {
                 FlowState::Connecting if self.thread.peer.is_accepting() => until.min(ACCEPT_INTERVAL),
@@ -483,7 +480,10 @@ impl Running {
         self.thread.flow.close(0, &reason);
         self.send_batch.clear();
         let now = self.thread.shared.now();
-        let _ = self.transmit(now);
+        // Said several times, as nobody is left to repeat it; the transport repeats a close when time has passed.
+        for round in 0..GOODBYES {
+            let _ = self.transmit(now + GOODBYE_INTERVAL * round);
+        }
     }
 }
 

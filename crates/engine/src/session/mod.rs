@@ -28,16 +28,18 @@ use std::sync::Arc;
 
 pub(crate) use destination::last_component;
 pub(crate) use outcome::Outcome;
-pub(crate) use paths::{local_origin, local_target};
+pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
 pub(crate) use sender::Origin;
 pub use serve::{SessionSummary, serve};
 
 use crate::bootstrap::Established;
 use crate::error::Error;
+use crate::hello::Direction;
 use crate::options::Verify;
 use crate::progress::Progress;
 use receiver::Rules;
+use sender::ReadPlan;
 use supervisor::{Role, Supervisor};
 
 /// What this end does with the content.
@@ -61,6 +63,7 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
         Side::Receive(_) => Role::Receiver,
     };
     let flows = established.flows.len() as u16;
+    let in_order = established.request.direction == Direction::Pull && established.request.single_file;
     let mut supervisor = match Supervisor::start(established, role, terms.fault.as_deref(), progress) {
         Ok(supervisor) => supervisor,
         Err(error) => return Outcome::failed(error),
@@ -69,7 +72,9 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
     let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
     let (end, error) = match side {
         Side::Send(origin) => {
-            sender::run(&mut supervisor, origin, threads, options.verify != Verify::Transit)
+            let readers = if in_order { 1 } else { threads };
+            let plan = ReadPlan { readers, digests: options.verify != Verify::Transit, in_order };
+            sender::run(&mut supervisor, origin, plan)
         }
         Side::Receive(destination) => {
             receiver::run(&mut supervisor, destination, Rules::new(&options, terms.strip_setuid), threads)

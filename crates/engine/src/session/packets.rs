@@ -132,6 +132,94 @@ impl Packets {
             }
             None => None,
         };
+        // A segment without payload says nothing, and one beyond 4 GiB has no place.
+        if segment.is_some_and(|(segment, _)| segment.len == 0 || segment.end() > u64::from(u32::MAX)) {
+            return None;
+        }
         Some(Opened { number, control, segment })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_proto::Span;
+
+    use super::*;
+
+    fn pair(cipher: Cipher, epoch_bits: u32) -> (Packets, Packets) {
+        let end = |is_initiator| FlowIdentity { index: 0, send_id: 7, recv_id: 7, is_initiator };
+        let secret = [9; 32];
+        (
+            Packets::new(&secret, &end(true), cipher, epoch_bits),
+            Packets::new(&secret, &end(false), cipher, epoch_bits),
+        )
+    }
+
+    fn packet(number: u64, control: &[u8], payload: &[u8]) -> PlannedPacket {
+        let segment = Segment { block: 3, offset: 1 << 20, len: payload.len() as u32, last: true };
+        PlannedPacket {
+            number,
+            control: Span { start: 0, len: control.len() as u32 },
+            segment: (!payload.is_empty()).then_some(segment),
+            padding: 0,
+        }
+    }
+
+    fn sealed(packets: &mut Packets, number: u64, control: &[u8], payload: &[u8]) -> Vec<u8> {
+        let packet = packet(number, control, payload);
+        let mut out = vec![0; packets.datagram_len(&packet)];
+        packets.seal(&packet, control, payload, &mut out);
+        out
+    }
+
+    const CIPHERS: [Cipher; 4] =
+        [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305, Cipher::None];
+    const PING: [u8; 2] = [3, 0];
+
+    #[test]
+    fn every_cipher_brings_frames_and_payload_across_many_epochs() {
+        for cipher in CIPHERS {
+            let (mut initiator, mut acceptor) = pair(cipher, 4);
+            for number in 0..100 {
+                let mut datagram = sealed(&mut initiator, number, &PING, b"payload");
+                let opened = acceptor.open(&mut datagram).expect("an honest datagram opens");
+                assert_eq!((opened.number, opened.control), (number, &PING[..]));
+                let (segment, payload) = opened.segment.expect("it carries a segment");
+                assert_eq!((segment.block, segment.offset, segment.len, segment.last), (3, 1 << 20, 7, true));
+                assert_eq!(payload, b"payload");
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_datagram_does_not_open() {
+        for cipher in CIPHERS {
+            let (mut initiator, mut acceptor) = pair(cipher, 22);
+            let datagram = sealed(&mut initiator, 5, &PING, &[]);
+            for at in 3..datagram.len() {
+                let mut forged = datagram.clone();
+                forged[at] ^= 1;
+                assert!(acceptor.open(&mut forged).is_none(), "byte {at} of {cipher:?}");
+            }
+            for len in 0..datagram.len() {
+                assert!(acceptor.open(&mut datagram[..len].to_vec()).is_none(), "{len} bytes of {cipher:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_datagram_does_not_open_where_it_was_sealed() {
+        let (mut initiator, _) = pair(Cipher::Aes128Gcm, 22);
+        let mut datagram = sealed(&mut initiator, 1, &PING, b"x");
+        assert!(initiator.open(&mut datagram).is_none());
+    }
+
+    #[test]
+    fn only_the_payload_is_in_the_clear_without_a_cipher() {
+        let (mut initiator, _) = pair(Cipher::None, 22);
+        let control = b"\x85\x0chello there!";
+        let datagram = sealed(&mut initiator, 1, control, b"in the clear");
+        let has = |needle: &[u8]| datagram.windows(needle.len()).any(|window| window == needle);
+        assert!(has(b"in the clear") && !has(b"hello there!"));
     }
 }

@@ -16,6 +16,15 @@ use super::destination::{Asked, Target, last_component};
 use super::failures::plain;
 use crate::error::Error;
 
+/// What a destination is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    /// It must be a directory, and is made if it is missing.
+    pub(crate) is_directory: bool,
+    /// Nothing is made.
+    pub(crate) dry_run: bool,
+}
+
 /// Where paths may lead.
 pub(crate) enum Confinement {
     /// Anywhere that the user who runs this can go; relative paths start at the working directory.
@@ -101,18 +110,14 @@ fn below_root(path: &[u8]) -> &[u8] {
 }
 
 /// Where a client puts what it pulls.
-pub(crate) fn local_target(path: &Path, is_directory: bool, sources: &[Vec<u8>]) -> Result<Target, Error> {
-    user_target(path, is_directory, Asked::from_sources(sources))
+pub(crate) fn local_target(path: &Path, wish: Wish, sources: &[Vec<u8>]) -> Result<Target, Error> {
+    user_target(path, wish, Asked::from_sources(sources))
 }
 
 /// Where a far end puts what is pushed to it.
-pub(crate) fn far_target(
-    confinement: &Confinement,
-    path: &[u8],
-    is_directory: bool,
-) -> Result<Target, Error> {
+pub(crate) fn far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<Target, Error> {
     match confinement {
-        Confinement::Root(root) => root_target(root, path, is_directory),
+        Confinement::Root(root) => root_target(root, path, wish),
         Confinement::User => {
             let expanded =
                 expand(&Base::User, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
@@ -121,25 +126,32 @@ pub(crate) fn far_target(
                 _ => path.to_vec(),
             };
             let path = if path.is_empty() { b".".to_vec() } else { path };
-            user_target(Path::new(OsStr::from_bytes(&path)), is_directory, Asked::Anything)
+            user_target(Path::new(OsStr::from_bytes(&path)), wish, Asked::Anything)
         }
     }
 }
 
 /// The user's own paths may lead through links; what lies below the directory reached may not.
-fn user_target(path: &Path, is_directory: bool, asked: Asked) -> Result<Target, Error> {
+fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
     let name = path.display().to_string();
     let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
+        let prefix = None;
         let root = Root::open(dir)
             .map_err(|error| files(format!("cannot open {}: {}", dir.display(), plain(&error))))?;
-        Ok(Target { root, rename, asked })
+        Ok(Target { root, prefix, rename, asked })
     };
-    let is_directory = is_directory || last_component(path.as_os_str().as_bytes()).is_none();
+    let is_directory = wish.is_directory || last_component(path.as_os_str().as_bytes()).is_none();
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => into(path, None, asked),
         Ok(_) if is_directory => Err(files(format!("{name} is not a directory"))),
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(files(format!("cannot open {name}: {}", plain(&error))))
+        }
+        Err(_) if is_directory && wish.dry_run => {
+            let (dir, name) = parent_and_name(path);
+            let target: Target = into(dir, None, asked)?;
+            let prefix = name.map(|name| RelPath::from_bytes(&name)).transpose();
+            Ok(Target { prefix: prefix.map_err(|error| files(error.to_string()))?, ..target })
         }
         Err(_) if is_directory => {
             std::fs::create_dir(path)
@@ -147,22 +159,25 @@ fn user_target(path: &Path, is_directory: bool, asked: Asked) -> Result<Target, 
             into(path, None, asked)
         }
         Ok(_) | Err(_) => {
-            let parent =
-                path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let rename = path.file_name().map(|name| name.as_bytes().to_vec());
-            into(parent, rename, asked)
+            let (dir, name) = parent_and_name(path);
+            into(dir, name, asked)
         }
     }
 }
 
-fn root_target(root: &Root, path: &[u8], is_directory: bool) -> Result<Target, Error> {
-    let is_directory = is_directory || last_component(path).is_none();
+fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    (parent, path.file_name().map(|name| name.as_bytes().to_vec()))
+}
+
+fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
+    let is_directory = wish.is_directory || last_component(path).is_none();
     let name = shown(path);
     let trimmed = match path.iter().rposition(|&byte| byte != b'/') {
         Some(last) => below_root(&path[..=last]),
         None => b".",
     };
-    let target = |root: Root, rename| Target { root, rename, asked: Asked::Anything };
+    let target = |root: Root, rename| Target { root, prefix: None, rename, asked: Asked::Anything };
     if trimmed == b"." {
         return Ok(target(root.clone(), None));
     }
@@ -172,6 +187,9 @@ fn root_target(root: &Root, path: &[u8], is_directory: bool) -> Result<Target, E
     match root.metadata(&path).map_err(cannot)? {
         Some(meta) if meta.is_dir() => Ok(target(root.subdir(&path).map_err(cannot)?, None)),
         Some(_) if is_directory => Err(files(format!("{name} is not a directory"))),
+        None if is_directory && wish.dry_run => {
+            Ok(Target { prefix: Some(path), ..target(root.clone(), None) })
+        }
         None if is_directory => {
             root.create_dir(&path).map_err(cannot)?;
             Ok(target(root.subdir(&path).map_err(cannot)?, None))

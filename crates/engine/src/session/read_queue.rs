@@ -8,11 +8,14 @@
 //! whoever finished that chunk; a file that changed while it was read is never completed.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
+use farhaul_net::PollFd;
 use farhaul_store::{Block, CHUNK, Entry, SourceFile, SourceRef, chunk_cv, whole_digest};
 
 use super::meter::Meter;
@@ -102,8 +105,15 @@ impl Large {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    First,
+    Again,
+}
+
 enum Work {
-    Chunk(Arc<Large>, u64),
+    /// A chunk, and whether it has been sent before.
+    Chunk(Arc<Large>, u64, Sent),
     Whole(Arc<FileJob>),
     Pipe(u64),
     /// Nothing is waiting now.
@@ -180,7 +190,7 @@ impl ReadQueue {
                 return Work::Closed;
             }
             if let Some((large, chunk)) = waiting.again.pop_front() {
-                return Work::Chunk(large, chunk);
+                return Work::Chunk(large, chunk, Sent::Again);
             }
             if let Some(id) = waiting.pipe.take() {
                 return Work::Pipe(id);
@@ -194,7 +204,7 @@ impl ReadQueue {
                 Some(Waited::Large(large)) => {
                     let large = large.clone();
                     if let Some(chunk) = large.next_chunk() {
-                        return Work::Chunk(large, chunk);
+                        return Work::Chunk(large, chunk, Sent::First);
                     }
                     waiting.files.pop_front();
                     drop(waiting);
@@ -222,7 +232,7 @@ impl ReadQueue {
                 Work::Closed => return,
                 Work::Nothing => reader.flush(),
                 Work::Whole(job) => reader.whole(&job),
-                Work::Chunk(large, chunk) => reader.chunk(&large, chunk),
+                Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
                 Work::Pipe(id) => reader.pipe(id),
             }
         }
@@ -249,6 +259,11 @@ impl ReadQueue {
             Ok(()) => Message::FileEnd { id, size: large.job.size, chunks },
             Err(reason) => Message::FileFailed { id, reason },
         }]);
+    }
+
+    /// Nothing more will be sent: the session ends, or the receiver has all that it wanted.
+    fn is_over(&self) -> bool {
+        self.shared.is_stopped() || self.waiting.lock().expect(LOCK).closed
     }
 
     fn fail(&self, large: &Large, reason: String) {
@@ -280,7 +295,7 @@ impl Reader<'_> {
             if let Some(block) = self.queue.shared.pool.take_timeout(Duration::from_millis(100)) {
                 return Some(block);
             }
-            if self.queue.shared.is_stopped() {
+            if self.queue.is_over() {
                 return None;
             }
         }
@@ -291,7 +306,7 @@ impl Reader<'_> {
         let shared = &self.queue.shared;
         let mut filled = Filled { block, len, content: content as u32 };
         while let Err(error) = shared.filled.0.send_timeout(filled, Duration::from_millis(100)) {
-            if shared.is_stopped() {
+            if self.queue.is_over() {
                 return;
             }
             filled = error.into_inner();
@@ -332,7 +347,7 @@ impl Reader<'_> {
         pack.content += size;
     }
 
-    fn chunk(&mut self, large: &Arc<Large>, chunk: u64) {
+    fn chunk(&mut self, large: &Arc<Large>, chunk: u64, sent: Sent) {
         // A pack must not wait behind a file that may be terabytes long.
         self.flush();
         let Some(mut block) = self.take_block() else { return };
@@ -353,7 +368,9 @@ impl Reader<'_> {
                     false => [0; 32],
                 };
                 let piece = Piece { file: large.job.id, chunk, len: want as u32, digest };
-                large.chunks_sent.fetch_add(1, Ordering::AcqRel);
+                if sent == Sent::First {
+                    large.chunks_sent.fetch_add(1, Ordering::AcqRel);
+                }
                 self.hand_over(block, want, &[piece]);
             }
             Ok(_) => self.queue.fail(large, CHANGED.to_string()),
@@ -364,18 +381,18 @@ impl Reader<'_> {
 
     /// Reads standard input to its end.
     fn pipe(&mut self, id: u64) {
-        let mut input = std::io::stdin().lock();
+        let input = match std::io::stdin().as_fd().try_clone_to_owned() {
+            Ok(input) => File::from(input),
+            Err(error) => return self.fail_pipe(id, &error),
+        };
         let mut size = 0;
         let mut chunk = 0;
         loop {
             let Some(mut block) = self.take_block() else { return };
-            let content = match self.reading.time(|| fill(&mut input, &mut block[..CHUNK as usize])) {
-                Ok(content) => content,
-                Err(error) => {
-                    let reason = format!("cannot read standard input: {error}");
-                    self.queue.shared.send(&[Message::FileFailed { id, reason }]);
-                    return;
-                }
+            let content = match self.fill(&input, &mut block[..CHUNK as usize]) {
+                Ok(Some(content)) => content,
+                Ok(None) => return,
+                Err(error) => return self.fail_pipe(id, &error),
             };
             if content == 0 {
                 break;
@@ -392,23 +409,40 @@ impl Reader<'_> {
     }
 }
 
+// ---- standard input ------------------------------------------------------------------------------------------------
+
+impl Reader<'_> {
+    fn fail_pipe(&self, id: u64, error: &std::io::Error) {
+        let reason = format!("cannot read standard input: {error}");
+        self.queue.shared.send(&[Message::FileFailed { id, reason }]);
+    }
+
+    /// Reads until `buffer` is full or the input ends; none when the session ends while the producer is silent.
+    fn fill(&self, mut input: &File, buffer: &mut [u8]) -> std::io::Result<Option<usize>> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let mut readable = [PollFd::readable(input.as_raw_fd())];
+            farhaul_net::wait(&mut readable, Some(Duration::from_millis(100)))?;
+            if self.queue.is_over() {
+                return Ok(None);
+            }
+            if !readable[0].is_ready() {
+                continue;
+            }
+            match self.reading.time(|| input.read(&mut buffer[filled..])) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(filled))
+    }
+}
+
 fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), String> {
     let cannot = |error: std::io::Error| format!("cannot read: {error}");
     let file = SourceFile::open(&job.source, &job.entry).map_err(cannot)?;
     let len = file.read_chunk(0, place).map_err(cannot)?;
     if len == place.len() && file.unchanged().map_err(cannot)? { Ok(()) } else { Err(CHANGED.to_string()) }
-}
-
-/// Reads until `buffer` is full or the input ends.
-fn fill(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(count) => filled += count,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
 }

@@ -21,7 +21,7 @@ use super::failures::{Failures, plain};
 use super::links::Links;
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
-use super::tree::Tree;
+use super::tree::{Directory, Tree};
 use super::writer::{self, Incoming, Kind};
 use crate::error::Error;
 use crate::messages::{Decision, EndFigures, ManifestEntry, Message, What};
@@ -137,7 +137,8 @@ pub(crate) fn run(
         let ended = receiver.converse(supervisor, &finish);
         // The writers end with the session's flag; on success everything has been written already.
         receiver.shared.stop_writers();
-        if ended.is_err() {
+        if let Err(error) = &ended {
+            receiver.shared.set_goodbye(error.to_string());
             receiver.shared.stop();
         }
         ended
@@ -283,11 +284,20 @@ impl Receiver {
         parent: Option<u64>,
     ) -> Result<(), Error> {
         let made = if self.rules.dry_run { Ok(()) } else { target.root.create_dir(&path) };
+        let is_made = made.is_ok();
         if let Err(error) = made {
             self.fail(entry.id, &path, &format!("cannot create the directory: {}", plain(&error)));
         }
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
-        self.tree.lock().expect(LOCK).open(entry.id, path, entry.mode & self.rules.mode_mask, mtime, parent)
+        let mode = entry.mode & self.rules.mode_mask;
+        self.tree.lock().expect(LOCK).open(Directory {
+            id: entry.id,
+            path,
+            mode,
+            mtime,
+            is_made,
+            ..Directory::below(parent)
+        })
     }
 
     fn symlink(
@@ -302,7 +312,7 @@ impl Receiver {
             if existing.is_dir() {
                 return Err("a directory is in its place".into());
             }
-            if self.rules.overwrite == Overwrite::Never {
+            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
                 return Ok(Made::Skipped);
             }
             if target.root.read_link(path).is_ok_and(|there| there == to) {
@@ -349,11 +359,21 @@ impl Receiver {
         };
         let (there, source) =
             (target.root.metadata(path).map_err(cannot)?, target.root.metadata(&to).map_err(cannot)?);
-        if same(&there, &source) || there.is_some() && self.rules.overwrite == Overwrite::Never {
+        let newest = source.as_ref().map_or((i64::MAX, 0), |source| (source.mtime.secs, source.mtime.nanos));
+        if same(&there, &source) || there.as_ref().is_some_and(|there| self.keeps(there, newest)) {
             return Ok(Made::Skipped);
         }
         target.root.hardlink(&to, path).map_err(cannot)?;
         Ok(Made::New)
+    }
+
+    /// Whether the rule on overwriting protects what is there from something of time `theirs`.
+    fn keeps(&self, existing: &farhaul_store::Meta, theirs: (i64, u32)) -> bool {
+        match self.rules.overwrite {
+            Overwrite::Never => true,
+            Overwrite::Older => (existing.mtime.secs, existing.mtime.nanos) >= theirs,
+            Overwrite::Always | Overwrite::Different => false,
+        }
     }
 
     fn settle_link(
@@ -488,7 +508,7 @@ impl Receiver {
         let resumed = super::read_queue::Large::bytes_of(&have, size);
         if !sparse
             && let Ok(free) = target.root.free_bytes()
-            && free < (size - resumed)
+            && free < size.saturating_sub(partial.allocated_bytes())
         {
             let reason = format!("no space left ({} needed, {} free)", bytes(size - resumed), bytes(free));
             partial.discard_if_empty();
@@ -546,8 +566,30 @@ impl Receiver {
         self.shared.progress.bytes_total.fetch_add(size, Relaxed);
         self.shared.progress.files_total.fetch_add(1, Relaxed);
         let name = RelPath::from_bytes(b"-").expect("a plain name");
+        let id = entry.id;
         self.tree.lock().expect(LOCK).add(&name)?;
-        self.accept(entry, name, None, Kind::pipe(), Decision::Send, conversation)
+        if self.rules.dry_run {
+            self.counts.files.fetch_add(1, Relaxed);
+            self.counts.bytes_listed.fetch_add(size, Relaxed);
+            conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
+            self.child_done(None);
+            return Ok(());
+        }
+        let is_file = matches!(entry.what, What::File { .. });
+        if is_file && size == 0 {
+            let file = Incoming::new(entry, name, None, Kind::pipe());
+            self.settle(&file, Ok(()), &mut conversation.replies);
+            return Ok(());
+        }
+        self.accept(entry, name, None, Kind::pipe(), Decision::Send, conversation)?;
+        // A file of one chunk comes as one piece, without a word on its end.
+        if is_file
+            && size <= CHUNK
+            && let Some(file) = self.files.lock().expect(LOCK).get(&id)
+        {
+            file.expect_end(size, 1);
+        }
+        Ok(())
     }
 
     // ---- settling ----------------------------------------------------------------------------------------------
@@ -626,9 +668,9 @@ impl Receiver {
         self.shared.control.notify();
     }
 
-    fn finish_directories(&self, done: Vec<super::tree::Directory>) {
+    fn finish_directories(&self, done: Vec<Directory>) {
         let Destination::Tree(target) = &self.destination else { return };
-        for directory in done {
+        for directory in done.into_iter().filter(|directory| directory.is_made) {
             self.counts.directories.fetch_add(1, Relaxed);
             if self.rules.dry_run {
                 continue;

@@ -50,12 +50,25 @@ struct Table {
     entries_done: bool,
 }
 
+/// How the files are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadPlan {
+    pub(crate) readers: usize,
+    pub(crate) digests: bool,
+    /// One chunk after the other, holes as zeros.
+    pub(crate) in_order: bool,
+}
+
 /// State that the sending end's threads share.
 pub(crate) struct Sender {
     shared: Arc<Shared>,
     table: Mutex<Table>,
     room: Condvar,
     queue: Arc<ReadQueue>,
+    /// The content comes from standard input.
+    is_pipe: bool,
+    /// Chunks must leave in order and without holes: the receiver writes to a pipe.
+    in_order: bool,
     failures: Failures,
     counts: Mutex<Counts>,
 }
@@ -73,12 +86,8 @@ struct Counts {
 }
 
 /// Runs the sending end to its end.
-pub(crate) fn run(
-    supervisor: &mut Supervisor,
-    origin: Origin,
-    readers: usize,
-    digests: bool,
-) -> (End, Option<Error>) {
+pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -> (End, Option<Error>) {
+    let ReadPlan { readers, digests, in_order } = plan;
     let shared = supervisor.shared.clone();
     let queue = Arc::new(ReadQueue::new(shared.clone(), digests));
     let sender = Sender {
@@ -86,6 +95,8 @@ pub(crate) fn run(
         table: Mutex::default(),
         room: Condvar::new(),
         queue: queue.clone(),
+        is_pipe: matches!(origin, Origin::Pipe { .. }),
+        in_order,
         failures: Failures::default(),
         counts: Mutex::default(),
     };
@@ -99,7 +110,8 @@ pub(crate) fn run(
             named("read").spawn_scoped(scope, move || queue.read()).map_err(failed())?;
         }
         let ended = sender.converse(supervisor);
-        if ended.is_err() {
+        if let Err(error) = &ended {
+            shared.set_goodbye(error.to_string());
             shared.stop();
         }
         queue.close();
@@ -163,7 +175,10 @@ impl Sender {
                         batch.push(Message::DirectoryEnd { id });
                     }
                 }
-                ScanItem::Entry { path, entry, handle } => {
+                ScanItem::Entry { path, mut entry, handle } => {
+                    if let (true, Kind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
+                        *sparse = false;
+                    }
                     let Some(what) = describe(&entry, &mut links, next_id) else {
                         self.shared.progress.notice(format!("skipped {path}: not a file, directory or link"));
                         continue;
@@ -283,6 +298,9 @@ impl Sender {
         let mut table = self.table.lock().expect(LOCK);
         let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
         let Some(job) = pending.job.clone() else {
+            if !self.is_pipe || id != 0 || self.queue.has_pipe() {
+                return Err(unknown(id));
+            }
             drop(table);
             self.queue.push_pipe(id);
             return Ok(());
@@ -328,8 +346,12 @@ impl Sender {
         pending.again += 1;
         let (too_often, job, large) = (pending.again > AGAIN_MAX, pending.job.clone(), pending.large.clone());
         drop(table);
-        if too_often {
-            let reason = "its content arrived damaged several times".to_string();
+        let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_store::CHUNK));
+        if job.is_some() && chunk >= chunks {
+            return Err(Error::Misbehaved(format!("chunk {chunk} lies beyond file {id}")));
+        }
+        if too_often || job.is_none() {
+            let reason = "its content arrived damaged and cannot be sent again".to_string();
             self.shared.send(&[Message::FileFailed { id, reason }]);
         } else if let Some(large) = large {
             self.queue.push_again(large, chunk);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::outcome::Outcome;
-use super::paths::{self, Confinement};
+use super::paths::{self, Confinement, Wish};
 use super::{Side, Terms, refuse, run};
 use crate::bootstrap::Established;
 use crate::error::Error;
@@ -11,6 +11,9 @@ use crate::hello::{Direction, ServerPolicy};
 use crate::options::Cipher;
 use crate::progress::Progress;
 use crate::report::Report;
+
+/// Bytes of blocks that one client of a daemon may have.
+const CLIENT_MEMORY_MAX: u64 = 1 << 30;
 
 /// What a far end can say of a session that it has served.
 #[derive(Debug)]
@@ -21,8 +24,13 @@ pub struct SessionSummary {
 }
 
 /// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as.
-pub fn serve(established: Established, policy: Option<&ServerPolicy>) -> SessionSummary {
+pub fn serve(mut established: Established, policy: Option<&ServerPolicy>) -> SessionSummary {
     let direction = established.request.direction;
+    if policy.is_some() {
+        // What a client allows this host to use is not the client's to say alone.
+        let memory = &mut established.request.options.memory_bytes;
+        *memory = (*memory).min(CLIENT_MEMORY_MAX);
+    }
     let progress = Arc::new(Progress::default());
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
@@ -54,7 +62,8 @@ fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side
         Direction::Push => {
             let path =
                 request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
-            let target = paths::far_target(&confinement, path, request.target_is_directory)?;
+            let wish = Wish { is_directory: request.target_is_directory, dry_run: request.options.dry_run };
+            let target = paths::far_target(&confinement, path, wish)?;
             Ok(Side::Receive(super::Destination::Tree(target)))
         }
     }

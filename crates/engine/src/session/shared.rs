@@ -65,6 +65,8 @@ pub(crate) struct FlowShared {
     pub(crate) is_stream: bool,
     state: AtomicU8,
     sleeping: AtomicBool,
+    /// Something has come up since the thread last began to look at its queues.
+    pending: AtomicBool,
     waker: Waker,
     pub(crate) released: AtomicU64,
     /// Set when the session wants this flow to hand over what it holds and end.
@@ -102,6 +104,7 @@ impl FlowShared {
             is_stream,
             state: AtomicU8::new(FlowState::Connecting as u8),
             sleeping: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
             waker: Waker::new()?,
             released: AtomicU64::new(0),
             retire: AtomicBool::new(false),
@@ -127,15 +130,22 @@ impl FlowShared {
 
     /// Makes the flow's thread look at its queues; costs a system call only when it sleeps.
     pub(crate) fn wake(&self) {
-        // SeqCst on both sides: either the sleeper sees the new work, or we see that it sleeps.
+        // SeqCst on both sides: either the sleeper sees that something is pending, or we see that it sleeps.
+        self.pending.store(true, Ordering::SeqCst);
         if self.sleeping.swap(false, Ordering::SeqCst) {
             self.waker.wake();
         }
     }
 
-    /// Announces that the thread is about to sleep; the caller looks at its queues once more afterwards.
-    pub(crate) fn about_to_sleep(&self) {
+    /// The thread begins a turn: what was pending is looked at in it.
+    pub(crate) fn begin_turn(&self) {
+        self.pending.store(false, Ordering::SeqCst);
+    }
+
+    /// Announces that the thread is about to sleep; false when something has come up meanwhile.
+    pub(crate) fn may_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
+        !self.pending.load(Ordering::SeqCst)
     }
 
     pub(crate) fn awake(&self) {
@@ -200,6 +210,8 @@ pub(crate) struct Shared {
     start: Instant,
 }
 
+/// The far end takes no control bytes for this long: it is gone, or might as well be.
+const SEND_PATIENCE: Duration = Duration::from_secs(300);
 /// Filled blocks that may wait for a flow: enough that a flow never starves while a reader is at work.
 const FILLED_MAX: usize = 8;
 
@@ -292,6 +304,7 @@ impl Shared {
 
     /// Ends the session's threads because of `error`; the first error is kept.
     pub(crate) fn fail(&self, error: Error) {
+        self.set_goodbye(error.to_string());
         let mut failure = self.failure.lock().expect("no thread panics while it holds the failure");
         if failure.is_none() && !self.is_stopped() {
             *failure = Some(error);
@@ -316,6 +329,7 @@ impl Shared {
             encoder.encode(message, &mut bytes);
         }
         let mut rest = &bytes[..];
+        let deadline = Instant::now() + SEND_PATIENCE;
         while !rest.is_empty() && !self.is_stopped() {
             let mut stream = self.control.lock();
             let written = stream.write(rest);
@@ -325,6 +339,12 @@ impl Shared {
                 self.wake_flows();
             } else {
                 let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
+                if self.progress.cancelled() {
+                    self.fail(Error::Interrupted);
+                } else if Instant::now() >= deadline {
+                    let what = "the far end has not taken what it was told for 300 s".to_string();
+                    self.fail(Error::Lost { what, hint: None });
+                }
             }
         }
     }

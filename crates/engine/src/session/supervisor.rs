@@ -6,7 +6,7 @@
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ const REFUSED: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
+/// A stream carrier that could not be opened is tried again after this.
+const DIAL_INTERVAL: Duration = Duration::from_secs(1);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// UDP payload of a first datagram (DESIGN: 1200, then probed upwards).
 const PAYLOAD_FIRST: u16 = 1200;
@@ -66,6 +68,7 @@ pub(crate) struct Supervisor {
     was_up: bool,
     threads: Vec<JoinHandle<()>>,
     fallback: Fallback,
+    last_dial: Option<Instant>,
     dialing: Option<Receiver<(Fallback, Result<Option<FlowSetup>, Error>)>>,
     window_max: u64,
     fault: Option<Fault>,
@@ -128,6 +131,7 @@ impl Supervisor {
             was_up: false,
             threads: Vec::new(),
             fallback: established.fallback,
+            last_dial: None,
             dialing: None,
             window_max,
             fault,
@@ -294,53 +298,53 @@ impl Supervisor {
         }
         self.publish();
         let now = self.shared.elapsed();
+        self.poll_fallback()?;
         let flows = self.shared.flow_list();
         self.was_up |=
             flows.iter().any(|flow| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire));
-        let silent = |flow: &Arc<FlowShared>, stamp: &std::sync::atomic::AtomicU64| {
-            let _ = flow;
-            now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)))
-        };
-        self.poll_fallback()?;
-
-        let udp: Vec<_> =
-            flows.iter().filter(|flow| !flow.is_stream && flow.state() != FlowState::Down).cloned().collect();
+        let silent =
+            |stamp: &AtomicU64| now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)));
+        let udp: Vec<_> = flows.iter().filter(|flow| is_live_udp(flow)).cloned().collect();
         let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
-        let stream_alive = streams
-            .iter()
-            .find(|flow| flow.state() == FlowState::Up && silent(flow, &flow.heard_ms) < SILENCE);
+        let stream_alive =
+            streams.iter().find(|flow| flow.state() == FlowState::Up && silent(&flow.heard_ms) < SILENCE);
         // The ssh channel closes with the process at its other end; without it there is nobody to speak to.
         let ssh_gone = streams.iter().any(|flow| flow.state() == FlowState::Down) && stream_alive.is_none();
         if ssh_gone && (udp.is_empty() || self.control_process.is_some() || !self.is_initiator) {
+            // Its last words may have come together with its end.
+            if self.shared.peer_closed().is_some()
+                || self.shared.receive(&mut self.decoder, CHECK_INTERVAL) > 0
+            {
+                return Ok(());
+            }
             return Err(self.gone());
         }
         if udp.is_empty() {
-            let heard = streams.iter().map(|flow| silent(flow, &flow.heard_ms)).min().unwrap_or(now);
+            let heard = streams.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
             return if heard > PATIENCE { Err(self.silent_too_long(PATIENCE)) } else { Ok(()) };
         }
-        if udp
-            .iter()
-            .all(|flow| flow.refused.load(Ordering::Acquire) && silent(flow, &flow.heard_ms) > REFUSED)
+        if udp.iter().all(|flow| flow.refused.load(Ordering::Acquire) && silent(&flow.heard_ms) > REFUSED)
             && self.was_up
             && streams.is_empty()
         {
             return Err(self.gone());
         }
-        let answered = udp.iter().map(|flow| silent(flow, &flow.answered_ms)).min().unwrap_or(now);
+        let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
         if answered < SILENCE {
+            self.retire_silent(&udp, now);
             return Ok(());
         }
         if let Some(stream) = stream_alive.filter(|_| !self.options.udp_only).cloned() {
             self.change_over(&stream);
             return Ok(());
         }
-        if !self.options.udp_only {
+        if !self.options.udp_only && streams.iter().all(|flow| flow.state() == FlowState::Down) {
             self.dial();
         }
         if !self.was_up && (self.options.udp_only || answered > CONNECT_MAX) {
             return Err(self.unreachable());
         }
-        let heard = flows.iter().map(|flow| silent(flow, &flow.heard_ms)).min().unwrap_or(now);
+        let heard = flows.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
         if heard > PATIENCE { Err(self.silent_too_long(heard)) } else { Ok(()) }
     }
 
@@ -362,9 +366,11 @@ impl Supervisor {
 
     /// Opens the stream carrier of a daemon's session, without holding up this thread.
     fn dial(&mut self) {
-        if self.dialing.is_some() || !matches!(self.fallback, Fallback::Dial(_)) {
+        let too_soon = self.last_dial.is_some_and(|last| last.elapsed() < DIAL_INTERVAL);
+        if too_soon || self.dialing.is_some() || !matches!(self.fallback, Fallback::Dial(_)) {
             return;
         }
+        self.last_dial = Some(Instant::now());
         let mut fallback = std::mem::replace(&mut self.fallback, Fallback::None);
         let (done, dialing) = bounded(1);
         let dial = move || {
@@ -421,6 +427,17 @@ impl Supervisor {
         stream.wake();
     }
 
+    /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
+    fn retire_silent(&self, udp: &[Arc<FlowShared>], now: Duration) {
+        for flow in udp {
+            let answered = Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed));
+            if now.saturating_sub(answered) >= SILENCE && !flow.retire.swap(true, Ordering::AcqRel) {
+                flow.wake();
+                self.shared.send(&[Message::FlowDown { index: flow.index }]);
+            }
+        }
+    }
+
     /// The peer no longer uses flow `index`.
     fn retire_flow(&mut self, index: u16) {
         let flows = self.shared.flow_list();
@@ -429,7 +446,7 @@ impl Supervisor {
             flow.wake();
         }
         let udp_left = flows.iter().any(|flow| !flow.is_stream && !flow.retire.load(Ordering::Acquire));
-        let stream = flows.iter().rev().find(|flow| flow.is_stream && flow.state() != FlowState::Down);
+        let stream = flows.iter().find(|flow| flow.is_stream && flow.state() != FlowState::Down);
         if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
             self.activate(&stream);
         }
@@ -527,6 +544,10 @@ impl Supervisor {
             let _ = thread.join();
         }
     }
+}
+
+fn is_live_udp(flow: &FlowShared) -> bool {
+    !flow.is_stream && flow.state() != FlowState::Down && !flow.retire.load(Ordering::Acquire)
 }
 
 fn lost(what: String) -> Error {

@@ -9,6 +9,8 @@ use farhaul_store::{RelPath, Time};
 
 use crate::error::Error;
 
+/// Entries, open directories among them, that may be unfinished: many times what our sender has under way.
+const OUTSTANDING_MAX: u64 = 512 << 10;
 /// More levels than a path of 4095 bytes can have.
 const DEPTH_MAX: usize = 2048;
 
@@ -18,10 +20,21 @@ pub(crate) struct Directory {
     pub(crate) path: RelPath,
     pub(crate) mode: u32,
     pub(crate) mtime: Time,
-    parent: Option<u64>,
-    /// Entries below it that are not done.
-    pending: u64,
-    ended: bool,
+    /// Whether it exists: if not, it gets neither mode nor time.
+    pub(crate) is_made: bool,
+    pub(super) parent: Option<u64>,
+    /// Entries below it that are not done; the tree's to count.
+    pub(super) pending: u64,
+    pub(super) ended: bool,
+}
+
+impl Directory {
+    /// A directory below another of the manifest; the rest is for the caller to fill in.
+    pub(crate) fn below(parent: Option<u64>) -> Directory {
+        let mtime = Time { secs: 0, nanos: 0 };
+        let path = RelPath::empty();
+        Directory { id: 0, path, mode: 0, mtime, is_made: true, parent, pending: 0, ended: false }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -30,11 +43,17 @@ pub(crate) struct Tree {
     stack: Vec<u64>,
     /// Entries outside any directory of the manifest that are not done.
     pending_at_top: u64,
+    /// All entries that are not done.
+    outstanding: u64,
 }
 
 impl Tree {
     /// Books a new entry below the directory being listed, and returns that directory.
     pub(crate) fn add(&mut self, path: &RelPath) -> Result<Option<u64>, Error> {
+        if self.outstanding == OUTSTANDING_MAX {
+            return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
+        }
+        self.outstanding += 1;
         let Some(&parent) = self.stack.last() else {
             self.pending_at_top += 1;
             return Ok(None);
@@ -51,19 +70,12 @@ impl Tree {
     }
 
     /// The entry just added is a directory, whose own entries come next.
-    pub(crate) fn open(
-        &mut self,
-        id: u64,
-        path: RelPath,
-        mode: u32,
-        mtime: Time,
-        parent: Option<u64>,
-    ) -> Result<(), Error> {
+    pub(crate) fn open(&mut self, directory: Directory) -> Result<(), Error> {
         if self.stack.len() == DEPTH_MAX {
             return Err(Error::Misbehaved("its directories are nested too deep".into()));
         }
-        self.open.insert(id, Directory { id, path, mode, mtime, parent, pending: 0, ended: false });
-        self.stack.push(id);
+        self.stack.push(directory.id);
+        self.open.insert(directory.id, directory);
         Ok(())
     }
 
@@ -87,6 +99,7 @@ impl Tree {
     }
 
     fn release(&mut self, parent: Option<u64>) {
+        self.outstanding -= 1;
         match parent.and_then(|id| self.open.get_mut(&id)) {
             Some(directory) => directory.pending -= 1,
             None => self.pending_at_top -= 1,
@@ -121,7 +134,7 @@ mod tests {
 
     fn open(tree: &mut Tree, id: u64, at: &str) {
         let parent = tree.add(&path(at)).unwrap();
-        tree.open(id, path(at), 0o755, Time { secs: 0, nanos: 0 }, parent).unwrap();
+        tree.open(Directory { id, path: path(at), mode: 0o755, ..Directory::below(parent) }).unwrap();
     }
 
     fn ids(done: Vec<Directory>) -> Vec<u64> {

@@ -221,6 +221,11 @@ impl Writer<'_> {
             .cloned();
         let Some(file) = file else { return };
         let data = &arrived.block[range.clone()];
+        if !fits(&file, piece) {
+            let what = format!("a piece of {} lies beyond the file", file.path);
+            self.receiver.shared.fail(Error::Misbehaved(what));
+            return;
+        }
         if !self.matches(&file, piece, data) {
             self.replies.push(Message::Again { id: piece.file, chunk: piece.chunk });
             return;
@@ -230,11 +235,18 @@ impl Writer<'_> {
             Kind::Chunked(partial) => {
                 let partial = partial.read().expect(LOCK);
                 let Some(partial) = partial.as_ref() else { return };
-                self.write.clone().time(|| write_chunk(partial, piece, data))
+                match self.write.clone().time(|| write_chunk(partial, piece, data)) {
+                    // It was there already, or another writer has it in hand.
+                    Ok(false) => return,
+                    other => other.map(drop),
+                }
             }
             Kind::Stream(stream) => self.write.clone().time(|| write_stream(stream, piece, data)),
             Kind::Pipe(state) => {
                 let mut state = state.lock().expect(LOCK);
+                if piece.chunk < state.next {
+                    return;
+                }
                 state.waiting.insert(piece.chunk, (arrived.clone(), range));
                 self.write.clone().time(|| write_pipe(&mut state))
             }
@@ -250,22 +262,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The piece is what the sender read: by its digest, and by the length that its place has.
+    /// The piece is what the sender read, by its digest.
     fn matches(&self, file: &Incoming, piece: &Piece, data: &[u8]) -> bool {
-        let fits = match (&file.kind, &file.entry.what) {
-            (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
-            (Kind::Chunked(_) | Kind::Pipe(_), What::File { size, .. }) => piece
-                .chunk
-                .checked_mul(CHUNK)
-                .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
-            _ => piece.chunk < (1 << 43) && piece.len > 0,
-        };
-        if !fits {
-            self.receiver
-                .shared
-                .fail(Error::Misbehaved(format!("a piece of {} lies beyond the file", file.path)));
-            return true;
-        }
         if self.receiver.rules.verify == Verify::Transit {
             return true;
         }
@@ -332,11 +330,29 @@ impl Writer<'_> {
     }
 }
 
-fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<(), String> {
+/// Whether the piece has the length that its place has.
+fn fits(file: &Incoming, piece: &Piece) -> bool {
+    match (&file.kind, &file.entry.what) {
+        (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
+        (Kind::Chunked(_) | Kind::Pipe(_), What::File { size, .. }) => piece
+            .chunk
+            .checked_mul(CHUNK)
+            .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
+        _ => piece.chunk < (1 << 43) && piece.len > 0,
+    }
+}
+
+/// Whether this call wrote the chunk; only then it is booked.
+fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<bool, String> {
     let cv = ChunkCv(piece.digest);
     partial
         .write_chunk(piece.chunk, data, cv)
-        .and_then(|()| partial.mark(piece.chunk, cv))
+        .and_then(|written| {
+            if written {
+                partial.mark(piece.chunk, cv)?;
+            }
+            Ok(written)
+        })
         .map_err(|error| format!("cannot write: {}", plain(&error)))
 }
 

@@ -220,7 +220,9 @@ impl Flow {
                     self.mtu.on_probe_lost(sent.wire_len);
                     continue;
                 }
-                Kind::Ping | Kind::Passive | Kind::Skipped => {}
+                // A number that was never sent cannot have been lost.
+                Kind::Skipped => continue,
+                Kind::Ping | Kind::Passive => {}
             }
             self.stats.packets_lost += 1;
             if let Some(size) = self.mtu.on_lost(sent.wire_len) {

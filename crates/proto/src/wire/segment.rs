@@ -76,7 +76,7 @@ fn decode(bytes: &[u8]) -> Result<(Segment, &[u8]), Error> {
         len: u32::try_from(payload.len()).map_err(|_| Misbehaviour::MalformedFrame)?,
         last: kind == kind::SEGMENT_LAST,
     };
-    if payload.is_empty() || segment.end() > u64::from(u32::MAX) {
+    if segment.end() > u64::from(u32::MAX) {
         return Err(Misbehaviour::MalformedFrame.into());
     }
     Ok((segment, payload))

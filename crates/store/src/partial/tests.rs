@@ -43,7 +43,7 @@ fn content() -> Vec<u8> {
 fn put(partial: &Partial, bytes: &[u8], index: u64) {
     let chunk = bytes.chunks(CHUNK as usize).nth(index as usize).unwrap();
     let cv = ChunkCv(chunk_cv(chunk));
-    partial.write_chunk(index, chunk, cv).unwrap();
+    assert!(partial.write_chunk(index, chunk, cv).unwrap());
     partial.mark(index, cv).unwrap();
 }
 
@@ -231,6 +231,64 @@ fn readback_sees_a_changed_byte() {
 }
 
 #[test]
+fn a_duplicate_of_a_chunk_in_anothers_hand_is_not_booked() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open();
+    let (chunk, cv) = (&bytes[..CHUNK as usize], ChunkCv([1; 32]));
+    partial.state().in_hand.insert(0);
+    assert!(!partial.write_chunk(0, chunk, cv).unwrap());
+    partial.mark(0, cv).unwrap();
+    assert_eq!(partial.chunks_there(), 0);
+    partial.state().in_hand.remove(0);
+    assert!(partial.write_chunk(0, chunk, cv).unwrap());
+    assert!(!partial.write_chunk(0, chunk, cv).unwrap(), "written, not booked");
+    partial.mark(0, cv).unwrap();
+    assert!(!partial.write_chunk(0, chunk, cv).unwrap(), "booked");
+    assert_eq!(partial.chunks_there(), 1);
+}
+
+/// Enough chunks for both ways of writing, in aligned memory, and a last one that is short; ended once in between.
+#[test]
+fn chunks_past_the_cache_and_through_it_make_one_file() {
+    const CHUNKS: u64 = 80;
+    let mut place = place(false);
+    place.identity.size = (CHUNKS - 1) * CHUNK + 777;
+    let pool = crate::BlockPool::new(2, CHUNK as usize).unwrap();
+    let write = |partial: &Partial, indices: std::ops::Range<u64>| {
+        std::thread::scope(|scope| {
+            for parity in 0..2 {
+                let (pool, indices) = (&pool, indices.clone());
+                scope.spawn(move || {
+                    let mut block = pool.take();
+                    for index in indices.filter(|index| index % 2 == parity) {
+                        block.fill(index as u8);
+                        let data = &block[..partial.chunk_len(index)];
+                        let cv = ChunkCv(chunk_cv(data));
+                        assert!(partial.write_chunk(index, data, cv).unwrap());
+                        partial.mark(index, cv).unwrap();
+                    }
+                });
+            }
+        });
+    };
+    let partial = place.open();
+    write(&partial, 0..30);
+    drop(partial);
+    let partial = place.open();
+    assert_eq!(partial.have_ranges(), [(0, 30)]);
+    write(&partial, 30..CHUNKS);
+    assert!(partial.readback().unwrap());
+    assert!(partial.allocated_bytes() <= CHUNKS * CHUNK + (1 << 20));
+    partial.finish(&WriteOptions::default()).unwrap();
+    let bytes = std::fs::read(place.file(b"target")).unwrap();
+    assert_eq!(bytes.len() as u64, place.identity.size);
+    for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate() {
+        assert!(chunk.iter().all(|&byte| byte == index as u8), "chunk {index}");
+    }
+}
+
+#[test]
 fn chunks_that_do_not_exist_are_refused() {
     let place = place(false);
     let partial = place.open();
@@ -272,7 +330,7 @@ fn a_full_disk_is_a_clean_error() {
     for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate() {
         let cv = ChunkCv(chunk_cv(chunk));
         match partial.write_chunk(index as u64, chunk, cv) {
-            Ok(()) => drop(partial.mark(index as u64, cv)),
+            Ok(_) => drop(partial.mark(index as u64, cv)),
             Err(error) => failed = Some(error),
         }
     }

@@ -318,6 +318,7 @@ mod tests {
             memory_bytes: 1 << 30,
             durable: true,
             dry_run: true,
+            keep_setuid: false,
             udp_only: true,
             udp_ports: (5000, 5005),
             fault: Some("loss=0.1".into()),

@@ -55,6 +55,9 @@ pub(crate) enum Step {
     Idle,
 }
 
+/// What a thread that dials hands back: the dialer, for the next time, and what it got.
+type Dialed = (Fallback, Result<Option<FlowSetup>, Error>);
+
 /// One session, seen from its main thread.
 pub(crate) struct Supervisor {
     pub(crate) shared: Arc<Shared>,
@@ -69,7 +72,7 @@ pub(crate) struct Supervisor {
     threads: Vec<JoinHandle<()>>,
     fallback: Fallback,
     last_dial: Option<Instant>,
-    dialing: Option<Receiver<(Fallback, Result<Option<FlowSetup>, Error>)>>,
+    dialing: Option<Receiver<Dialed>>,
     window_max: u64,
     fault: Option<Fault>,
     transport: &'static str,
@@ -173,10 +176,10 @@ impl Supervisor {
         };
         let packets = Packets::new(&self.master, &identity, self.options.cipher, self.options.epoch_bits);
         let is_stream = matches!(setup.link, FlowLink::Stream(_));
-        let fault = self.fault.clone();
+        let fault = self.fault;
         let inject = move |link: Box<dyn Link>| -> Box<dyn Link> {
             match &fault {
-                Some(fault) => Box::new(FaultLink::new(link, fault.clone())),
+                Some(fault) => Box::new(FaultLink::new(link, *fault)),
                 None => link,
             }
         };

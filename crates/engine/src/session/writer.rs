@@ -39,7 +39,7 @@ pub(crate) struct Incoming {
 pub(crate) enum Kind {
     /// Comes as one piece.
     Whole,
-    Chunked(RwLock<Option<Partial>>),
+    Chunked(Box<RwLock<Option<Partial>>>),
     /// Its size is known only at its end.
     Stream(Stream),
     /// Standard output: chunks leave in order.
@@ -48,7 +48,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) fn chunked(partial: Partial) -> Kind {
-        Kind::Chunked(RwLock::new(Some(partial)))
+        Kind::Chunked(Box::new(RwLock::new(Some(partial))))
     }
 
     pub(crate) fn pipe() -> Kind {

@@ -1,7 +1,7 @@
 //! A running session: flows, stages and the conversation of its two ends.
 //!
 //! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
-//! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` with
+//! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (and `receiver/entries.rs`) with
 //! `writer.rs`, `destination.rs`, `tree.rs` and `links.rs`. All threads of one end meet in `shared.rs`.
 
 mod destination;

@@ -1,0 +1,391 @@
+//! What becomes of the manifest's entries: which files are wanted, by what is in their place, and what is made at once.
+//!
+//! Always true: nothing is created for an entry before its path has been found to lie where it may.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use farhaul_store::{CHUNK, Identity, Partial, PartialError, RelPath, Time};
+
+use super::super::destination::Target;
+use super::super::failures::plain;
+use super::super::read_queue::Large;
+use super::super::tree::Directory;
+use super::super::writer::{self, Incoming, Kind};
+use super::{Conversation, Destination, LOCK, Receiver};
+use crate::error::Error;
+use crate::messages::{Decision, ManifestEntry, Message, What};
+use crate::options::Overwrite;
+
+/// Files that a sender may have announced and unfinished; ours stop at half of it.
+const OUTSTANDING_MAX: usize = 64 << 10;
+/// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
+const JOURNAL_MIN: u64 = 4 << 20;
+/// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
+
+impl Receiver {
+    pub(super) fn entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+        if entry.id != conversation.next_id || conversation.entries_done {
+            return Err(Error::Misbehaved(format!("entry {} came out of order", entry.id)));
+        }
+        conversation.next_id += 1;
+        let Destination::Tree(target) = &self.destination else {
+            return self.pipe_entry(entry, conversation);
+        };
+        let path = target.place(&entry.path)?;
+        let parent = self.tree.lock().expect(LOCK).add(&path)?;
+        match &entry.what {
+            What::Directory => self.directory(target, &entry, path, parent),
+            What::Symlink { target: to } => {
+                let made = self.symlink(target, &entry, &path, to);
+                self.settle_link(&entry, &path, parent, made, conversation);
+                Ok(())
+            }
+            What::HardLink { to } => self.hard_link(target, &entry, path, parent, *to, conversation),
+            What::File { .. } | What::Stream => {
+                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.file(target, entry, path, parent, conversation)
+            }
+        }
+    }
+
+    fn directory(
+        &self,
+        target: &Target,
+        entry: &ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+    ) -> Result<(), Error> {
+        let made = if self.rules.dry_run { Ok(()) } else { target.root.create_dir(&path) };
+        let is_made = made.is_ok();
+        if let Err(error) = made {
+            self.fail(entry.id, &path, &format!("cannot create the directory: {}", plain(&error)));
+        }
+        let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
+        let mode = entry.mode & self.rules.mode_mask;
+        self.tree.lock().expect(LOCK).open(Directory {
+            id: entry.id,
+            path,
+            mode,
+            mtime,
+            is_made,
+            ..Directory::below(parent)
+        })
+    }
+
+    fn symlink(
+        &self,
+        target: &Target,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        to: &[u8],
+    ) -> Result<Made, String> {
+        let existing = target.root.metadata(path).map_err(|error| plain(&error))?;
+        if let Some(existing) = &existing {
+            if existing.is_dir() {
+                return Err("a directory is in its place".into());
+            }
+            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
+                return Ok(Made::Skipped);
+            }
+            if target.root.read_link(path).is_ok_and(|there| there == to) {
+                return Ok(Made::Skipped);
+            }
+        }
+        if self.rules.dry_run {
+            return Ok(Made::New);
+        }
+        let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
+        target
+            .root
+            .symlink(to, path, mtime)
+            .map_err(|error| format!("cannot create the link: {}", plain(&error)))?;
+        Ok(Made::New)
+    }
+
+    fn hard_link(
+        &self,
+        target: &Target,
+        entry: &ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        to: u64,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let waiting = self.links.lock().expect(LOCK).request(to, entry.id, &path, parent)?;
+        if let Some(state) = waiting {
+            let made = self.make_hard_link(target, state, &path);
+            self.settle_link(entry, &path, parent, made, conversation);
+        }
+        Ok(())
+    }
+
+    pub(super) fn make_hard_link(
+        &self,
+        target: &Target,
+        to: Option<RelPath>,
+        path: &RelPath,
+    ) -> Result<Made, String> {
+        let Some(to) = to else { return Err("the file that it is a link to failed".into()) };
+        if self.rules.dry_run {
+            return Ok(Made::New);
+        }
+        let cannot = |error: std::io::Error| format!("cannot create the link: {}", plain(&error));
+        let same = |a: &Option<farhaul_store::Meta>, b: &Option<farhaul_store::Meta>| match (a, b) {
+            (Some(a), Some(b)) => (a.dev, a.ino) == (b.dev, b.ino),
+            _ => false,
+        };
+        let (there, source) =
+            (target.root.metadata(path).map_err(cannot)?, target.root.metadata(&to).map_err(cannot)?);
+        let newest = source.as_ref().map_or((i64::MAX, 0), |source| (source.mtime.secs, source.mtime.nanos));
+        if same(&there, &source) || there.as_ref().is_some_and(|there| self.keeps(there, newest)) {
+            return Ok(Made::Skipped);
+        }
+        target.root.hardlink(&to, path).map_err(cannot)?;
+        Ok(Made::New)
+    }
+
+    /// Whether the rule on overwriting protects what is there from something of time `theirs`.
+    fn keeps(&self, existing: &farhaul_store::Meta, theirs: (i64, u32)) -> bool {
+        match self.rules.overwrite {
+            Overwrite::Never => true,
+            Overwrite::Older => (existing.mtime.secs, existing.mtime.nanos) >= theirs,
+            Overwrite::Always | Overwrite::Different => false,
+        }
+    }
+
+    fn settle_link(
+        &self,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        parent: Option<u64>,
+        made: Result<Made, String>,
+        conversation: &mut Conversation,
+    ) {
+        match made {
+            Ok(Made::New) => {
+                self.counts.links.fetch_add(1, Relaxed);
+                conversation.replies.push(Message::Done { id: entry.id });
+            }
+            Ok(Made::Skipped) => {
+                self.counts.skipped.fetch_add(1, Relaxed);
+                conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Skip });
+            }
+            Err(reason) => self.fail(entry.id, path, &reason),
+        }
+        self.child_done(parent);
+    }
+
+    fn file(
+        &self,
+        target: &Target,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let size = if let What::File { size, .. } = entry.what { size } else { 0 };
+        self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+        if let What::File { linked: true, .. } = entry.what {
+            self.links.lock().expect(LOCK).expect(entry.id);
+        }
+        match self.wants(target, &entry, &path) {
+            Err(reason) => self.refuse(entry.id, &path, parent, &reason),
+            Ok(false) => self.skip(&entry, &path, parent, size, conversation),
+            Ok(true) if self.rules.dry_run => {
+                self.counts.bytes_listed.fetch_add(size, Relaxed);
+                self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
+                self.counts.files.fetch_add(1, Relaxed);
+                conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Listed });
+                self.link_target_done(entry.id, Some(&path));
+                self.child_done(parent);
+            }
+            Ok(true) if matches!(entry.what, What::Stream) => {
+                match writer::Stream::create(&target.root, &path) {
+                    Ok(stream) => {
+                        self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)?
+                    }
+                    Err(error) => {
+                        self.refuse(entry.id, &path, parent, &format!("cannot create: {}", plain(&error)))
+                    }
+                }
+            }
+            Ok(true) if size <= CHUNK => {
+                self.accept(entry, path, parent, Kind::Whole, Decision::Send, conversation)?;
+            }
+            Ok(true) => {
+                let deadline = Instant::now() + LOCK_WAIT;
+                self.open_partial(entry, path, parent, deadline, conversation)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the file is to be sent, by what is in its place.
+    fn wants(&self, target: &Target, entry: &ManifestEntry, path: &RelPath) -> Result<bool, String> {
+        let existing =
+            target.root.metadata(path).map_err(|error| format!("cannot look it up: {}", plain(&error)))?;
+        let Some(existing) = existing else { return Ok(true) };
+        if existing.is_dir() {
+            return Err("a directory is in its place".into());
+        }
+        let ours = (existing.mtime.secs, existing.mtime.nanos);
+        let theirs = (entry.mtime_secs, entry.mtime_nanos);
+        Ok(match self.rules.overwrite {
+            Overwrite::Always => true,
+            Overwrite::Never => false,
+            Overwrite::Older => ours < theirs,
+            Overwrite::Different => match entry.what {
+                What::File { size, .. } => !(existing.is_file() && existing.size == size && ours == theirs),
+                _ => true,
+            },
+        })
+    }
+
+    fn skip(
+        &self,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        parent: Option<u64>,
+        size: u64,
+        conversation: &mut Conversation,
+    ) {
+        self.counts.skipped.fetch_add(1, Relaxed);
+        self.shared.progress.bytes_skipped.fetch_add(size, Relaxed);
+        self.shared.progress.bytes_done.fetch_add(size, Relaxed);
+        self.shared.progress.files_done.fetch_add(1, Relaxed);
+        conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Skip });
+        self.link_target_done(entry.id, Some(path));
+        self.child_done(parent);
+    }
+
+    fn open_partial(
+        &self,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        deadline: Instant,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        let What::File { size, inode, device, sparse, .. } = entry.what else { return Ok(()) };
+        let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
+        let identity = Identity { size, mtime, ino: inode, dev: device, sparse };
+        let partial = match Partial::open(&target.root, &path, &identity, size >= JOURNAL_MIN) {
+            Ok(partial) => partial,
+            Err(PartialError::Locked) if Instant::now() < deadline => {
+                conversation.locked.push((entry, path, parent, deadline));
+                return Ok(());
+            }
+            Err(error) => {
+                self.refuse(entry.id, &path, parent, &error.to_string());
+                return Ok(());
+            }
+        };
+        let have = partial.have_ranges();
+        let resumed = Large::bytes_of(&have, size);
+        if !sparse
+            && let Ok(free) = target.root.free_bytes()
+            && free < size.saturating_sub(partial.allocated_bytes())
+        {
+            let reason = format!("no space left ({} needed, {} free)", bytes(size - resumed), bytes(free));
+            partial.discard_if_empty();
+            self.refuse(entry.id, &path, parent, &reason);
+            return Ok(());
+        }
+        self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
+        self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
+        let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };
+        self.accept(entry, path, parent, Kind::chunked(partial), decision, conversation)
+    }
+
+    pub(super) fn retry_locked(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        for (entry, path, parent, deadline) in std::mem::take(&mut conversation.locked) {
+            self.open_partial(entry, path, parent, deadline, conversation)?;
+        }
+        Ok(())
+    }
+
+    fn accept(
+        &self,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        kind: Kind,
+        decision: Decision,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let id = entry.id;
+        if matches!(kind, Kind::Whole) && matches!(entry.what, What::File { size: 0, .. }) {
+            // Nothing to wait for: an empty file is complete with its entry.
+            let file = Incoming::new(entry, path, parent, kind);
+            let written = file.write_whole(self, &[]);
+            self.settle(&file, written, &mut conversation.replies);
+            return Ok(());
+        }
+        let mut files = self.files.lock().expect(LOCK);
+        if files.len() >= OUTSTANDING_MAX {
+            return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
+        }
+        files.insert(id, Arc::new(Incoming::new(entry, path, parent, kind)));
+        conversation.replies.push(Message::Decide { id, decision });
+        Ok(())
+    }
+
+    fn pipe_entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+        let size = match entry.what {
+            What::File { size, .. } => size,
+            What::Stream => 0,
+            _ => return Err(Error::Usage("only a single file can go to standard output".into())),
+        };
+        if entry.id != 0 {
+            return Err(Error::Usage("only a single file can go to standard output".into()));
+        }
+        self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+        self.shared.progress.files_total.fetch_add(1, Relaxed);
+        let name = RelPath::from_bytes(b"-").expect("a plain name");
+        let id = entry.id;
+        self.tree.lock().expect(LOCK).add(&name)?;
+        if self.rules.dry_run {
+            self.counts.files.fetch_add(1, Relaxed);
+            self.counts.bytes_listed.fetch_add(size, Relaxed);
+            conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
+            self.child_done(None);
+            return Ok(());
+        }
+        let is_file = matches!(entry.what, What::File { .. });
+        if is_file && size == 0 {
+            let file = Incoming::new(entry, name, None, Kind::pipe());
+            self.settle(&file, Ok(()), &mut conversation.replies);
+            return Ok(());
+        }
+        self.accept(entry, name, None, Kind::pipe(), Decision::Send, conversation)?;
+        // A file of one chunk comes as one piece, without a word on its end.
+        if is_file
+            && size <= CHUNK
+            && let Some(file) = self.files.lock().expect(LOCK).get(&id)
+        {
+            file.expect_end(size, 1);
+        }
+        Ok(())
+    }
+}
+
+pub(super) enum Made {
+    New,
+    Skipped,
+}
+
+/// A size for people.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

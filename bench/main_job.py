@@ -38,12 +38,21 @@ class MainJob:
         self.results = results
         self.near = net.pair.folder("near")
         self.far = net.daemon.root
+        self.aside = net.pair.folder("aside")
+        self.retired = 0
 
     def farhaul(self, *ends):
         return lambda: product.cp(self.net.alpha, "--accept-new", *ends, timeout=1800).report
 
     def peer(self, *argv):
         return lambda: run_peer(self.net.alpha, argv)
+
+    def retire(self, folder):
+        """Puts a folder aside until the end: for minutes after many files were deleted, ext4 is slow at making new
+        ones, and the next run would pay for it."""
+        if folder.exists():
+            self.retired += 1
+            folder.rename(self.aside / str(self.retired))
 
     def compare(self, case, size, tools, clean, factor):
         """One race and its rows: against scp by `factor`, against rsync by at least its own rate."""
@@ -111,12 +120,11 @@ class MainJob:
             "farhaul ssh": self.farhaul(folder, f"beta:{self.far}/"),
             "scp": self.peer("scp", "-q", "-r", folder, f"beta:{self.far}/"),
             "rsync": self.peer("rsync", "-r", "-e", "ssh", folder, f"beta:{self.far}/"),
-        }, lambda: remove(copy), 3.0)
-        remove(copy)
+        }, lambda: self.retire(copy), 3.0)
+        self.retire(copy)
         self.farhaul(folder, f"beta:{self.far}/")()
         assert trees.differences(folder, copy) == [], "the small files differ"
-        remove(copy)
-        remove(folder)
+        self.retire(copy)
 
     def real_tree(self):
         tree, files, size = real_tree(self.net.pair)
@@ -124,12 +132,12 @@ class MainJob:
         self.compare(f"real tree {tree}, {files} files", size, {
             "farhaul ssh": self.farhaul(f"{tree}/", f"beta:{copy}/"),
             "rsync": self.peer("rsync", "-aH", "-e", "ssh", f"{tree}/", f"beta:{copy}/"),
-        }, lambda: remove(copy), None)
-        remove(copy)
+        }, lambda: self.retire(copy), None)
+        self.retire(copy)
         self.farhaul(f"{tree}/", f"beta:{copy}/")()
         found = trees.differences(tree, copy)
         self.results.row("real tree: diff, modes, times", not found, f"{len(found)} differences", "none", found=found)
-        remove(copy)
+        self.retire(copy)
 
     def loss(self, size):
         source = trees.make_file(self.near / "lossy", size, SEED)
@@ -205,15 +213,15 @@ def main():
         job = MainJob(net, runs, results)
         if "file" in wanted:
             job.large_file(4 * GIB // shrink)
-        if "small" in wanted:
-            job.small_files(10_000 // shrink, 64 << 10)
-        if "tree" in wanted:
-            job.real_tree()
         if "loss" in wanted:
             job.loss(GIB // shrink)
         if "kill" in wanted:
             for end in ("sender", "receiver"):
                 job.kills(end, 4 * GIB // shrink, 1_500_000_000 // (4 if chosen.quick else 1), 3 if chosen.quick else 10)
+        if "small" in wanted:
+            job.small_files(10_000 // shrink, 64 << 10)
+        if "tree" in wanted:
+            job.real_tree()
     if not chosen.quick:
         results.save()
 

@@ -283,9 +283,13 @@ class Pair:
 
     def small_disk(self, megabytes):
         """A file system that is soon full."""
-        target = self.folder("disk")
-        call("mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "tmpfs", str(target))
-        return target
+        return self.mount_memory(self.folder("disk"), megabytes)
+
+    def mount_memory(self, folder, megabytes):
+        """Puts a file system in memory at `folder`. Many small files belong on one: ext4 looks for free inodes slowly
+        for minutes after many were deleted, as they are at the end of a test."""
+        call("mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "tmpfs", str(folder))
+        return folder
 
     def on_close(self, function):
         self._closers.append(function)

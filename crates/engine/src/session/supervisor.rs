@@ -409,10 +409,6 @@ impl Supervisor {
 
     /// From now on everything travels on `stream`.
     fn change_over(&mut self, stream: &Arc<FlowShared>) {
-        let host = self.peer.clone();
-        let warning = udp_blocked_warning(&host, &self.udp_ports, self.stream_transport);
-        self.shared.progress.notice(format!("warning: {warning}"));
-        self.warnings.push(warning);
         self.activate(stream);
         let udp: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| !flow.is_stream).collect();
         let mut messages = Vec::new();
@@ -426,6 +422,12 @@ impl Supervisor {
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
         self.transport = self.stream_transport;
+        // The initiator's user is the one to tell, and the far end's ports are the ones to open.
+        if self.is_initiator && !stream.active.load(Ordering::Acquire) {
+            let warning = udp_blocked_warning(&self.peer, &self.udp_ports, self.stream_transport);
+            self.shared.progress.notice(format!("warning: {warning}"));
+            self.warnings.push(warning);
+        }
         stream.active.store(true, Ordering::Release);
         stream.wake();
     }

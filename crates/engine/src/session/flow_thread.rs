@@ -217,8 +217,12 @@ impl Running {
             let mut controller = thread.shared.controller.lock().expect("no thread panics in the controller");
             thread.flow.handle_timeout(now, &mut control, &mut controller);
         }
-        // A round trip sample is the proof that the peer hears us.
-        let answered = thread.flow.rtt().samples;
+        // Proof that the peer hears us: data that it has acknowledged, or without data a round trip sample. Small packets
+        // that get through say nothing about a path that has begun to swallow large ones.
+        let answered = match self.outgoing.is_empty() {
+            true => thread.flow.rtt().samples,
+            false => thread.flow.stats().segments_acked,
+        };
         if answered != self.answered {
             self.answered = answered;
             thread.own.answered_ms.store(now.as_nanos() / 1_000_000, Ordering::Relaxed);
@@ -534,6 +538,10 @@ impl Outgoing {
             "the transport numbers blocks densely"
         );
         self.blocks.push_back(Some(filled));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
     }
 
     fn take(&mut self, number: u64) -> Option<Filled> {

@@ -50,6 +50,8 @@ pub struct FlowStats {
     pub segments_retransmitted: u64,
     /// Of these, copies sent before anything was declared lost.
     pub segments_proactive: u64,
+    /// Segments that the peer has acknowledged.
+    pub segments_acked: u64,
     /// Segments received, duplicates included.
     pub segments_received: u64,
     /// Of these, segments whose bytes had all arrived before.

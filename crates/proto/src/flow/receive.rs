@@ -175,6 +175,7 @@ impl Flow {
         for sent in &outcome.acked {
             match sent.kind {
                 Kind::Segment => {
+                    self.stats.segments_acked += 1;
                     if self.outgoing.on_acked(sent.what, sent.offset, u32::from(sent.len)) {
                         self.events.push_back(Event::BlockAcked(sent.what));
                     }

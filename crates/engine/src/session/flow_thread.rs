@@ -365,6 +365,7 @@ impl Running {
             return 0;
         }
         let connecting = thread.own.state() == FlowState::Connecting;
+        let targets = thread.peer.targets();
         for packet in &self.plan.packets {
             let mut packet = *packet;
             let len = thread.packets.datagram_len(&packet);
@@ -380,7 +381,7 @@ impl Running {
                 None => &[],
             };
             let mut written: Option<Vec<u8>> = None;
-            for address in thread.peer.targets() {
+            for &address in &targets {
                 self.send_batch.to(address);
                 let out = self.send_batch.datagram(len).expect("a plan fits the batch");
                 match &written {

@@ -57,7 +57,6 @@ struct Meters {
 }
 
 struct Running {
-    // The thread's start values stay together: they are what the caller gave.
     thread: FlowThread,
     outgoing: Outgoing,
     incoming: BTreeMap<u64, Block>,
@@ -131,7 +130,7 @@ impl Running {
                 self.take_blocks();
                 self.grant();
             } else {
-                self.probe(now)?;
+                self.probe(now);
             }
             moved |= self.transmit(now)?;
             self.drain_events()?;
@@ -311,14 +310,11 @@ impl Running {
     }
 
     /// Tries every candidate address until the far end is seen to hear us.
-    fn probe(&mut self, now: Timestamp) -> Result<(), Error> {
-        if self.thread.own.state() == FlowState::Connecting && now - self.last_sent >= PROBE_INTERVAL
-            || self.last_sent == Timestamp::ZERO
-        {
+    fn probe(&mut self, now: Timestamp) {
+        if self.thread.own.state() == FlowState::Connecting && now - self.last_sent >= PROBE_INTERVAL {
             self.thread.flow.ping();
             self.last_sent = now;
         }
-        Ok(())
     }
 
     fn transmit(&mut self, now: Timestamp) -> Result<bool, Error> {

@@ -1,13 +1,72 @@
-//! What the process has used: CPU time and memory.
+//! What a session has used: the CPU time of its threads, and the process's memory.
+//!
+//! A daemon has many sessions in one process, so the process's own clock would tell each of them what all have used.
 
+use std::sync::Mutex;
 use std::time::Duration;
 
+use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
-/// CPU time of all threads of this process.
-pub(crate) fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+/// CPU time of a session's threads.
+#[derive(Debug, Default)]
+pub(crate) struct CpuTime(Mutex<Threads>);
+
+#[derive(Debug, Default)]
+struct Threads {
+    /// Kernel ids of those that run, and what each had used when it was entered.
+    running: Vec<(i32, Duration)>,
+    /// Of those that have ended.
+    ended: Duration,
+}
+
+const LOCK: &str = "no thread panics while it holds the list of threads";
+
+impl CpuTime {
+    /// Runs `work` as one of the session's threads.
+    pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.enter();
+        let result = work();
+        self.leave();
+        result
+    }
+
+    /// From here on the calling thread works for the session.
+    pub(crate) fn enter(&self) {
+        self.0.lock().expect(LOCK).running.push((this_thread(), thread_time()));
+    }
+
+    fn leave(&self) {
+        let (this, now) = (this_thread(), thread_time());
+        let mut threads = self.0.lock().expect(LOCK);
+        if let Some(at) = threads.running.iter().position(|&(thread, _)| thread == this) {
+            let (_, begin) = threads.running.swap_remove(at);
+            threads.ended += now.saturating_sub(begin);
+        }
+    }
+
+    /// What all of them have used so far.
+    pub(crate) fn total(&self) -> Duration {
+        let threads = self.0.lock().expect(LOCK);
+        let running = threads.running.iter().map(|&(thread, begin)| time_of(thread).saturating_sub(begin));
+        threads.ended + running.sum::<Duration>()
+    }
+}
+
+fn this_thread() -> i32 {
+    gettid().as_raw_nonzero().get()
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// CPU time of a thread of this process; zero where the kernel keeps no account of it.
+fn time_of(thread: i32) -> Duration {
+    let account = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    let nanos = account.split(' ').next().and_then(|first| first.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
 }
 
 /// The most resident memory that this process has had; 0 where /proc does not say.
@@ -20,9 +79,39 @@ pub(crate) fn peak_rss_bytes() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
+    /// Works until the thread has used `span`.
+    fn burn(span: Duration) {
+        let end = thread_time() + span;
+        while thread_time() < end {}
+    }
+
     #[test]
-    fn a_process_has_used_something() {
-        assert!(!super::cpu_time().is_zero());
-        assert!(super::peak_rss_bytes() > 0);
+    fn only_the_sessions_own_threads_count() {
+        let span = Duration::from_millis(20);
+        let cpu = CpuTime::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| cpu.count(|| burn(span)));
+            scope.spawn(|| burn(10 * span));
+        });
+        let used = cpu.total();
+        assert!(used >= span && used < 10 * span, "{used:?}");
+    }
+
+    #[test]
+    fn a_thread_that_still_runs_counts() {
+        let span = Duration::from_millis(20);
+        let cpu = CpuTime::default();
+        burn(span);
+        cpu.enter();
+        burn(span);
+        let used = cpu.total();
+        assert!(used >= span / 2 && used < 10 * span, "{used:?}");
+    }
+
+    #[test]
+    fn a_process_has_used_some_memory() {
+        assert!(peak_rss_bytes() > 0);
     }
 }

@@ -124,7 +124,7 @@ pub(crate) fn run(
         let receiver = &receiver;
         for _ in 0..writers {
             let (finish, finishing) = (finish.clone(), finishing.clone());
-            let work = move || writer::run(receiver, &finish, &finishing);
+            let work = move || receiver.shared.cpu.count(|| writer::run(receiver, &finish, &finishing));
             std::thread::Builder::new()
                 .name("write".into())
                 .spawn_scoped(scope, work)

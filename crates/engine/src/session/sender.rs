@@ -104,10 +104,13 @@ pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -
         let sender = &sender;
         let named = |name: &str| std::thread::Builder::new().name(name.into());
         let failed = || Error::io("cannot start a thread");
-        named("scan").spawn_scoped(scope, move || sender.announce(origin)).map_err(failed())?;
+        named("scan")
+            .spawn_scoped(scope, move || sender.shared.cpu.count(|| sender.announce(origin)))
+            .map_err(failed())?;
         for _ in 0..readers {
             let queue = queue.clone();
-            named("read").spawn_scoped(scope, move || queue.read()).map_err(failed())?;
+            let work = move || sender.shared.cpu.count(|| queue.read());
+            named("read").spawn_scoped(scope, work).map_err(failed())?;
         }
         let ended = sender.converse(supervisor);
         if let Err(error) = &ended {

@@ -196,6 +196,7 @@ pub(crate) struct Shared {
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
     pub(crate) meters: Meters,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) cpu: CpuTime,
     /// Content bytes: handed to flows, handed over again, acknowledged, written.
     pub(crate) content_sent: AtomicU64,
     pub(crate) content_resent: AtomicU64,
@@ -234,6 +235,7 @@ impl Shared {
             flows: Mutex::default(),
             meters: Meters::new(end),
             progress,
+            cpu: CpuTime::default(),
             content_sent: AtomicU64::new(0),
             content_resent: AtomicU64::new(0),
             content_acked: AtomicU64::new(0),

@@ -81,7 +81,6 @@ pub(crate) struct Supervisor {
     udp_ports: Vec<u16>,
     warnings: Vec<String>,
     stop: Stop,
-    cpu_start: Duration,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _registration: Option<Registration>,
     control_process: Option<ControlProcess>,
@@ -116,6 +115,7 @@ impl Supervisor {
         };
         let rate = RateConfig { policy, rate_bps: options.rate_bps, queue_bytes_max };
         let shared = Shared::new(end, Controller::new(rate), pool, pool_blocks, progress.clone());
+        shared.cpu.enter();
         let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();
         let fault = fault.map_err(|error| Error::Usage(format!("--fault: {error}")))?;
         let transport = established.transport.name();
@@ -144,7 +144,6 @@ impl Supervisor {
             udp_ports: established.udp_ports,
             warnings: established.warnings,
             stop: established.stop,
-            cpu_start: figures::cpu_time(),
             _registration: established.registration,
             control_process: established.control_process,
             options,
@@ -211,7 +210,7 @@ impl Supervisor {
         let is_sender = self.is_sender;
         let thread = std::thread::Builder::new()
             .name(format!("flow-{}", setup.index))
-            .spawn(move || flow_thread::run(thread, is_sender))
+            .spawn(move || shared.cpu.count(|| flow_thread::run(thread, is_sender)))
             .map_err(Error::io("cannot start a thread"))?;
         self.threads.push(thread);
         Ok(())
@@ -507,7 +506,7 @@ impl Supervisor {
     /// This end's figures so far.
     pub(crate) fn figures(&self) -> EndFigures {
         let mut sum = EndFigures {
-            cpu_us: (figures::cpu_time() - self.cpu_start).as_micros() as u64,
+            cpu_us: self.shared.cpu.total().as_micros() as u64,
             peak_rss_bytes: figures::peak_rss_bytes(),
             content_bytes_sent: self.shared.content_sent.load(Ordering::Relaxed),
             content_bytes_resent: self.shared.content_resent.load(Ordering::Relaxed),

@@ -117,6 +117,10 @@ const SEND_BATCH_BYTES: usize = 256 << 10;
 impl Running {
     fn run(&mut self) -> Result<(), Error> {
         let mut recv_batch = RecvBatch::new();
+        if !self.thread.peer.is_accepting() {
+            // The first probe leaves at once; `probe` repeats it.
+            self.thread.flow.ping();
+        }
         loop {
             if self.thread.own.retire.load(Ordering::Acquire) {
                 return Ok(());

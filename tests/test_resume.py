@@ -1,5 +1,6 @@
 """Interrupted in any way, the same command goes on where it was."""
 
+import contextlib
 import os
 import random
 import signal
@@ -161,6 +162,25 @@ def test_network_gone_and_back(own_road):
         time.sleep(4)
     outcome = finish(process, timeout=60)
     assert outcome.code == 0, outcome
+    assert sha256(road.far / "file") == sha256(source)
+
+
+def test_vanished_sender_comes_again(own_road):
+    """The sender is killed while the far end cannot hear of it, which keeps the files for it: the same command gets them."""
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 300 * MIB)
+    process = road.start("--rate", "400M", source, road.url("file"))
+    time.sleep(2.0)
+    ports = [("udp", port) for port in road.alpha.udp_ports(process.pid)]
+    ports += [("tcp", port) for port in road.alpha.tcp_ports()]
+    with contextlib.ExitStack() as cut:
+        for protocol, port in ports:
+            cut.enter_context(road.net.beta.dropping(f"{protocol} sport {port}"))
+            cut.enter_context(road.net.alpha.dropping(f"{protocol} dport {port}"))
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        report = road.cp(source, road.url("file")).report
+        assert report["ok"] and report["bytes_resumed"] > 20 * MIB, report
     assert sha256(road.far / "file") == sha256(source)
 
 

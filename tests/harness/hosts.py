@@ -186,6 +186,11 @@ class Host:
                         ports.add(int(fields[1].rpartition(":")[2], 16))
         return ports
 
+    def tcp_ports(self):
+        """Local ports of this host's TCP connections."""
+        lines = call("ip", "netns", "exec", self.netns, "ss", "-tnH").splitlines()
+        return {int(line.split()[3].rpartition(":")[2]) for line in lines}
+
     def end_processes(self):
         """Ends everything that still runs on this host."""
         for how in (signal.SIGTERM, signal.SIGKILL):

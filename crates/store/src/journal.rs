@@ -14,7 +14,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
 
 use crate::digest::ChunkCv;
 use crate::entry::Meta;
@@ -38,6 +39,24 @@ pub(crate) struct Journal {
     records: u64,
 }
 
+/// A transfer's request for a partial file that another one holds; withdrawn when dropped.
+///
+/// It is a shared lock on the journal, which the holder, who locks only the partial file, looks for. It leaves nothing
+/// behind, whatever becomes of either.
+#[derive(Debug)]
+pub struct Request {
+    _journal: OwnedFd,
+}
+
+impl Request {
+    pub(crate) fn make(dir: &OwnedFd, journal_name: &[u8]) -> Option<Request> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let journal = fs::openat(dir, journal_name, flags, Mode::empty()).ok()?;
+        fs::flock(&journal, FlockOperation::NonBlockingLockShared).ok()?;
+        Some(Request { _journal: journal })
+    }
+}
+
 /// What an earlier run has left.
 pub(crate) struct Loaded {
     pub(crate) journal: Journal,
@@ -56,7 +75,7 @@ impl Journal {
         partial_ino: u64,
     ) -> io::Result<Journal> {
         match fs::unlinkat(dir, name, AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+            Ok(()) | Err(Errno::NOENT) => {}
             Err(error) => return Err(error.into()),
         }
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -114,6 +133,15 @@ impl Journal {
     /// Records that the data behind the first `records` records are on the disk.
     pub(crate) fn checkpoint(&mut self, records: u64) -> io::Result<()> {
         self.append(CHECKPOINT, records, &[0; 32])
+    }
+
+    /// Whether another transfer waits for the partial file.
+    pub(crate) fn is_requested(&self) -> bool {
+        let found = fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive);
+        if found.is_ok() {
+            let _ = fs::flock(&self.file, FlockOperation::Unlock);
+        }
+        found == Err(Errno::WOULDBLOCK)
     }
 
     pub(crate) fn records(&self) -> u64 {

@@ -30,6 +30,7 @@ pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 pub use entry::{Entry, FileKind, Kind, Meta, Time};
 pub use error::{Error, PartialError};
 pub use glob::{Base, expand};
+pub use journal::Request;
 pub use partial::{Identity, Partial};
 pub use path::{PathError, RelPath, escape};
 pub use pool::{Block, BlockPool};

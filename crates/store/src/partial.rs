@@ -19,7 +19,7 @@ use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::direct::Direct;
 use crate::entry::Time;
 use crate::error::Error;
-use crate::journal::{Journal, Loaded};
+use crate::journal::{Journal, Loaded, Request};
 use crate::names;
 use crate::path::RelPath;
 use crate::ranges::ChunkMap;
@@ -132,6 +132,18 @@ impl Partial {
             partial.direct = Direct::open(&partial.dir, &partial.name, &partial.file, partial.missing());
         }
         Ok(partial)
+    }
+
+    /// Lets the holder of a partial file that is [`Error::Locked`] know that somebody waits for it, as long as the result
+    /// lives. None if the holder keeps no journal.
+    pub fn request(root: &Root, path: &RelPath) -> Option<Request> {
+        let (dir, target) = root.place(path).ok()?;
+        Request::make(&dir, &names::journal(target))
+    }
+
+    /// Whether another transfer has asked for this file.
+    pub fn is_requested(&self) -> bool {
+        self.state().journal.as_ref().is_some_and(Journal::is_requested)
     }
 
     fn load(&self, ino: u64) -> Option<Loaded> {

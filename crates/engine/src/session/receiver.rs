@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use farhaul_store::RelPath;
+use farhaul_store::{RelPath, Request};
 
 use self::entries::Made;
 use super::destination::Target;
@@ -23,7 +23,7 @@ use super::end::End;
 use super::failures::{Failures, plain};
 use super::links::Links;
 use super::shared::Shared;
-use super::supervisor::{Step, Supervisor};
+use super::supervisor::{SILENCE, Step, Supervisor};
 use super::tree::{Directory, Tree};
 use super::writer::{self, Incoming};
 use crate::error::Error;
@@ -93,8 +93,17 @@ struct Conversation {
     entries_done: bool,
     finish_sent: bool,
     replies: Vec<Message>,
-    /// Large files whose partial another transfer still holds.
-    locked: Vec<(ManifestEntry, RelPath, Option<u64>, Instant)>,
+    locked: Vec<Waiting>,
+}
+
+/// A large file whose partial another transfer still holds.
+struct Waiting {
+    entry: ManifestEntry,
+    path: RelPath,
+    parent: Option<u64>,
+    deadline: Instant,
+    /// Asks the holder for it, should that have lost its peer.
+    _request: Option<Request>,
 }
 
 const LOCK: &str = "no thread panics while it holds the receiver's tables";
@@ -164,12 +173,29 @@ impl Receiver {
                     }
                 }
                 Step::Idle => {
+                    self.make_room_for_another(supervisor)?;
                     self.retry_locked(&mut conversation)?;
                     self.shared.send(&std::mem::take(&mut conversation.replies));
                     self.finish_if_done(supervisor, &mut conversation);
                 }
             }
         }
+    }
+
+    /// A peer that has fallen silent may have come again as another transfer, which then waits for the files that this
+    /// one holds. It gets them.
+    fn make_room_for_another(&self, supervisor: &Supervisor) -> Result<(), Error> {
+        if supervisor.silence() < SILENCE {
+            return Ok(());
+        }
+        let files: Vec<_> = self.files.lock().expect(LOCK).values().cloned().collect();
+        if files.iter().any(|file| file.is_requested()) {
+            return Err(Error::Lost {
+                what: "the peer fell silent, and another transfer has taken over its files".into(),
+                hint: None,
+            });
+        }
+        Ok(())
     }
 
     fn finish_if_done(&self, supervisor: &Supervisor, conversation: &mut Conversation) {

@@ -31,7 +31,7 @@ use crate::progress::Progress;
 use crate::trailer::BLOCK_BYTES;
 
 /// No answer for this long: the path does not work.
-const SILENCE: Duration = Duration::from_secs(3);
+pub(crate) const SILENCE: Duration = Duration::from_secs(3);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
 const REFUSED: Duration = Duration::from_secs(1);
 /// Nothing at all for this long: the transfer ends, resumable.
@@ -41,7 +41,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(20);
 /// A stream carrier that could not be opened is tried again after this.
 const DIAL_INTERVAL: Duration = Duration::from_secs(1);
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// UDP payload of a first datagram (DESIGN: 1200, then probed upwards).
+/// UDP payload of a first datagram that every path takes; larger ones are probed for.
 const PAYLOAD_FIRST: u16 = 1200;
 /// 1500 and 9000 bytes of IP packet, with IPv6's and with IPv4's header.
 const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
@@ -348,6 +348,14 @@ impl Supervisor {
         }
         let heard = flows.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
         if heard > PATIENCE { Err(self.silent_too_long(heard)) } else { Ok(()) }
+    }
+
+    /// For how long nothing has come from the peer, on any flow.
+    pub(crate) fn silence(&self) -> Duration {
+        let now = self.shared.elapsed();
+        let heard = |flow: &Arc<FlowShared>| Duration::from_millis(flow.heard_ms.load(Ordering::Relaxed));
+        let last = self.shared.flow_list().iter().map(heard).max().unwrap_or_default();
+        now.saturating_sub(last)
     }
 
     fn publish(&self) {

@@ -111,6 +111,14 @@ impl Incoming {
         }
     }
 
+    /// Another transfer waits for it.
+    pub(crate) fn is_requested(&self) -> bool {
+        match &self.kind {
+            Kind::Chunked(partial) => partial.read().expect(LOCK).as_ref().is_some_and(Partial::is_requested),
+            Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) => false,
+        }
+    }
+
     fn mtime(&self) -> Time {
         Time { secs: self.entry.mtime_secs, nanos: self.entry.mtime_nanos }
     }

@@ -348,3 +348,23 @@ fn a_full_disk_is_a_clean_error() {
     assert_eq!(resumed.unwrap(), had, "what had arrived is still there");
     assert_eq!(names, 2, "partial file and journal, and no leftover of the small file");
 }
+
+#[test]
+fn the_holder_sees_who_waits_and_only_as_long() {
+    let place = place(false);
+    let partial = place.open();
+    assert!(!partial.is_requested());
+    assert!(matches!(Partial::open(&place.root, &place.path, &place.identity, true), Err(Error::Locked)));
+    let request = Partial::request(&place.root, &place.path).expect("a journal is there");
+    assert!(partial.is_requested());
+    drop(request);
+    assert!(!partial.is_requested());
+}
+
+#[test]
+fn nobody_is_asked_where_there_is_no_journal() {
+    let place = place(false);
+    let partial = Partial::open(&place.root, &place.path, &place.identity, false).unwrap();
+    assert!(Partial::request(&place.root, &place.path).is_none());
+    assert!(!partial.is_requested());
+}

@@ -13,7 +13,7 @@ use super::super::failures::plain;
 use super::super::read_queue::Large;
 use super::super::tree::Directory;
 use super::super::writer::{self, Incoming, Kind};
-use super::{Conversation, Destination, LOCK, Receiver};
+use super::{Conversation, Destination, LOCK, Receiver, Waiting};
 use crate::error::Error;
 use crate::messages::{Decision, ManifestEntry, Message, What};
 use crate::options::Overwrite;
@@ -276,7 +276,8 @@ impl Receiver {
         let partial = match Partial::open(&target.root, &path, &identity, size >= JOURNAL_MIN) {
             Ok(partial) => partial,
             Err(PartialError::Locked) if Instant::now() < deadline => {
-                conversation.locked.push((entry, path, parent, deadline));
+                let request = Partial::request(&target.root, &path);
+                conversation.locked.push(Waiting { entry, path, parent, deadline, _request: request });
                 return Ok(());
             }
             Err(error) => {
@@ -302,7 +303,8 @@ impl Receiver {
     }
 
     pub(super) fn retry_locked(&self, conversation: &mut Conversation) -> Result<(), Error> {
-        for (entry, path, parent, deadline) in std::mem::take(&mut conversation.locked) {
+        for waiting in std::mem::take(&mut conversation.locked) {
+            let Waiting { entry, path, parent, deadline, _request } = waiting;
             self.open_partial(entry, path, parent, deadline, conversation)?;
         }
         Ok(())

@@ -70,8 +70,29 @@ def test_directory_into_existing_directory_keeps_its_name(road, near):
 def test_trailing_slash_means_the_contents(road, near):
     tree = make_tree(near / "run7", seed=7, files=20)
     (road.far / "there").mkdir()
+    (road.far / "there").chmod(0o701)
     road.cp(f"{tree}/", road.url("there/"))
     assert differences(tree, road.far / "there", root_too=False) == []
+    there = (road.far / "there").stat()
+    assert there.st_mtime_ns == tree.stat().st_mtime_ns, "as rsync does it"
+    assert there.st_mode & 0o777 == 0o701, "a directory that was there for other things keeps its mode"
+
+
+def test_contents_into_a_new_place_make_it_the_same_directory(road, near):
+    tree = make_tree(near / "run7", seed=7, files=20)
+    tree.chmod(0o750)
+    road.cp(f"{tree}/", road.url("new/"))
+    assert differences(tree, road.far / "new") == []
+    back = near / "back"
+    road.cp(road.url("new/"), f"{back}/")
+    assert differences(road.far / "new", back) == []
+
+
+def test_a_destination_made_for_several_sources_is_an_ordinary_directory(road, near):
+    for name in "ab":
+        (near / name).write_text(name)
+    road.cp(near / "a", near / "b", road.url("made"))
+    assert (road.far / "made").stat().st_mode & 0o777 == 0o755
 
 
 def test_same_command_again_sends_nothing(road, near):

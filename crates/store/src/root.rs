@@ -104,29 +104,22 @@ impl Root {
     }
 
     /// Makes sure that there is a directory at `path` that we can write into. A new one is ours alone until
-    /// [`Root::set_dir_meta`].
+    /// [`Root::set_meta`].
     pub fn create_dir(&self, path: &RelPath) -> io::Result<()> {
+        self.create_dir_with(path, Mode::RWXU)
+    }
+
+    /// As [`Root::create_dir`], with the mode that the umask leaves.
+    pub fn create_shared_dir(&self, path: &RelPath) -> io::Result<()> {
+        self.create_dir_with(path, Mode::RWXU | Mode::RWXG | Mode::RWXO)
+    }
+
+    fn create_dir_with(&self, path: &RelPath, mode: Mode) -> io::Result<()> {
         if path.is_empty() {
             return Ok(());
         }
-        match self.create(path, |dir, name| fs::mkdirat(dir, name, Mode::RWXU)) {
+        match self.create(path, |dir, name| fs::mkdirat(dir, name, mode)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.use_dir(path),
-            made => made,
-        }
-    }
-
-    /// As [`Root::create_dir`], with all directories above.
-    pub fn create_dir_all(&self, path: &RelPath) -> io::Result<()> {
-        match self.create_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let mut end = 0;
-                for component in path.components() {
-                    end += component.len() + usize::from(end > 0);
-                    let above = RelPath::from_bytes(&path.as_bytes()[..end]);
-                    self.create_dir(&above.map_err(io::Error::other)?)?;
-                }
-                Ok(())
-            }
             made => made,
         }
     }
@@ -184,11 +177,6 @@ impl Root {
             return Ok(());
         }
         self.replace(path, |dir, name| fs::linkat(&from, old, dir, name, AtFlags::empty()))
-    }
-
-    /// Sets mode and time of a directory.
-    pub fn set_dir_meta(&self, path: &RelPath, mode: u32, mtime: Time) -> io::Result<()> {
-        self.set_meta(path, Some(mode), Some(mtime))
     }
 
     /// Sets what is given of anything at `path`; a symbolic link has no mode of its own and keeps its.

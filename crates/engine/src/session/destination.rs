@@ -63,6 +63,8 @@ pub(crate) fn last_component(path: &[u8]) -> Option<&[u8]> {
 /// A directory, and how names in it are chosen.
 pub(crate) struct Target {
     pub(crate) root: Root,
+    /// The root was made for this transfer.
+    pub(crate) is_new: bool,
     /// A directory below the root that only a dry run would have made.
     pub(crate) prefix: Option<RelPath>,
     /// The single source gets this name instead of its own.
@@ -71,6 +73,19 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// Everything goes into `root`, which was there, under its own name.
+    pub(crate) fn new(root: Root, asked: Asked) -> Target {
+        Target { root, is_new: false, prefix: None, rename: None, asked }
+    }
+
+    /// The place of the directory whose content was asked for: the destination itself.
+    pub(crate) fn place_of_content(&self) -> Result<RelPath, Error> {
+        if self.rename.is_some() || !matches!(self.asked, Asked::Anything) {
+            return Err(Error::Misbehaved("it sent a directory's content, which was not asked for".into()));
+        }
+        Ok(self.prefix.clone().unwrap_or_default())
+    }
+
     /// The place of a manifest path.
     pub(crate) fn place(&self, path: &[u8]) -> Result<RelPath, Error> {
         let refuse = |why: &str| {
@@ -98,11 +113,10 @@ mod tests {
 
     fn target(rename: Option<&str>, sources: &[&str]) -> Target {
         let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+        let root = Root::open(std::path::Path::new("/")).unwrap();
         Target {
-            root: Root::open(std::path::Path::new("/")).unwrap(),
-            prefix: None,
             rename: rename.map(|name| name.as_bytes().to_vec()),
-            asked: Asked::from_sources(&sources),
+            ..Target::new(root, Asked::from_sources(&sources))
         }
     }
 
@@ -123,6 +137,13 @@ mod tests {
             assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
         }
         assert!(target.place(b"anything/below").is_ok());
+    }
+
+    #[test]
+    fn the_destination_itself_is_meant_only_where_a_content_was_asked_for() {
+        assert!(target(None, &["dir/"]).place_of_content().unwrap().is_empty());
+        assert!(target(None, &["dir"]).place_of_content().is_err());
+        assert!(target(Some("new"), &["dir/"]).place_of_content().is_err());
     }
 
     #[test]

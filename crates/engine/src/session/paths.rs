@@ -95,12 +95,7 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     // An empty path is the home directory, as for scp.
     let open = if path.is_empty() { &b"."[..] } else { path };
     let open = if beneath.is_some() { below_root(open) } else { open };
-    Ok(Source {
-        path: PathBuf::from(OsStr::from_bytes(open)),
-        dest,
-        contents_only: name.is_none(),
-        beneath: beneath.cloned(),
-    })
+    Ok(Source { path: PathBuf::from(OsStr::from_bytes(open)), dest, beneath: beneath.cloned() })
 }
 
 /// A daemon's root is `/` to its clients.
@@ -135,10 +130,9 @@ pub(crate) fn far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> 
 fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
     let name = path.display().to_string();
     let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
-        let prefix = None;
         let root = Root::open(dir)
             .map_err(|error| files(format!("cannot open {}: {}", dir.display(), plain(&error))))?;
-        Ok(Target { root, prefix, rename, asked })
+        Ok(Target { rename, ..Target::new(root, asked) })
     };
     let is_directory = wish.is_directory || last_component(path.as_os_str().as_bytes()).is_none();
     match std::fs::metadata(path) {
@@ -156,7 +150,7 @@ fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
         Err(_) if is_directory => {
             std::fs::create_dir(path)
                 .map_err(|error| files(format!("cannot create {name}: {}", plain(&error))))?;
-            into(path, None, asked)
+            Ok(Target { is_new: true, ..into(path, None, asked)? })
         }
         Ok(_) | Err(_) => {
             let (dir, name) = parent_and_name(path);
@@ -177,7 +171,7 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
         Some(last) => below_root(&path[..=last]),
         None => b".",
     };
-    let target = |root: Root, rename| Target { root, prefix: None, rename, asked: Asked::Anything };
+    let target = |root: Root, rename| Target { rename, ..Target::new(root, Asked::Anything) };
     if trimmed == b"." {
         return Ok(target(root.clone(), None));
     }
@@ -191,8 +185,8 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
             Ok(Target { prefix: Some(path), ..target(root.clone(), None) })
         }
         None if is_directory => {
-            root.create_dir(&path).map_err(cannot)?;
-            Ok(target(root.subdir(&path).map_err(cannot)?, None))
+            root.create_shared_dir(&path).map_err(cannot)?;
+            Ok(Target { is_new: true, ..target(root.subdir(&path).map_err(cannot)?, None) })
         }
         Some(_) | None => {
             let parent = match path.parent() {

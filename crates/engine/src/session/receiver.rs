@@ -354,7 +354,7 @@ impl Receiver {
             if self.rules.dry_run {
                 continue;
             }
-            if let Err(error) = target.root.set_dir_meta(&directory.path, directory.mode, directory.mtime) {
+            if let Err(error) = target.root.set_meta(&directory.path, directory.mode, Some(directory.mtime)) {
                 let reason = format!("cannot set mode and time: {}", plain(&error));
                 self.fail(directory.id, &directory.path, &reason);
             }

@@ -19,6 +19,7 @@ use farhaul_net::Waker;
 use farhaul_proto::{ControlStream, Controller, Timestamp};
 use farhaul_store::{Block, BlockPool};
 
+use super::figures::CpuTime;
 use super::meter::Meters;
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
@@ -195,8 +196,8 @@ pub(crate) struct Shared {
     pub(crate) arrived: (Sender<Arrived>, Receiver<Arrived>),
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
     pub(crate) meters: Meters,
-    pub(crate) progress: Arc<Progress>,
     pub(crate) cpu: CpuTime,
+    pub(crate) progress: Arc<Progress>,
     /// Content bytes: handed to flows, handed over again, acknowledged, written.
     pub(crate) content_sent: AtomicU64,
     pub(crate) content_resent: AtomicU64,
@@ -234,8 +235,8 @@ impl Shared {
             arrived: bounded(pool_blocks),
             flows: Mutex::default(),
             meters: Meters::new(end),
-            progress,
             cpu: CpuTime::default(),
+            progress,
             content_sent: AtomicU64::new(0),
             content_resent: AtomicU64::new(0),
             content_acked: AtomicU64::new(0),

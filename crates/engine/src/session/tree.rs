@@ -18,7 +18,8 @@ const DEPTH_MAX: usize = 2048;
 pub(crate) struct Directory {
     pub(crate) id: u64,
     pub(crate) path: RelPath,
-    pub(crate) mode: u32,
+    /// None: it keeps the one that it has.
+    pub(crate) mode: Option<u32>,
     pub(crate) mtime: Time,
     /// Whether it exists: if not, it gets neither mode nor time.
     pub(crate) is_made: bool,
@@ -33,7 +34,7 @@ impl Directory {
     pub(crate) fn below(parent: Option<u64>) -> Directory {
         let mtime = Time { secs: 0, nanos: 0 };
         let path = RelPath::empty();
-        Directory { id: 0, path, mode: 0, mtime, is_made: true, parent, pending: 0, ended: false }
+        Directory { id: 0, path, mode: None, mtime, is_made: true, parent, pending: 0, ended: false }
     }
 }
 
@@ -134,7 +135,7 @@ mod tests {
 
     fn open(tree: &mut Tree, id: u64, at: &str) {
         let parent = tree.add(&path(at)).unwrap();
-        tree.open(Directory { id, path: path(at), mode: 0o755, ..Directory::below(parent) }).unwrap();
+        tree.open(Directory { id, path: path(at), mode: Some(0o755), ..Directory::below(parent) }).unwrap();
     }
 
     fn ids(done: Vec<Directory>) -> Vec<u64> {

@@ -21,8 +21,8 @@ pub(super) const SCRATCH_BYTES: usize = 32 << 10;
 pub(super) struct Level {
     directory: Arc<Directory>,
     path: RelPath,
-    /// Of the directory itself; none when only its content goes.
-    entry: Option<Entry>,
+    /// Of the directory itself.
+    entry: Entry,
     fd: Option<Arc<OwnedFd>>,
     names: Vec<u8>,
     listed: Vec<Listed>,
@@ -38,7 +38,7 @@ struct Listed {
 }
 
 impl Level {
-    pub(super) fn new(directory: Arc<Directory>, path: RelPath, entry: Option<Entry>) -> Level {
+    pub(super) fn new(directory: Arc<Directory>, path: RelPath, entry: Entry) -> Level {
         Level {
             directory,
             path,
@@ -75,9 +75,8 @@ impl Level {
     }
 
     /// What is said when the listing is over.
-    pub(super) fn end(self) -> Option<ScanItem> {
-        let path = self.path;
-        self.entry.map(|entry| ScanItem::DirEnd { path, entry })
+    pub(super) fn end(self) -> ScanItem {
+        ScanItem::DirEnd { path: self.path, entry: self.entry }
     }
 
     /// Closes the directory, to go on later behind the last name given.

@@ -30,10 +30,9 @@ const OPEN_LEVELS: usize = 32;
 pub struct Source {
     /// What to open. A symbolic link here was named by the user and is followed, unless `beneath` is set.
     pub path: PathBuf,
-    /// The name under which it goes.
+    /// The name under which it goes. Empty: the content of a directory goes straight into the destination, for which the
+    /// directory's own entry stands.
     pub dest: RelPath,
-    /// Only what is in the directory goes, straight into `dest`; the directory itself is not an entry.
-    pub contents_only: bool,
     /// The path is relative to this root and does not leave it.
     pub beneath: Option<Root>,
 }
@@ -86,18 +85,11 @@ impl Scanner {
         loop {
             let Some(level) = self.stack.last_mut() else {
                 let source = self.sources.pop_front()?;
-                match self.begin(source) {
-                    Some(item) => return Some(item),
-                    None => continue,
-                }
+                return Some(self.begin(source));
             };
             match level.next_name(&mut self.scratch) {
                 Err(error) => return Some(ScanItem::Failed { path: level.shown_path(), error }),
-                Ok(None) => {
-                    if let Some(end) = self.stack.pop().and_then(Level::end) {
-                        return Some(end);
-                    }
-                }
+                Ok(None) => return self.stack.pop().map(Level::end),
                 Ok(Some(name)) if names::is_ours(&name) => {}
                 Ok(Some(name)) => match look(level, &name) {
                     Ok((path, entry)) => return Some(self.found(name, path, entry)),
@@ -107,31 +99,25 @@ impl Scanner {
         }
     }
 
-    /// Starts a source: its own entry, or none when only its content goes.
-    fn begin(&mut self, source: Source) -> Option<ScanItem> {
-        match self.try_begin(&source) {
-            Ok(item) => item,
-            Err(error) => Some(ScanItem::Failed { path: source.path.as_os_str().as_bytes().to_vec(), error }),
-        }
+    /// Starts a source with its own entry.
+    fn begin(&mut self, source: Source) -> ScanItem {
+        self.try_begin(&source).unwrap_or_else(|error| {
+            let path = source.path.as_os_str().as_bytes().to_vec();
+            ScanItem::Failed { path, error }
+        })
     }
 
-    fn try_begin(&mut self, source: &Source) -> io::Result<Option<ScanItem>> {
+    fn try_begin(&mut self, source: &Source) -> io::Result<ScanItem> {
         let handle = SourceRef::of_source(source, &self.cache)?;
         let (meta, target) = handle.look()?;
         let entry = meta.entry(target);
-        if source.contents_only || source.dest.is_empty() {
-            if entry.kind != Kind::Dir {
-                return Err(rustix::io::Errno::NOTDIR.into());
-            }
-            let directory = Directory::of_source(handle, &self.cache);
-            self.push(Level::new(directory, source.dest.clone(), None));
-            return Ok(None);
-        }
         if entry.kind == Kind::Dir {
             let directory = Directory::of_source(handle.clone(), &self.cache);
-            self.push(Level::new(directory, source.dest.clone(), Some(entry.clone())));
+            self.push(Level::new(directory, source.dest.clone(), entry.clone()));
+        } else if source.dest.is_empty() {
+            return Err(rustix::io::Errno::NOTDIR.into());
         }
-        Ok(Some(ScanItem::Entry { path: source.dest.clone(), entry, handle }))
+        Ok(ScanItem::Entry { path: source.dest.clone(), entry, handle })
     }
 
     fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry) -> ScanItem {
@@ -139,7 +125,7 @@ impl Scanner {
         let handle = SourceRef::child(&parent, &name);
         if entry.kind == Kind::Dir {
             let directory = Directory::child(&parent, name, &self.cache);
-            self.push(Level::new(directory, path.clone(), Some(entry.clone())));
+            self.push(Level::new(directory, path.clone(), entry.clone()));
         }
         ScanItem::Entry { path, entry, handle }
     }

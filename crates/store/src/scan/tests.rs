@@ -9,12 +9,7 @@ use super::*;
 use crate::read::SourceFile;
 
 fn source(path: &Path, dest: &[u8]) -> Source {
-    Source {
-        path: path.into(),
-        dest: RelPath::from_bytes(dest).unwrap(),
-        contents_only: false,
-        beneath: None,
-    }
+    Source { path: path.into(), dest: RelPath::from_bytes(dest).unwrap(), beneath: None }
 }
 
 fn scan(source: Source) -> Vec<ScanItem> {
@@ -70,8 +65,10 @@ fn a_tree_with_everything_in_it() {
         (found[&b"dest/file"[..]].nlink, found[&b"dest/file"[..]].ino),
         (2, found[&b"dest/hard"[..]].ino)
     );
-    let content = Source { contents_only: true, dest: RelPath::empty(), ..source(&top, b"x") };
-    assert_eq!(entries(&scan(content)).len(), 5);
+    let items = scan(Source { dest: RelPath::empty(), ..source(&top, b"x") });
+    check_order(&items);
+    let names: Vec<_> = entries(&items).into_keys().collect();
+    assert_eq!(names, [&b""[..], b"empty", b"file", b"hard", b"link", b"socket"]);
 }
 
 #[test]
@@ -117,8 +114,8 @@ fn below_a_root_no_link_is_followed() {
     }
     let link = entries(&scan(below("out")));
     assert_eq!(link[&b"name"[..]].kind, Kind::Symlink { target: b"/etc".to_vec() });
-    let all = Source { dest: RelPath::empty(), contents_only: true, ..below(".") };
-    assert_eq!(entries(&scan(all)).len(), 3);
+    let all = Source { dest: RelPath::empty(), ..below(".") };
+    assert_eq!(entries(&scan(all)).len(), 4);
 }
 
 #[test]

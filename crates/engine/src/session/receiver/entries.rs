@@ -34,7 +34,10 @@ impl Receiver {
         let Destination::Tree(target) = &self.destination else {
             return self.pipe_entry(entry, conversation);
         };
-        let path = target.place(&entry.path)?;
+        let path = match (&entry.what, entry.path.is_empty()) {
+            (What::Directory, true) => target.place_of_content()?,
+            _ => target.place(&entry.path)?,
+        };
         let parent = self.tree.lock().expect(LOCK).add(&path)?;
         match &entry.what {
             What::Directory => self.directory(target, &entry, path, parent),
@@ -64,7 +67,9 @@ impl Receiver {
             self.fail(entry.id, &path, &format!("cannot create the directory: {}", plain(&error)));
         }
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
-        let mode = entry.mode & self.rules.mode_mask;
+        // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
+        let is_ours = !entry.path.is_empty() || target.is_new;
+        let mode = is_ours.then_some(entry.mode & self.rules.mode_mask);
         self.tree.lock().expect(LOCK).open(Directory {
             id: entry.id,
             path,

@@ -3,6 +3,7 @@
 Prints one PASS or MISS line a row, then saves bench/results/main.json. Exits 0 when it could measure.
 """
 
+import contextlib
 import os
 import pathlib
 import random
@@ -11,6 +12,7 @@ import time
 
 from ground import GIB, MIB, Results, Series, arguments, gbit, ground, real_tree, remove, run_peer, settle
 from harness import product, trees
+from harness.packets import Udp, build_flooder, flood, start_capture
 
 SEED = 20261121
 
@@ -158,6 +160,38 @@ class MainJob:
         remove(source)
         remove(copy)
 
+    def flood(self, size, rate):
+        """Forged packets with the right addresses, ports and flow id, 100,000 a second, against every other run."""
+        pair = self.net.pair
+        pair.plain_link()
+        tool = build_flooder(pair.folder("tool"))
+        source = trees.make_file(self.near / "flooded", size, SEED)
+        copy = self.far / "flooded"
+        seconds = {True: [], False: []}
+        forged = []
+        exact = True
+        for attacked in [False, True] * self.runs:
+            remove(copy)
+            settle()
+            captured = start_capture(self.net.beta, 2, count=300)
+            process = product.start_cp(self.net.alpha, "--accept-new", "--rate", str(rate), source, self.net.daemon.url("flooded"))
+            frames = [frame for frame in captured() if Udp(frame).payload[:1] == b"\x05" and len(frame) > 1000]
+            with contextlib.ExitStack() as stack:
+                flooding = attacked and stack.enter_context(flood(self.net.alpha, frames[-1], 100_000, 30, tool))
+                outcome = product.finish(process, timeout=120)
+            seconds[attacked].append(outcome.report["seconds"])
+            exact = exact and trees.sha256(copy) == trees.sha256(source)
+            if flooding:
+                forged.append(flooding["sent"])
+        quiet, attacked = Series(seconds[False]), Series(seconds[True])
+        kept = quiet.median / attacked.median
+        self.results.row(f"100,000 forged packets/s beside {rate / 1e9:g} Gbit/s", exact and kept >= 0.95,
+                         f"{kept:.3f} of the rate without them", "at least 0.95, byte-exact",
+                         f"{attacked.spread:.0%}/{quiet.spread:.0%}", kept=kept, forged=forged, seconds=seconds[True],
+                         quiet_seconds=seconds[False])
+        remove(source)
+        remove(copy)
+
     def kills(self, end, size, rate, kills=10):
         """kill -9 at random moments of one transfer; what is sent twice is told by the link's own byte counter."""
         source = trees.make_file(self.near / "killed", size, SEED)
@@ -202,12 +236,12 @@ class MainJob:
 def main():
     parser = arguments(__doc__, runs=5)
     parser.add_argument("--quick", action="store_true", help="small data, one run: tries the measurement itself")
-    parser.add_argument("--only", help="comma-separated: file, small, tree, loss, kill")
+    parser.add_argument("--only", help="comma-separated: file, loss, kill, small, tree, flood")
     chosen = parser.parse_args()
     runs, shrink = (1, 16) if chosen.quick else (chosen.runs, 1)
     results = Results("main")
     results.notes = {"runs": runs, "directory": chosen.dir, "peers": "over the same veth link, in turns"}
-    wanted = set(chosen.only.split(",")) if chosen.only else {"file", "small", "tree", "loss", "kill"}
+    wanted = set(chosen.only.split(",")) if chosen.only else {"file", "loss", "kill", "small", "tree", "flood"}
     pathlib.Path(chosen.dir).mkdir(parents=True, exist_ok=True)
     with ground(chosen.dir) as net:
         job = MainJob(net, runs, results)
@@ -222,6 +256,9 @@ def main():
             job.small_files(10_000 // shrink, 64 << 10)
         if "tree" in wanted:
             job.real_tree()
+        if "flood" in wanted:
+            # Last: it leaves the link without the offloads that the others use.
+            job.flood(GIB // shrink, 1_000_000_000)
     if not chosen.quick:
         results.save()
 

@@ -124,6 +124,20 @@ def test_empty_pipe(road):
     assert (road.far / "nothing").read_bytes() == b""
 
 
+def test_ends_without_files(road, near):
+    far = lambda name: f"beta:{name}" if road.name == "ssh" else road.net.daemon.url(name)  # noqa: E731
+    report = road.cp("random:300M", far("null:")).report
+    assert (report["bytes"], report["files"]) == (300 * MIB, 1)
+    report = road.cp(far("zero:2M"), "null:").report
+    assert report["bytes"] == 2 * MIB
+    road.cp(far("random:3M"), near / "made")
+    assert (near / "made").stat().st_size == 3 * MIB
+    tree = make_tree(near / "tree", seed=12, files=40)
+    report = road.cp(tree, far("null:")).report
+    assert report["ok"] and report["files"] > 30
+    assert not list(road.far.glob("**/*tree*")) and not (road.far / "null:").exists()
+
+
 def test_globs_of_the_far_end(road, near):
     for name in ("x1.bam", "x2.bam", "x3.txt", ".x4.bam"):
         make_file(road.far / name, 1000, seed=name)

@@ -3,14 +3,16 @@
 //! The rules are scp's: `[user@]host:path`, a host in brackets for IPv6, and a name is local when a slash stands before
 //! its first colon. URLs come on top: `fh://[user@]host[:port]/path` for a daemon, `ssh://` with an absolute path and
 //! `scp://` with one below the home directory, as OpenSSH reads it. Paths are bytes and are taken as they stand: no
-//! percent decoding, so that any file name can be written.
+//! percent decoding, so that any file name can be written. `zero:`, `random:` and `null:` are ends without files.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::Ipv6Addr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use farhaul_engine::Error;
+
+use crate::values;
 
 /// A host as named by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,16 +47,29 @@ impl Place {
         if bytes == b"-" {
             return Ok(Place::Pipe);
         }
+        if let Some(made) = without_files(bytes)? {
+            return Ok(Place::Local(OsString::from_vec(made).into()));
+        }
         if let Some((scheme, rest)) = split_scheme(bytes) {
-            return url(scheme, rest, argument);
+            return url(scheme, rest, argument)?.resolved();
         }
         match colon(bytes) {
             None => Ok(Place::Local(PathBuf::from(argument))),
             Some(at) => {
                 let host = host(&bytes[..at], Port::Forbid, argument)?;
-                Ok(Place::Ssh(host, home_if_empty(&bytes[at + 1..])))
+                Place::Ssh(host, home_if_empty(&bytes[at + 1..])).resolved()
             }
         }
+    }
+
+    /// With the far end's path as the engine reads it.
+    fn resolved(self) -> Result<Place, Error> {
+        let path = |path: Vec<u8>| Ok::<_, Error>(without_files(&path)?.unwrap_or(path));
+        Ok(match self {
+            Place::Ssh(host, name) => Place::Ssh(host, path(name)?),
+            Place::Daemon(host, name) => Place::Daemon(host, path(name)?),
+            Place::Pipe | Place::Local(_) => self,
+        })
     }
 
     /// The host, when the place is remote.
@@ -79,6 +94,24 @@ impl Place {
 
 fn usage(text: &str) -> Error {
     Error::Usage(text.to_string())
+}
+
+/// `null:`, `zero:`, `random:`, `random:4G`: an end without files, with its size in bytes as the engine wants it.
+fn without_files(name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    if name == b"null:" {
+        return Ok(Some(name.to_vec()));
+    }
+    let Some(kind) = ["zero:", "random:"].into_iter().find(|kind| name.starts_with(kind.as_bytes())) else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(&name[kind.len()..]);
+    if text.is_empty() {
+        return Ok(Some(name.to_vec()));
+    }
+    let bytes = values::size(&text).map_err(|error| {
+        Error::Usage(format!("{kind}{text}: {error} (a file of that name: ./{kind}{text})"))
+    })?;
+    Ok(Some(format!("{kind}{bytes}").into_bytes()))
 }
 
 /// `scheme://rest`, when the argument begins so; a letter first, then letters and digits.
@@ -249,6 +282,26 @@ mod tests {
         for (text, host, path) in table {
             assert_eq!(parse(text).unwrap(), Place::Ssh(host, path.as_bytes().to_vec()), "{text}");
         }
+    }
+
+    #[test]
+    fn ends_without_files() {
+        for (text, path) in [
+            ("null:", "null:"),
+            ("zero:", "zero:"),
+            ("random:4G", "random:4294967296"),
+            ("zero:1.5k", "zero:1536"),
+            ("./zero:1", "./zero:1"),
+        ] {
+            assert_eq!(parse(text).unwrap(), Place::Local(PathBuf::from(path)), "{text}");
+        }
+        let far = |path: &str| Place::Ssh(at("", "host", 0), path.as_bytes().to_vec());
+        assert_eq!(parse("host:zero:1k").unwrap(), far("zero:1024"));
+        assert_eq!(parse("host:./zero:1k").unwrap(), far("./zero:1k"));
+        assert_eq!(parse("user@null:").unwrap(), Place::Ssh(at("user", "null", 0), b".".to_vec()));
+        let daemon = Place::Daemon(at("", "host", 0), b"null:".to_vec());
+        assert_eq!(parse("fh://host/null:").unwrap(), daemon);
+        assert!(parse("zero:x").is_err() && parse("host:random:0").is_err());
     }
 
     #[test]

@@ -16,7 +16,8 @@ use crate::progress::Progress;
 use crate::report::Report;
 use crate::session::{self, Destination, Origin, Outcome, Side, Terms, Wish, last_component};
 
-/// A source or a destination.
+/// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
+/// are content that is made and a place where nothing is kept.
 #[derive(Debug, Clone)]
 pub enum Location {
     Local(PathBuf),
@@ -196,6 +197,7 @@ impl Plan {
             Near::Send(paths) => Side::Send(session::local_origin(paths)?),
             Near::SendPipe => Side::Send(Origin::Pipe { name: b"stdin".to_vec() }),
             Near::ReceivePipe => Side::Receive(Destination::Pipe),
+            Near::Receive(path) if session::is_null(path) => Side::Receive(Destination::Null),
             Near::Receive(path) => {
                 let sources = &self.request.paths;
                 let has_pattern = |path: &Vec<u8>| path.iter().any(|byte| b"*?[{".contains(byte));

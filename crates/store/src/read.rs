@@ -11,12 +11,21 @@ use rustix::io::Errno;
 
 use crate::CHUNK;
 use crate::entry::{Entry, Kind, Meta};
-use crate::partial::Identity;
+use crate::generated::Generated;
 use crate::scan::SourceRef;
 
-/// An open source file.
+/// An open source.
 #[derive(Debug)]
-pub struct SourceFile {
+pub struct SourceFile(Open);
+
+#[derive(Debug)]
+enum Open {
+    Disk(DiskFile),
+    Generated(Generated),
+}
+
+#[derive(Debug)]
+struct DiskFile {
     file: File,
     meta: Meta,
     sparse: bool,
@@ -25,6 +34,54 @@ pub struct SourceFile {
 impl SourceFile {
     /// Opens what the scan listed. Fails when it has become another file, or has changed, since.
     pub fn open(source: &SourceRef, entry: &Entry) -> io::Result<SourceFile> {
+        if let Some(generated) = source.generated() {
+            return Ok(SourceFile(Open::Generated(generated)));
+        }
+        Ok(SourceFile(Open::Disk(DiskFile::open(source, entry)?)))
+    }
+
+    pub fn size(&self) -> u64 {
+        match &self.0 {
+            Open::Disk(file) => file.meta.size,
+            Open::Generated(generated) => generated.size(),
+        }
+    }
+
+    /// Reads chunk `index` into `buffer` (as much as fits); fewer bytes only at the file's end.
+    pub fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        match &self.0 {
+            Open::Disk(file) => file.read_chunk(index, buffer),
+            Open::Generated(generated) => Ok(generated.read_chunk(index, buffer)),
+        }
+    }
+
+    /// The whole of a small file; `buffer` should have its size.
+    pub fn read_whole(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_chunk(0, buffer)
+    }
+
+    /// The first chunk from `from` on that has data. A file without holes has data everywhere, and so has one on a file
+    /// system that does not tell.
+    pub fn next_data_chunk(&self, from: u64) -> Option<u64> {
+        match &self.0 {
+            Open::Disk(file) => file.next_data_chunk(from),
+            Open::Generated(generated) => {
+                from.checked_mul(CHUNK).filter(|&start| start < generated.size()).map(|_| from)
+            }
+        }
+    }
+
+    /// Whether the file is still what it was when it was opened.
+    pub fn unchanged(&self) -> io::Result<bool> {
+        match &self.0 {
+            Open::Disk(file) => file.unchanged(),
+            Open::Generated(_) => Ok(true),
+        }
+    }
+}
+
+impl DiskFile {
+    fn open(source: &SourceRef, entry: &Entry) -> io::Result<DiskFile> {
         let file = source.open()?;
         let meta = Meta::from(&fs::fstat(&file)?);
         let listed = |size: u64| {
@@ -38,21 +95,10 @@ impl SourceFile {
             // Advice only.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
-        Ok(SourceFile { file, meta, sparse })
+        Ok(DiskFile { file, meta, sparse })
     }
 
-    pub fn size(&self) -> u64 {
-        self.meta.size
-    }
-
-    /// What names this state of the file.
-    pub fn identity(&self) -> Identity {
-        let Meta { size, mtime, ino, dev, .. } = self.meta;
-        Identity { size, mtime, ino, dev, sparse: self.sparse }
-    }
-
-    /// Reads chunk `index` into `buffer` (as much as fits); fewer bytes only at the file's end.
-    pub fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(start) = index.checked_mul(CHUNK) else { return Ok(0) };
         let want = buffer.len().min(CHUNK as usize);
         let mut filled = 0;
@@ -67,14 +113,7 @@ impl SourceFile {
         Ok(filled)
     }
 
-    /// The whole of a small file; `buffer` should have its size.
-    pub fn read_whole(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read_chunk(0, buffer)
-    }
-
-    /// The first chunk from `from` on that has data. A file without holes has data everywhere, and so has one on a file
-    /// system that does not tell.
-    pub fn next_data_chunk(&self, from: u64) -> Option<u64> {
+    fn next_data_chunk(&self, from: u64) -> Option<u64> {
         let start = from.checked_mul(CHUNK).filter(|&start| start < self.meta.size)?;
         if !self.sparse {
             return Some(from);
@@ -86,8 +125,7 @@ impl SourceFile {
         }
     }
 
-    /// Whether the file is still what it was when it was opened.
-    pub fn unchanged(&self) -> io::Result<bool> {
+    fn unchanged(&self) -> io::Result<bool> {
         let now = Meta::from(&fs::fstat(&self.file)?);
         Ok((now.size, now.mtime, now.ctime) == (self.meta.size, self.meta.mtime, self.meta.ctime))
     }

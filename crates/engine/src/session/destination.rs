@@ -3,10 +3,17 @@
 //! Always true: a path that comes out of [`Target::place`] lies below the root and, when the receiver asked for certain
 //! names, below one of them; whoever sends anything else has broken the protocol.
 
-use farhaul_store::{RelPath, Root};
+use std::path::Path;
+
+use farhaul_store::{Generated, RelPath, Root};
 use globset::{GlobBuilder, GlobMatcher};
 
 use crate::error::Error;
+
+/// Whether it names the destination that takes everything and keeps nothing.
+pub(crate) fn is_null(path: &Path) -> bool {
+    path.as_os_str() == "null:"
+}
 
 /// Names that a pull asked for; the far end can create nothing else.
 #[derive(Debug)]
@@ -28,6 +35,10 @@ impl Asked {
     pub(crate) fn from_sources(sources: &[Vec<u8>]) -> Asked {
         let mut names = Vec::new();
         for source in sources {
+            if let Some(generated) = Generated::parse(source) {
+                names.push(Name::Literal(generated.name().to_vec()));
+                continue;
+            }
             if source.ends_with(b"/") || last_component(source).is_none() {
                 return Asked::Anything;
             }

@@ -26,7 +26,7 @@ mod writer;
 
 use std::sync::Arc;
 
-pub(crate) use destination::last_component;
+pub(crate) use destination::{is_null, last_component};
 pub(crate) use outcome::Outcome;
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use farhaul_store::{Base, RelPath, Root, ScanOptions, Scanner, Source, expand};
+use farhaul_store::{Base, Generated, RelPath, Root, ScanOptions, Scanner, Source, expand};
 
 use super::Origin;
 use super::destination::{Asked, Target, last_component};
@@ -60,6 +60,10 @@ pub(crate) fn far_origin(
 ) -> Result<Origin, Error> {
     let mut sources = Vec::new();
     for path in paths {
+        if Generated::parse(path).is_some() {
+            sources.push(source(path, None)?);
+            continue;
+        }
         let base = match confinement {
             Confinement::User => Base::User,
             Confinement::Root(root) => Base::Root(root.clone()),
@@ -85,6 +89,10 @@ impl Confinement {
 }
 
 fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
+    if let Some(generated) = Generated::parse(path) {
+        let dest = RelPath::from_bytes(generated.name()).expect("a plain name");
+        return Ok(Source { path: PathBuf::new(), dest, beneath: None, generated: Some(generated) });
+    }
     let name = last_component(path);
     let dest = match name {
         Some(name) => {
@@ -95,7 +103,12 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     // An empty path is the home directory, as for scp.
     let open = if path.is_empty() { &b"."[..] } else { path };
     let open = if beneath.is_some() { below_root(open) } else { open };
-    Ok(Source { path: PathBuf::from(OsStr::from_bytes(open)), dest, beneath: beneath.cloned() })
+    Ok(Source {
+        path: PathBuf::from(OsStr::from_bytes(open)),
+        dest,
+        beneath: beneath.cloned(),
+        generated: None,
+    })
 }
 
 /// A daemon's root is `/` to its clients.

@@ -35,6 +35,8 @@ pub(crate) enum Destination {
     Tree(Target),
     /// Standard output takes one file.
     Pipe,
+    /// Nowhere: everything is checked and counted, nothing is kept.
+    Null,
 }
 
 /// How files are received.

@@ -1,10 +1,14 @@
 //! The far end of a session: does what the client's hello asked for, below the directory it is confined to.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
+use super::destination::is_null;
 use super::outcome::Outcome;
 use super::paths::{self, Confinement, Wish};
-use super::{Side, Terms, refuse, run};
+use super::{Destination, Side, Terms, refuse, run};
 use crate::bootstrap::Established;
 use crate::error::Error;
 use crate::hello::{Direction, ServerPolicy};
@@ -62,9 +66,12 @@ fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side
         Direction::Push => {
             let path =
                 request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
+            if is_null(Path::new(OsStr::from_bytes(path))) {
+                return Ok(Side::Receive(Destination::Null));
+            }
             let wish = Wish { is_directory: request.target_is_directory, dry_run: request.options.dry_run };
             let target = paths::far_target(&confinement, path, wish)?;
-            Ok(Side::Receive(super::Destination::Tree(target)))
+            Ok(Side::Receive(Destination::Tree(target)))
         }
     }
 }

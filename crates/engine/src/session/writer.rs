@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_store::{
-    CHUNK, ChunkCv, Partial, RelPath, Root, TempFile, Time, WriteOptions, chunk_cv, whole_digest,
+    CHUNK, ChunkCv, ChunkMap, Partial, RelPath, Root, TempFile, Time, WriteOptions, chunk_cv, whole_digest,
 };
 
 use super::failures::plain;
@@ -44,11 +44,17 @@ pub(crate) enum Kind {
     Stream(Stream),
     /// Standard output: chunks leave in order.
     Pipe(Mutex<PipeState>),
+    /// Chunks that came, and were not kept.
+    Null(Mutex<ChunkMap>),
 }
 
 impl Kind {
     pub(crate) fn chunked(partial: Partial) -> Kind {
         Kind::Chunked(Box::new(RwLock::new(Some(partial))))
+    }
+
+    pub(crate) fn null() -> Kind {
+        Kind::Null(Mutex::new(ChunkMap::new()))
     }
 
     pub(crate) fn pipe() -> Kind {
@@ -100,6 +106,7 @@ impl Incoming {
             Kind::Chunked(partial) => partial.read().expect(LOCK).as_ref().map_or(0, Partial::chunks_there),
             Kind::Stream(stream) => stream.chunks.lock().expect(LOCK).len() as u64,
             Kind::Pipe(state) => state.lock().expect(LOCK).next,
+            Kind::Null(came) => came.lock().expect(LOCK).count(),
         };
         there >= chunks && !self.finishing.swap(true, Ordering::AcqRel)
     }
@@ -115,7 +122,7 @@ impl Incoming {
     pub(crate) fn is_requested(&self) -> bool {
         match &self.kind {
             Kind::Chunked(partial) => partial.read().expect(LOCK).as_ref().is_some_and(Partial::is_requested),
-            Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) => false,
+            Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) | Kind::Null(_) => false,
         }
     }
 
@@ -250,6 +257,12 @@ impl Writer<'_> {
                 }
             }
             Kind::Stream(stream) => self.write.clone().time(|| write_stream(stream, piece, data)),
+            Kind::Null(came) => {
+                if !came.lock().expect(LOCK).insert(piece.chunk) {
+                    return;
+                }
+                Ok(())
+            }
             Kind::Pipe(state) => {
                 let mut state = state.lock().expect(LOCK);
                 if piece.chunk < state.next {
@@ -317,7 +330,7 @@ impl Writer<'_> {
         let cannot = |error: std::io::Error| format!("cannot finish: {}", plain(&error));
         let options = file.options(self.receiver);
         match &file.kind {
-            Kind::Whole => Ok(()),
+            Kind::Whole | Kind::Null(_) => Ok(()),
             Kind::Chunked(partial) => {
                 let Some(partial) = partial.write().expect(LOCK).take() else { return Ok(()) };
                 if self.receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
@@ -342,7 +355,7 @@ impl Writer<'_> {
 fn fits(file: &Incoming, piece: &Piece) -> bool {
     match (&file.kind, &file.entry.what) {
         (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
-        (Kind::Chunked(_) | Kind::Pipe(_), What::File { size, .. }) => piece
+        (Kind::Chunked(_) | Kind::Pipe(_) | Kind::Null(_), What::File { size, .. }) => piece
             .chunk
             .checked_mul(CHUNK)
             .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),

@@ -17,6 +17,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::Source;
 use crate::entry::{FileKind, Meta};
+use crate::generated::Generated;
 use crate::path::RelPath;
 use crate::root::Root;
 
@@ -99,6 +100,8 @@ enum Place {
     Named(PathBuf),
     Beneath(Root, RelPath),
     Child(Arc<Directory>, Box<[u8]>),
+    /// Nowhere.
+    Generated(Generated),
 }
 
 impl SourceRef {
@@ -108,6 +111,14 @@ impl SourceRef {
             Some(root) => Place::Beneath(root.clone(), plain_path(&source.path)?),
         };
         Ok(SourceRef { place })
+    }
+
+    pub(super) fn of_generated(generated: Generated) -> SourceRef {
+        SourceRef { place: Place::Generated(generated) }
+    }
+
+    pub(crate) fn generated(&self) -> Option<Generated> {
+        if let Place::Generated(generated) = self.place { Some(generated) } else { None }
     }
 
     pub(super) fn child(parent: &Arc<Directory>, name: &[u8]) -> SourceRef {
@@ -127,6 +138,7 @@ impl SourceRef {
                 let stat = fs::statat(parent.fd()?, &name[..], AtFlags::SYMLINK_NOFOLLOW)?;
                 Ok((Meta::from(&stat), Vec::new()))
             }
+            Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }
 
@@ -148,6 +160,7 @@ impl SourceRef {
             Place::Child(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags | OFlags::NOFOLLOW, Mode::empty())?)
             }
+            Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags};
 
 use crate::entry::{Entry, Kind, Meta};
+use crate::generated::Generated;
 use crate::names;
 use crate::path::RelPath;
 use crate::root::Root;
@@ -35,6 +36,8 @@ pub struct Source {
     pub dest: RelPath,
     /// The path is relative to this root and does not leave it.
     pub beneath: Option<Root>,
+    /// The content is made, not read; `path` only names it.
+    pub generated: Option<Generated>,
 }
 
 /// Choices of a scan. There are none yet.
@@ -108,6 +111,10 @@ impl Scanner {
     }
 
     fn try_begin(&mut self, source: &Source) -> io::Result<ScanItem> {
+        if let Some(generated) = source.generated {
+            let (path, handle) = (source.dest.clone(), SourceRef::of_generated(generated));
+            return Ok(ScanItem::Entry { path, entry: generated.entry(), handle });
+        }
         let handle = SourceRef::of_source(source, &self.cache)?;
         let (meta, target) = handle.look()?;
         let entry = meta.entry(target);

@@ -9,7 +9,7 @@ use super::*;
 use crate::read::SourceFile;
 
 fn source(path: &Path, dest: &[u8]) -> Source {
-    Source { path: path.into(), dest: RelPath::from_bytes(dest).unwrap(), beneath: None }
+    Source { path: path.into(), dest: RelPath::from_bytes(dest).unwrap(), beneath: None, generated: None }
 }
 
 fn scan(source: Source) -> Vec<ScanItem> {

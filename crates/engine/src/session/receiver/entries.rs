@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_store::{CHUNK, Identity, Partial, PartialError, RelPath, Time};
+use farhaul_store::{CHUNK, Identity, Partial, PartialError, PathError, RelPath, Time};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -31,8 +31,10 @@ impl Receiver {
             return Err(Error::Misbehaved(format!("entry {} came out of order", entry.id)));
         }
         conversation.next_id += 1;
-        let Destination::Tree(target) = &self.destination else {
-            return self.pipe_entry(entry, conversation);
+        let target = match &self.destination {
+            Destination::Tree(target) => target,
+            Destination::Pipe => return self.pipe_entry(entry, conversation),
+            Destination::Null => return self.null_entry(entry, conversation),
         };
         let path = match (&entry.what, entry.path.is_empty()) {
             (What::Directory, true) => target.place_of_content()?,
@@ -339,6 +341,37 @@ impl Receiver {
         files.insert(id, Arc::new(Incoming::new(entry, path, parent, kind)));
         conversation.replies.push(Message::Decide { id, decision });
         Ok(())
+    }
+
+    fn null_entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+        let bad = |error: PathError| Error::Misbehaved(error.to_string());
+        let path = match entry.path.is_empty() {
+            true => RelPath::empty(),
+            false => RelPath::from_bytes(&entry.path).map_err(bad)?,
+        };
+        let parent = self.tree.lock().expect(LOCK).add(&path)?;
+        match entry.what {
+            What::Directory => self.tree.lock().expect(LOCK).open(Directory {
+                id: entry.id,
+                path,
+                is_made: false,
+                ..Directory::below(parent)
+            }),
+            What::Symlink { .. } | What::HardLink { .. } => {
+                self.settle_link(&entry, &path, parent, Ok(Made::New), conversation);
+                Ok(())
+            }
+            What::File { size, .. } => {
+                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+                let kind = if size <= CHUNK { Kind::Whole } else { Kind::null() };
+                self.accept(entry, path, parent, kind, Decision::Send, conversation)
+            }
+            What::Stream => {
+                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.accept(entry, path, parent, Kind::null(), Decision::Send, conversation)
+            }
+        }
     }
 
     fn pipe_entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {

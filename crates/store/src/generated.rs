@@ -1,0 +1,135 @@
+//! Sources without a disk behind them, for measuring everything else: zeros, and bytes that do not compress.
+//!
+//! Always true: a chunk reads the same each time within a process, so that it can be sent again.
+
+use std::sync::OnceLock;
+use std::time::SystemTime;
+
+use crate::CHUNK;
+use crate::entry::{Entry, Kind, Time};
+
+/// A source without end, as far as an offset can tell.
+const ENDLESS: u64 = 1 << 62;
+/// Every page of random bytes begins with its place, so that no two pages are the same.
+const PAGE: usize = 4096;
+
+/// `zero:`, `random:`, either with a number of bytes behind the colon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Generated {
+    content: Content,
+    size: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Zero,
+    Random,
+}
+
+impl Generated {
+    /// Reads a source's name; none if it is that of a file.
+    pub fn parse(name: &[u8]) -> Option<Generated> {
+        let (content, size) = match name {
+            [b'z', b'e', b'r', b'o', b':', size @ ..] => (Content::Zero, size),
+            [b'r', b'a', b'n', b'd', b'o', b'm', b':', size @ ..] => (Content::Random, size),
+            _ => return None,
+        };
+        let size = match size {
+            [] => ENDLESS,
+            digits => std::str::from_utf8(digits).ok()?.parse().ok().filter(|&size| size <= ENDLESS)?,
+        };
+        Some(Generated { content, size })
+    }
+
+    /// The name under which it arrives.
+    pub fn name(&self) -> &'static [u8] {
+        match self.content {
+            Content::Zero => b"zero",
+            Content::Random => b"random",
+        }
+    }
+
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// A file made just now.
+    pub(crate) fn entry(&self) -> Entry {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Entry {
+            kind: Kind::File { size: self.size, sparse: false },
+            mode: 0o644,
+            mtime: Time::new(now.as_secs().try_into().unwrap_or(0), now.subsec_nanos()),
+            dev: 0,
+            ino: 0,
+            nlink: 1,
+        }
+    }
+
+    /// As [`crate::SourceFile::read_chunk`].
+    pub(crate) fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> usize {
+        let left = self.size.saturating_sub(index.saturating_mul(CHUNK)).min(CHUNK) as usize;
+        let len = buffer.len().min(left);
+        match self.content {
+            Content::Zero => buffer[..len].fill(0),
+            Content::Random => {
+                buffer[..len].copy_from_slice(&noise()[..len]);
+                for (page, bytes) in buffer[..len].chunks_exact_mut(PAGE).enumerate() {
+                    bytes[..8].copy_from_slice(&index.to_le_bytes());
+                    bytes[8..16].copy_from_slice(&(page as u64).to_le_bytes());
+                }
+            }
+        }
+        len
+    }
+}
+
+/// A chunk of bytes without a pattern, other ones in each process.
+fn noise() -> &'static [u8] {
+    static NOISE: OnceLock<Vec<u8>> = OnceLock::new();
+    NOISE.get_or_init(|| {
+        let mut bytes = vec![0; CHUNK as usize];
+        let seed = format!("{:?} {}", SystemTime::now(), std::process::id());
+        blake3::Hasher::new().update(seed.as_bytes()).finalize_xof().fill(&mut bytes);
+        bytes
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_from_files() {
+        let size = |name: &str| Generated::parse(name.as_bytes()).map(|made| made.size);
+        assert_eq!(size("zero:4096"), Some(4096));
+        assert_eq!(size("random:0"), Some(0));
+        assert_eq!(size("zero:"), Some(ENDLESS));
+        for file in ["zero", "./zero:", "zero:x", "zero:-1", "zero:99999999999999999999", "Zero:1", "random"]
+        {
+            assert_eq!(size(file), None, "{file}");
+        }
+    }
+
+    #[test]
+    fn chunks_read_the_same_again_and_unlike_each_other() {
+        let made = Generated::parse(b"random:3000000").unwrap();
+        let read = |index| {
+            let mut chunk = vec![1; CHUNK as usize];
+            let len = made.read_chunk(index, &mut chunk);
+            chunk.truncate(len);
+            chunk
+        };
+        assert_eq!(read(0), read(0));
+        assert_ne!(read(0), read(1));
+        assert_ne!(read(0)[..PAGE], read(0)[PAGE..2 * PAGE]);
+        assert_eq!((read(2).len(), read(3).len()), (3_000_000 - 2 * CHUNK as usize, 0));
+    }
+
+    #[test]
+    fn zeros_are_written_over_what_was_there() {
+        let mut buffer = [7; 100];
+        assert_eq!(Generated::parse(b"zero:60").unwrap().read_chunk(0, &mut buffer), 60);
+        assert!(buffer[..60].iter().all(|&byte| byte == 0) && buffer[60] == 7);
+    }
+}

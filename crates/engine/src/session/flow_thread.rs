@@ -156,7 +156,7 @@ impl Running {
                 self.handle_datagram(now, &mut first.bytes, Some(first.from), false)?;
                 1
             }
-            None => self.thread.link.recv(batch).map_err(Error::io("cannot receive"))?,
+            None => self.thread.link.recv(batch).map_err(cannot_receive)?,
         };
         if count == 0 {
             return Ok(false);
@@ -458,7 +458,8 @@ impl Running {
     /// Hands over what others must carry on with.
     fn end(&mut self) {
         let thread = &mut self.thread;
-        if thread.shared.is_stopped() && thread.own.state() == FlowState::Up {
+        // A flow that is not up yet may still reach the peer, who would otherwise wait, or guess why we went.
+        if thread.shared.is_stopped() && thread.own.state() != FlowState::Down {
             self.say_goodbye();
         }
         let thread = &mut self.thread;
@@ -511,6 +512,14 @@ fn place(
     };
     place.copy_from_slice(payload);
     Ok(())
+}
+
+/// A link that fails is a path that is gone, but a carrier with nonsense on it is the far end's doing.
+fn cannot_receive(error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::InvalidData => Error::Misbehaved(error.to_string()),
+        _ => Error::io("cannot receive")(error),
+    }
 }
 
 fn misbehaved(error: farhaul_proto::Error) -> Error {

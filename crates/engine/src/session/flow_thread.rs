@@ -458,8 +458,10 @@ impl Running {
     /// Hands over what others must carry on with.
     fn end(&mut self) {
         let thread = &mut self.thread;
-        // A flow that is not up yet may still reach the peer, who would otherwise wait, or guess why we went.
-        if thread.shared.is_stopped() && thread.own.state() != FlowState::Down {
+        // A stream in use reaches the peer before it is up; without a word the peer would have to guess why we went.
+        let is_up = thread.own.state() == FlowState::Up;
+        let is_stream = thread.own.is_stream && thread.own.active.load(Ordering::Acquire);
+        if thread.shared.is_stopped() && (is_up || is_stream) {
             self.say_goodbye();
         }
         let thread = &mut self.thread;

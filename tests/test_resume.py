@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from harness.product import EXIT_LOST, cp, finish, start_cp
+from harness.hosts import wait_until
+from harness.product import EXIT_LOST, cp, finish
 from harness.trees import differences, leftovers, make_file, make_tree, sha256
 
 MIB = 1 << 20
@@ -228,22 +229,64 @@ def test_resumed_without_reading_everything_again(own_road):
     assert sha256(road.far / "file") == sha256(source)
 
 
-def test_reboot_of_the_receiver(own_net):
-    """After a reboot, data that were not synced may be gone: under another boot id they are checked, not believed."""
-    near = own_net.folder("near")
-    source = make_file(own_net.folder("far") / "file", 200 * MIB)
-    process = start_cp(own_net.alpha, "--rate", "1G", f"beta:{source}", near / "file")
-    time.sleep(1.2)
+def after_a_reboot(host, folder):
+    """From now on, farhaul on this host finds another boot id than before."""
+    boot_id = folder / "boot_id"
+    boot_id.write_text("01234567-89ab-cdef-0123-456789abcdef\n")
+    program = host.bin / "farhaul"
+    real = program.resolve()
+    program.unlink()
+    program.write_text(
+        "#!/bin/sh\nexec unshare --mount sh -c '"
+        f"mount --bind {boot_id} /proc/sys/kernel/random/boot_id && exec {real} \"$@\"' farhaul \"$@\"\n")
+    program.chmod(0o755)
+
+
+def interrupted_at(road, folder, chunks, *ends):
+    """Starts a copy into `folder` and kills both ends when the journal has so many chunks; returns the partial file."""
+    def journal_bytes():
+        return sum(path.stat().st_size for path in leftovers(folder) if path.suffix == ".fhjournal")
+
+    process = road.start("--rate", "400M", *ends)
+    wait_until(lambda: journal_bytes() > 64 + 56 * chunks, seconds=60, what="the journal grows")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    [partial] = [path for path in leftovers(near) if path.suffix == ".fhpart"]
-    with open(partial, "r+b") as out:
-        for at in range(0, 200 * MIB, 8 * MIB):
-            out.seek(at)
-            out.write(bytes(MIB))
-    boot_id = near / "boot_id"
-    boot_id.write_text("01234567-89ab-cdef-0123-456789abcdef\n")
-    script = f"mount --bind {boot_id} /proc/sys/kernel/random/boot_id && exec farhaul cp --json beta:{source} {near}/file"
-    done = own_net.alpha.run(["unshare", "--mount", "sh", "-c", script])
-    assert done.returncode == 0, done.stderr
-    assert sha256(near / "file") == sha256(source)
+    kill_receiver(road)
+    wait_until(lambda: set(road.net.beta.pids("farhaul")) <= {road.net.daemon.process.pid}, what="the far end is gone")
+    [partial] = [path for path in leftovers(folder) if path.suffix == ".fhpart"]
+    return partial
+
+
+def damage(path, at):
+    """Changes one byte."""
+    with open(path, "r+b") as out:
+        out.seek(at)
+        [byte] = out.read(1)
+        out.seek(at)
+        out.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_reboot_of_the_receiver(own_road, direction):
+    """After a reboot, data that were not synced may be gone: under another boot id they are read back and checked. What
+    is as it should be is not sent again, and what is not, is."""
+    road, size = own_road, 128 * MIB
+    near = road.net.folder("near")
+    if direction == "push":
+        receiver, folder = road.net.beta, road.far
+        ends = make_file(near / "file", size), road.url("file")
+    else:
+        receiver, folder = road.alpha, near
+        make_file(road.far / "file", size)
+        ends = road.url("file"), near / "file"
+    partial = interrupted_at(road, folder, 40, *ends)
+    damage(partial, 5 * MIB + 4711)
+    damage(partial, 17 * MIB)
+    after_a_reboot(receiver, road.net.folder("boot"))
+    revive(road)
+    report = road.cp(*ends).report
+    assert 30 * MIB < report["bytes_resumed"] < size - 2 * MIB, report
+    assert report["bytes"] + report["bytes_resumed"] == size, report
+    assert report["content_bytes_sent"] < size - 30 * MIB, report
+    assert sha256(near / "file") == sha256(road.far / "file")
+    assert not leftovers(folder)

@@ -31,6 +31,14 @@ def binary():
     return path
 
 
+def tls_pipe():
+    """The engine's example of that name, for peers that have no TLS with raw keys."""
+    built = [path for path in ROOT.glob("target/*/examples/tls_pipe") if path.exists()]
+    if not built:
+        raise HarnessError("no tls_pipe: run `cargo build -p farhaul-engine --example tls_pipe` first")
+    return max(built, key=lambda path: path.stat().st_mtime)
+
+
 @dataclasses.dataclass
 class Outcome:
     """How a run of `farhaul` ended."""

@@ -336,12 +336,19 @@ pub enum HelloError {
         env!("CARGO_PKG_VERSION")
     )]
     Version { theirs: String, protocol: u32 },
+    /// TLS could not agree on a protocol, so the far end could not say which it speaks.
+    #[error(
+        "the far end speaks none of this program's protocols, this is farhaul {} (protocol {PROTOCOL}): \
+         install the same version on both ends",
+        env!("CARGO_PKG_VERSION")
+    )]
+    OtherProtocol,
 }
 
 impl From<HelloError> for Error {
     fn from(error: HelloError) -> Error {
         match error {
-            HelloError::Version { .. } => Error::Incompatible(error.to_string()),
+            HelloError::Version { .. } | HelloError::OtherProtocol => Error::Incompatible(error.to_string()),
             HelloError::Closed | HelloError::Io(_) | HelloError::Foreign(_) => {
                 Error::Connect { what: error.to_string(), hint: None }
             }

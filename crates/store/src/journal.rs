@@ -83,7 +83,7 @@ impl Journal {
         let header = header(identity, partial_ino);
         file.write_all_at(&header, 0)?;
         let mut journal = Journal { file, salt: salt(&header), records: 0 };
-        journal.append(OPENED, 0, boot_id())?;
+        journal.opened()?;
         Ok(journal)
     }
 
@@ -113,11 +113,16 @@ impl Journal {
             }
             replay.apply(&record)?;
         }
-        let mut journal = Journal { file, salt, records: replay.records };
+        let journal = Journal { file, salt, records: replay.records };
         journal.file.set_len(journal.end()).ok()?;
         let (sure, doubtful) = replay.judge();
-        journal.append(OPENED, 0, boot_id()).ok()?;
         Some(Loaded { journal, sure, doubtful })
+    }
+
+    /// Records that everything in here counts under this boot: once what is doubtful has been looked at, and not before,
+    /// or a run that is killed while it looks would leave the rest to be believed.
+    pub(crate) fn opened(&mut self) -> io::Result<()> {
+        self.append(OPENED, 0, boot_id())
     }
 
     /// Records a chunk whose data have been written.

@@ -181,6 +181,7 @@ impl Partial {
                 journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
             }
         }
+        journal.opened().map_err(Error::io("write the journal"))?;
         let _ = fs::fadvise(&self.file, 0, None, Advice::Normal);
         self.ground_used.store(true, Relaxed);
         let mut state = self.state();

@@ -60,9 +60,17 @@ fn is_about_the_key(alert: u8) -> bool {
 }
 
 impl Failure {
+    /// What an alert says to the user, if anything.
+    fn of_alert(alert: u8) -> Option<Failure> {
+        if alert == u8::from(AlertDescription::NoApplicationProtocol) {
+            return Some(Failure::Engine(HelloError::OtherProtocol.into()));
+        }
+        is_about_the_key(alert).then_some(Failure::ClientKey)
+    }
+
     pub(crate) fn of_quic(error: &ConnectionError) -> Failure {
-        if quic::alert_of(error).is_some_and(is_about_the_key) {
-            return Failure::ClientKey;
+        if let Some(failure) = quic::alert_of(error).and_then(Failure::of_alert) {
+            return failure;
         }
         match error {
             ConnectionError::TimedOut => Failure::Silent,
@@ -72,12 +80,14 @@ impl Failure {
 
     pub(crate) fn of_io(error: &io::Error) -> Failure {
         let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        match tls {
-            Some(rustls::Error::AlertReceived(alert)) if is_about_the_key(u8::from(*alert)) => {
-                Failure::ClientKey
-            }
-            _ if error.kind() == io::ErrorKind::ConnectionRefused => Failure::Closed,
-            _ if error.kind() == io::ErrorKind::TimedOut => Failure::Silent,
+        if let Some(rustls::Error::AlertReceived(alert)) = tls
+            && let Some(failure) = Failure::of_alert(u8::from(*alert))
+        {
+            return failure;
+        }
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Failure::Closed,
+            io::ErrorKind::TimedOut => Failure::Silent,
             _ => Failure::Other(printable(error.to_string().as_bytes(), 200)),
         }
     }

@@ -294,7 +294,7 @@ fn start(
 
 fn refusal_of(error: &HelloError) -> Refusal {
     let code = match error {
-        HelloError::Version { .. } => RefusalCode::Version,
+        HelloError::Version { .. } | HelloError::OtherProtocol => RefusalCode::Version,
         HelloError::Closed
         | HelloError::Io(_)
         | HelloError::Foreign(_)

@@ -300,7 +300,10 @@ fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) ->
             }
             None => connect(format!("the far end on {host} closed the channel"), "try again"),
         },
-        HelloError::Version { .. } | HelloError::TooLong(_) | HelloError::Malformed(_) => error.into(),
+        HelloError::Version { .. }
+        | HelloError::OtherProtocol
+        | HelloError::TooLong(_)
+        | HelloError::Malformed(_) => error.into(),
     }
 }
 

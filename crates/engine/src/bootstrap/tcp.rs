@@ -213,7 +213,8 @@ impl Read for TlsStream {
             let processed = self.connection.process_new_packets();
             // Key updates and alerts have answers.
             unless_blocked(self.send_pending())?;
-            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            // Anybody on the path can break a TLS record: the connection is lost, and that says nothing about the peer.
+            processed.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
         }
     }
 }

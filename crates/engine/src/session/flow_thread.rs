@@ -160,7 +160,7 @@ impl Running {
                 self.handle_datagram(now, &mut first.bytes, Some(first.from), false)?;
                 1
             }
-            None => self.thread.link.recv(batch).map_err(Error::io("cannot receive"))?,
+            None => self.thread.link.recv(batch).map_err(cannot_receive)?,
         };
         if count == 0 {
             return Ok(false);
@@ -462,7 +462,10 @@ impl Running {
     /// Hands over what others must carry on with.
     fn end(&mut self) {
         let thread = &mut self.thread;
-        if thread.shared.is_stopped() && thread.own.state() == FlowState::Up {
+        // A stream in use reaches the peer before it is up; without a word the peer would have to guess why we went.
+        let is_up = thread.own.state() == FlowState::Up;
+        let is_stream = thread.own.is_stream && thread.own.active.load(Ordering::Acquire);
+        if thread.shared.is_stopped() && (is_up || is_stream) {
             self.say_goodbye();
         }
         let thread = &mut self.thread;
@@ -515,6 +518,14 @@ fn place(
     };
     place.copy_from_slice(payload);
     Ok(())
+}
+
+/// A link that fails is a path that is gone, but a carrier with nonsense on it is the far end's doing.
+fn cannot_receive(error: std::io::Error) -> Error {
+    match error.kind() {
+        std::io::ErrorKind::InvalidData => Error::Misbehaved(error.to_string()),
+        _ => Error::io("cannot receive")(error),
+    }
 }
 
 fn misbehaved(error: farhaul_proto::Error) -> Error {

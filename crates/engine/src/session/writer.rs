@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -34,7 +34,12 @@ pub(crate) struct Incoming {
     /// Size and number of chunks, once the sender has said them.
     end: Mutex<Option<(u64, u64)>>,
     finishing: AtomicBool,
+    /// Pieces that did not match their digest.
+    damaged: AtomicU32,
 }
+
+/// A sender gives a file up sooner; one that does not could keep us asking for ever.
+const DAMAGED_MAX: u32 = 16;
 
 pub(crate) enum Kind {
     /// Comes as one piece.
@@ -89,7 +94,8 @@ const LOCK: &str = "no thread panics while it holds a file's state";
 
 impl Incoming {
     pub(crate) fn new(entry: ManifestEntry, path: RelPath, parent: Option<u64>, kind: Kind) -> Incoming {
-        Incoming { entry, path, parent, kind, end: Mutex::new(None), finishing: AtomicBool::new(false) }
+        let (end, finishing, damaged) = (Mutex::default(), AtomicBool::default(), AtomicU32::default());
+        Incoming { entry, path, parent, kind, end, finishing, damaged }
     }
 
     /// Books the sender's word on the end; true when the file is complete and the caller has to finish it.
@@ -242,7 +248,11 @@ impl Writer<'_> {
             return;
         }
         if !self.matches(&file, piece, data) {
-            self.replies.push(Message::Again { id: piece.file, chunk: piece.chunk });
+            if file.damaged.fetch_add(1, Ordering::Relaxed) < DAMAGED_MAX {
+                self.replies.push(Message::Again { id: piece.file, chunk: piece.chunk });
+            } else {
+                self.fail(&file, "what arrives does not match its digest".into());
+            }
             return;
         }
         let written = match &file.kind {

@@ -34,6 +34,12 @@ fn after_another_boot_only_synced_chunks_are_sure() {
     let other = Journal::load(&dir, b"j", &identity(), 9).unwrap();
     assert_eq!(other.sure.into_keys().collect::<Vec<_>>(), [0, 1, 2]);
     assert_eq!(other.doubtful.into_keys().collect::<Vec<_>>(), [3, 4]);
+    // A run that is killed while it looks at what is doubtful has not settled anything.
+    let mut again = Journal::load(&dir, b"j", &identity(), 9).unwrap();
+    assert_eq!(again.doubtful.into_keys().collect::<Vec<_>>(), [3, 4]);
+    again.journal.opened().unwrap();
+    let settled = Journal::load(&dir, b"j", &identity(), 9).unwrap();
+    assert_eq!(settled.sure.into_keys().collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
 }
 
 #[test]

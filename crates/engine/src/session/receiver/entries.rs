@@ -41,6 +41,9 @@ impl Receiver {
             _ => target.place(&entry.path)?,
         };
         let parent = self.tree.lock().expect(LOCK).add(&path)?;
+        if parent.is_none() && entry.path.contains(&b'/') {
+            return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
+        }
         match &entry.what {
             What::Directory => self.directory(target, &entry, path, parent),
             What::Symlink { target: to } => {

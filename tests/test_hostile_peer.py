@@ -1,0 +1,650 @@
+"""An authenticated peer that lies: what it may create, and how the other end takes its leave.
+
+The peer is harness/peer.py; the real binary is at the other end. In each case nothing is made or changed but what was
+asked for, the exit code is the documented one, one line says why, and nothing panics.
+"""
+
+import contextlib
+import os
+import stat
+import struct
+
+import pytest
+
+from harness import peer
+from harness.peer import CHUNK, Piece
+from harness.hosts import wait_until
+from harness.play import daemon_session, endpoint, with_far_end
+from harness.product import EXIT_FILES, EXIT_LOST, EXIT_OK, EXIT_PROTOCOL, EXIT_SOME_FAILED
+from harness.trees import leftovers, make_file
+
+
+class Guarded:
+    """A folder with a destination in it, and everything else that must stay as it is."""
+
+    def __init__(self, base):
+        self.base = base
+        self.inside = base / "inside"
+        self.outside = base / "outside"
+        self.base.mkdir(exist_ok=True)
+        self.inside.mkdir()
+        self.outside.mkdir()
+        (self.outside / "kept").write_text("kept")
+        (base / "secret").write_text("secret")
+        (self.inside / "other").write_text("other")
+        self.before = self.look()
+
+    def look(self):
+        seen = {}
+        for path in [self.base, *sorted(self.base.rglob("*"))]:
+            if path == self.inside / "asked" or self.inside / "asked" in path.parents or path in leftovers(self.inside):
+                continue
+            meta = path.lstat()
+            content = os.readlink(path) if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+            # The destination itself changes with the asked entry.
+            changed = (0, 0) if path == self.inside else (meta.st_nlink, meta.st_mtime_ns)
+            seen[str(path.relative_to(self.base))] = (stat.filemode(meta.st_mode), *changed, content)
+        return seen
+
+    def check(self):
+        assert self.look() == self.before, "something was made or changed that was not asked for"
+
+
+@pytest.fixture
+def guarded(net):
+    return Guarded(net.folder("guarded"))
+
+
+def pull(net, guarded, script, source="/data/asked"):
+    """Pulls `asked` from a far end that does as `script` says."""
+    def play(_hello, session):
+        script(session, guarded)
+
+    outcome = with_far_end(net, play, f"beta:{source}", f"{guarded.inside}/")
+    guarded.check()
+    assert "panicked" not in outcome.stderr, outcome
+    assert len([line for line in outcome.stderr.splitlines() if line.startswith("error")]) <= 1, outcome
+    return outcome
+
+
+def assert_broken(outcome):
+    assert outcome.code == EXIT_PROTOCOL, outcome
+    assert "broke the protocol" in outcome.error_line, outcome
+
+
+# ---- names -----------------------------------------------------------------------------------------------------------
+
+NAMES = {
+    "parent": "../evil",
+    "parent alone": "..",
+    "itself": ".",
+    "nothing": "",
+    "absolute": "/BASE/evil",
+    "another": "evil",
+    "prefix of the asked": "aske",
+    "longer than the asked": "asked2",
+    "other case": "ASKED",
+    "dotted": ".ssh/authorized_keys",
+    "overwrites another": "other",
+    "out and down": "asked/../../evil",
+    "to its side": "asked/../evil",
+    "double slash": "asked//evil",
+    "dot inside": "asked/./evil",
+    "slash at the end": "asked/evil/",
+    "a zero byte": "asked/evil\0.txt",
+    "zero byte at the top": "asked\0",
+    "too long": "asked/" + "x" * 256,
+    "far too long": "asked" + "/x" * 2100,
+}
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "symlink"])
+@pytest.mark.parametrize("name", NAMES)
+def test_names(net, guarded, name, kind):
+    def script(session, guarded):
+        path = NAMES[name].replace("/BASE", str(guarded.base))
+        if path.startswith("asked/"):
+            session.directory("asked")
+        if kind == "file":
+            session.file(path, b"evil")
+        elif kind == "directory":
+            session.end_directory(session.directory(path))
+        else:
+            session.entry(path, peer.SYMLINK, target=guarded.outside)
+        session.message(peer.ENTRIES_END)
+
+    assert_broken(pull(net, guarded, script))
+
+
+@pytest.mark.parametrize("asked", ["asked", "a*d", "/data/asked", "~/asked"])
+def test_only_asked_names_however_it_is_written(net, guarded, asked):
+    """What is asked for arrives; the next name does not."""
+    def script(session, _guarded):
+        session.file("asked", b"asked")
+        session.next(peer.DONE)
+        session.file("evil", b"evil")
+
+    assert_broken(pull(net, guarded, script, source=asked))
+    assert (guarded.inside / "asked").read_bytes() == b"asked"
+
+
+# ---- what the entries are --------------------------------------------------------------------------------------------
+
+def through_a_link(session, guarded):
+    session.entry("asked", peer.SYMLINK, target=guarded.outside)
+    session.next(peer.DONE)
+    session.file("asked/evil", b"evil")
+
+
+def through_a_link_below(session, guarded):
+    session.directory("asked")
+    session.entry("asked/link", peer.SYMLINK, target=guarded.outside)
+    session.file("asked/link/evil", b"evil")
+
+
+def below_nothing(session, _guarded):
+    session.file("asked/evil", b"evil")
+
+
+def below_a_directory_that_ended(session, _guarded):
+    session.end_directory(session.directory("asked"))
+    session.file("asked/evil", b"evil")
+
+
+def hard_link_to(target):
+    def script(session, guarded):
+        session.directory("asked")
+        session.entry("asked/link", peer.SYMLINK, target=guarded.base / "secret")
+        session.entry("asked/evil", peer.HARD_LINK, target=target)
+    return script
+
+
+def numbered(*identities):
+    def script(session, _guarded):
+        for identity in identities:
+            session.entry("asked", identity=identity)
+    return script
+
+
+def entry_with_kind(kind):
+    def script(session, _guarded):
+        session.entry("asked", kind)
+    return script
+
+
+def entry_with_body(*values):
+    """An entry whose fields are these numbers, in order; bytes go as they are."""
+    def script(session, _guarded):
+        session.message(peer.ENTRY, b"".join(v if isinstance(v, bytes) else peer.leb(v) for v in values))
+    return script
+
+
+NAME = peer.counted(b"asked")
+BROKEN_ENTRIES = {
+    "through a link": through_a_link,
+    "through a link below": through_a_link_below,
+    "below nothing": below_nothing,
+    "below a directory that ended": below_a_directory_that_ended,
+    "hard link to a directory": hard_link_to(0),
+    "hard link to a symbolic link": hard_link_to(1),
+    "hard link to itself": hard_link_to(2),
+    "hard link to what comes later": hard_link_to(3),
+    "hard link to the last number": hard_link_to(2**64 - 1),
+    "starts at one": numbered(1),
+    "the same number twice": numbered(0, 0),
+    "a number left out": numbered(0, 2),
+    "the last number": numbered(2**64 - 1),
+    "block device": entry_with_kind(0x60),
+    "character device": entry_with_kind(0x20),
+    "fifo": entry_with_kind(0x10),
+    "unknown kind": entry_with_kind(11),
+    "file and stream": entry_with_kind(3),
+    "nanoseconds": entry_with_body(0, 0, NAME, 0o644, 0, 10**9, 8),
+    "mode too large": entry_with_body(0, 0, NAME, 2**32, 0, 0, 8),
+    "shares what was not": entry_with_body(0, 9, NAME, 0o644, 0, 0, 8),
+    "name beyond the message": entry_with_body(0, 0, 5000, b"asked"),
+    "cut": entry_with_body(0, 0, NAME),
+    "something behind": entry_with_body(0, 0, NAME, 0o644, 0, 0, 8, 8),
+    "after the end": lambda session, _: (session.message(peer.ENTRIES_END), session.entry("asked")),
+    "ends what was not begun": lambda session, _: session.end_directory(0),
+    "ends twice": lambda session, _: [session.end_directory(i) for i in (session.directory("asked"), 0)],
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_ENTRIES)
+def test_broken_entries(net, guarded, case):
+    assert_broken(pull(net, guarded, BROKEN_ENTRIES[case]))
+
+
+def link_then_directory(session, guarded):
+    """A symbolic link, then a directory of the same name with something in it."""
+    session.directory("asked")
+    session.entry("asked/link", peer.SYMLINK, target=guarded.outside)
+    session.next(peer.DONE)
+    inner = session.directory("asked/link", mode=0o777)
+    session.entry("asked/link/evil")
+    session.entry("asked/link/kept", size=4)
+    session.entry("asked/link/far", peer.SYMLINK, target="/")
+    session.entry("asked/link/large", size=CHUNK + 1)
+    session.end_directory(inner)
+    session.end_directory(0)
+    session.message(peer.ENTRIES_END)
+
+
+def link_then_file(session, guarded):
+    """A symbolic link, then files of the same name: they take its place, and nothing goes through it."""
+    session.directory("asked")
+    for name in ("asked/link", "asked/empty", "asked/large"):
+        session.entry(name, peer.SYMLINK, target=guarded.outside / "kept")
+        session.next(peer.DONE)
+    session.file("asked/link", b"evil", mode=0o777)
+    session.entry("asked/empty", mode=0o777)
+    large = session.entry("asked/large", size=CHUNK + 1, mode=0o777)
+    session.block(Piece(large, 0, bytes(CHUNK), digest=peer.seal.chaining_value(bytes(CHUNK))))
+    session.block(Piece(large, 1, b"x", digest=peer.seal.chaining_value(b"x")))
+    session.numbers(peer.FILE_END, large, CHUNK + 1, 2)
+    session.end_directory(0)
+    session.message(peer.ENTRIES_END)
+
+
+def link_then_hard_link(session, guarded):
+    """A hard link takes the place of a symbolic link."""
+    session.directory("asked")
+    session.file("asked/a", b"a", kind=peer.LINKED)
+    session.entry("asked/link", peer.SYMLINK, target=guarded.outside / "kept")
+    session.next(peer.DONE)
+    session.entry("asked/link", peer.HARD_LINK, target=1)
+    session.end_directory(0)
+    session.message(peer.ENTRIES_END)
+
+
+def twice(session, _guarded):
+    session.directory("asked")
+    for content in (b"first", b"second"):
+        session.file("asked/file", content)
+        session.next(peer.DONE)
+    session.file("asked/directory", b"file")
+    session.next(peer.DONE)
+    inner = session.directory("asked/directory")
+    session.entry("asked/directory/below")
+    session.end_directory(inner)
+    session.entry("asked/file", peer.SYMLINK, target="/etc")
+    session.end_directory(0)
+    session.message(peer.ENTRIES_END)
+
+
+def test_a_directory_in_the_place_of_a_link_stays_empty(net, guarded):
+    outcome = pull(net, guarded, link_then_directory)
+    assert outcome.code == EXIT_SOME_FAILED and len(outcome.report["failed"]) >= 3, outcome
+    assert (guarded.inside / "asked/link").is_symlink()
+
+
+def test_files_replace_links_and_never_follow_them(net, guarded):
+    outcome = pull(net, guarded, link_then_file)
+    assert outcome.code == EXIT_OK, outcome
+    assert (guarded.inside / "asked/link").read_bytes() == b"evil"
+    assert (guarded.inside / "asked/large").stat().st_size == CHUNK + 1
+    assert not any(path.is_symlink() for path in (guarded.inside / "asked").iterdir())
+
+
+def test_hard_links_replace_links_and_never_follow_them(net, guarded):
+    assert pull(net, guarded, link_then_hard_link).code == EXIT_OK
+    assert (guarded.inside / "asked/link").samefile(guarded.inside / "asked/a")
+
+
+def test_the_same_name_twice(net, guarded):
+    outcome = pull(net, guarded, twice)
+    assert outcome.code == EXIT_SOME_FAILED, outcome
+    assert (guarded.inside / "asked/directory").read_bytes() == b"file"
+    assert os.readlink(guarded.inside / "asked/file") == "/etc"
+
+
+def test_a_link_that_was_there_is_not_followed(net, guarded):
+    """The destination has a symbolic link of the asked name; the far end sends a directory."""
+    (guarded.inside / "asked").symlink_to(guarded.outside)
+
+    def script(session, _guarded):
+        session.directory("asked", mode=0o777)
+        session.entry("asked/evil")
+        session.entry("asked/kept", size=4)
+        session.end_directory(0)
+        session.message(peer.ENTRIES_END)
+
+    outcome = pull(net, guarded, script)
+    assert outcome.code == EXIT_FILES and (guarded.inside / "asked").is_symlink(), outcome
+
+
+def test_modes_make_no_devices_and_no_privileges(net, guarded):
+    def script(session, _guarded):
+        session.directory("asked", mode=0o047777)
+        for name, mode in (("setuid", 0o104755), ("setgid", 0o2755), ("device", 0o020666), ("all", 0o37777777777)):
+            session.file(f"asked/{name}", b"x", mode=mode)
+            session.entry(f"asked/{name}-empty", mode=mode)
+        session.end_directory(0)
+        session.message(peer.ENTRIES_END)
+
+    outcome = pull(net, guarded, script)
+    assert outcome.code == EXIT_OK, outcome
+    made = list((guarded.inside / "asked").iterdir())
+    assert len(made) == 8
+    for path in [guarded.inside / "asked", *made]:
+        assert path.is_dir() or stat.S_ISREG(path.lstat().st_mode)
+        assert not path.lstat().st_mode & (stat.S_ISUID | stat.S_ISGID), path
+
+
+# ---- content ---------------------------------------------------------------------------------------------------------
+
+def content(size, *pieces, kind=peer.PLAIN_FILE):
+    """A file of an announced size, and pieces that say (chunk, data, length)."""
+    def script(session, _guarded):
+        identity = session.entry("asked", kind, size=size)
+        session.message(peer.ENTRIES_END)
+        for chunk, data, *length in pieces:
+            session.block(Piece(identity, chunk, data, length=length[0] if length else None,
+                                digest=peer.seal.chaining_value(data) if size > CHUNK else None))
+    return script
+
+
+def raw_block(data):
+    def script(session, _guarded):
+        session.entry("asked", size=4)
+        session.whole_block(data)
+    return script
+
+
+def segment(*values):
+    def script(session, _guarded):
+        session.entry("asked", size=4)
+        session.wait(lambda: session.credit)
+        for block, offset, length, last in values:
+            session.segment(block, offset, bytes(length), last)
+    return script
+
+
+BROKEN_CONTENT = {
+    "more than announced": content(4, (0, b"longer")),
+    "less than announced": content(4, (0, b"sho")),
+    "nothing of something": content(4, (0, b"")),
+    "a second chunk": content(4, (1, b"full")),
+    "the last chunk number": content(4, (2**64 - 1, b"full")),
+    "beyond a large file": content(CHUNK + 4, (2, b"evil")),
+    "far beyond a large file": content(CHUNK + 4, (2**44, b"evil")),
+    "longer than its chunk": content(CHUNK + 4, (1, b"longer")),
+    "a pipe's chunk beyond all files": content(0, (2**43, b"evil"), kind=peer.PIPE),
+    "length that is not there": content(4, (0, b"full", 5)),
+    "length of four GiB": content(4, (0, b"full", 2**32)),
+    "no trailer": raw_block(b"abc"),
+    "trailer longer than its block": raw_block(b"full" + struct.pack("<I", 1000)),
+    "trailer of four GiB": raw_block(b"full" + struct.pack("<I", 2**32 - 1)),
+    "trailer cut": raw_block(b"full" + bytes([0, 0, 4]) + struct.pack("<I", 3)),
+    "too many pieces": raw_block((bytes([0, 0, 0]) + bytes(32)) * 1025 + struct.pack("<I", 35 * 1025)),
+    "a block of more than the largest": segment((0, 2 << 20, 1, False)),
+    "a segment beyond its block": segment((0, (2 << 20) - 1, 1, False)),
+    "two ends of one block": segment((0, 10, 1, True), (0, 20, 1, True)),
+    "beyond the end": segment((0, 10, 1, True), (0, 11, 1, False)),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_CONTENT)
+def test_broken_content(net, guarded, case):
+    assert_broken(pull(net, guarded, BROKEN_CONTENT[case]))
+    assert not (guarded.inside / "asked").exists()
+
+
+@pytest.mark.parametrize("size", [4, CHUNK + 4])
+def test_a_wrong_digest_is_never_written_and_ends(net, guarded, size):
+    """The piece is asked for again, and the file fails when it is wrong each time."""
+    asked = []
+
+    def script(session, _guarded):
+        chunk = (size - 1) // CHUNK
+        identity = session.entry("asked", size=size)
+        session.message(peer.ENTRIES_END)
+        while True:
+            session.block(Piece(identity, chunk, b"evil", digest=bytes(32)))
+            code, body = session.next(peer.AGAIN, peer.FAILED)
+            asked.append(code)
+            if code == peer.FAILED:
+                return
+
+    outcome = pull(net, guarded, script)
+    assert outcome.code == EXIT_FILES and "digest" in outcome.error_line, outcome
+    assert 1 < len(asked) < 20
+    assert not (guarded.inside / "asked").exists()
+
+
+def test_blocks_that_were_not_granted_are_dropped(net, guarded):
+    def script(session, _guarded):
+        session.wait(lambda: session.credit)
+        session.segment(session.credit, 0, b"evil", True)
+        session.segment((1 << 40) - 1, 0, b"evil", True)
+        session.file("asked", b"asked")
+        session.message(peer.ENTRIES_END)
+
+    assert pull(net, guarded, script).code == EXIT_OK
+    assert (guarded.inside / "asked").read_bytes() == b"asked"
+
+
+def test_pieces_of_files_that_nobody_announced_are_dropped(net, guarded):
+    def script(session, _guarded):
+        session.file("asked", b"asked")
+        session.block(Piece(1, 0, b"evil"), Piece(2**63, 2**63, b"evil"))
+        session.message(peer.ENTRIES_END)
+
+    assert pull(net, guarded, script).code == EXIT_OK
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("size", [2**62, 2**63 - 1, 2**63, 2**64 - 1])
+def test_sizes_that_no_file_has(net, guarded, size, sparse):
+    def script(session, _guarded):
+        identity = session.entry("asked", peer.SPARSE if sparse else peer.PLAIN_FILE, size=size)
+        session.message(peer.ENTRIES_END)
+        if session.next(peer.DECIDE, peer.FAILED)[0] == peer.DECIDE:
+            session.numbers(peer.FILE_END, identity, size, 0)
+
+    outcome = pull(net, guarded, script)
+    assert outcome.code in (EXIT_OK, EXIT_FILES) and (outcome.code == EXIT_OK or outcome.error_line), outcome
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2**64 - 1])
+def test_an_end_without_the_content(net, guarded, chunks):
+    """The sender says that a file is complete, and goes."""
+    def script(session, _guarded):
+        identity = session.entry("asked", size=CHUNK + 4)
+        session.message(peer.ENTRIES_END)
+        session.next(peer.DECIDE)
+        session.numbers(peer.FILE_END, identity, CHUNK + 4, chunks)
+        if chunks == 0:
+            session.next(peer.FAILED)
+        else:
+            session.datagram(peer.frame(peer.CLOSE, struct.pack(">H", 0) + b"gone \x1b[2J"))
+
+    outcome = pull(net, guarded, script)
+    assert outcome.code == (EXIT_FILES if chunks == 0 else EXIT_LOST) and outcome.error_line, outcome
+    assert "\x1b" not in outcome.stderr
+    assert not (guarded.inside / "asked").exists()
+
+
+# ---- messages and frames ---------------------------------------------------------------------------------------------
+
+def message(code, body=b""):
+    return lambda session, _guarded: session.message(code, body)
+
+
+def control(data):
+    return lambda session, _guarded: session.control(data)
+
+
+def datagram(data):
+    return lambda session, _guarded: session.datagram(data)
+
+
+BROKEN_MESSAGES = {
+    "no such message": message(99),
+    "no code": control(b"\0"),
+    "message of a megabyte": control(peer.leb(1 << 20)),
+    "message of 2^64 bytes": control(b"\xff" * 9 + b"\x01"),
+    "number without end": control(b"\xff" * 11),
+    "decide": message(peer.DECIDE, bytes([0, 0])),
+    "done": message(peer.DONE, b"\0"),
+    "again": message(peer.AGAIN, b"\0\0"),
+    "directories done": message(peer.DIRECTORIES_DONE, b"\0"),
+    "finish too early": lambda session, _guarded: session.finish(),
+    "flow 65536": message(peer.FLOW_DOWN, peer.leb(65536)),
+    "unknown frame": datagram(peer.frame(0x70, b"x")),
+    "frame beyond the packet": datagram(bytes([peer.STREAM, 50, 0])),
+    "stream beyond the window": datagram(peer.frame(peer.STREAM, peer.varint(1 << 24) + b"x")),
+    "stream at the end of numbers": datagram(peer.frame(peer.STREAM, peer.varint((1 << 62) - 1) + b"x")),
+    "feedback cut": datagram(peer.frame(peer.FEEDBACK, b"\1\2")),
+    "acknowledges what was not sent": lambda session, _: session.feedback(newest=5000, words=[2**64 - 1] * 80),
+    "credit for all packets and more": lambda session, _: session.feedback(credit=(1 << 40) + 1),
+    "carrier frame of no bytes": lambda session, _guarded: session.raw(b"\0\0"),
+    "carrier frame too long": lambda session, _guarded: session.raw(b"\xff\xff" + bytes(65535)),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_MESSAGES)
+def test_broken_messages(net, guarded, case):
+    def script(session, guarded):
+        session.wait(lambda: session.messages)
+        BROKEN_MESSAGES[case](session, guarded)
+
+    assert_broken(pull(net, guarded, script))
+
+
+def test_optional_frames_and_foreign_packets_are_passed_over(net, guarded):
+    def script(session, _guarded):
+        session.wait(lambda: session.messages)
+        session.datagram(peer.frame(0xF0, b"from a later version"))
+        session.raw(struct.pack(">H", 40) + bytes(40))
+        session.raw(struct.pack(">H", 40) + b"\5" + struct.pack(">H", session.send_id) + bytes(37))
+        session.datagram(peer.frame(peer.PING) + bytes(100))
+        session.file("asked", b"asked")
+        session.message(peer.ENTRIES_END)
+
+    assert pull(net, guarded, script).code == EXIT_OK
+
+
+def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded):
+    evil = b"\x1b[2J\x1b]0;evil\x07\r\nerror: all done"
+
+    def script(session, _guarded):
+        session.message(peer.SOURCE_FAILED, peer.counted(b"asked/" + evil) + peer.counted(evil))
+        session.entry("asked", size=4)
+        session.next(peer.DECIDE)
+        session.message(peer.FILE_FAILED, b"\0" + peer.counted(evil))
+        session.next(peer.FAILED)
+        session.message(peer.ABORT, bytes([7]) + peer.counted(evil) + peer.counted(evil))
+
+    outcome = pull(net, guarded, script)
+    assert outcome.code == EXIT_LOST, outcome
+    assert not set(outcome.stderr) & {"\x1b", "\x07", "\r"}, outcome
+
+
+REPLIES = {
+    "flows that were not asked for": {"flow_ids": [1, 2, 3]},
+    "no flows": {"flow_ids": []},
+    "ports for no flow": {"udp_ports": [1, 2, 3]},
+    "no secret": {"secret_half": None},
+    "a short secret": {"secret_half": "AAAA"},
+    "not a reply": {"kind": "hello"},
+    "a port beyond all": {"udp_ports": [65536]},
+}
+
+
+@pytest.mark.parametrize("case", REPLIES)
+def test_broken_replies(net, guarded, case):
+    assert_broken(with_far_end(net, None, "beta:/data/asked", f"{guarded.inside}/", **REPLIES[case]))
+    guarded.check()
+
+
+# ---- a hostile receiver ----------------------------------------------------------------------------------------------
+
+def have(*ranges):
+    body = b"".join(peer.leb(first) + peer.leb(count) for first, count in ranges)
+    return message(peer.DECIDE, bytes([0, peer.HAVE]) + peer.leb(len(ranges)) + body)
+
+
+BROKEN_RECEIVERS = {
+    "decides what was not announced": message(peer.DECIDE, bytes([9, 0])),
+    "unknown decision": message(peer.DECIDE, bytes([0, 7])),
+    "has what the file has not": have((0, 3)),
+    "has beyond all numbers": have((2**63, 2**63)),
+    "has 2^64 ranges": message(peer.DECIDE, bytes([0, peer.HAVE]) + b"\xff" * 9 + b"\x01"),
+    "again beyond the file": message(peer.AGAIN, b"\0" + peer.leb(2**63)),
+    "again of nothing": message(peer.AGAIN, b"\x09\0"),
+    "done of nothing": message(peer.DONE, b"\x09"),
+    "finish before the end": lambda session, _guarded: session.finish(),
+    "an entry": lambda session, _guarded: session.entry("evil"),
+    "entries end": message(peer.ENTRIES_END),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_RECEIVERS)
+def test_broken_receivers(net, guarded, case):
+    source = make_file(net.folder("source") / "file", CHUNK + 4)
+
+    def script(_hello, session):
+        session.next(peer.ENTRY)
+        BROKEN_RECEIVERS[case](session, guarded)
+
+    outcome = with_far_end(net, script, source, "beta:/data/")
+    assert_broken(outcome)
+    assert "panicked" not in outcome.stderr
+
+
+# ---- a hostile client ------------------------------------------------------------------------------------------------
+
+def assert_told_why(session):
+    """A stream that is closed with something unread may lose its last words, but they are no others."""
+    words = session.closed_with or session.drain()
+    assert words is None or "broke the protocol" in words
+
+
+PUSHED = {name: NAMES[name] for name in NAMES if name not in
+          ("another", "prefix of the asked", "longer than the asked", "other case", "overwrites another")}
+
+
+@pytest.mark.parametrize("name", PUSHED)
+def test_no_name_leaves_a_daemons_root(net, name):
+    guarded = Guarded(net.daemon.root / f"guarded{len(list(net.daemon.root.iterdir()))}")
+    beside = sorted(net.daemon.root.parent.iterdir())
+    told = net.daemon.log_text().count("broke the protocol")
+    wish = peer.request("push", guarded.inside.relative_to(net.daemon.root), target_is_directory=True)
+    with daemon_session(net, wish) as (reply, session):
+        assert reply["refusal"] is None
+        session.message(peer.START)
+        path = PUSHED[name].replace("/BASE", str(guarded.base))
+        if path.startswith("asked/"):
+            session.directory("asked")
+        session.entry(path)
+        session.drain()
+    wait_until(lambda: net.daemon.log_text().count("broke the protocol") > told, what="the daemon logs it")
+    guarded.check()
+    assert sorted(net.daemon.root.parent.iterdir()) == beside
+    assert net.daemon.process.poll() is None and "panicked" not in net.daemon.log_text()
+
+
+@pytest.mark.parametrize("name", PUSHED)
+def test_names_of_a_push(net, guarded, name):
+    with endpoint(net.beta, peer.request("push", guarded.inside, target_is_directory=True)) as (_, session, process):
+        path = PUSHED[name].replace("/BASE", str(guarded.base))
+        session.message(peer.START)
+        if path.startswith("asked/"):
+            session.directory("asked")
+        session.entry(path)
+        assert_told_why(session)
+    guarded.check()
+    assert process.returncode == EXIT_PROTOCOL and b"panicked" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("case", BROKEN_ENTRIES)
+def test_broken_entries_of_a_push(net, guarded, case):
+    with endpoint(net.beta, peer.request("push", guarded.inside, target_is_directory=True)) as (_, session, process):
+        session.message(peer.START)
+        with contextlib.suppress(peer.Closed):
+            BROKEN_ENTRIES[case](session, guarded)
+        assert_told_why(session)
+    guarded.check()
+    assert process.returncode == EXIT_PROTOCOL and b"panicked" not in process.stderr.read()

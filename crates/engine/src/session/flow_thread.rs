@@ -383,7 +383,12 @@ impl Running {
             let mut written: Option<Vec<u8>> = None;
             for &address in &targets {
                 self.send_batch.to(address);
-                let out = self.send_batch.datagram(len).expect("a plan fits the batch");
+                // A try of a larger size that does not pass must not take what follows it along.
+                let out = match packet.wire_len() > usize::from(thread.flow.datagram_max()) {
+                    true => self.send_batch.datagram_apart(len),
+                    false => self.send_batch.datagram(len),
+                };
+                let out = out.expect("a plan fits the batch");
                 match &written {
                     // The same sealed bytes to every candidate: one packet number, never sealed twice.
                     Some(bytes) => out.copy_from_slice(bytes),

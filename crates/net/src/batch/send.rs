@@ -94,13 +94,25 @@ impl SendBatch {
         Some(&mut self.buffer[start..start + len])
     }
 
+    /// As [`SendBatch::datagram`], in a train of its own: if the network refuses this one, no other is lost with it.
+    pub fn datagram_apart(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.close_train();
+        self.datagram(len)?;
+        self.close_train();
+        Some(&mut self.buffer[self.used - len..self.used])
+    }
+
+    fn close_train(&mut self) {
+        if let Some(train) = self.trains.last_mut() {
+            train.open = false;
+        }
+    }
+
     /// Destination of the datagrams that follow; `None` is the link's remote.
     pub fn to(&mut self, addr: Option<SocketAddr>) {
         if addr != self.to {
             self.to = addr;
-            if let Some(train) = self.trains.last_mut() {
-                train.open = false;
-            }
+            self.close_train();
         }
     }
 
@@ -207,6 +219,16 @@ mod tests {
     fn same_size_coalesces_and_a_shorter_one_ends_the_train() {
         assert_eq!(trains(&filled(&[100, 100, 40, 40, 100])), [(240, 100), (40, 40), (100, 100)]);
         assert_eq!(trains(&filled(&[40, 100, 100])), [(40, 40), (200, 100)]);
+    }
+
+    #[test]
+    fn a_datagram_apart_shares_its_train_with_none() {
+        let mut batch = filled(&[100, 100]);
+        batch.datagram_apart(100).unwrap().fill(7);
+        batch.datagram(40).unwrap();
+        assert_eq!(trains(&batch), [(200, 100), (100, 100), (40, 40)]);
+        assert_eq!(batch.unsent_datagrams().nth(2).unwrap().bytes, [7; 100]);
+        assert!(filled(&[60_000]).datagram_apart(1000).is_some());
     }
 
     #[test]

@@ -68,6 +68,7 @@ struct Running {
     nothing: ControlStream,
     blocked: bool,
     last_sent: Timestamp,
+    last_probe: Option<Timestamp>,
     last_published: Timestamp,
     answered: u64,
     refused_seen: u64,
@@ -93,6 +94,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         nothing: ControlStream::new(0),
         blocked: false,
         last_sent: now,
+        last_probe: None,
         last_published: now,
         answered: 0,
         refused_seen: 0,
@@ -117,10 +119,6 @@ const SEND_BATCH_BYTES: usize = 256 << 10;
 impl Running {
     fn run(&mut self) -> Result<(), Error> {
         let mut recv_batch = RecvBatch::new();
-        if !self.thread.peer.is_accepting() {
-            // The first probe leaves at once; `probe` repeats it.
-            self.thread.flow.ping();
-        }
         loop {
             if self.thread.own.retire.load(Ordering::Acquire) {
                 return Ok(());
@@ -315,9 +313,12 @@ impl Running {
 
     /// Tries every candidate address until the far end is seen to hear us.
     fn probe(&mut self, now: Timestamp) {
-        if self.thread.own.state() == FlowState::Connecting && now - self.last_sent >= PROBE_INTERVAL {
+        // Feedback says nothing of whether we are heard, so it does not put a probe off.
+        let is_due = self.last_probe.is_none_or(|last| now - last >= PROBE_INTERVAL);
+        let is_possible = !self.thread.peer.is_accepting();
+        if self.thread.own.state() == FlowState::Connecting && is_possible && is_due {
             self.thread.flow.ping();
-            self.last_sent = now;
+            self.last_probe = Some(now);
         }
     }
 

@@ -343,7 +343,9 @@ impl Supervisor {
         if !self.options.udp_only && streams.iter().all(|flow| flow.state() == FlowState::Down) {
             self.dial();
         }
-        if !self.was_up && (self.options.udp_only || answered > CONNECT_MAX) {
+        // The initiator's user is the one to tell, so it is the first to give up, in words of its own.
+        let is_hopeless = self.options.udp_only && self.is_initiator;
+        if !self.was_up && (is_hopeless || answered > CONNECT_MAX) {
             return Err(self.unreachable());
         }
         let heard = flows.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);

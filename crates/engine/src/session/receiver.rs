@@ -120,6 +120,7 @@ pub(crate) fn run(
     let shared = supervisor.shared.clone();
     let writers = if matches!(destination, Destination::Pipe) { 1 } else { writers };
     let (finish, finishing) = crossbeam_channel::unbounded();
+    let (open, over) = crossbeam_channel::bounded(0);
     let receiver = Receiver {
         shared: shared.clone(),
         destination,
@@ -134,16 +135,21 @@ pub(crate) fn run(
     let ended = std::thread::scope(|scope| {
         let receiver = &receiver;
         for _ in 0..writers {
-            let (finish, finishing) = (finish.clone(), finishing.clone());
-            let work = move || receiver.shared.cpu.count(|| writer::run(receiver, &finish, &finishing));
+            let (finish, finishing, over) = (finish.clone(), finishing.clone(), over.clone());
+            let write = move || writer::run(receiver, &finish, &finishing, &over);
+            let work = move || receiver.shared.cpu.count(write);
             std::thread::Builder::new()
                 .name("write".into())
                 .spawn_scoped(scope, work)
                 .map_err(Error::io("cannot start a thread"))?;
         }
+        std::thread::Builder::new()
+            .name("checkpoint".into())
+            .spawn_scoped(scope, move || receiver.shared.cpu.count(|| writer::checkpoints(receiver, &over)))
+            .map_err(Error::io("cannot start a thread"))?;
         let ended = receiver.converse(supervisor, &finish);
-        // The writers end with the session's flag; on success everything has been written already.
-        receiver.shared.stop_writers();
+        // That ends the writers; on success everything has been written already.
+        drop(open);
         if let Err(error) = &ended {
             receiver.shared.set_goodbye(error.to_string());
             receiver.shared.stop();

@@ -204,7 +204,6 @@ pub(crate) struct Shared {
     pub(crate) content_acked: AtomicU64,
     pub(crate) content_written: AtomicU64,
     stop: AtomicBool,
-    writers_stop: AtomicBool,
     /// The peer has said that it is closing, and why if it was not the end.
     peer_closed: Mutex<Option<String>>,
     goodbye: Mutex<String>,
@@ -242,7 +241,6 @@ impl Shared {
             content_acked: AtomicU64::new(0),
             content_written: AtomicU64::new(0),
             stop: AtomicBool::new(false),
-            writers_stop: AtomicBool::new(false),
             peer_closed: Mutex::default(),
             goodbye: Mutex::default(),
             failure: Mutex::default(),
@@ -277,14 +275,6 @@ impl Shared {
         self.stop.store(true, Ordering::Release);
         self.control.notify();
         self.wake_flows();
-    }
-
-    pub(crate) fn stop_writers(&self) {
-        self.writers_stop.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn are_writers_stopped(&self) -> bool {
-        self.writers_stop.load(Ordering::Acquire) || self.is_stopped()
     }
 
     pub(crate) fn set_peer_closed(&self, reason: String) {

@@ -4,6 +4,7 @@
 //! a block's credit goes back when its last piece is on its way to the disk.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
+use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_store::{
     CHUNK, ChunkCv, ChunkMap, Partial, RelPath, Root, TempFile, Time, WriteOptions, chunk_cv, whole_digest,
 };
@@ -38,13 +39,16 @@ pub(crate) struct Incoming {
     damaged: AtomicU32,
 }
 
+/// How much a reboot makes to be read back at most, in time.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(5);
+
 /// A sender gives a file up sooner; one that does not could keep us asking for ever.
 const DAMAGED_MAX: u32 = 16;
 
 pub(crate) enum Kind {
     /// Comes as one piece.
     Whole,
-    Chunked(Box<RwLock<Option<Partial>>>),
+    Chunked(RwLock<Option<Arc<Partial>>>),
     /// Its size is known only at its end.
     Stream(Stream),
     /// Standard output: chunks leave in order.
@@ -55,7 +59,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) fn chunked(partial: Partial) -> Kind {
-        Kind::Chunked(Box::new(RwLock::new(Some(partial))))
+        Kind::Chunked(RwLock::new(Some(Arc::new(partial))))
     }
 
     pub(crate) fn null() -> Kind {
@@ -91,6 +95,7 @@ pub(crate) struct PipeState {
 }
 
 const LOCK: &str = "no thread panics while it holds a file's state";
+const TABLE_LOCK: &str = "no thread panics while it holds the table";
 
 impl Incoming {
     pub(crate) fn new(entry: ManifestEntry, path: RelPath, parent: Option<u64>, kind: Kind) -> Incoming {
@@ -109,7 +114,9 @@ impl Incoming {
         let Some((_, chunks)) = *self.end.lock().expect(LOCK) else { return false };
         let there = match &self.kind {
             Kind::Whole => return false,
-            Kind::Chunked(partial) => partial.read().expect(LOCK).as_ref().map_or(0, Partial::chunks_there),
+            Kind::Chunked(partial) => {
+                partial.read().expect(LOCK).as_ref().map_or(0, |partial| partial.chunks_there())
+            }
             Kind::Stream(stream) => stream.chunks.lock().expect(LOCK).len() as u64,
             Kind::Pipe(state) => state.lock().expect(LOCK).next,
             Kind::Null(came) => came.lock().expect(LOCK).count(),
@@ -124,10 +131,24 @@ impl Incoming {
         }
     }
 
+    /// Makes what has been written so far count even if the machine goes down.
+    fn checkpoint(&self) -> std::io::Result<()> {
+        match &self.kind {
+            Kind::Chunked(partial) => {
+                // Not under the lock: a file that is complete meanwhile does not wait for its sync.
+                let partial = partial.read().expect(LOCK).clone();
+                partial.map_or(Ok(()), |partial| partial.checkpoint())
+            }
+            Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) | Kind::Null(_) => Ok(()),
+        }
+    }
+
     /// Another transfer waits for it.
     pub(crate) fn is_requested(&self) -> bool {
         match &self.kind {
-            Kind::Chunked(partial) => partial.read().expect(LOCK).as_ref().is_some_and(Partial::is_requested),
+            Kind::Chunked(partial) => {
+                partial.read().expect(LOCK).as_ref().is_some_and(|partial| partial.is_requested())
+            }
             Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) | Kind::Null(_) => false,
         }
     }
@@ -165,11 +186,12 @@ impl Incoming {
     }
 }
 
-/// The body of a writer thread.
+/// The body of a writer thread. Nothing comes through `over`; it is closed when the session is.
 pub(crate) fn run(
     receiver: &Receiver,
     finish: &ChannelEnd<Arc<Incoming>>,
     finishing: &Channel<Arc<Incoming>>,
+    over: &Channel<Infallible>,
 ) {
     let meter = |stage| receiver.shared.meters.meter(stage);
     let mut writer = Writer {
@@ -186,10 +208,19 @@ pub(crate) fn run(
         crossbeam_channel::select! {
             recv(arrived) -> block => if let Ok(block) = block { writer.settle(|writer| writer.block(block)) },
             recv(finishing) -> file => if let Ok(file) = file { writer.settle(|writer| writer.finish(&file)) },
-            default(Duration::from_millis(50)) => {
-                if receiver.shared.are_writers_stopped() {
-                    return;
-                }
+            recv(over) -> _ => return,
+        }
+    }
+}
+
+/// The body of the thread that syncs large files now and then, so that a reboot costs little. Writers go on meanwhile.
+pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
+    while over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        let files: Vec<_> = receiver.files.lock().expect(TABLE_LOCK).values().cloned().collect();
+        for file in files {
+            // What cannot be synced is not booked as synced, which is all that is lost.
+            if let Err(error) = file.checkpoint() {
+                tracing::debug!(path = %file.path, %error, "cannot sync");
             }
         }
     }
@@ -233,13 +264,7 @@ impl Writer<'_> {
 
     fn piece(&mut self, piece: &Piece, arrived: &Arc<Arrived>, range: std::ops::Range<usize>) {
         // A file that has failed meanwhile is no longer in the table; what was still on its way is dropped.
-        let file = self
-            .receiver
-            .files
-            .lock()
-            .expect("no thread panics while it holds the table")
-            .get(&piece.file)
-            .cloned();
+        let file = self.receiver.files.lock().expect(TABLE_LOCK).get(&piece.file).cloned();
         let Some(file) = file else { return };
         let data = &arrived.block[range.clone()];
         if !fits(&file, piece) {

@@ -170,3 +170,13 @@ pub(crate) fn prefer_this_thread() -> io::Result<()> {
     // SAFETY: the call reads one sched_param, which is live; 0 is the calling thread.
     done(unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) })
 }
+
+/// The user at the other end of a unix socket. Not rustix's: a peer outside of this pid namespace has no pid.
+pub(crate) fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: the call writes at most `len` bytes to `peer`, which is as long, and both are live.
+    done(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut peer).cast(), &raw mut len) })?;
+    Ok(peer.uid)
+}

@@ -6,6 +6,7 @@ Always true: peers run over the same link, on the same data, in the same run, in
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -122,17 +123,30 @@ class Results:
     def row(self, case, passed, figure, goal, spread="", **detail):
         verdict = "PASS" if passed else "MISS"
         print(f"{verdict}  {case:<44} {figure:<28} goal {goal}{f'  spread {spread}' if spread else ''}", flush=True)
-        self.rows.append({"case": case, "verdict": verdict, "figure": figure, "goal": goal, "spread": spread, **detail})
+        self.rows.append({"case": case, "verdict": verdict, "figure": figure, "goal": goal, "spread": spread,
+                          "commit": commit(), **detail})
 
     def note(self, text):
         print(f"      {text}", flush=True)
 
-    def save(self):
+    def save(self, keep_others=False):
+        """Writes the file anew, or `keep_others`: only the rows measured now, each of which names its commit."""
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{self.name}.json"
+        if keep_others and path.exists():
+            measured = {row["case"] for row in self.rows}
+            self.rows = [row for row in json.loads(path.read_text())["rows"] if row["case"] not in measured] + self.rows
         path.write_text(json.dumps({"bench": self.name, "machine": machine(), **self.notes, "rows": self.rows}, indent=1)
                         + "\n")
         print(f"saved {path.relative_to(ROOT)}", flush=True)
+
+
+@functools.cache
+def commit():
+    """What was measured; marked when the tree has changes that are not in it."""
+    git = lambda *words: subprocess.run(["git", "-C", str(ROOT), *words], stdout=subprocess.PIPE).stdout.decode().strip()  # noqa: E731
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", "crates", "Cargo.lock")
+    return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
 
 
 def machine():
@@ -143,7 +157,7 @@ def machine():
         "cpu": model, "cores": os.cpu_count(), "kernel": platform.release(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "ssh": version("ssh", "-V").strip(), "rsync": version("rsync", "--version").splitlines()[0],
-        "commit": version("git", "-C", str(ROOT), "rev-parse", "--short", "HEAD").strip(),
+        "commit": commit(),
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

@@ -260,7 +260,7 @@ def main():
             # Last: it leaves the link without the offloads that the others use.
             job.flood(GIB // shrink, 1_000_000_000)
     if not chosen.quick:
-        results.save()
+        results.save(keep_others=bool(chosen.only))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,12 @@ MIB = 1 << 20
 SEED = int(os.environ.get("FARHAUL_TEST_SEED", "20261121"))
 
 
+def kill_after(seconds, process):
+    time.sleep(seconds)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def kill_receiver(road):
     """kill -9 of whatever serves the far end."""
     if road.name == "daemon":
@@ -67,9 +73,7 @@ def test_killed_pull_goes_on(own_road):
     near = road.net.folder("near")
     source = make_file(road.far / "file", 300 * MIB)
     process = road.start("--rate", "800M", road.url("file"), near / "file")
-    time.sleep(1.5)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_after(1.5, process)
     report = road.cp(road.url("file"), near / "file").report
     assert report["bytes_resumed"] > 20 * MIB
     assert sha256(near / "file") == sha256(source)
@@ -85,9 +89,7 @@ def test_killed_tree_goes_on(own_road):
     chance = random.Random(SEED)
     for _ in range(2):
         process = road.start("--rate", "400M", tree, road.url("copy/"))
-        time.sleep(0.8 + chance.random())
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_after(0.8 + chance.random(), process)
     report = road.cp(tree, road.url("copy/")).report
     assert report["skipped"] > 0, "files that had arrived are not sent again"
     assert differences(tree, road.far / "copy/tree") == []
@@ -99,9 +101,7 @@ def test_changed_source_is_sent_anew(own_road):
     near = road.net.folder("near")
     source = make_file(near / "file", 200 * MIB, seed=1)
     process = road.start("--rate", "800M", source, road.url("file"))
-    time.sleep(1.5)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_after(1.5, process)
     with open(source, "r+b") as out:
         out.seek(5 * MIB)
         out.write(os.urandom(3 * MIB))
@@ -114,9 +114,7 @@ def test_damaged_partial_never_gets_the_name(own_road):
     road = own_road
     source = make_file(road.net.folder("near") / "file", 200 * MIB)
     process = road.start("--rate", "800M", source, road.url("file"))
-    time.sleep(1.5)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    kill_after(1.5, process)
     [journal] = [path for path in leftovers(road.far) if path.suffix == ".fhjournal"]
     with open(journal, "r+b") as out:
         out.seek(-7, os.SEEK_END)
@@ -130,9 +128,7 @@ def test_truncated_and_foreign_journals_are_survived(own_road):
     source = make_file(road.net.folder("near") / "file", 100 * MIB)
     for damage in (b"", b"\x00" * 4096, os.urandom(5000)):
         process = road.start("--rate", "400M", source, road.url("file"))
-        time.sleep(1.2)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_after(1.2, process)
         for journal in leftovers(road.far):
             if journal.suffix == ".fhjournal":
                 journal.write_bytes(damage)

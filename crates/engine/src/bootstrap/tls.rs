@@ -50,12 +50,12 @@ pub(crate) fn client_config(
     seen: Arc<Mutex<Option<String>>>,
 ) -> Result<ClientConfig, Error> {
     let provider = provider();
-    let algorithms = provider.signature_verification_algorithms;
+    let signatures = Signatures(provider.signature_verification_algorithms);
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(setup_failed)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(ServerKey { pin, seen, algorithms }))
+        .with_custom_certificate_verifier(Arc::new(ServerKey { pin, seen, signatures }))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.certified())));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
@@ -69,11 +69,11 @@ pub(crate) fn server_config(
     authorized: Arc<AuthorizedKeys>,
 ) -> Result<ServerConfig, Error> {
     let provider = provider();
-    let algorithms = provider.signature_verification_algorithms;
+    let signatures = Signatures(provider.signature_verification_algorithms);
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(setup_failed)?
-        .with_client_cert_verifier(Arc::new(ClientKeys { authorized, algorithms }))
+        .with_client_cert_verifier(Arc::new(ClientKeys { authorized, signatures }))
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified())));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -87,11 +87,35 @@ pub(crate) fn peer_spki<'a>(certificates: Option<&'a [CertificateDer<'_>]>) -> O
     certificates.and_then(|list| list.first()).map(|first| first.as_ref())
 }
 
+/// How either side's proof that it has its key is judged.
+#[derive(Debug)]
+struct Signatures(WebPkiSupportedAlgorithms);
+
+impl Signatures {
+    fn schemes() -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn refuse_tls12() -> Result<HandshakeSignatureValid, TlsError> {
+        Err(TlsError::General("only TLS 1.3 is spoken here".into()))
+    }
+
+    fn verify(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, signature, &self.0)
+    }
+}
+
 #[derive(Debug)]
 struct ServerKey {
     pin: Pin,
     seen: Arc<Mutex<Option<String>>>,
-    algorithms: WebPkiSupportedAlgorithms,
+    signatures: Signatures,
 }
 
 impl ServerCertVerifier for ServerKey {
@@ -122,7 +146,7 @@ impl ServerCertVerifier for ServerKey {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(TlsError::General("only TLS 1.3 is spoken here".into()))
+        Signatures::refuse_tls12()
     }
 
     fn verify_tls13_signature(
@@ -131,16 +155,11 @@ impl ServerCertVerifier for ServerKey {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls13_signature_with_raw_key(
-            message,
-            &SubjectPublicKeyInfoDer::from(cert.as_ref()),
-            dss,
-            &self.algorithms,
-        )
+        self.signatures.verify(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
+        Signatures::schemes()
     }
 
     fn requires_raw_public_keys(&self) -> bool {
@@ -151,7 +170,7 @@ impl ServerCertVerifier for ServerKey {
 #[derive(Debug)]
 struct ClientKeys {
     authorized: Arc<AuthorizedKeys>,
-    algorithms: WebPkiSupportedAlgorithms,
+    signatures: Signatures,
 }
 
 impl ClientCertVerifier for ClientKeys {
@@ -177,7 +196,7 @@ impl ClientCertVerifier for ClientKeys {
         _cert: &CertificateDer<'_>,
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        Err(TlsError::General("only TLS 1.3 is spoken here".into()))
+        Signatures::refuse_tls12()
     }
 
     fn verify_tls13_signature(
@@ -186,16 +205,11 @@ impl ClientCertVerifier for ClientKeys {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        verify_tls13_signature_with_raw_key(
-            message,
-            &SubjectPublicKeyInfoDer::from(cert.as_ref()),
-            dss,
-            &self.algorithms,
-        )
+        self.signatures.verify(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        vec![SignatureScheme::ED25519]
+        Signatures::schemes()
     }
 
     fn requires_raw_public_keys(&self) -> bool {

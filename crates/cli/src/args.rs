@@ -76,7 +76,7 @@ const OUTPUT: &str = "Output";
 #[derive(Group, Debug, Default)]
 pub struct Connection {
     /// Port of the SSH server (of the daemon, with fh://)
-    #[arg(short = 'P', value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), help_heading = SCP)]
+    #[arg(short = 'P', value_name = "PORT", value_parser = values::port, help_heading = SCP)]
     pub port: Option<u16>,
     /// Private key: an SSH one (may be repeated), or farhaul's own with fh://
     #[arg(short = 'i', long = "identity", value_name = "FILE", help_heading = SCP)]

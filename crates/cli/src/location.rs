@@ -72,6 +72,25 @@ impl Place {
         })
     }
 
+    /// The path at whichever end.
+    fn path(&self) -> &[u8] {
+        match self {
+            Place::Pipe => b"-",
+            Place::Local(path) => path.as_os_str().as_bytes(),
+            Place::Ssh(_, path) | Place::Daemon(_, path) => path,
+        }
+    }
+
+    /// Takes everything and gives nothing.
+    pub fn is_sink(&self) -> bool {
+        self.path() == b"null:"
+    }
+
+    /// Gives content that no file has.
+    pub fn is_made(&self) -> bool {
+        MADE.iter().any(|kind| self.path().starts_with(kind.as_bytes()))
+    }
+
     /// The host, when the place is remote.
     pub fn host(&self) -> Option<&Host> {
         match self {
@@ -96,12 +115,14 @@ fn usage(text: &str) -> Error {
     Error::Usage(text.to_string())
 }
 
+const MADE: [&str; 2] = ["zero:", "random:"];
+
 /// `null:`, `zero:`, `random:`, `random:4G`: an end without files, with its size in bytes as the engine wants it.
 fn without_files(name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if name == b"null:" {
         return Ok(Some(name.to_vec()));
     }
-    let Some(kind) = ["zero:", "random:"].into_iter().find(|kind| name.starts_with(kind.as_bytes())) else {
+    let Some(kind) = MADE.into_iter().find(|kind| name.starts_with(kind.as_bytes())) else {
         return Ok(None);
     };
     let text = String::from_utf8_lossy(&name[kind.len()..]);

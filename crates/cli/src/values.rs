@@ -29,6 +29,12 @@ pub fn size(text: &str) -> Result<u64, String> {
     scaled(number, 1024).ok_or_else(|| format!("'{text}' is not a size; write bytes, such as 256M or 1G"))
 }
 
+/// `2222`.
+pub fn port(text: &str) -> Result<u16, String> {
+    let port = text.parse::<u16>().ok().filter(|&port| port > 0);
+    port.ok_or_else(|| format!("'{text}' is not a port; write a number from 1 to 65535"))
+}
+
 /// `33001-33100`, or one port.
 pub fn port_range(text: &str) -> Result<(u16, u16), String> {
     let bad = || format!("'{text}' is not a range of ports; write it as 33001-33100");

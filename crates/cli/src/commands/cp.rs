@@ -103,6 +103,9 @@ fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), 
     if sources.len() > 1 && (sources.contains(&Place::Pipe) || *destination == Place::Pipe) {
         return usage("with - as a source or destination there can be only one source");
     }
+    if sources.iter().any(Place::is_sink) || destination.is_made() {
+        return usage("null: can only be a destination, zero: and random: only sources");
+    }
     if sources.len() > 1 && sources.iter().any(|source| !source.is_beside(first)) {
         return usage("all sources must be on the same host; run the command once for each host");
     }
@@ -179,7 +182,7 @@ mod tests {
         for words in works.split('|') {
             assert!(judge(words, &plain).is_ok(), "{words}");
         }
-        let fails = "h:a h:b|h:a fh://h/b|h:a g:a .|a h:b .|a - h:x|h:a h:b -|- - h:x";
+        let fails = "null: b|a zero:1|a h:random:|fh://h/null: b|h:a h:b|h:a fh://h/b|h:a g:a .|a h:b .|a - h:x|h:a h:b -|- - h:x";
         for words in fails.split('|') {
             assert_eq!(judge(words, &plain).unwrap_err().exit_code(), ExitCode::Usage, "{words}");
         }

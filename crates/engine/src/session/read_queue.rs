@@ -18,6 +18,7 @@ use std::time::Duration;
 use farhaul_net::PollFd;
 use farhaul_store::{Block, CHUNK, Entry, SourceFile, SourceRef, chunk_cv, whole_digest};
 
+use super::failures::plain;
 use super::meter::Meter;
 use super::shared::{Filled, Shared};
 use crate::messages::Message;
@@ -81,7 +82,7 @@ impl Large {
 
     fn file(&self) -> Result<&SourceFile, String> {
         let open = || SourceFile::open(&self.job.source, &self.job.entry);
-        self.file.get_or_init(open).as_ref().map_err(|error| format!("cannot read: {error}"))
+        self.file.get_or_init(open).as_ref().map_err(cannot_read)
     }
 
     /// The next chunk that has data and that the receiver lacks.
@@ -250,7 +251,7 @@ impl ReadQueue {
             Ok(file) => match file.unchanged() {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(CHANGED.to_string()),
-                Err(error) => Err(format!("cannot read: {error}")),
+                Err(error) => Err(cannot_read(&error)),
             },
         };
         let had: u64 = large.have.iter().map(|&(_, count)| count).sum();
@@ -355,9 +356,7 @@ impl Reader<'_> {
         let read = match large.file() {
             Ok(file) => {
                 let place = &mut block[..want];
-                self.reading
-                    .time(|| file.read_chunk(chunk, place))
-                    .map_err(|error| format!("cannot read: {error}"))
+                self.reading.time(|| file.read_chunk(chunk, place)).map_err(|error| cannot_read(&error))
             }
             Err(reason) => Err(reason),
         };
@@ -413,7 +412,7 @@ impl Reader<'_> {
 
 impl Reader<'_> {
     fn fail_pipe(&self, id: u64, error: &std::io::Error) {
-        let reason = format!("cannot read standard input: {error}");
+        let reason = format!("cannot read standard input: {}", plain(error));
         self.queue.shared.send(&[Message::FileFailed { id, reason }]);
     }
 
@@ -440,8 +439,12 @@ impl Reader<'_> {
     }
 }
 
+fn cannot_read(error: &std::io::Error) -> String {
+    format!("cannot read: {}", plain(error))
+}
+
 fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), String> {
-    let cannot = |error: std::io::Error| format!("cannot read: {error}");
+    let cannot = |error: std::io::Error| cannot_read(&error);
     let file = SourceFile::open(&job.source, &job.entry).map_err(cannot)?;
     let len = file.read_chunk(0, place).map_err(cannot)?;
     if len == place.len() && file.unchanged().map_err(cannot)? { Ok(()) } else { Err(CHANGED.to_string()) }

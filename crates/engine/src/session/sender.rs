@@ -14,7 +14,7 @@ use std::time::Duration;
 use farhaul_store::{Entry, Kind, ScanItem, Scanner, SourceRef, Time};
 
 use super::end::End;
-use super::failures::Failures;
+use super::failures::{Failures, plain};
 use super::read_queue::{FileJob, Large, ReadQueue};
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
@@ -168,7 +168,7 @@ impl Sender {
             let Some(item) = meter.time(|| scanner.next()) else { break };
             match item {
                 ScanItem::Failed { path, error } => {
-                    let reason = format!("cannot read: {error}");
+                    let reason = format!("cannot read: {}", plain(&error));
                     self.failures.add(&path, &reason);
                     self.shared.progress.failed.fetch_add(1, Relaxed);
                     batch.push(Message::SourceFailed { path, reason });

@@ -257,11 +257,11 @@ class Pair:
         call("mount", "--make-shared", str(self.directory))
 
     def _build(self, binary, mtu):
+        self._join(mtu)
         names = {self.alpha.v4: ["alpha"], self.beta.v4: ["beta"],
                  self.alpha.v6: ["alpha6"], self.beta.v6: ["beta6"]}
         for host in self.hosts:
             host.prepare(names)
-        self._join(mtu)
         if binary is not None:
             copy = self.directory / "farhaul"
             shutil.copyfile(binary, copy)
@@ -270,7 +270,8 @@ class Pair:
                 (host.bin / "farhaul").symlink_to(copy)
 
     def _join(self, mtu):
-        """Makes the two network namespaces and what joins them. A pair over another link has its own way."""
+        """Makes the two network namespaces and what joins them. A pair over another link has its own way, and may have
+        addresses of its own."""
         for host in self.hosts:
             call("ip", "netns", "add", host.netns)
         call("ip", "link", "add", self.alpha.interface, "netns", self.alpha.netns, "mtu", str(mtu), "type", "veth",

@@ -131,7 +131,6 @@ class Matrix:
         self.skipped = {}
         self.path = ground.RESULTS / f"{time.strftime('%Y-%m-%d-%H%M')}.json"
         self.host = machine()
-        self.built = {}
 
     def all(self):
         todo = cases(self.chosen)
@@ -166,7 +165,9 @@ class Matrix:
         data = run.make_data(root, case.size, case.file_size)
         site = Site(link, root, case.profile)
         try:
-            ready = [entry for entry in entries(case, self.chosen, self.available) if self.ready(entry[0], site)]
+            wanted = entries(case, self.chosen, self.available)
+            started = {peer for peer in dict.fromkeys(peer for peer, _ in wanted) if self.ready(peer, site)}
+            ready = [(peer, control) for peer, control in wanted if peer in started]
             for number in range(self.chosen.rounds):
                 turn = number % max(1, len(ready))
                 for peer, control in ready[turn:] + ready[:turn]:
@@ -178,7 +179,7 @@ class Matrix:
 
     def ready(self, peer, site):
         """Whether the peer can take part; starts its servers."""
-        reason = self.built.get(peer.name) or peer.missing()
+        reason = peer.missing()
         if reason is None:
             try:
                 peer.build()

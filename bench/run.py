@@ -72,20 +72,19 @@ class Watch:
         self._inodes = [os.stat(f"/run/netns/{host.netns}").st_ino for host in hosts]
         self._every = every
         self._stop = threading.Event()
-        self.peaks = [0] * len(hosts)
+        self.memory = [{} for _ in hosts]
         self.cpu = [{} for _ in hosts]
         self._thread = threading.Thread(target=self._loop, daemon=True)
 
     def look(self):
-        memory = [0] * len(self._inodes)
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError, ValueError, IndexError):
                 host = self._inodes.index(os.stat(f"/proc/{pid}/ns/net").st_ino)
                 fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 # Own time, and that of children that have ended and were waited for.
                 self.cpu[host][int(pid)] = sum(int(fields[number]) for number in (11, 12, 13, 14)) / TICKS
-                memory[host] += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
-        self.peaks = [max(pair) for pair in zip(self.peaks, memory)]
+                resident = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+                self.memory[host][int(pid)] = max(resident, self.memory[host].get(int(pid), 0))
 
     def _loop(self):
         while not self._stop.wait(self._every):
@@ -101,6 +100,11 @@ class Watch:
         self._stop.set()
         self._thread.join()
         self.look()
+
+    def peak(self, host):
+        """Resident memory on a host at its highest, of the processes that did something."""
+        return sum(most for pid, most in self.memory[host].items()
+                   if pid not in self.begin[host] or self.cpu[host][pid] > self.begin[host][pid])
 
     def used(self, host):
         """Processor seconds on a host since the beginning."""
@@ -161,7 +165,7 @@ def wait_for(clients, until):
 
 def execute(site, peer, data, limit, clients=1):
     """One run. `clients` move the data at the same time, each its own copy."""
-    jobs = [make_job(site, data) for _ in range(clients)]
+    jobs = [make_job(site, data, limit) for _ in range(clients)]
     record = {"bytes": data.size * clients, "files": data.files * clients}
     try:
         return {**record, **_execute(site, peer, data, jobs, limit)}
@@ -170,10 +174,10 @@ def execute(site, peer, data, limit, clients=1):
             shutil.rmtree(job.into, ignore_errors=True)
 
 
-def make_job(site, data):
+def make_job(site, data, limit=20.0):
     into = pathlib.Path(tempfile.mkdtemp(prefix="in-", dir=site.root))
     into.chmod(0o777)
-    return Job(data.path, into / data.path.name, data.size, data.is_tree, data.list)
+    return Job(data.path, into / data.path.name, data.size, data.is_tree, data.list, limit)
 
 
 def _execute(site, peer, data, jobs, limit):
@@ -211,14 +215,16 @@ def _execute(site, peer, data, jobs, limit):
     else:
         wrong = None if peer.yardstick else next(filter(None, (difference(data, run.job) for run in runs)), None)
         if wrong is None:
-            result |= {"status": "ok", "seconds": seconds, "rate_bps": 8 * data.size * len(runs) / seconds,
+            # A yardstick says itself what it has moved, in a time without start and end.
+            moved, took = peer.measured(runs[0].text(runs[0].out)) or (data.size * len(runs), seconds)
+            result |= {"status": "ok", "seconds": seconds, "rate_bps": 8 * moved / took, "moved": moved,
                        "verified": not peer.yardstick}
         else:
             result |= {"status": "wrong", "error": wrong}
-    moved = (data.size * len(runs) if result["status"] == "ok" else result.get("arrived") or 0) / GIB
+    moved = (result.get("moved") or result.get("arrived") or 0) / GIB
     cost = [sum(run.cpu for run in runs), watch.used(1)]
     result |= {"cpu_seconds": cost, "cpu_per_gib": [part / moved for part in cost] if moved > 0.01 else None,
-               "peak_bytes": watch.peaks}
+               "peak_bytes": [watch.peak(0), watch.peak(1)]}
     _clear(site, strangers, hard=not in_time)
     return result
 

@@ -24,7 +24,8 @@ GCM = "aes128-gcm@openssh.com"
 class Job:
     """One file or tree to be moved to `target`, which is not there yet; its folder is, and is empty.
 
-    `list` is a file of relative names, one a line, if `source` is a tree. `notes` is what a peer remembers of the job.
+    `list` is a file of relative names, one a line, if `source` is a tree. `notes` is what a peer remembers of the job,
+    `limit` the seconds that it may take.
     """
 
     source: pathlib.Path
@@ -32,6 +33,7 @@ class Job:
     size: int
     is_tree: bool = False
     list: pathlib.Path | None = None
+    limit: float = 20.0
     notes: dict = dataclasses.field(default_factory=dict)
 
     @property
@@ -121,10 +123,6 @@ class Peer:
         absent = [program for program in self.programs if not shutil.which(program, path=search_path())]
         return f"not installed: {', '.join(absent)}" if absent else None
 
-    def unfit(self, profile):
-        """Why it cannot run on such a link, or None."""
-        return None
-
     def build(self):
         """Compiles what has to be compiled; raises HarnessError if that fails."""
 
@@ -147,6 +145,10 @@ class Peer:
 
     def after(self, site, job):
         """Clean-up after each run, also a failed one."""
+
+    def measured(self, out):
+        """(bytes, seconds) as a yardstick tells them on stdout; None: the clock and the file tell."""
+        return None
 
     def arrived(self, job, out):
         """Bytes that had arrived when a run was stopped. `out` is what the command wrote to stdout."""

@@ -23,20 +23,20 @@ class Xrootd(Peer):
         site.shared("xrootd", make)
 
     def command(self, site, job):
-        tree = ["-r", "--parallel", "4"] if job.is_tree else []
+        tree = ["-r", "--parallel", "16"] if job.is_tree else []
         return ["xrdcp", "-N", "-s", *tree, *self.extra, job.source, f"root://{site.address}:{PORT}/{job.into}/"]
 
 
 class Default(Xrootd):
     name = "xrdcp"
-    options = "none (trees: --parallel 4, the most it allows)"
+    options = "none (trees: --parallel 16, as the others)"
     reference = "xrdcp --help"
 
 
 class Streams(Xrootd):
     name = "xrdcp -S 15"
     extra = ("-S", "15")
-    options = "-S 15: as many TCP connections as it allows; XRD_CPPARALLELCHUNKS=16: chunks of 8 MiB in flight"
+    options = "-S 15: as many TCP connections as it allows (trees: --parallel 16); XRD_CPPARALLELCHUNKS=16: chunks of 8 MiB in flight"
     reference = "xrdcp(1): --streams, XRD_CPPARALLELCHUNKS"
 
     def environment(self, site):

@@ -55,10 +55,13 @@ def summarise(runs):
     for (scenario, case, name), records in groups.items():
         counted = [record for record in records if not record["limited"]]
         rates = [record["rate_bps"] for record in counted if record["status"] in ("ok", "timeout") and record["rate_bps"] is not None]
+        spoiled = [record["rate_bps"] for record in records if record["limited"] and record["status"] in ("ok", "timeout")
+                   and record["rate_bps"] is not None]
         costs = [record["cpu_per_gib"] for record in counted if record["status"] == "ok" and record.get("cpu_per_gib")]
         rows.append({
             "scenario": scenario, "case": case, "label": name, "first": records[0], "rounds": len(records),
             "rate": statistics.median(rates) if rates else None, "low": min(rates, default=None), "high": max(rates, default=None),
+            "spoiled": statistics.median(spoiled) if spoiled else None,
             "timeouts": sum(record["status"] == "timeout" for record in counted),
             "failures": sum(record["status"] in ("failed", "wrong") for record in counted),
             "limited": len(records) - len(counted),
@@ -73,7 +76,7 @@ def summarise(runs):
 def cell(row):
     """A row's figure: median, spread, what went wrong."""
     if row["rate"] is None:
-        text = "no figure"
+        text = "no figure" if row["spoiled"] is None else f"({rate_text(row['spoiled'])})"
     else:
         spread = (row["high"] - row["low"]) / row["rate"] if row["rate"] else 0.0
         text = f"{rate_text(row['rate'])} ±{spread / 2:.0%}"

@@ -9,6 +9,8 @@ use farhaul_engine::{Cipher, Overwrite, Policy, TransferOptions, Verify};
 
 use crate::values;
 
+pub mod lab;
+
 /// Moves big data at the speed of the link, between any two machines that can reach each other.
 #[derive(Parser, Debug)]
 #[command(name = "farhaul", version, max_term_width = 100, after_help = EXIT_CODES)]
@@ -26,6 +28,7 @@ pub enum Verb {
     Cp(Box<Cp>),
     Serve(Serve),
     Keygen(Keygen),
+    Lab(Box<lab::Lab>),
     /// The far end of a transfer over SSH, on stdin and stdout
     #[command(hide = true)]
     Endpoint,

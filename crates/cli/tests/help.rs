@@ -12,12 +12,12 @@ fn farhaul(arguments: &[&str]) -> Output {
 
 #[test]
 fn help_is_what_the_golden_files_say() {
-    for verb in ["", "cp", "serve", "keygen"] {
-        let arguments: Vec<&str> = [verb, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
+    for verb in ["", "cp", "serve", "keygen", "lab", "lab run", "lab up", "lab set", "lab exec"] {
+        let arguments: Vec<&str> = verb.split_whitespace().chain(["--help"]).collect();
         let output = farhaul(&arguments);
         assert_eq!(output.status.code(), Some(0), "{verb}");
         let help = String::from_utf8(output.stdout).unwrap();
-        let name = if verb.is_empty() { "farhaul" } else { verb };
+        let name = if verb.is_empty() { "farhaul".to_string() } else { verb.replace(' ', "-") };
         let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
         if std::env::var_os("GOLDEN").is_some() {
             std::fs::write(&golden, &help).unwrap();
@@ -35,6 +35,10 @@ fn wrong_usage_is_code_two_and_one_line_of_error() {
         &["cp", "h:a", "h:b"],
         &["cp", "fh://[x/y", "."],
         &["cp", "--flows", "17", "a", "h:"],
+        &["lab", "run", "--hosts", "0", "--", "true"],
+        &["lab", "run", "--link", "loss=2", "--", "true"],
+        &["lab", "set"],
+        &["lab", "world", "x"],
     ] {
         let output = farhaul(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

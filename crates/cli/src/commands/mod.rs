@@ -1,32 +1,37 @@
-//! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine or the daemon.
+//! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon or wanem.
 
 mod completions;
 mod cp;
 mod endpoint;
 mod keygen;
+mod lab;
 mod man;
 mod serve;
+
+use std::process;
 
 use farhaul_engine::ExitCode;
 
 use crate::args::Verb;
+use crate::exit::process_code;
 use crate::ui::printer;
 
 /// Runs one verb; errors that it did not report itself are reported here.
-pub fn run(verb: Verb) -> ExitCode {
+pub fn run(verb: Verb) -> process::ExitCode {
     let outcome = match verb {
-        Verb::Cp(args) => return cp::run(&args),
-        Verb::Serve(args) => return serve::run(args),
-        Verb::Endpoint => return endpoint::run(),
+        Verb::Cp(args) => return process_code(cp::run(&args)),
+        Verb::Serve(args) => return process_code(serve::run(args)),
+        Verb::Endpoint => return process_code(endpoint::run()),
+        Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Completions { shell } => completions::run(shell),
         Verb::Man { verb } => man::run(verb.as_deref()),
     };
     match outcome {
-        Ok(()) => ExitCode::Ok,
+        Ok(()) => process_code(ExitCode::Ok),
         Err(error) => {
             printer::error(&error, None);
-            error.exit_code()
+            process_code(error.exit_code())
         }
     }
 }

@@ -1,0 +1,166 @@
+//! The lab's own first process, pid 1 of its namespace: builds the lab, runs the command, reaps, and takes all with it.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farhaul_wanem::{Control, Error, HostId, Lab, Leash, Orphans, Side, Signals, Timeline};
+
+use super::services::Services;
+use super::statistics::Statistics;
+use super::{Job, Purpose, failed, not_started};
+use crate::args::lab::World;
+use crate::ui::printer;
+
+const A: HostId = HostId { side: Side::A, index: 0 };
+/// A command that was asked to end gets so long.
+const GRACE: Duration = Duration::from_secs(3);
+
+pub fn run(args: &World) -> Result<ExitCode, Error> {
+    let job: Job = serde_json::from_str(&args.job)
+        .map_err(|_| Error::Usage("'lab world' is for farhaul itself; see lab run and lab up".into()))?;
+    let leash = Leash::take(job.leash)?;
+    let signals = Signals::catch()?;
+    let statistics = job.stats.as_deref().map(Statistics::create).transpose()?.map(Arc::new);
+    let lab = Arc::new(Lab::build(&job.plan)?);
+    let services = Services::start(&lab, &job)?;
+    let environments = services.environments.clone();
+    let own = environments.clone();
+    let control = Control::open(lab.clone(), job.plan.name.as_deref(), move |host| own.of(host))?;
+
+    if let Some(text) = &job.timeline {
+        let (timeline, lab) = (Timeline::parse(text)?, lab.clone());
+        in_background(move || timeline.run(&lab, |error| printer::warning(&error.to_string())))?;
+    }
+    if let Some(statistics) = statistics.clone() {
+        let lab = lab.clone();
+        in_background(move || {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                statistics.interval(&lab);
+            }
+        })?;
+    }
+    let mut watch = Watch { leash, signals, services };
+    let code = match job.purpose {
+        Purpose::Run => {
+            let mut words = args.command.iter();
+            let program = words.next().ok_or_else(|| Error::Usage("there is no command to run".into()))?;
+            let mut command = Command::new(program);
+            command.args(words).envs(environments.of(A)).current_dir(&job.folder);
+            match lab.spawn(A, &mut command) {
+                Ok(child) => watch.until_end(child),
+                Err(error) => not_started(&command, &error),
+            }
+        }
+        purpose => {
+            announce(&job, purpose, control.name(), &environments.of(A));
+            watch.until_asked();
+            ExitCode::SUCCESS
+        }
+    };
+    if let Some(statistics) = statistics {
+        statistics.total(&lab);
+    }
+    if !job.quiet {
+        warn_if_overloaded(&lab);
+    }
+    Ok(code)
+}
+
+fn in_background(act: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    std::thread::Builder::new().spawn(act).map(drop).map_err(failed("cannot start a thread"))
+}
+
+/// What pid 1 keeps an eye on while others work.
+struct Watch {
+    leash: Leash,
+    signals: Signals,
+    services: Services,
+}
+
+impl Watch {
+    /// Until the command has ended; returns its code as a shell would.
+    fn until_end(&mut self, child: Child) -> ExitCode {
+        let orphans = Orphans::of(child.id());
+        let mut killed_at = None;
+        loop {
+            if let Some(status) = self.reap(&orphans, child.id()) {
+                let code = status.code().or(status.signal().map(|signal| 128 + signal));
+                return ExitCode::from(code.map_or(u8::MAX, |code| code as u8));
+            }
+            // What a terminal's keys mean is the command's decision; it has heard them too.
+            if self.signals.wants_end() && killed_at.is_none() {
+                orphans.ask_to_end();
+                killed_at = Some(Instant::now());
+            }
+            let is_overdue = killed_at.is_some_and(|at| at.elapsed() > GRACE);
+            if self.leash.is_cut() || is_overdue {
+                return ExitCode::from(128 + 15);
+            }
+        }
+    }
+
+    /// Until Ctrl-C or its kin.
+    fn until_asked(&mut self) {
+        let orphans = Orphans::of(std::process::id());
+        loop {
+            self.reap(&orphans, 0);
+            if self.signals.take().is_some() || self.leash.is_cut() {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps a while, then collects all that has ended; returns the status of `main` if it has.
+    fn reap(&mut self, orphans: &Orphans, main: u32) -> Option<ExitStatus> {
+        let mut ended = None;
+        for (pid, status) in orphans.collect(Duration::from_millis(250)) {
+            if pid == main {
+                ended = Some(status);
+            } else if let Some(name) = self.services.name_of(pid) {
+                printer::warning(&format!("{name} has ended ({status})"));
+            }
+        }
+        ended
+    }
+}
+
+fn announce(job: &Job, purpose: Purpose, name: &str, environment: &[(String, String)]) {
+    if purpose == Purpose::UpJson {
+        let map: serde_json::Map<String, serde_json::Value> =
+            environment.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+        super::print(&serde_json::json!({"schema": 1, "ok": true, "lab": name, "environment": map}));
+        return;
+    }
+    if job.quiet {
+        return;
+    }
+    let program = job.program.display();
+    for (index, link) in job.plan.links.iter().enumerate() {
+        let settings = if link.is_empty() { "no delay, loss or limit" } else { link };
+        printer::line(&format!("link {}: {settings}", index + 1));
+    }
+    printer::line(&format!("shell on A:   {program} lab exec --lab {name} a"));
+    printer::line(&format!("shell on B:   {program} lab exec --lab {name} b"));
+    printer::line(&format!("change it:    {program} lab set --lab {name} --loss 5%"));
+    printer::line(&format!("statistics:   {program} lab stats --lab {name}"));
+    printer::line(
+        "On A, try:    ping $FARHAUL_LAB_B;  scp FILE $FARHAUL_LAB_B:;  farhaul cp FILE $FARHAUL_LAB_B:",
+    );
+    printer::line("Ctrl-C ends the lab and all that runs in it.");
+}
+
+fn warn_if_overloaded(lab: &Lab) {
+    for link in lab.total() {
+        for (direction, report) in [("A to B", &link.report.forward), ("B to A", &link.report.backward)] {
+            for reason in &report.overloaded {
+                printer::warning(&format!(
+                    "the emulator was itself the bottleneck, figures do not count: link {}, {direction}: {reason}",
+                    link.link
+                ));
+            }
+        }
+    }
+}

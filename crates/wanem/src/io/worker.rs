@@ -1,0 +1,359 @@
+//! One direction at work: reads super-packets from the hosts of one side, asks the model, hands pieces to the other.
+//!
+//! Always true: a frame costs one read and, if nothing of it is lost, as many writes as it has slices; no packet costs
+//! an allocation or a lock. The thread sleeps until a host sends, an order comes or a piece is due, and asks for the
+//! time once a round.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::arena::Arena;
+use super::report::Sums;
+use super::waiting::{Entry, Waiting};
+use crate::model::{Model, Piece};
+use crate::packet::{HEADERS_MAX, Kind, Layout, Router, Run, VNET_LEN, corrupt, destination, too_big};
+use crate::settings::{Order, Profile, TooBig};
+
+/// Frames read, and pieces written, before it is the other's turn.
+const ROUND: usize = 32;
+/// Ranges of one joined hand-over; a super-packet has at most about 45 full packets.
+const RANGES_MAX: usize = 48;
+/// A sleep shorter than this is spent waiting awake: going to sleep and waking up takes about as long.
+const SPIN_NS: u64 = 8_000;
+/// How often the sums are published, and the longest sleep.
+const PUBLISH_NS: u64 = 20_000_000;
+const SLEEP_MAX_NS: u64 = 100_000_000;
+
+/// What a worker is told while it runs.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Change { profile: Profile, rtt_ns: u64 },
+    Cut { ns: u64 },
+    Stop,
+}
+
+/// The door between a worker and the rest.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    commands: Mutex<Vec<Command>>,
+    is_full: AtomicBool,
+    bell: OwnedFd,
+    sums: Mutex<Sums>,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> std::io::Result<Mailbox> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (commands, sums) = (Mutex::default(), Mutex::default());
+        Ok(Mailbox { commands, is_full: AtomicBool::new(false), bell, sums })
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        self.is_full.store(true, Ordering::Release);
+        // A full counter rings as well.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    pub(crate) fn sums(&self) -> Sums {
+        *self.sums.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Vec<Command> {
+        if !self.is_full.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        let _ = rustix::io::read(&self.bell, &mut [0_u8; 8]);
+        std::mem::take(&mut *self.commands.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Nanoseconds of the monotonic clock.
+pub(crate) fn now() -> u64 {
+    nanos(ClockId::Monotonic)
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// The devices of one side. The host with index `i` has addresses that end in `first_address + i`.
+#[derive(Debug, Clone)]
+pub(crate) struct Side {
+    pub devices: Vec<Arc<OwnedFd>>,
+    pub first_address: u8,
+}
+
+/// One direction.
+pub(crate) struct Worker {
+    from: Side,
+    to: Side,
+    router: Router,
+    model: Model,
+    arena: Arena,
+    waiting: Waiting,
+    pieces: Vec<Piece>,
+    mailbox: Arc<Mailbox>,
+    sums: Sums,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        (from, to): (Side, Side),
+        router: Router,
+        model: Model,
+        memory_bytes: usize,
+        mailbox: Arc<Mailbox>,
+    ) -> Worker {
+        let sums = Sums { at_ns: now(), ..Sums::default() };
+        *mailbox.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
+        let (waiting, pieces) = (Waiting::new(), Vec::with_capacity(1 << 12));
+        Worker { from, to, router, model, arena: Arena::new(memory_bytes), waiting, pieces, mailbox, sums }
+    }
+
+    /// Works until it is told to stop.
+    pub(crate) fn run(mut self) {
+        // Without it sleeps are 50 us too long, which is only less exact.
+        let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        loop {
+            let time = now();
+            if self.obey(time).is_err() {
+                return;
+            }
+            let busy = self.read(time) | self.deliver(now());
+            if time >= self.sums.at_ns + PUBLISH_NS {
+                self.publish(time);
+            }
+            if !busy {
+                self.sleep(time);
+            }
+        }
+    }
+
+    fn obey(&mut self, time: u64) -> Result<(), Stopped> {
+        for command in self.mailbox.take() {
+            match command {
+                Command::Change { profile, rtt_ns } => self.model.change(&profile, rtt_ns),
+                Command::Cut { ns } => self.model.cut(time + ns),
+                Command::Stop => {
+                    self.publish(time);
+                    return Err(Stopped);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what the hosts have sent; says whether there was anything.
+    fn read(&mut self, time: u64) -> bool {
+        let mut any = false;
+        for index in 0..self.from.devices.len() {
+            for _ in 0..ROUND / self.from.devices.len().min(ROUND) {
+                let Some(room) = self.arena.room() else {
+                    any |= self.discard(index);
+                    break;
+                };
+                let Ok(len) = rustix::io::read(&self.from.devices[index], room) else { break };
+                any = true;
+                self.take(time, index, len);
+            }
+        }
+        any
+    }
+
+    /// One frame, of which `len` bytes stand in the arena's room.
+    fn take(&mut self, time: u64, source: usize, len: usize) {
+        let frame = self.arena.incoming(len);
+        let host = destination(frame).and_then(|byte| self.to.index_of(byte));
+        let (Some(layout), Some(host)) = (Layout::read(frame), host) else {
+            self.sums.unroutable += 1;
+            return;
+        };
+        let too_long = self.model.counters().dropped.path_mtu;
+        self.model.offer(time, layout.train(), &mut self.pieces);
+        if self.model.counters().dropped.path_mtu > too_long {
+            answer_too_big(&self.from.devices[source], frame, &layout, self.model.profile(), &self.router);
+        }
+        if self.pieces.is_empty() {
+            return;
+        }
+        let frame = self.arena.keep(len, layout, host, self.pieces.len() as u32);
+        for piece in &self.pieces {
+            self.waiting.push(Entry { frame, piece: *piece });
+        }
+    }
+
+    /// The arena is full: what comes now is lost, and told as the emulator's fault.
+    #[cold]
+    fn discard(&mut self, index: usize) -> bool {
+        let mut scrap = vec![0; crate::packet::FRAME_MAX];
+        match rustix::io::read(&self.from.devices[index], &mut scrap[..]) {
+            Ok(len) => {
+                let count = Layout::read(&scrap[..len]).map_or(1, |layout| layout.count());
+                self.sums.faults.memory_full += count as u64;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Hands over what is due; says whether there was anything.
+    fn deliver(&mut self, time: u64) -> bool {
+        let mut any = false;
+        for _ in 0..ROUND {
+            let Some(entry) = self.waiting.pop(time) else { break };
+            any = true;
+            self.hand_over(time, entry);
+        }
+        any
+    }
+
+    fn hand_over(&mut self, time: u64, entry: Entry) {
+        let mut extra = [entry; RANGES_MAX];
+        let mut count = 1;
+        while count < RANGES_MAX
+            && self.model.joins_survivors()
+            && let Some(next) = self.waiting.peek_beside(entry.piece.due)
+            && joins(&self.arena, &extra[count - 1], next)
+        {
+            extra[count] = *next;
+            self.waiting.pop(time);
+            count += 1;
+        }
+        let entries = &extra[..count];
+        let (frame, bytes) = self.arena.frame(entry.frame);
+        let device = &self.to.devices[frame.host];
+        let (packets, len, written) = if entry.piece.corrupt {
+            write_corrupt(device, bytes, &frame.layout, &entry.piece)
+        } else {
+            write(device, bytes, &frame.layout, entries)
+        };
+        match written {
+            Ok(_) => {
+                self.sums.delivered_packets += packets;
+                self.sums.delivered_bytes += len;
+                self.sums.lateness.add(time.saturating_sub(entry.piece.due), packets);
+            }
+            Err(_) => self.sums.faults.refused += packets,
+        }
+        self.arena.release(entry.frame, count as u32);
+    }
+
+    #[cold]
+    fn publish(&mut self, time: u64) {
+        self.sums.at_ns = time;
+        self.sums.counters = *self.model.counters();
+        self.sums.queue_ns = self.model.queue_ns(time);
+        self.sums.cpu_ns = nanos(ClockId::ThreadCPUTime);
+        *self.mailbox.sums.lock().unwrap_or_else(PoisonError::into_inner) = self.sums;
+    }
+
+    fn sleep(&self, time: u64) {
+        let until = self.waiting.next_due().unwrap_or(u64::MAX);
+        let ns = until.saturating_sub(time).min(SLEEP_MAX_NS);
+        if ns < SPIN_NS {
+            std::hint::spin_loop();
+            return;
+        }
+        let timeout = Timespec { tv_sec: 0, tv_nsec: ns as i64 };
+        let bell = PollFd::from_borrowed_fd(self.mailbox.bell.as_fd(), PollFlags::IN);
+        // Two devices are the common case and need no allocation; more make a list each time they are idle.
+        let _ = match &self.from.devices[..] {
+            [device] => poll(&mut [bell, PollFd::new(device, PollFlags::IN)], Some(&timeout)),
+            devices => {
+                let mut fds: Vec<PollFd<'_>> =
+                    devices.iter().map(|device| PollFd::new(device, PollFlags::IN)).collect();
+                fds.push(bell);
+                poll(&mut fds, Some(&timeout))
+            }
+        };
+    }
+}
+
+/// The worker was told to stop.
+struct Stopped;
+
+impl Side {
+    fn index_of(&self, address: u8) -> Option<usize> {
+        let index = usize::from(address.checked_sub(self.first_address)?);
+        (index < self.devices.len()).then_some(index)
+    }
+}
+
+/// Whether `next` can follow `last` in one frame: datagrams of the same super-packet, none short before the end.
+fn joins(arena: &Arena, last: &Entry, next: &Entry) -> bool {
+    last.frame == next.frame
+        && last.piece.order == Order::Kept
+        && !last.piece.corrupt
+        && !next.piece.corrupt
+        && last.piece.marked == next.piece.marked
+        && last.piece.first + last.piece.count <= next.piece.first
+        && arena.frame(next.frame).0.layout.kind == Kind::Udp
+}
+
+/// Writes pieces of one frame as one; returns packets and bytes of IP that it was.
+fn write(
+    device: &OwnedFd,
+    bytes: &[u8],
+    layout: &Layout,
+    entries: &[Entry],
+) -> (u64, u64, Result<usize, Errno>) {
+    let first = &entries[0].piece;
+    let total = layout.count();
+    if first.count as usize == total && !first.marked {
+        return (total as u64, layout_bytes(layout, total, layout.len), rustix::io::write(device, bytes));
+    }
+    let mut slices = [IoSlice::new(&[]); RANGES_MAX + 1];
+    let mut run =
+        Run { first: first.first as usize, count: 0, payload_len: 0, has_last: false, marked: first.marked };
+    for (slice, entry) in slices[1..].iter_mut().zip(entries) {
+        let (first, count) = (entry.piece.first as usize, entry.piece.count as usize);
+        let range = layout.payload(first, count);
+        run.count += count;
+        run.payload_len += range.len();
+        run.has_last |= first + count == total;
+        *slice = IoSlice::new(&bytes[range]);
+    }
+    let mut headers = [0; HEADERS_MAX];
+    let len = layout.write_headers(bytes, run, &mut headers);
+    slices[0] = IoSlice::new(&headers[..len]);
+    let written = rustix::io::writev(device, &slices[..=entries.len()]);
+    (run.count as u64, layout_bytes(layout, run.count, layout.payload_at + run.payload_len), written)
+}
+
+/// Bytes of IP on the wire: each packet has its own headers.
+fn layout_bytes(layout: &Layout, packets: usize, len: usize) -> u64 {
+    (len + (packets - 1) * layout.payload_at) as u64
+}
+
+#[cold]
+fn write_corrupt(
+    device: &OwnedFd,
+    bytes: &[u8],
+    layout: &Layout,
+    piece: &Piece,
+) -> (u64, u64, Result<usize, Errno>) {
+    let mut headers = [0; HEADERS_MAX];
+    let run = layout.run(piece.first as usize, 1, piece.marked);
+    let len = layout.write_headers(bytes, run, &mut headers);
+    let mut whole = [&headers[..len], &bytes[layout.payload(run.first, 1)]].concat();
+    corrupt(&mut whole);
+    (1, (whole.len() - VNET_LEN) as u64, rustix::io::write(device, &whole))
+}
+
+#[cold]
+fn answer_too_big(device: &OwnedFd, frame: &[u8], layout: &Layout, profile: &Profile, router: &Router) {
+    let (TooBig::Answered, Some(mtu)) = (profile.too_big, profile.path_mtu) else { return };
+    if let Some(answer) = too_big(frame, layout, mtu, router) {
+        // As on any network, the message may be lost.
+        let _ = rustix::io::write(device, &answer);
+    }
+}

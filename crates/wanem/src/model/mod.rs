@@ -1,0 +1,395 @@
+//! One direction of a link without any I/O: what becomes of each packet, and when it arrives.
+//!
+//! How to read it: [`Model::offer`] is asked about a train (the wire packets of one GSO super-packet, or a single
+//! packet) when it arrives, and answers with pieces: runs of packets that travel on together. `queue.rs` is what
+//! happens before the bottleneck, `loss.rs` behind it, `random.rs` the dice.
+//!
+//! The queue holds no packets. At a known rate a packet's departure is known when it arrives, so a queue is one time:
+//! when the bottleneck will be free. Packets that wait while the rate is changed leave at the rate they came at.
+//!
+//! Always true: the same seed, profile and offers give the same answers; time is an argument and never runs back;
+//! each packet is judged by itself; pieces that keep the order have arrival times that never decrease.
+
+mod loss;
+mod queue;
+mod random;
+
+use serde::Serialize;
+
+use crate::settings::{Order, Place, Profile};
+use loss::GilbertLoss;
+use queue::{Bottleneck, Policing, Sentence};
+use random::{Events, Random};
+
+/// Packets of a train that leave the bottleneck within this time travel as one piece: a receiver's interface gathers
+/// arrivals for about as long, and the rate of hand-overs stays in the thousands a second.
+const SLICE_NS: u64 = 200_000;
+
+/// Above this share of losses the survivors of one slice arrive together.
+const BATCH_LOSS: f64 = 0.05;
+
+/// The wire packets of one super-packet; all have one length, only the last may be shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Train {
+    /// How many, at least one.
+    pub count: u32,
+    /// IP length of each but the last, in bytes.
+    pub packet_len: u32,
+    /// IP length of the last.
+    pub last_len: u32,
+    /// Whether they may be marked with congestion experienced.
+    pub ecn: Ecn,
+}
+
+/// The sender's word on ECN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ecn {
+    /// Not-ECT: a packet can only be dropped.
+    Forbidden,
+    /// ECT(0) or ECT(1), or marked already.
+    Capable,
+}
+
+/// A run of a train's packets that arrives at one time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Index of its first packet in the train.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// When it arrives, nanoseconds on the caller's clock.
+    pub due: u64,
+    /// Whether congestion was experienced.
+    pub marked: bool,
+    /// Whether a bit is wrong; then it is a single packet.
+    pub corrupt: bool,
+    /// Whether it may arrive before pieces that were offered earlier.
+    pub order: Order,
+}
+
+/// Why a packet does not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    Queue,
+    Codel,
+    Policer,
+    Loss,
+    BurstLoss,
+    PathMtu,
+    Cut,
+}
+
+/// Dropped packets by cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Drops {
+    /// The queue before the bottleneck was full.
+    pub queue: u64,
+    /// CoDel.
+    pub codel: u64,
+    /// The policer.
+    pub policer: u64,
+    /// Random loss.
+    pub loss: u64,
+    /// Burst loss.
+    pub burst_loss: u64,
+    /// Longer than the path's MTU.
+    pub path_mtu: u64,
+    /// The link was cut.
+    pub cut: u64,
+}
+
+/// What a direction has done since its start. Bytes are those of IP packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    /// Packets that came to the link.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that got through; a duplicate counts once.
+    pub passed_packets: u64,
+    /// Their bytes.
+    pub passed_bytes: u64,
+    /// Those that did not.
+    pub dropped: Drops,
+    /// Packets marked with congestion experienced.
+    pub marked: u64,
+    /// Packets that arrived twice.
+    pub duplicated: u64,
+    /// Packets with a wrong bit.
+    pub corrupted: u64,
+    /// Packets made late.
+    pub reordered: u64,
+    /// Longest wait before the bottleneck.
+    pub queue_max_ns: u64,
+}
+
+/// What one packet gets.
+#[derive(Debug, Clone, Copy)]
+enum Fate {
+    Dropped(Cause),
+    Passed { departs: u64, due: u64, marked: bool, corrupt: bool, order: Order },
+}
+
+/// One direction of a link.
+#[derive(Debug)]
+pub struct Model {
+    profile: Profile,
+    random: Random,
+    bottleneck: Bottleneck,
+    policing: Option<Policing>,
+    loss: Events,
+    burst_loss: Option<GilbertLoss>,
+    duplicate: Events,
+    corrupt: Events,
+    reorder: Events,
+    cut_until: u64,
+    /// Arrival of the last piece that keeps the order.
+    last_due: u64,
+    counters: Counters,
+}
+
+impl Model {
+    /// A link that behaves as `profile` says; `rtt_ns` is what a queue of its own choice goes by.
+    pub fn new(profile: &Profile, rtt_ns: u64, seed: u64) -> Model {
+        let mut random = Random::new(seed);
+        Model {
+            bottleneck: Bottleneck::new(profile, rtt_ns),
+            policing: profile.policer.map(Policing::new),
+            loss: Events::new(profile.loss, &mut random),
+            burst_loss: profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut random)),
+            duplicate: Events::new(profile.duplicate, &mut random),
+            corrupt: Events::new(profile.corrupt, &mut random),
+            reorder: Events::new(profile.reorder.map_or(0.0, |reorder| reorder.share), &mut random),
+            cut_until: 0,
+            last_due: 0,
+            counters: Counters::default(),
+            profile: profile.clone(),
+            random,
+        }
+    }
+
+    /// What the link has done so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Whether what survives of a slice arrives as one.
+    pub fn joins_survivors(&self) -> bool {
+        self.profile.loss + self.profile.burst_loss.map_or(0.0, |burst| burst.share) > BATCH_LOSS
+    }
+
+    /// What it is told to do.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// How long a packet that arrives now would wait before the bottleneck.
+    pub fn queue_ns(&self, now: u64) -> u64 {
+        self.bottleneck.wait_ns(now)
+    }
+
+    /// Goes on as `profile` says; what is under way already is not touched.
+    pub fn change(&mut self, profile: &Profile, rtt_ns: u64) {
+        self.bottleneck.change(profile, rtt_ns);
+        if profile.policer != self.profile.policer {
+            self.policing = profile.policer.map(Policing::new);
+        }
+        if profile.burst_loss != self.profile.burst_loss {
+            self.burst_loss = profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut self.random));
+        }
+        let reorder = profile.reorder.map_or(0.0, |reorder| reorder.share);
+        for (events, share) in [
+            (&mut self.loss, profile.loss),
+            (&mut self.duplicate, profile.duplicate),
+            (&mut self.corrupt, profile.corrupt),
+            (&mut self.reorder, reorder),
+        ] {
+            if events.share() != share {
+                *events = Events::new(share, &mut self.random);
+            }
+        }
+        self.profile = profile.clone();
+    }
+
+    /// Loses all that comes before `until`.
+    pub fn cut(&mut self, until: u64) {
+        self.cut_until = until;
+    }
+
+    /// A train arrives; `pieces` (emptied first) gets what arrives of it and when.
+    pub fn offer(&mut self, now: u64, train: Train, pieces: &mut Vec<Piece>) {
+        pieces.clear();
+        let mut slices = Slices::new(pieces, self.joins_survivors());
+        for index in 0..train.count {
+            let len = if index + 1 == train.count { train.last_len } else { train.packet_len };
+            self.counters.packets += 1;
+            self.counters.bytes += u64::from(len);
+            match self.judge(now, len, train.ecn) {
+                Fate::Dropped(cause) => self.counters.dropped.count(cause),
+                Fate::Passed { departs, due, marked, corrupt, order } => {
+                    let twice = self.duplicate.happens(&mut self.random);
+                    slices.add(departs, Piece { first: index, count: 1, due, marked, corrupt, order }, twice);
+                    self.counters.passed_packets += 1;
+                    self.counters.passed_bytes += u64::from(len);
+                    self.counters.marked += u64::from(marked);
+                    self.counters.corrupted += u64::from(corrupt);
+                    self.counters.duplicated += u64::from(twice);
+                }
+            }
+        }
+        slices.close();
+    }
+
+    /// Follows one packet along the link: the way in, the bottleneck, the way out.
+    fn judge(&mut self, now: u64, len: u32, ecn: Ecn) -> Fate {
+        if now < self.cut_until {
+            return Fate::Dropped(Cause::Cut);
+        }
+        if self.profile.path_mtu.is_some_and(|mtu| len > mtu) {
+            return Fate::Dropped(Cause::PathMtu);
+        }
+        let in_front = self.profile.loss_place == Place::Front;
+        if in_front && self.loss.happens(&mut self.random) {
+            return Fate::Dropped(Cause::Loss);
+        }
+        if self.policing.as_mut().is_some_and(|policing| !policing.admits(now, len)) {
+            return Fate::Dropped(Cause::Policer);
+        }
+        let (departs, marked) = match self.bottleneck.pass(now, len, ecn) {
+            Sentence::Departs { at, marked } => (at, marked),
+            Sentence::TailDropped => return Fate::Dropped(Cause::Queue),
+            Sentence::CodelDropped => return Fate::Dropped(Cause::Codel),
+        };
+        self.counters.queue_max_ns = self.counters.queue_max_ns.max(departs - now);
+        if !in_front && self.loss.happens(&mut self.random) {
+            return Fate::Dropped(Cause::Loss);
+        }
+        if self.burst_loss.as_mut().is_some_and(|burst| burst.loses(&mut self.random)) {
+            return Fate::Dropped(Cause::BurstLoss);
+        }
+        let corrupt = self.corrupt.happens(&mut self.random);
+        let (due, order) = self.arrival(departs);
+        Fate::Passed { departs, due, marked, corrupt, order }
+    }
+
+    /// When a packet arrives that leaves the bottleneck at `departs`.
+    fn arrival(&mut self, departs: u64) -> (u64, Order) {
+        let mut due = departs + self.profile.delay_ns;
+        if self.profile.jitter_ns > 0 {
+            let moved = self.random.below(2 * self.profile.jitter_ns + 1);
+            due = (due + moved).saturating_sub(self.profile.jitter_ns).max(departs);
+        }
+        if self.reorder.happens(&mut self.random) {
+            self.counters.reordered += 1;
+            return (due + self.profile.reorder.map_or(0, |reorder| reorder.late_ns), Order::Free);
+        }
+        if self.profile.jitter_ns > 0 && self.profile.jitter_order == Order::Free {
+            return (due, Order::Free);
+        }
+        self.last_due = self.last_due.max(due);
+        (self.last_due, Order::Kept)
+    }
+}
+
+impl Counters {
+    /// What was counted after `before`; the longest wait stays that since the start.
+    pub(crate) fn since(&self, before: &Counters) -> Counters {
+        let (now, then) = (&self.dropped, &before.dropped);
+        Counters {
+            packets: self.packets - before.packets,
+            bytes: self.bytes - before.bytes,
+            passed_packets: self.passed_packets - before.passed_packets,
+            passed_bytes: self.passed_bytes - before.passed_bytes,
+            dropped: Drops {
+                queue: now.queue - then.queue,
+                codel: now.codel - then.codel,
+                policer: now.policer - then.policer,
+                loss: now.loss - then.loss,
+                burst_loss: now.burst_loss - then.burst_loss,
+                path_mtu: now.path_mtu - then.path_mtu,
+                cut: now.cut - then.cut,
+            },
+            marked: self.marked - before.marked,
+            duplicated: self.duplicated - before.duplicated,
+            corrupted: self.corrupted - before.corrupted,
+            reordered: self.reordered - before.reordered,
+            queue_max_ns: self.queue_max_ns,
+        }
+    }
+}
+
+impl Drops {
+    fn count(&mut self, cause: Cause) {
+        *match cause {
+            Cause::Queue => &mut self.queue,
+            Cause::Codel => &mut self.codel,
+            Cause::Policer => &mut self.policer,
+            Cause::Loss => &mut self.loss,
+            Cause::BurstLoss => &mut self.burst_loss,
+            Cause::PathMtu => &mut self.path_mtu,
+            Cause::Cut => &mut self.cut,
+        } += 1;
+    }
+}
+
+/// Gathers packets into pieces: neighbours that leave within one slice and share everything else.
+struct Slices<'a> {
+    pieces: &'a mut Vec<Piece>,
+    /// All pieces of a slice arrive with its last.
+    together: bool,
+    /// When the slice's first packet left, and which piece began it.
+    began: u64,
+    first_piece: usize,
+}
+
+impl<'a> Slices<'a> {
+    fn new(pieces: &'a mut Vec<Piece>, together: bool) -> Slices<'a> {
+        Slices { pieces, together, began: 0, first_piece: 0 }
+    }
+
+    fn add(&mut self, departs: u64, packet: Piece, twice: bool) {
+        let same_slice = !self.pieces.is_empty() && departs - self.began <= SLICE_NS;
+        if !same_slice {
+            self.close();
+            self.began = departs;
+        }
+        match self.pieces.last_mut() {
+            Some(last) if same_slice && last.takes(&packet) => {
+                last.count += 1;
+                last.due = packet.due;
+            }
+            _ => self.pieces.push(packet),
+        }
+        if twice {
+            self.pieces.push(packet);
+        }
+    }
+
+    fn close(&mut self) {
+        if self.together
+            && let Some(due) = self.kept_order().last().map(|piece| piece.due)
+        {
+            self.kept_order().for_each(|piece| piece.due = due);
+        }
+        self.first_piece = self.pieces.len();
+    }
+
+    fn kept_order(&mut self) -> impl DoubleEndedIterator<Item = &mut Piece> {
+        self.pieces[self.first_piece..].iter_mut().filter(|piece| piece.order == Order::Kept)
+    }
+}
+
+impl Piece {
+    /// Whether `next` can travel as one with it.
+    fn takes(&self, next: &Piece) -> bool {
+        self.first + self.count == next.first
+            && self.marked == next.marked
+            && !self.corrupt
+            && !next.corrupt
+            && self.order == Order::Kept
+            && next.order == Order::Kept
+    }
+}
+
+#[cfg(test)]
+mod tests;

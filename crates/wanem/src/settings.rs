@@ -1,0 +1,425 @@
+//! What a link does to packets, and the words in which users, scripts and the control socket say it.
+//!
+//! Always true: there is one place that reads a value ([`Settings::set`]), so the command line, a timeline and
+//! `farhaul lab set` understand the same words; a value that is out of range changes nothing.
+//!
+//! A value may name both directions, A to B first: `rate=1g/100m`, `loss=1%/0%`. One value is for both.
+
+use serde::Serialize;
+
+use crate::Error;
+
+/// Nanoseconds of a millisecond.
+const MS: u64 = 1_000_000;
+
+/// Both directions of one link.
+#[derive(Debug, Clone, PartialEq, Serialize, Default)]
+pub struct Settings {
+    /// From A to B.
+    pub forward: Profile,
+    /// From B to A.
+    pub backward: Profile,
+}
+
+/// One direction. The default is a wire: nothing is lost, late or held up.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Profile {
+    /// Rate of the bottleneck in bits a second, headers of IP and above counted; none: as fast as it goes.
+    pub rate_bps: Option<u64>,
+    /// What may wait before the bottleneck.
+    pub queue: Queue,
+    /// Controlled delay (RFC 8289) in the queue.
+    pub codel: Option<Codel>,
+    /// A policer in front of the queue.
+    pub policer: Option<Policer>,
+    /// Packets that can be marked are, once they have waited so long; with CoDel, in place of being dropped.
+    pub ecn_ns: Option<u64>,
+    /// Propagation, behind the bottleneck.
+    pub delay_ns: u64,
+    /// Propagation varies by up to this much in either direction.
+    pub jitter_ns: u64,
+    /// Whether packets may overtake each other by jitter.
+    pub jitter_order: Order,
+    /// Share of packets lost at random, 0 to 1.
+    pub loss: f64,
+    /// Where they are lost.
+    pub loss_place: Place,
+    /// Losses in bursts, behind the bottleneck.
+    pub burst_loss: Option<BurstLoss>,
+    /// Share of packets that arrive twice.
+    pub duplicate: f64,
+    /// Share of packets in which a bit is wrong.
+    pub corrupt: f64,
+    /// Packets that come late, so that later ones overtake them.
+    pub reorder: Option<Reorder>,
+    /// Longest IP packet that fits, in bytes; none: whatever the hosts send.
+    pub path_mtu: Option<u32>,
+    /// Whether the sender of a longer one hears of it.
+    pub too_big: TooBig,
+}
+
+/// The room before the bottleneck; what does not fit is dropped at the tail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// As long as the round trip, at least 10 and at most 100 ms.
+    Auto,
+    /// So many bytes of IP packets.
+    Bytes(u64),
+    /// So many nanoseconds at the bottleneck's rate.
+    Nanos(u64),
+}
+
+/// The two times of RFC 8289.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Codel {
+    /// Acceptable standing queue.
+    pub target_ns: u64,
+    /// How long it may be longer.
+    pub interval_ns: u64,
+}
+
+/// A token bucket without a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Policer {
+    /// Tokens a second, in bits.
+    pub rate_bps: u64,
+    /// Depth of the bucket.
+    pub burst_bytes: u64,
+}
+
+/// Gilbert's model: a good state without losses and a bad one in which all is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct BurstLoss {
+    /// Share of packets lost in the long run.
+    pub share: f64,
+    /// Packets of a burst, on average.
+    pub burst_len: f64,
+}
+
+/// Late packets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Reorder {
+    /// Share of packets that are late.
+    pub share: f64,
+    /// By how much.
+    pub late_ns: u64,
+}
+
+/// Where random loss happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Lost packets have taken their share of the bottleneck's rate.
+    Behind,
+    /// Lost packets never reached the queue.
+    Front,
+}
+
+/// Whether jitter keeps the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// A late packet holds up those behind it.
+    Kept,
+    /// Each packet comes at its own time.
+    Free,
+}
+
+/// What becomes of a packet longer than the path's MTU, beside being dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TooBig {
+    /// The sender gets the ICMP message.
+    Answered,
+    /// Nobody says anything.
+    Silent,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile {
+            rate_bps: None,
+            queue: Queue::Auto,
+            codel: None,
+            policer: None,
+            ecn_ns: None,
+            delay_ns: 0,
+            jitter_ns: 0,
+            jitter_order: Order::Kept,
+            loss: 0.0,
+            loss_place: Place::Behind,
+            burst_loss: None,
+            duplicate: 0.0,
+            corrupt: 0.0,
+            reorder: None,
+            path_mtu: None,
+            too_big: TooBig::Answered,
+        }
+    }
+}
+
+/// Every name that [`Settings::set`] knows, with its form.
+pub const NAMES: &[(&str, &str)] = &[
+    ("rtt", "100ms"),
+    ("delay", "50ms"),
+    ("rate", "1g or unlimited"),
+    ("queue", "auto, 100ms or 500k (bytes)"),
+    ("codel", "on, off or 5ms:100ms"),
+    ("policer", "off or 100m:64k"),
+    ("ecn", "off or 1ms"),
+    ("jitter", "2ms or 2ms:reorder"),
+    ("loss", "1%"),
+    ("loss-place", "behind or front"),
+    ("burst-loss", "off or 1%:20"),
+    ("duplicate", "0.1%"),
+    ("corrupt", "0.1%"),
+    ("reorder", "off or 1%:2ms"),
+    ("path-mtu", "off or 1400"),
+    ("too-big", "answered or silent"),
+];
+
+impl Settings {
+    /// Changes one thing, in both directions or, with `there/back`, in each its own way.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        let (there, back) = value.split_once('/').unwrap_or((value, value));
+        let mut changed = self.clone();
+        let done = match name {
+            "rtt" if value.contains('/') => None,
+            "rtt" => time(value).map(|rtt| {
+                changed.forward.delay_ns = rtt / 2;
+                changed.backward.delay_ns = rtt - rtt / 2;
+            }),
+            _ => changed.forward.set(name, there.trim()).and(changed.backward.set(name, back.trim())),
+        };
+        let Some((_, form)) = NAMES.iter().find(|(known, _)| *known == name) else {
+            let names: Vec<&str> = NAMES.iter().map(|(known, _)| *known).collect();
+            return Err(Error::Usage(format!("a link has no '{name}'; it has {}", names.join(", "))));
+        };
+        if done.is_none() {
+            return Err(Error::Usage(format!("'{value}' is no {name}; write {form}")));
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    /// Reads `rtt=100ms,loss=1%`.
+    pub fn set_all(&mut self, text: &str) -> Result<(), Error> {
+        for part in text.split(',').filter(|part| !part.trim().is_empty()) {
+            let (name, value) = part
+                .split_once('=')
+                .ok_or_else(|| Error::Usage(format!("'{part}' is no setting; write rtt=100ms,loss=1%")))?;
+            self.set(name.trim(), value.trim())?;
+        }
+        Ok(())
+    }
+
+    /// Round trip without queues.
+    pub fn rtt_ns(&self) -> u64 {
+        self.forward.delay_ns + self.backward.delay_ns
+    }
+}
+
+impl Profile {
+    /// `None`: the name is unknown or the value is not one of it.
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "rate" => self.rate_bps = if value == "unlimited" { None } else { Some(bits(value)?) },
+            "queue" => self.queue = queue(value)?,
+            "codel" => self.codel = codel(value)?,
+            "policer" => self.policer = unless_off(value, policer)?,
+            "ecn" => self.ecn_ns = unless_off(value, time)?,
+            "delay" => self.delay_ns = time(value)?,
+            "jitter" => (self.jitter_ns, self.jitter_order) = jitter(value)?,
+            "loss" => self.loss = share(value)?,
+            "loss-place" => {
+                self.loss_place = choice(value, &[("behind", Place::Behind), ("front", Place::Front)])?
+            }
+            "burst-loss" => self.burst_loss = unless_off(value, burst_loss)?,
+            "duplicate" => self.duplicate = share(value)?,
+            "corrupt" => self.corrupt = share(value)?,
+            "reorder" => self.reorder = unless_off(value, reorder)?,
+            "path-mtu" => {
+                self.path_mtu =
+                    unless_off(value, |text| text.parse().ok().filter(|mtu| (576..=65535).contains(mtu)))?
+            }
+            "too-big" => {
+                self.too_big = choice(value, &[("answered", TooBig::Answered), ("silent", TooBig::Silent)])?
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn unless_off<T>(value: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<Option<T>> {
+    if value == "off" { Some(None) } else { read(value).map(Some) }
+}
+
+fn choice<T: Copy>(value: &str, choices: &[(&str, T)]) -> Option<T> {
+    choices.iter().find(|(name, _)| *name == value).map(|(_, choice)| *choice)
+}
+
+fn queue(value: &str) -> Option<Queue> {
+    match value {
+        "auto" => Some(Queue::Auto),
+        _ if value.ends_with('s') => time(value).map(Queue::Nanos),
+        _ => scaled(value, 1000).filter(|bytes| *bytes >= 1.0).map(|bytes| Queue::Bytes(bytes as u64)),
+    }
+}
+
+fn codel(value: &str) -> Option<Option<Codel>> {
+    match value {
+        "off" => Some(None),
+        "on" => Some(Some(Codel { target_ns: 5 * MS, interval_ns: 100 * MS })),
+        _ => {
+            let (target, interval) = value.split_once(':')?;
+            let codel = Codel { target_ns: time(target)?, interval_ns: time(interval)? };
+            (codel.target_ns > 0 && codel.interval_ns > 0).then_some(Some(codel))
+        }
+    }
+}
+
+fn policer(value: &str) -> Option<Policer> {
+    let (rate, burst) = value.split_once(':')?;
+    let burst_bytes = scaled(burst, 1000).filter(|bytes| *bytes >= 1.0)? as u64;
+    Some(Policer { rate_bps: bits(rate)?, burst_bytes })
+}
+
+fn jitter(value: &str) -> Option<(u64, Order)> {
+    match value.split_once(':') {
+        Some((jitter, "reorder")) => Some((time(jitter)?, Order::Free)),
+        Some(_) => None,
+        None => Some((time(value)?, Order::Kept)),
+    }
+}
+
+fn burst_loss(value: &str) -> Option<BurstLoss> {
+    let (part, len) = value.split_once(':')?;
+    let burst = BurstLoss { share: share(part)?, burst_len: len.parse().ok()? };
+    (burst.burst_len >= 1.0 && burst.burst_len < 1e9 && burst.share < 1.0).then_some(burst)
+}
+
+fn reorder(value: &str) -> Option<Reorder> {
+    let (part, late) = value.split_once(':').unwrap_or((value, "2ms"));
+    Some(Reorder { share: share(part)?, late_ns: time(late)? })
+}
+
+/// `1%`, `0.1%` or `0.001`.
+fn share(value: &str) -> Option<f64> {
+    let share = match value.strip_suffix('%') {
+        Some(percent) => number(percent)? / 100.0,
+        None => number(value)?,
+    };
+    (0.0..=1.0).contains(&share).then_some(share)
+}
+
+/// `100ms`, `1.5s`, `20us` in nanoseconds, at most an hour.
+pub(crate) fn time(value: &str) -> Option<u64> {
+    let units = [("ms", 1e6), ("us", 1e3), ("ns", 1.0), ("s", 1e9)];
+    let (unit, scale) = units.iter().find(|(unit, _)| value.ends_with(unit))?;
+    let nanos = number(&value[..value.len() - unit.len()])? * scale;
+    (nanos <= 3600e9).then_some(nanos as u64)
+}
+
+/// `1g`, `200m`, `2Gbit/s` in bits a second, from 1 kbit/s to 1 Tbit/s.
+fn bits(value: &str) -> Option<u64> {
+    let text = ["bit/s", "bps", "bit"].iter().find_map(|end| value.strip_suffix(end)).unwrap_or(value);
+    scaled(text, 1000).filter(|bits| (1e3..=1e12).contains(bits)).map(|bits| bits as u64)
+}
+
+fn scaled(value: &str, base: u32) -> Option<f64> {
+    let (text, power) = match value.chars().next_back()?.to_ascii_lowercase() {
+        'k' => (&value[..value.len() - 1], 1),
+        'm' => (&value[..value.len() - 1], 2),
+        'g' => (&value[..value.len() - 1], 3),
+        't' => (&value[..value.len() - 1], 4),
+        _ => (value, 0),
+    };
+    let scaled = number(text)? * f64::from(base).powi(power);
+    (scaled < 1e15).then_some(scaled)
+}
+
+/// A plain decimal number; no sign, exponent or name.
+fn number(text: &str) -> Option<f64> {
+    let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if plain { text.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        let mut settings = Settings::default();
+        settings.set_all(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        settings
+    }
+
+    #[test]
+    fn one_value_is_for_both_directions_and_two_are_for_each() {
+        let made = settings("rtt=101ms, loss=1%/0, rate=1g/100M");
+        assert_eq!((made.forward.delay_ns, made.backward.delay_ns), (50_500_000, 50_500_000));
+        assert_eq!((made.forward.loss, made.backward.loss), (0.01, 0.0));
+        assert_eq!((made.forward.rate_bps, made.backward.rate_bps), (Some(1_000_000_000), Some(100_000_000)));
+        assert_eq!(made.rtt_ns(), 101 * MS);
+    }
+
+    #[test]
+    fn every_form_in_the_list_of_names_is_understood() {
+        for (name, forms) in NAMES {
+            for form in forms.replace("(bytes)", "").split(',').flat_map(|part| part.split(" or ")) {
+                let mut made = Settings::default();
+                assert!(made.set(name, form.trim()).is_ok(), "{name}={form}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_out_of_range_or_unknown_changes_nothing() {
+        for text in [
+            "loss=101%",
+            "loss=-1%",
+            "loss=x",
+            "loss=",
+            "rate=0",
+            "rate=2t",
+            "rate=1e9",
+            "rtt=5",
+            "rtt=1ms/2ms",
+            "rtt=2h",
+            "jitter=1ms:x",
+            "burst-loss=1%",
+            "burst-loss=100%:5",
+            "path-mtu=100",
+            "queue=0",
+            "speed=1g",
+            "loss",
+            "codel=0ms:0ms",
+            "rate=1g/x",
+            "loss-place=under",
+            "rate=é",
+            "loss=nan",
+        ] {
+            let mut made = settings("rtt=10ms");
+            assert!(made.set_all(text).is_err(), "{text}");
+            assert_eq!(made, settings("rtt=10ms"), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_arrive_in_their_units() {
+        let made =
+            settings("queue=500k,codel=on,policer=100m:64k,ecn=1ms,jitter=2ms:reorder,burst-loss=1%:20")
+                .forward;
+        assert_eq!(made.queue, Queue::Bytes(500_000));
+        assert_eq!(made.codel, Some(Codel { target_ns: 5 * MS, interval_ns: 100 * MS }));
+        assert_eq!(made.policer, Some(Policer { rate_bps: 100_000_000, burst_bytes: 64_000 }));
+        assert_eq!((made.ecn_ns, made.jitter_ns, made.jitter_order), (Some(MS), 2 * MS, Order::Free));
+        assert_eq!(made.burst_loss, Some(BurstLoss { share: 0.01, burst_len: 20.0 }));
+        let made = settings("queue=1.5s,reorder=1%,path-mtu=1400,too-big=silent,ecn=off").forward;
+        assert_eq!(made.queue, Queue::Nanos(1500 * MS));
+        assert_eq!(made.reorder, Some(Reorder { share: 0.01, late_ns: 2 * MS }));
+        assert_eq!((made.path_mtu, made.too_big, made.ecn_ns), (Some(1400), TooBig::Silent, None));
+    }
+}

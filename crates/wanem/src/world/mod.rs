@@ -1,0 +1,25 @@
+//! Hosts and the rooms they stand in: namespaces, mounts, processes.
+//!
+//! How to read it: a lab is two processes of one program. The first calls [`isolate`], which puts its children into a
+//! new pid and mount namespace (and a user namespace unless it is root), starts the second and waits with
+//! [`wait_for_child`]. The second is pid 1 of the new namespace: it holds on to a [`Leash`], builds a [`Lab`]
+//! (`hosts.rs`) and starts what is to run there. `control.rs` is for others who want to change it or come in.
+//!
+//! Always true: all processes of a lab are in its pid namespace, so they die with pid 1, which dies with the first
+//! process; namespaces and devices die with the processes that hold them. Nothing is bound to a name outside.
+
+mod control;
+mod hosts;
+mod mounts;
+mod plan;
+mod process;
+mod timeline;
+mod user;
+
+pub use control::{Change, Control, Entrance, list_labs};
+pub use hosts::{HostId, Lab, LinkState, Side};
+pub use mounts::RUN_FOLDER;
+pub use plan::{Plan, address_v4, address_v6};
+pub use process::{Leash, Orphans, Signals, wait_for_child};
+pub use timeline::Timeline;
+pub use user::isolate;

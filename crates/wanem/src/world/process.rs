@@ -1,0 +1,155 @@
+//! Processes of a lab: who dies with whom, who hears which signal.
+
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal, wait,
+};
+
+use crate::{Error, sys};
+
+/// What ties pid 1 of a lab to the process that started it: the end of a pipe, and a signal at that one's death.
+#[derive(Debug)]
+pub struct Leash {
+    pipe: OwnedFd,
+}
+
+impl Leash {
+    /// Makes the pipe. The holder keeps the writing end until it dies; the child gets the number.
+    pub fn make() -> Result<(PipeWriter, PipeReader, i32), Error> {
+        let failed = || Error::io("cannot make a pipe");
+        let (reader, writer) = io::pipe().map_err(failed())?;
+        sys::keep_on_exec(reader.as_fd()).map_err(failed())?;
+        let number = reader.as_raw_fd();
+        Ok((writer, reader, number))
+    }
+
+    /// The other end: from now on this process dies with the one that started it.
+    pub fn take(number: i32) -> Result<Leash, Error> {
+        let failed = || Error::io("this verb is for farhaul itself");
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(|error| failed()(error.into()))?;
+        // Opening it anew needs no trust in the number: what is no descriptor gives an error.
+        let path = format!("/proc/self/fd/{number}");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let pipe = open(path, flags, Mode::empty()).map_err(|error| failed()(error.into()))?;
+        sys::close_on_exec(number).map_err(failed())?;
+        let leash = Leash { pipe };
+        if leash.is_cut() {
+            // It died before the signal was set.
+            return Err(failed()(io::ErrorKind::BrokenPipe.into()));
+        }
+        Ok(leash)
+    }
+
+    /// Whether the process at the other end is gone.
+    pub fn is_cut(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pipe, PollFlags::IN)];
+        let ready = poll(&mut fds, Some(&Timespec::default()));
+        ready.is_ok_and(|ready| ready > 0)
+    }
+}
+
+/// The signals that ask a lab to end.
+#[derive(Debug)]
+pub struct Signals(());
+
+impl Signals {
+    /// From now on they are remembered in place of ending the process.
+    pub fn catch() -> Result<Signals, Error> {
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+            sys::catch(signal).map_err(Error::io("cannot watch for signals"))?;
+        }
+        Ok(Signals(()))
+    }
+
+    /// Whether one came, since the last call, that asks for an end wherever it comes from; a terminal's keys do not.
+    pub fn wants_end(&self) -> bool {
+        matches!(self.take(), Some(libc::SIGTERM | libc::SIGHUP))
+    }
+
+    /// One that came since the last call.
+    pub fn take(&self) -> Option<i32> {
+        sys::take_caught()
+    }
+}
+
+/// Waits for the second process of a lab and returns its exit code, as a shell would tell it. Requests to end are passed
+/// on; what a terminal sends has reached it already.
+pub fn wait_for_child(child: &mut Child, signals: &Signals) -> Result<u8, Error> {
+    let pid = Pid::from_child(child);
+    loop {
+        if let Some(status) = wait_a_while(child)? {
+            return Ok(code(status));
+        }
+        if signals.wants_end() {
+            // It may have ended meanwhile.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+    }
+}
+
+fn wait_a_while(child: &mut Child) -> Result<Option<ExitStatus>, Error> {
+    let failed = || Error::io("cannot wait for the lab");
+    let handle =
+        pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|error| failed()(error.into()))?;
+    sleep_on(&handle, Duration::from_millis(500));
+    child.try_wait().map_err(failed())
+}
+
+/// All that pid 1 has to collect when it ends, its own children and those that lost their parents.
+#[derive(Debug)]
+pub struct Orphans {
+    /// The one whose end is waited for.
+    main: Option<OwnedFd>,
+}
+
+impl Orphans {
+    /// Watches the process `pid`.
+    pub fn of(pid: u32) -> Orphans {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        // One that has ended already is collected at once.
+        Orphans { main: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) }
+    }
+
+    /// Sends it SIGTERM.
+    pub fn ask_to_end(&self) {
+        if let Some(main) = &self.main {
+            // It may have ended meanwhile.
+            let _ = pidfd_send_signal(main, Signal::TERM);
+        }
+    }
+
+    /// Sleeps until it has ended, a signal comes or the time is over; returns all processes that have ended.
+    pub fn collect(&self, time: Duration) -> Vec<(u32, ExitStatus)> {
+        match &self.main {
+            Some(main) => sleep_on(main, time),
+            None => std::thread::sleep(time.min(Duration::from_millis(10))),
+        }
+        let next = || wait(WaitOptions::NOHANG).ok().flatten();
+        std::iter::from_fn(next)
+            .map(|(pid, status)| {
+                (pid.as_raw_nonzero().get().cast_unsigned(), ExitStatus::from_raw(status.as_raw()))
+            })
+            .collect()
+    }
+}
+
+/// Sleeps until the descriptor is ready, a signal comes or the time is over.
+pub(crate) fn sleep_on(fd: &OwnedFd, time: Duration) {
+    let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    // An interruption is one of the reasons to wake.
+    let _ = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout));
+}
+
+/// The exit code, or 128 and the signal.
+pub(crate) fn code(status: ExitStatus) -> u8 {
+    let signal = status.signal().map(|signal| 128 + signal);
+    status.code().or(signal).map_or(u8::MAX, |code| code as u8)
+}

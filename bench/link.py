@@ -241,7 +241,8 @@ def set_congestion(hosts, name):
     """TCP's congestion control between the hosts: that of the route, as a namespace may set as its own default only what
     the machine allows to everybody, and to allow more would change the machine."""
     for host, other in (hosts, reversed(hosts)):
-        call("ip", "-n", host.netns, "route", "replace", f"{other.v4}/32", "dev", host.interface, "src", host.v4, "congctl", name)
+        call("ip", "-n", host.netns, "route", "replace", f"{other.v4}/32", "dev", host.interface, "src", host.v4,
+             "congctl", name)
 
 
 def cut_connections(hosts):

@@ -21,9 +21,11 @@ sys.dont_write_bytecode = True
 import ground  # noqa: E402
 import link as links  # noqa: E402
 import peers as catalogue  # noqa: E402
+import plots  # noqa: E402
 import report  # noqa: E402
 import run  # noqa: E402
 import scenarios  # noqa: E402
+import summary  # noqa: E402
 from harness.hosts import HarnessError, install_signal_handlers  # noqa: E402
 from harness.ssh import SshServer  # noqa: E402
 from peers.peer import Site  # noqa: E402
@@ -53,17 +55,18 @@ def main():
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="./x bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="./x bench", description=__doc__)
     parser.add_argument("--full", action="store_true", help="every tool, link and scenario (hours)")
     parser.add_argument("--only", metavar="TEXT,...", help="only tools whose name has one of these in it")
     parser.add_argument("--profiles", metavar="NAME,...", help=f"only these links: {', '.join(scenarios.PROFILES)}")
     parser.add_argument("--scenarios", metavar="NAME,...", help="only these: distance, file sizes, clients")
-    parser.add_argument("--congestion", metavar="NAME,...", help="TCP's congestion controls (default cubic,bbr)", default="cubic,bbr")
+    parser.add_argument("--congestion", metavar="NAME,...", default="cubic,bbr",
+                        help="TCP's congestion controls (default cubic,bbr)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, help="seconds a run may take (default 20, with --full 60)")
     parser.add_argument("--size", type=int, metavar="MIB", help="move so much in each run")
-    parser.add_argument("--dir", default="/var/tmp", help="where data on disk and the hosts' own files lie (default /var/tmp)")
-    parser.add_argument("--veth", action="store_true", help="over a plain veth pair instead of the emulator: tries the tools")
+    parser.add_argument("--dir", default="/var/tmp", help="where the hosts' files lie (default /var/tmp)")
+    parser.add_argument("--veth", action="store_true", help="over a plain veth pair, not the emulator: tries the tools")
     parser.add_argument("--no-save", action="store_true", help="leave no result and no report")
     parser.add_argument("--json", action="store_true", help="each run as a line of JSON on stdout")
     parser.add_argument("--list", action="store_true", help="show tools, their options and what would be run")
@@ -74,7 +77,7 @@ def arguments():
 
 def missing_packages():
     wanted = {package for peer in catalogue.PEERS for package in peer.packages if peer.missing()}
-    if report.plotter() is None:
+    if plots.plot is None:
         wanted.update(catalogue.REPORT_PACKAGES)
     return sorted(wanted)
 
@@ -84,7 +87,8 @@ def cases(chosen):
     if chosen.scenarios:
         found = [case for case in found if case.scenario in chosen.scenarios.split(",")]
     if chosen.veth:
-        found = [scenarios.Case("distance", scenarios.PLAIN, peers=() if chosen.only or chosen.full else tuple(scenarios.STANDARD))]
+        peers = () if chosen.only or chosen.full else tuple(scenarios.STANDARD)
+        found = [scenarios.Case("distance", scenarios.PLAIN, peers=peers)]
     elif chosen.profiles:
         names = chosen.profiles.split(",")
         unknown = set(names) - set(scenarios.PROFILES)
@@ -93,7 +97,8 @@ def cases(chosen):
         first = found[0]
         matching = [case for case in found if case.profile.name in names]
         absent = [name for name in names if name not in {case.profile.name for case in matching}]
-        found = matching + [scenarios.Case(first.scenario, scenarios.PROFILES[name], peers=first.peers) for name in absent]
+        added = [scenarios.Case(first.scenario, scenarios.PROFILES[name], peers=first.peers) for name in absent]
+        found = matching + added
     if chosen.size:
         found = [scenarios.dataclasses.replace(case, size=chosen.size * scenarios.MIB) for case in found]
     return found
@@ -207,20 +212,20 @@ class Matrix:
         if not self.chosen.no_save:
             with open(self.path.with_suffix(".jsonl.tmp"), "a") as lines:
                 lines.write(json.dumps(record) + "\n")
-        say(f"      {number + 1}  {report.label(record):<40} {report.figure(record)}")
+        say(f"      {number + 1}  {summary.label(record):<40} {summary.figure(record)}")
 
     def show_medians(self, case, ready):
         say(f"      medians of {self.chosen.rounds}:")
         mine = [record for record in self.runs if record["case"] == case.name and record["scenario"] == case.scenario]
-        for row in report.summarise(mine):
-            say(f"         {row['label']:<40} {report.cell(row)}")
+        for row in summary.summarise(mine):
+            say(f"         {row['label']:<40} {summary.cell(row)}")
 
     def save(self):
         if self.chosen.no_save or not self.runs:
             return
         document = {
-            "schema": SCHEMA, "host": self.host, "arguments": sys.argv[1:], "rounds": self.chosen.rounds, "limit_seconds": self.limit,
-            "buffers": links.BUFFERS, "skipped": self.skipped,
+            "schema": SCHEMA, "host": self.host, "arguments": sys.argv[1:],
+            "rounds": self.chosen.rounds, "limit_seconds": self.limit, "buffers": links.BUFFERS, "skipped": self.skipped,
             "tools": {peer.name: {"options": peer.options, "reference": peer.reference, "sealed": peer.sealed,
                                   "yardstick": peer.yardstick, "pulls": peer.pulls, "over_tcp": peer.over_tcp,
                                   "version": package_versions(peer)} for peer in catalogue.PEERS},
@@ -243,7 +248,8 @@ def package_versions(peer):
 
 
 def machine():
-    return {**ground.machine(), "release": platform.freedesktop_os_release().get("PRETTY_NAME", ""), "version": platform.version()}
+    release = platform.freedesktop_os_release().get("PRETTY_NAME", "")
+    return {**ground.machine(), "release": release, "version": platform.version()}
 
 
 def say(text):

@@ -125,7 +125,8 @@ class Client:
         self.cpu = 0.0
 
     def start(self):
-        self.process = self.host.start(self.argv, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err, env=self.environment)
+        self.process = self.host.start(self.argv, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.err,
+                                       env=self.environment)
         self.watch = os.pidfd_open(self.process.pid)
 
     def reap(self):
@@ -210,8 +211,9 @@ def _execute(site, peer, data, jobs, limit):
         result |= {"status": "timeout", "arrived": arrived, "rate_bps": None if arrived is None else 8 * arrived / limit}
     elif any(codes):
         bad = next(run for run in runs if run.process.returncode)
-        result |= {"status": "failed", "exit": bad.process.returncode, "arrived": sum(peer.arrived(run.job, b"") or 0 for run in runs),
-                   "error": (bad.text(bad.err, 600) or bad.text(bad.out, 600))}
+        result |= {"status": "failed", "exit": bad.process.returncode,
+                   "arrived": sum(peer.arrived(run.job, b"") or 0 for run in runs),
+                   "error": bad.text(bad.err, 600) or bad.text(bad.out, 600)}
     else:
         wrong = None if peer.yardstick else next(filter(None, (difference(data, run.job) for run in runs)), None)
         if wrong is None:

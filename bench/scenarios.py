@@ -32,8 +32,9 @@ PROFILES = {profile.name: profile for profile in (
 STANDARD = ["farhaul daemon", "scp", "rsync ssh", "gridftp -p 4 -cc 4 -pp -fast", "nginx + aria2c -x16 -s16"]
 
 #: For the curves over file size and over clients: a tool of each kind.
-CURVES = ["farhaul daemon", "farhaul ssh", "scp", "tar over ssh", "rsync ssh", "rsync daemon", "gridftp -p 4 -cc 4 -pp -fast",
-          "xrdcp -S 15", "nginx + curl", "nginx + aria2c -x16 -s16", "squid + aria2c -x16 -s16", "rclone sftp", "uftp"]
+CURVES = ["farhaul daemon", "farhaul ssh", "scp", "tar over ssh", "rsync ssh", "rsync daemon",
+          "gridftp -p 4 -cc 4 -pp -fast", "xrdcp -S 15", "nginx + curl", "nginx + aria2c -x16 -s16",
+          "squid + aria2c -x16 -s16", "rclone sftp", "uftp"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +80,9 @@ def full():
     sizes = (None, 64 * MIB, 8 * MIB, MIB, 64 * KIB, 8 * KIB)
     for name in ("LAN", "50ms", "100ms", "LAN-fast", "50ms-fast", "100ms-fast"):
         # Small files are fewer: what counts is files a second, and 8 KiB files are at most 64 MiB in 8192 files.
-        cases += [Case("file sizes", PROFILES[name], 64 * MIB if size == 8 * KIB else 256 * MIB, size, peers=tuple(CURVES))
-                  for size in sizes]
+        total = {8 * KIB: 64 * MIB}
+        cases += [Case("file sizes", PROFILES[name], total.get(size, 256 * MIB), size, peers=tuple(CURVES)) for size in sizes]
     for name in ("LAN-fast", "50ms-0.1%"):
-        cases += [Case("clients", PROFILES[name], 256 * MIB, clients=clients, peers=tuple(CURVES)) for clients in (1, 2, 4, 8)]
+        cases += [Case("clients", PROFILES[name], 256 * MIB, clients=clients, peers=tuple(CURVES))
+                  for clients in (1, 2, 4, 8)]
     return cases

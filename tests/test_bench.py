@@ -12,42 +12,45 @@ import peers  # noqa: E402
 import report  # noqa: E402
 import run  # noqa: E402
 import scenarios  # noqa: E402
+import summary  # noqa: E402
 
 
 def a_run(tool="scp", rate=1e9, status="ok", limited=None, **more):
-    return {"scenario": "distance", "case": "LAN, 512 MiB", "profile": "LAN", "tool": tool, "congestion": "cubic", "status": status,
-            "rate_bps": rate, "limited": limited, "bytes": 1 << 29, "cpu_per_gib": [1.0, 2.0], "peak_bytes": [1, 2],
+    return {"scenario": "distance", "case": "LAN, 512 MiB", "profile": "LAN", "tool": tool, "congestion": "cubic",
+            "status": status, "rate_bps": rate, "limited": limited, "bytes": 1 << 29,
+            "cpu_per_gib": [1.0, 2.0], "peak_bytes": [1, 2],
             "link": {"kind": "veth"}, "clients": 1, "file_size": None, **more}
 
 
 def test_the_median_leaves_out_failures_and_what_the_emulator_spoiled():
-    runs = [a_run(rate=rate) for rate in (1e9, 3e9, 2e9)] + [a_run(rate=9e9, limited="late"), a_run(rate=None, status="failed")]
-    [row] = report.summarise(runs)
+    runs = [a_run(rate=rate) for rate in (1e9, 3e9, 2e9)]
+    runs += [a_run(rate=9e9, limited="late"), a_run(rate=None, status="failed")]
+    [row] = summary.summarise(runs)
     assert (row["rate"], row["low"], row["high"]) == (2e9, 1e9, 3e9)
-    assert report.cell(row) == "2 Gbit/s ±50%, 1/5 failed, 1/5 emulator full"
+    assert summary.cell(row) == "2 Gbit/s ±50%, 1/5 failed, 1/5 emulator full"
 
 
 def test_a_run_out_of_time_counts_with_what_had_arrived_and_says_so():
-    [row] = report.summarise([a_run(rate=3e6, status="timeout")])
-    assert report.cell(row) == "3 Mbit/s ±0%, 1/1 not done in time"
+    [row] = summary.summarise([a_run(rate=3e6, status="timeout")])
+    assert summary.cell(row) == "3 Mbit/s, 1/1 not done in time"
 
 
 def test_a_figure_that_was_only_ever_spoiled_stands_in_parentheses():
-    [row] = report.summarise([a_run(rate=8e8, limited="late")])
+    [row] = summary.summarise([a_run(rate=8e8, limited="late")])
     assert row["rate"] is None
-    assert report.cell(row) == "(800 Mbit/s), 1/1 emulator full"
+    assert summary.cell(row) == "(800 Mbit/s), 1/1 emulator full"
 
 
 def test_the_fastest_stands_first():
-    rows = report.summarise([a_run("scp", 1e9), a_run("udt4", 2e9), a_run("broken", None, "failed")])
+    rows = summary.summarise([a_run("scp", 1e9), a_run("udt4", 2e9), a_run("broken", None, "failed")])
     assert [row["first"]["tool"] for row in rows] == ["udt4", "scp", "broken"]
 
 
 def test_the_size_below_which_a_tool_no_longer_fills_the_link():
     sizes = {1 << 28: 9.5e8, 1 << 20: 9.1e8, 1 << 16: 5e8, 1 << 13: 9.9e8}
     runs = [a_run(rate=rate, file_size=size, case=str(size)) for size, rate in sizes.items()]
-    assert report.threshold(report.summarise(runs), 1e9) == "1 MiB"
-    assert report.threshold(report.summarise(runs[2:3]), 1e9) == "never"
+    assert summary.threshold(summary.summarise(runs), 1e9) == "1 MiB"
+    assert summary.threshold(summary.summarise(runs[2:3]), 1e9) == "never"
 
 
 def test_seconds_of_the_emulator_become_one_record():
@@ -91,16 +94,19 @@ def test_the_report_needs_nothing_but_itself(tmp_path, monkeypatch):
             a_run("scp", 5e8, scenario="clients", case="y", clients=4)]
     for one in runs:
         one.update(round=0, limit_seconds=20, seconds=1.0, verified=True)
-    facts = {"options": "<o>", "reference": "r", "sealed": True, "yardstick": False, "pulls": False, "over_tcp": True, "version": "1"}
-    document = {"host": {"date": "2026-01-01T00:00:00Z", "commit": "c", "cores": 2, "cpu": "x", "memory_bytes": 1 << 34, "kernel": "6"},
-                "rounds": 3, "limit_seconds": 20, "buffers": {"a": "b"}, "skipped": {"uftp": "not installed: uftp"},
-                "tools": {"scp": facts, "udt4": facts}, "profiles": {"LAN": "1 Gbit/s"}, "rate_bps": {"LAN": 1e9}, "runs": runs}
+    facts = {"options": "<o>", "reference": "r", "sealed": True, "yardstick": False, "over_tcp": True, "version": "1"}
+    host = {"date": "2026-01-01T00:00:00Z", "commit": "c", "cores": 2, "cpu": "x", "memory_bytes": 1 << 34,
+            "kernel": "6"}
+    document = {"host": host, "rounds": 3, "limit_seconds": 20, "buffers": {"a": "b"}, "skipped": {"uftp": "not installed: uftp"},
+                "tools": {"scp": facts, "udt4": facts}, "profiles": {"LAN": "1 Gbit/s"}, "rate_bps": {"LAN": 1e9},
+                "runs": runs}
     text = report.page(document, "x.json")
     assert "&lt;o&gt;" in text and "src=" not in text and "not installed: uftp" in text
     page = tmp_path / "page.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
-    assert report.put_between_marks(page, report.markdown(document, "x.json"))
-    assert page.read_text().startswith("before\n") and page.read_text().endswith("\nafter\n") and "old" not in page.read_text()
+    assert report.put_between_marks(page, summary.markdown(document, "x.json"))
+    text = page.read_text()
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
 
 
 def test_a_tree_for_a_size_has_that_size(tmp_path):

@@ -42,7 +42,8 @@ class ToDaemon(Farhaul):
     def start(self, site):
         def make():
             key = product.keygen(site.a)
-            return product.Daemon(site.link.pair, site.b, [key], site.link.daemon_port, root=site.root, arguments=["--allow-cipher-none"])
+            return product.Daemon(site.link.pair, site.b, [key], site.link.daemon_port, root=site.root,
+                                  arguments=["--allow-cipher-none"])
         self.daemon = site.shared("farhaul", make)
 
     def command(self, site, job):

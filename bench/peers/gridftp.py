@@ -43,5 +43,5 @@ class Default(GridFtp):
 class Tuned(GridFtp):
     name = "gridftp -p 4 -cc 4 -pp -fast"
     extra = ("-fast", "-p", "4", "-cc", "4", "-pp")
-    options = "-p 4: parallel streams, -cc 4: concurrent files, -pp: pipelined commands, -fast: extended block mode reused"
-    reference = "globus-url-copy -help; GridFTP user's guide, 'Moving files: tuning'; fasterdata.es.net, GridFTP quick start"
+    options = "-p 4: parallel streams, -cc 4: concurrent files, -pp: pipelining, -fast: data channels reused"
+    reference = "globus-url-copy -help; fasterdata.es.net, GridFTP quick start"

@@ -49,7 +49,8 @@ class Curl(Fetch):
         if job.is_tree:
             job.notes["config"] = config = site.scratch("curl") / "config"
             url = self.url(site, job)
-            config.write_text("".join(f'url = "{url}/{name}"\noutput = "{job.target}/{name}"\n' for name in self.names(job)))
+            pairs = (f'url = "{url}/{name}"\noutput = "{job.target}/{name}"\n' for name in self.names(job))
+            config.write_text("".join(pairs))
 
     def command(self, site, job):
         if job.is_tree:
@@ -96,7 +97,8 @@ class Squid(Aria2):
             f"cache_mem 2 GB\nmaximum_object_size_in_memory 2 GB\nmaximum_object_size 2 GB\nrange_offset_limit none\n"
             f"cache_effective_user nobody\ncache_effective_group nogroup\nmax_filedescriptors 4096\n"
             f"access_log none\ncache_log {folder}/cache.log\ncache_store_log none\npid_filename {folder}/pid\n"
-            f"coredump_dir {folder}\nshutdown_lifetime 0 seconds\nvisible_hostname beta\nrefresh_pattern . 1440 100% 1440\n")
+            f"coredump_dir {folder}\nshutdown_lifetime 0 seconds\nvisible_hostname beta\n"
+            "refresh_pattern . 1440 100% 1440\n")
         site.serve(["squid", "-N", "-f", folder / "squid.conf"], CACHE_PORT)
         self.warm = set()
 

@@ -74,7 +74,8 @@ class Site:
         said = lambda: pathlib.Path(log.name).read_text(errors="replace")[-1500:]  # noqa: E731
         if port is not None:
             try:
-                wait_until(lambda: process.poll() is not None or listening(host, port, udp), seconds, 0.05, f"{argv[0]} listens")
+                wait_until(lambda: process.poll() is not None or listening(host, port, udp), seconds, 0.05,
+                           f"{argv[0]} listens")
             except HarnessError as error:
                 raise HarnessError(f"{error}: {said()}") from None
         if process.poll() is not None:

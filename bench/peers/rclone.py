@@ -21,9 +21,9 @@ class Sftp(Rclone):
     reference = "rclone.org/sftp: --sftp-chunk-size, --sftp-concurrency, --sftp-disable-hashcheck"
 
     def command(self, site, job):
-        common = self.run("--sftp-host", site.address, "--sftp-port", str(site.link.ssh_port), "--sftp-user", "root", "--sftp-key-file", site.a.home / ".ssh/id_ed25519",
-                          "--sftp-chunk-size", "255k", "--sftp-concurrency", "256", "--sftp-disable-hashcheck",
-                          "--transfers", "16")
+        common = self.run("--sftp-host", site.address, "--sftp-port", str(site.link.ssh_port), "--sftp-user", "root",
+                          "--sftp-key-file", site.a.home / ".ssh/id_ed25519", "--sftp-chunk-size", "255k",
+                          "--sftp-concurrency", "256", "--sftp-disable-hashcheck", "--transfers", "16")
         return [*common, "copy" if job.is_tree else "copyto", job.source, f":sftp:{job.target}"]
 
 
@@ -55,8 +55,8 @@ class Webdav(Rclone):
     port = 8081
 
     def start(self, site):
-        site.serve([shutil.which("rclone"), "serve", "webdav", site.root, "--config", "", "--addr", f"{site.address}:{self.port}",
-                    "--dir-cache-time", "0s"], self.port)
+        site.serve([shutil.which("rclone"), "serve", "webdav", site.root, "--config", "",
+                    "--addr", f"{site.address}:{self.port}", "--dir-cache-time", "0s"], self.port)
 
     def command(self, site, job):
         common = self.run("--webdav-url", f"http://{site.address}:{self.port}", "--transfers", "16")

@@ -21,7 +21,8 @@ class Srt(Peer):
 
     def before(self, site, job):
         job.notes["receiver"] = site.serve(
-            ["srt-file-transmit", "-q", "-sf", "-chunk:14560", f"srt://:{PORT}?mode=listener&{self.parameters}", f"file://{job.target}"],
+            ["srt-file-transmit", "-q", "-sf", "-chunk:14560", f"srt://:{PORT}?mode=listener&{self.parameters}",
+             f"file://{job.target}"],
             PORT, udp=True)
 
     def command(self, site, job):

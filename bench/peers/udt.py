@@ -19,7 +19,8 @@ class Udt(Peer):
     moves = frozenset({"file"})
     over_tcp = False
     sealed = False
-    options = "UDT_SNDBUF, UDT_RCVBUF and UDT_FC for the bandwidth-delay product (256 MB); UDP_SNDBUF, UDP_RCVBUF 16 MB; UDT::sendfile"
+    options = ("UDT_SNDBUF, UDT_RCVBUF and UDT_FC for the bandwidth-delay product (256 MB); UDP_SNDBUF, UDP_RCVBUF 16 MB; "
+               "UDT::sendfile")
     reference = "UDT4 manual: 'Configure UDT options' and 'Transfer a file with sendfile/recvfile'"
 
     def missing(self):

@@ -27,8 +27,8 @@ class Uftp(Peer):
         rate = site.profile.rate_bps
         receiver = "0x" + ipaddress.IPv4Address(site.address).packed.hex()  # named, so that no other is waited for
         kbits = "-1" if rate is None else str(int(rate * 0.9 / 1000))
-        return ["uftp", "-q", "-R", kbits, "-B", "104857600", "-b", "1440", "-p", str(PORT), "-I", site.a.interface, *self.extra,
-                "-M", site.address, "-H", receiver, job.source]
+        return ["uftp", "-q", "-R", kbits, "-B", "104857600", "-b", "1440", "-p", str(PORT), "-I", site.a.interface,
+                *self.extra, "-M", site.address, "-H", receiver, job.source]
 
     def after(self, site, job):
         end(job.notes["daemon"])

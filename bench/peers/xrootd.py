@@ -36,7 +36,8 @@ class Default(Xrootd):
 class Streams(Xrootd):
     name = "xrdcp -S 15"
     extra = ("-S", "15")
-    options = "-S 15: as many TCP connections as it allows (trees: --parallel 16); XRD_CPPARALLELCHUNKS=16: chunks of 8 MiB in flight"
+    options = ("-S 15: as many TCP connections as it allows (trees: --parallel 16); XRD_CPPARALLELCHUNKS=16: chunks of "
+               "8 MiB in flight")
     reference = "xrdcp(1): --streams, XRD_CPPARALLELCHUNKS"
 
     def environment(self, site):

@@ -20,9 +20,12 @@ use super::waiting::{Entry, Waiting};
 use crate::model::{Model, Piece};
 use crate::packet::{HEADERS_MAX, Kind, Layout, Router, Run, VNET_LEN, corrupt, destination, too_big};
 use crate::settings::{Order, Profile, TooBig};
+use crate::sys;
 
-/// Frames read, and pieces written, before it is the other's turn.
-const ROUND: usize = 32;
+/// Frames read before what is due is handed over: few, so that they are still in the cache then.
+const READ_ROUND: usize = 8;
+/// Pieces handed over before the hosts are looked at again: more than a round of reading brings, or they would pile up.
+const DELIVER_ROUND: usize = 1024;
 /// Ranges of one joined hand-over; a super-packet has at most about 45 full packets.
 const RANGES_MAX: usize = 48;
 /// A sleep shorter than this is spent waiting awake: going to sleep and waking up takes about as long.
@@ -101,6 +104,8 @@ pub(crate) struct Worker {
     arena: Arena,
     waiting: Waiting,
     pieces: Vec<Piece>,
+    /// Entries that are handed over as one.
+    joined: Vec<Entry>,
     mailbox: Arc<Mailbox>,
     sums: Sums,
 }
@@ -116,19 +121,32 @@ impl Worker {
         let sums = Sums { at_ns: now(), ..Sums::default() };
         *mailbox.sums.lock().unwrap_or_else(PoisonError::into_inner) = sums;
         let (waiting, pieces) = (Waiting::new(), Vec::with_capacity(1 << 12));
-        Worker { from, to, router, model, arena: Arena::new(memory_bytes), waiting, pieces, mailbox, sums }
+        let joined = Vec::with_capacity(RANGES_MAX);
+        Worker {
+            from,
+            to,
+            router,
+            model,
+            arena: Arena::new(memory_bytes),
+            waiting,
+            pieces,
+            joined,
+            mailbox,
+            sums,
+        }
     }
 
     /// Works until it is told to stop.
     pub(crate) fn run(mut self) {
-        // Without it sleeps are 50 us too long, which is only less exact.
+        // Without these (the first needs root) sleeps are longer than asked, which is told as lateness.
+        let _ = sys::prefer_this_thread();
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
         loop {
             let time = now();
             if self.obey(time).is_err() {
                 return;
             }
-            let busy = self.read(time) | self.deliver(now());
+            let busy = self.deliver(time) | self.read(time) | self.deliver(time);
             if time >= self.sums.at_ns + PUBLISH_NS {
                 self.publish(time);
             }
@@ -156,7 +174,7 @@ impl Worker {
     fn read(&mut self, time: u64) -> bool {
         let mut any = false;
         for index in 0..self.from.devices.len() {
-            for _ in 0..ROUND / self.from.devices.len().min(ROUND) {
+            for _ in 0..READ_ROUND.div_ceil(self.from.devices.len()) {
                 let Some(room) = self.arena.room() else {
                     any |= self.discard(index);
                     break;
@@ -208,7 +226,7 @@ impl Worker {
     /// Hands over what is due; says whether there was anything.
     fn deliver(&mut self, time: u64) -> bool {
         let mut any = false;
-        for _ in 0..ROUND {
+        for _ in 0..DELIVER_ROUND {
             let Some(entry) = self.waiting.pop(time) else { break };
             any = true;
             self.hand_over(time, entry);
@@ -217,24 +235,22 @@ impl Worker {
     }
 
     fn hand_over(&mut self, time: u64, entry: Entry) {
-        let mut extra = [entry; RANGES_MAX];
-        let mut count = 1;
-        while count < RANGES_MAX
-            && self.model.joins_survivors()
+        self.joined.clear();
+        self.joined.push(entry);
+        while self.model.joins_survivors()
+            && self.joined.len() < RANGES_MAX
             && let Some(next) = self.waiting.peek_beside(entry.piece.due)
-            && joins(&self.arena, &extra[count - 1], next)
+            && self.joined.last().is_some_and(|last| joins(&self.arena, last, next))
         {
-            extra[count] = *next;
+            self.joined.push(*next);
             self.waiting.pop(time);
-            count += 1;
         }
-        let entries = &extra[..count];
         let (frame, bytes) = self.arena.frame(entry.frame);
         let device = &self.to.devices[frame.host];
         let (packets, len, written) = if entry.piece.corrupt {
             write_corrupt(device, bytes, &frame.layout, &entry.piece)
         } else {
-            write(device, bytes, &frame.layout, entries)
+            write(device, bytes, &frame.layout, &self.joined)
         };
         match written {
             Ok(_) => {
@@ -244,7 +260,7 @@ impl Worker {
             }
             Err(_) => self.sums.faults.refused += packets,
         }
-        self.arena.release(entry.frame, count as u32);
+        self.arena.release(entry.frame, self.joined.len() as u32);
     }
 
     #[cold]

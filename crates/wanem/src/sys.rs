@@ -160,6 +160,25 @@ pub(crate) fn close_on_exec(number: c_int) -> io::Result<()> {
     done(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })
 }
 
+/// The user at the other end of a local socket. rustix's own call refuses a peer outside of this pid namespace, whose
+/// pid is 0 here.
+pub(crate) fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    // SAFETY: a ucred is made of integers, for which zero is a value.
+    let mut peer: libc::ucred = unsafe { zeroed() };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the call writes at most `length` bytes to `peer`, which is that long and live; the descriptor is borrowed.
+    done(unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    })?;
+    Ok(peer.uid)
+}
+
 /// Lets the calling thread run as soon as it wakes, before all that has no such wish: a link does not wait for its users.
 /// A kernel that preempts lazily would let it wait for the next tick, up to 10 ms. Threads it makes are as all others.
 pub(crate) fn prefer_this_thread() -> io::Result<()> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::fs::fstat;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg, sockopt,
+    SendFlags, recvmsg, sendmsg,
 };
 use rustix::process::{Uid, geteuid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 use super::hosts::{HostId, Lab, enter};
 use super::mounts::RUN_FOLDER;
 use super::user::keep_rights;
-use crate::{Error, settings};
+use crate::{Error, settings, sys};
 
 /// Names the socket to processes on the hosts.
 const VARIABLE: &str = "FARHAUL_LAB_CONTROL";
@@ -204,8 +204,8 @@ fn answer_all(listener: &UnixListener, lab: &Lab, environment: &Environment) {
 }
 
 fn answer(stream: &UnixStream, lab: &Lab, environment: &Environment) -> io::Result<()> {
-    let peer = sockopt::socket_peercred(stream)?;
-    if peer.uid != geteuid() && peer.uid != Uid::ROOT {
+    let peer = Uid::from_raw(sys::peer_uid(stream.as_fd())?);
+    if peer != geteuid() && peer != Uid::ROOT {
         return Ok(());
     }
     stream.set_read_timeout(Some(PATIENCE))?;

@@ -49,20 +49,21 @@ def summarise(runs):
 
 
 def _row(scenario, case, name, records):
+    bad = [record for record in records if record["status"] not in ENDED]
     counted = [record for record in records if not record["limited"]]
-    rates, spoiled = _rates(counted), _rates(record for record in records if record["limited"])
+    spoiled = [record for record in records if record["limited"] and record["status"] in ENDED]
+    rates = _rates(counted)
     costs = [record["cpu_per_gib"] for record in counted if record["status"] == "ok" and record.get("cpu_per_gib")]
     peaks = [record["peak_bytes"] for record in records if "peak_bytes" in record]
-    bad = [record for record in counted if record["status"] not in ENDED]
     return {
         "scenario": scenario, "case": case, "label": name, "first": records[0], "rounds": len(records),
         "rate": statistics.median(rates) if rates else None,
         "low": min(rates, default=None),
         "high": max(rates, default=None),
-        "spoiled": statistics.median(spoiled) if spoiled else None,
+        "spoiled": statistics.median(_rates(spoiled)) if _rates(spoiled) else None,
         "timeouts": sum(record["status"] == "timeout" for record in counted),
         "failures": len(bad),
-        "limited": len(records) - len(counted),
+        "limited": len(spoiled),
         "cpu": [statistics.median(cost[end] for cost in costs) for end in (0, 1)] if costs else None,
         "memory": [max(peak[end] for peak in peaks) for end in (0, 1)] if peaks else None,
         "error": bad[0].get("error") if bad else None,

@@ -36,9 +36,9 @@ def test_a_run_out_of_time_counts_with_what_had_arrived_and_says_so():
 
 
 def test_a_figure_that_was_only_ever_spoiled_stands_in_parentheses():
-    [row] = summary.summarise([a_run(rate=8e8, limited="late")])
+    [row] = summary.summarise([a_run(rate=8e8, limited="late"), a_run(rate=None, status="failed", limited="late")])
     assert row["rate"] is None
-    assert summary.cell(row) == "(800 Mbit/s), 1/1 emulator full"
+    assert summary.cell(row) == "(800 Mbit/s), 1/2 failed, 1/2 emulator full"
 
 
 def test_the_fastest_stands_first():

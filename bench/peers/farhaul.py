@@ -41,9 +41,16 @@ class ToDaemon(Farhaul):
 
     def start(self, site):
         def make():
-            key = product.keygen(site.a)
-            return product.Daemon(site.link.pair, site.b, [key], site.link.daemon_port, root=site.root,
-                                  arguments=["--allow-cipher-none"])
+            key = site.a.home / ".config/farhaul/id_ed25519.pub"
+            if not key.exists():
+                product.keygen(site.a)
+            daemon = product.Daemon(site.link.pair, site.b, [key.read_text()], site.link.daemon_port, root=site.root,
+                                    arguments=["--allow-cipher-none"])
+            site.on_close(daemon.kill)
+            # A daemon is for one case, a fresh one has another fingerprint.
+            (site.a.home / ".config/farhaul/known_hosts").unlink(missing_ok=True)
+            site.processes.append(daemon.process)
+            return daemon
         self.daemon = site.shared("farhaul", make)
 
     def command(self, site, job):

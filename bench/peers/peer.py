@@ -88,6 +88,9 @@ class Site:
             self._shared[name] = make()
         return self._shared[name]
 
+    def on_close(self, function):
+        self._stack.callback(function)
+
     def close(self):
         self._stack.close()
 

@@ -27,7 +27,7 @@ class Quinn(Peer):
         self.port = port
         self.name = f"quic (quinn, {control})"
         self.options = (f"{control}, windows for the bandwidth-delay product (256 MiB), socket buffers of 16 MiB asked "
-                        "for; segments batched by the kernel (its default)")
+                        "for; 16 streams, as one may have 1024 gaps at most; segments batched by the kernel (its default)")
 
     def missing(self):
         return super().missing() if PROGRAM.exists() or shutil.which("cargo") else "needs cargo"

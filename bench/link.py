@@ -182,8 +182,16 @@ class LabLink:
         self.pair.close()
 
 
+#: More than this share of late packets spoils a figure: the lab's own measure.
+LATE_SHARE_MAX = 0.01
+
+
 def fold(records):
-    """Intervals of the lab's statistics as one: counts are added up, of everything else the largest is kept."""
+    """Intervals of the lab's statistics as one: counts are added up, of everything else the largest is kept.
+
+    The lab judges each second by itself. One in which few packets were under way and some were late says little, so
+    lateness is judged again over all of them, by the same measure.
+    """
     folded, reasons = {}, []
     for record in records:
         for link in record["links"]:
@@ -192,7 +200,11 @@ def fold(records):
                 for name, value in flat(link[direction]):
                     added = isinstance(value, int) and not name.endswith(("_ns", "_us"))
                     part[name] = part.get(name, 0) + value if added else max(part.get(name, 0), value)
-                reasons += [f"{direction}: {reason}" for reason in link[direction]["overloaded"]]
+                reasons += [f"{direction}: {reason}" for reason in link[direction]["overloaded"] if "late" not in reason]
+    for direction, part in folded.items():
+        share = part["late_packets"] / max(1, part["passed_packets"])
+        if share > LATE_SHARE_MAX:
+            reasons.append(f"{direction}: {share:.1%} of the packets were over 1 ms late")
     return {"limited": "; ".join(dict.fromkeys(reasons)) or None, "seconds": len(records), **folded}
 
 

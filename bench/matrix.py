@@ -111,7 +111,7 @@ def entries(case, chosen, available):
     for peer in catalogue.PEERS:
         if wanted is None and case.peers and peer.name not in case.peers:
             continue
-        if wanted is not None and not any(text in peer.name for text in wanted):
+        if wanted is not None and not any(text in peer.name.lower() for text in wanted):
             continue
         if (case.file_size is not None and "tree" not in peer.moves) or (case.clients > 1 and not peer.concurrent):
             continue

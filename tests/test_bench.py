@@ -54,13 +54,15 @@ def test_the_size_below_which_a_tool_no_longer_fills_the_link():
 
 
 def test_seconds_of_the_emulator_become_one_record():
-    def second(packets, cpu, reasons):
-        one = {"packets": packets, "cpu_share": cpu, "late_p99_us": 64, "dropped": {"loss": 1}, "overloaded": reasons}
-        return {"links": [{"link": 1, "forward": one, "backward": {**one, "overloaded": []}}]}
-    folded = link.fold([second(10, 0.5, []), second(20, 0.2, ["late"])])
-    assert folded["limited"] == "forward: late"
-    assert folded["forward"] == {"packets": 30, "cpu_share": 0.5, "late_p99_us": 64, "dropped.loss": 2}
-    assert link.fold([second(1, 0.1, [])])["limited"] is None
+    def second(packets, cpu, late, reasons):
+        one = {"passed_packets": packets, "late_packets": 0, "cpu_share": cpu, "dropped": {"loss": 1}, "overloaded": []}
+        return {"links": [{"link": 1, "forward": {**one, "late_packets": late, "overloaded": reasons}, "backward": one}]}
+    folded = link.fold([second(1000, 0.5, 0, []), second(2000, 0.2, 0, ["a queue ran over"])])
+    assert folded["limited"] == "forward: a queue ran over"
+    assert folded["backward"] == {"passed_packets": 3000, "late_packets": 0, "cpu_share": 0.5, "dropped.loss": 2}
+    few_late = [second(10, 0.1, 5, ["more than 1 % of the packets were over 1 ms late"]), second(10000, 0.1, 0, [])]
+    assert link.fold(few_late)["limited"] is None
+    assert link.fold(few_late[:1])["limited"] == "forward: 50.0% of the packets were over 1 ms late"
 
 
 def test_every_tool_of_a_list_is_one_that_there_is():

@@ -160,25 +160,6 @@ pub(crate) fn close_on_exec(number: c_int) -> io::Result<()> {
     done(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) })
 }
 
-/// The user at the other end of a local socket. rustix's own call refuses a peer outside of this pid namespace, whose
-/// pid is 0 here.
-pub(crate) fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    // SAFETY: a ucred is made of integers, for which zero is a value.
-    let mut peer: libc::ucred = unsafe { zeroed() };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the call writes at most `length` bytes to `peer`, which is that long and live; the descriptor is borrowed.
-    done(unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut length,
-        )
-    })?;
-    Ok(peer.uid)
-}
-
 /// Lets the calling thread run as soon as it wakes, before all that has no such wish: a link does not wait for its users.
 /// A kernel that preempts lazily would let it wait for the next tick, up to 10 ms. Threads it makes are as all others.
 pub(crate) fn prefer_this_thread() -> io::Result<()> {
@@ -188,4 +169,14 @@ pub(crate) fn prefer_this_thread() -> io::Result<()> {
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the call reads one sched_param, which is live; 0 is the calling thread.
     done(unsafe { libc::sched_setscheduler(0, policy, &raw const parameter) })
+}
+
+/// The user at the other end of a unix socket. Not rustix's: a peer outside of this pid namespace has no pid.
+pub(crate) fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    // SAFETY: the call writes at most `len` bytes to `peer`, which is as long, and both are live.
+    done(unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut peer).cast(), &raw mut len) })?;
+    Ok(peer.uid)
 }

@@ -30,6 +30,8 @@ const DELIVER_ROUND: usize = 1024;
 const RANGES_MAX: usize = 48;
 /// A sleep shorter than this is spent waiting awake: going to sleep and waking up takes about as long.
 const SPIN_NS: u64 = 8_000;
+/// At most so much of what a sleep is usually too long is taken off it in advance.
+const OVERSLEEP_MAX_NS: u64 = 150_000;
 /// How often the sums are published, and the longest sleep.
 const PUBLISH_NS: u64 = 20_000_000;
 const SLEEP_MAX_NS: u64 = 100_000_000;
@@ -108,6 +110,10 @@ pub(crate) struct Worker {
     joined: Vec<Entry>,
     mailbox: Arc<Mailbox>,
     sums: Sums,
+    /// How much too long sleeps have been lately.
+    oversleep_ns: u64,
+    /// When the last frames came.
+    arrived_at: u64,
 }
 
 impl Worker {
@@ -133,6 +139,8 @@ impl Worker {
             joined,
             mailbox,
             sums,
+            oversleep_ns: 0,
+            arrived_at: 0,
         }
     }
 
@@ -141,17 +149,19 @@ impl Worker {
         // Without these (the first needs root) sleeps are longer than asked, which is told as lateness.
         let _ = sys::prefer_this_thread();
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+        let mut woken_late_ns = 0;
         loop {
             let time = now();
             if self.obey(time).is_err() {
                 return;
             }
-            let busy = self.deliver(time) | self.read(time) | self.deliver(time);
+            let busy = self.deliver(time) | self.read(time - woken_late_ns) | self.deliver(time);
+            woken_late_ns = 0;
             if time >= self.sums.at_ns + PUBLISH_NS {
                 self.publish(time);
             }
             if !busy {
-                self.sleep(time);
+                woken_late_ns = self.sleep(time);
             }
         }
     }
@@ -170,8 +180,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes what the hosts have sent; says whether there was anything.
+    /// Takes what the hosts have sent by `time`; says whether there was anything.
     fn read(&mut self, time: u64) -> bool {
+        self.arrived_at = self.arrived_at.max(time);
+        let time = self.arrived_at;
         let mut any = false;
         for index in 0..self.from.devices.len() {
             for _ in 0..READ_ROUND.div_ceil(self.from.devices.len()) {
@@ -272,17 +284,19 @@ impl Worker {
         *self.mailbox.sums.lock().unwrap_or_else(PoisonError::into_inner) = self.sums;
     }
 
-    fn sleep(&self, time: u64) {
+    /// Sleeps until there is something to do. If it was a host that sent, returns how long ago that will have been: it
+    /// takes as long to wake up for a packet as for a timer.
+    fn sleep(&mut self, time: u64) -> u64 {
         let until = self.waiting.next_due().unwrap_or(u64::MAX);
-        let ns = until.saturating_sub(time).min(SLEEP_MAX_NS);
+        let ns = until.saturating_sub(time).min(SLEEP_MAX_NS).saturating_sub(self.oversleep_ns);
         if ns < SPIN_NS {
             std::hint::spin_loop();
-            return;
+            return 0;
         }
         let timeout = Timespec { tv_sec: 0, tv_nsec: ns as i64 };
         let bell = PollFd::from_borrowed_fd(self.mailbox.bell.as_fd(), PollFlags::IN);
         // Two devices are the common case and need no allocation; more make a list each time they are idle.
-        let _ = match &self.from.devices[..] {
+        let woken = match &self.from.devices[..] {
             [device] => poll(&mut [bell, PollFd::new(device, PollFlags::IN)], Some(&timeout)),
             devices => {
                 let mut fds: Vec<PollFd<'_>> =
@@ -291,6 +305,12 @@ impl Worker {
                 poll(&mut fds, Some(&timeout))
             }
         };
+        if woken == Ok(0) {
+            let oversleep = now().saturating_sub(time + ns).min(OVERSLEEP_MAX_NS);
+            self.oversleep_ns = (7 * self.oversleep_ns + oversleep) / 8;
+            return 0;
+        }
+        self.oversleep_ns.min(now().saturating_sub(time))
     }
 }
 

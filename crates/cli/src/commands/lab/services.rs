@@ -122,7 +122,11 @@ impl Services {
         variables.add("FARHAUL_LAB_URL", format!("fh://{}:{DAEMON_PORT}/", address_v4(Side::B, 0, 0)));
         variables.add("FARHAUL_LAB_KEY", key.display());
         variables.add("FARHAUL_LAB_FINGERPRINT", &fingerprint);
-        variables.add("FARHAUL_LAB_CP_OPTIONS", format!("-i {} --fingerprint {fingerprint}", key.display()));
+        // The user's own known hosts must not learn a key that lives as long as the lab.
+        let known = folders.keys.join("known_daemons");
+        let options =
+            format!("-i {} --known-hosts {} --fingerprint {fingerprint}", key.display(), known.display());
+        variables.add("FARHAUL_LAB_CP_OPTIONS", options);
         Ok(())
     }
 

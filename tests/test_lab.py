@@ -1,0 +1,200 @@
+"""The lab: the emulated link does what it was told, servers are ready, nothing is left behind.
+
+Figures here are short and their bounds wide enough for a busy machine; bench/fidelity.py measures them well.
+"""
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import lab, product
+from harness.hosts import USER_ID, require_root
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def as_root():
+    require_root()
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(random.Random(7).randbytes(2 * MIB))
+    return path
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def shell(link, script, **options):
+    return lab.run(link, ["sh", "-ec", script], **options)
+
+
+def test_round_trip():
+    figures = lab.probe(["--rtt", "100ms"], "rtt", 30)
+    # The least is the link's own; a busy machine only adds to it.
+    assert 100 <= figures["min_ms"] <= 101.3, figures
+
+
+def test_loss_of_single_datagrams_of_trains(tmp_path):
+    stats = tmp_path / "stats"
+    figures = lab.probe(["--loss", "2%", "--rtt", "10ms", "--stats", stats], "loss", 100_000, 4e8)
+    assert figures["sent"] == 100_000
+    lost = figures["sent"] - figures["received"] - figures["receiver_dropped"]
+    # Five standard deviations: a draw outside them is a bug and not bad luck.
+    assert abs(lost - 2000) <= 5 * (100_000 * 0.02 * 0.98) ** 0.5, figures
+    total = json.loads(stats.read_text().splitlines()[-1])
+    assert total["kind"] == "total"
+    forward = total["links"][0]["forward"]
+    faults = sum(forward["faults"].values())
+    assert abs(forward["dropped"]["loss"] + faults - lost) <= 50, (forward, lost)
+
+
+def test_rate():
+    figures = lab.probe(["--rate", "200m", "--queue", "100ms"], "udp", 2, 2.5e8)
+    assert 0.98 <= figures["received_bps"] / 2e8 <= 1.02, figures
+
+
+def test_streams_and_exit_code_pass_through():
+    done = lab.run([], ["sh", "-c", "cat; echo err >&2; exit 7"], check=False, stdin=None, input=b"in and out")
+    assert (done.returncode, done.stdout, done.stderr) == (7, b"in and out", b"err\n")
+    assert lab.run([], ["sh", "-c", "kill -9 $$"], check=False).returncode == 128 + 9
+    done = lab.run([], ["/no/such/program"], check=False)
+    assert done.returncode == 127 and b"/no/such/program" in done.stderr
+
+
+def test_copies_across_the_lab_arrive_and_land_in_its_folder(data):
+    script = f"""
+        scp -q {data} $FARHAUL_LAB_B:by-scp
+        rsync -q {data} lab-b:by-rsync
+        farhaul cp -q {data} $FARHAUL_LAB_B:by-ssh
+        farhaul cp -q $FARHAUL_LAB_CP_OPTIONS {data} ${{FARHAUL_LAB_URL}}by-daemon
+        ssh -F $FARHAUL_LAB_SSH_CONFIG lab-b hostname
+        cd $FARHAUL_LAB_DIR; sha256sum by-*
+    """
+    out = shell(["--rtt", "20ms", "--loss", "1%"], script).stdout.decode().split()
+    assert out[0] == "lab-b"
+    assert out[1::2] == [digest(data)] * 4
+    assert not os.path.exists("/run/farhaul-lab")
+
+
+@pytest.mark.parametrize("address", ["$FARHAUL_LAB_B", "$FARHAUL_LAB_B_V6"])
+def test_what_a_bad_link_does_to_packets_tcp_repairs(data, address):
+    """Cut super-packets have right sequence numbers, lengths and checksums, or TCP would not get through intact."""
+    link = ["--rtt", "4ms", "--rate", "200m", "--loss", "2%", "--corrupt", "1%", "--duplicate", "1%",
+            "--reorder", "2%:1ms", "--jitter", "200us", "--ecn", "1ms"]
+    out = shell(link, f"cat {data} | ssh {address} sha256sum").stdout.decode()
+    assert out.split()[0] == digest(data)
+
+
+def test_a_path_takes_only_short_packets(data):
+    for answer in ("answered", "silent"):
+        link = ["--rtt", "2ms", "--path-mtu", "1400", "--too-big", answer]
+        program = f"timeout 5 sh -c 'cat {data} | ssh lab-b sha256sum'"
+        done = shell(link, program, check=False)
+        arrived = digest(data).encode() in done.stdout
+        assert arrived == (answer == "answered"), done
+
+
+def test_a_link_changes_while_it_runs():
+    with lab.Up("--rtt", "10ms") as up:
+        def rtt():
+            return json.loads(up.execute("a", sys.executable, lab.PROBE, "rtt", "20").stdout)["min_ms"]
+        before = rtt()
+        up.set("--rtt", "40ms")
+        after = rtt()
+        up.execute("a", "farhaul", "lab", "set", "--rtt", "20ms")
+        inside = rtt()
+        assert 10 <= before <= 13 and 40 <= after <= 43 and 20 <= inside <= 23
+        up.set("--cut", "1500ms")
+        begin = time.monotonic()
+        up.execute("a", "ssh", "lab-b", "true")
+        assert time.monotonic() - begin >= 1
+
+
+def test_a_timeline_and_its_statistics(tmp_path):
+    timeline, stats = tmp_path / "timeline", tmp_path / "stats"
+    timeline.write_text('[{"at": "200ms", "cut": "300ms"}, {"at": "2s", "loss": "100%/0"}, {"at": "2500ms", "loss": "0"}]')
+    figures = lab.probe(["--timeline", timeline, "--stats", stats], "udp", 4, 1e7)
+    lines = [json.loads(line) for line in stats.read_text().splitlines()]
+    assert [line["kind"] for line in lines].count("interval") >= 3
+    dropped = lines[-1]["links"][0]["forward"]["dropped"]
+    lost = figures["sent"] - figures["received"] - figures["receiver_dropped"]
+    assert 300 <= dropped["loss"] and lost >= 300, (dropped, figures)
+
+
+def test_several_links_and_hosts():
+    with lab.Up("--hosts", "2", "--rtt", "10ms", "--link", "rtt=30ms") as up:
+        variables = up.environment
+        assert variables["FARHAUL_LAB_B_LINK2"] != variables["FARHAUL_LAB_B"] != variables["FARHAUL_LAB_B2"]
+        begin = time.monotonic()
+        assert up.execute("a2", "ssh", variables["FARHAUL_LAB_B2"], "hostname").stdout == b"lab-b2\n"
+        assert up.execute("a", "ssh", variables["FARHAUL_LAB_B_LINK2"], "hostname").stdout == b"lab-b\n"
+        assert time.monotonic() - begin > 0.04
+        assert up.execute("b", "sh", "-c", "echo $HOME").stdout.decode().strip() == variables["FARHAUL_LAB_DIR"]
+
+
+def traces(name):
+    """Processes of the lab of this name, whoever their parents are by now."""
+    found = []
+    for pid in lab.all_pids():
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if name.encode() in file.read():
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def test_kill_9_leaves_nothing_behind():
+    sysctls, mounts = lab.sysctls(), open("/proc/self/mounts").read()
+    own = lab.namespaces([os.getpid()])
+    up = lab.Up("--rtt", "10ms")
+    with up:
+        subprocess.run(lab.command("exec", "--lab", up.name, "a", "--", "sh", "-c", "setsid sleep 1000 & setsid sleep 1000 &"),
+                       check=True)
+        pids = lab.children(up.process.pid)
+        spaces = lab.namespaces(pids) - own
+        assert len(pids) >= 5 and len(spaces) >= 6
+        up.kill()
+        lab.wait_gone(pids)
+    assert not spaces & lab.namespaces(lab.all_pids())
+    assert lab.sysctls() == sysctls and open("/proc/self/mounts").read() == mounts
+
+
+def test_kill_9_while_it_is_being_built():
+    chance = random.Random(3)
+    for turn in range(8):
+        name = f"killed-{os.getpid()}-{turn}"
+        process = subprocess.Popen(lab.command("up", "--lab", name, "--rtt", "1ms"), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(0.3 * chance.random())
+        pids = lab.children(process.pid)
+        process.kill()
+        process.wait()
+        lab.wait_gone(pids)
+        assert traces(name) == []
+
+
+def test_an_ordinary_user_gets_a_lab_or_hears_what_is_missing(tmp_path):
+    os.chmod(tmp_path, 0o755)
+    binary = tmp_path / "farhaul"
+    binary.write_bytes(product.binary().read_bytes())
+    binary.chmod(0o755)
+    argv = ["setpriv", f"--reuid={USER_ID}", f"--regid={USER_ID}", "--clear-groups", "--", binary, "lab", "run", "-q",
+            "--", "true"]
+    done = subprocess.run(argv, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    error = done.stderr.decode()
+    assert done.returncode == 0 or (done.returncode == 9 and error.startswith("error: ")), error
+    if "/dev/net/tun" in error or "namespaces" in error:
+        assert "hint: " in error

@@ -6,6 +6,7 @@ failures are figures, too. Writes bench/results/DATE.json, an HTML report beside
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import pathlib
 import platform
@@ -64,6 +65,7 @@ def arguments():
                         help="TCP's congestion controls (default cubic,bbr)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, help="seconds a run may take (default 20, with --full 60)")
+    parser.add_argument("--tries", type=int, default=2, help="runs until the emulator was not the bottleneck (default 2)")
     parser.add_argument("--size", type=int, metavar="MIB", help="move so much in each run")
     parser.add_argument("--dir", default="/var/tmp", help="where the hosts' files lie (default /var/tmp)")
     parser.add_argument("--veth", action="store_true", help="over a plain veth pair, not the emulator: tries the tools")
@@ -100,7 +102,8 @@ def cases(chosen):
         added = [scenarios.Case(first.scenario, scenarios.PROFILES[name], peers=first.peers) for name in absent]
         found = matching + added
     if chosen.size:
-        found = [scenarios.dataclasses.replace(case, size=chosen.size * scenarios.MIB) for case in found]
+        found = [dataclasses.replace(case, size=chosen.size * scenarios.MIB) for case in found]
+        found = [case for case in found if case.file_size is None or case.file_size <= case.size]
     return found
 
 
@@ -176,7 +179,9 @@ class Matrix:
             for number in range(self.chosen.rounds):
                 turn = number % max(1, len(ready))
                 for peer, control in ready[turn:] + ready[:turn]:
-                    self.one(case, link, site, peer, control, data, number)
+                    for _ in range(self.chosen.tries):
+                        if not self.one(case, link, site, peer, control, data, number)["limited"]:
+                            break
             self.show_medians(case, ready)
         finally:
             site.close()
@@ -213,6 +218,7 @@ class Matrix:
             with open(self.path.with_suffix(".jsonl.tmp"), "a") as lines:
                 lines.write(json.dumps(record) + "\n")
         say(f"      {number + 1}  {summary.label(record):<40} {summary.figure(record)}")
+        return record
 
     def show_medians(self, case, ready):
         say(f"      medians of {self.chosen.rounds}:")
@@ -236,7 +242,9 @@ class Matrix:
         self.path.write_text(json.dumps(document, indent=1) + "\n")
         self.path.with_suffix(".jsonl.tmp").unlink(missing_ok=True)
         say(f"\nsaved {self.path.relative_to(ROOT)}")
-        report.write(document, self.path)
+        chosen = self.chosen
+        is_part = chosen.veth or chosen.size or any((chosen.only, chosen.profiles, chosen.scenarios))
+        report.write(document, self.path, in_documents=not is_part)
 
 
 def package_versions(peer):

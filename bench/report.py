@@ -1,6 +1,6 @@
 """The report of a measurement: one HTML file that needs nothing but itself, and the table in the documents.
 
-`python3 bench/report.py bench/results/DATE.json` makes the report of an earlier measurement again.
+`python3 bench/report.py bench/results/DATE.json` makes the report of an earlier measurement again; with `--docs` the table, too.
 """
 
 import base64
@@ -137,17 +137,18 @@ def put_between_marks(path, text):
     return True
 
 
-def write(document, path):
-    """The HTML report beside the JSON, and the table in the documents that have a place for it."""
+def write(document, path, in_documents):
+    """The HTML report beside the JSON, and, if wanted, the table in the documents that have a place for it."""
     page_path = path.with_suffix(".html")
     page_path.write_text(page(document, path.name))
     print(f"saved {page_path}", file=sys.stderr)
-    for target in DOCUMENTS:
+    for target in DOCUMENTS if in_documents else ():
         if put_between_marks(target, markdown(document, path.name)):
             print(f"wrote the table in {target}", file=sys.stderr)
 
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        source = pathlib.Path(argument).resolve()
-        write(json.loads(source.read_text()), source)
+        if argument != "--docs":
+            source = pathlib.Path(argument).resolve()
+            write(json.loads(source.read_text()), source, "--docs" in sys.argv)

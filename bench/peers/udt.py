@@ -19,7 +19,7 @@ class Udt(Peer):
     moves = frozenset({"file"})
     over_tcp = False
     sealed = False
-    options = ("UDT_SNDBUF, UDT_RCVBUF and UDT_FC for the bandwidth-delay product (256 MB); UDP_SNDBUF, UDP_RCVBUF 16 MB; "
+    options = ("UDT_MSS: the MTU; UDT_SNDBUF, UDT_RCVBUF and UDT_FC for the bandwidth-delay product (256 MB); UDP_SNDBUF, UDP_RCVBUF 16 MB; "
                "UDT::sendfile")
     reference = "UDT4 manual: 'Configure UDT options' and 'Transfer a file with sendfile/recvfile'"
 
@@ -38,7 +38,7 @@ class Udt(Peer):
         call(compiler, "-O2", "-o", str(PROGRAM), str(SOURCE), "-I/usr/include/udt", "-ludt", "-lpthread")
 
     def start(self, site):
-        site.serve([PROGRAM, "serve", str(PORT)], PORT, udp=True)
+        site.serve([PROGRAM, "serve", str(PORT), str(site.profile.mtu)], PORT, udp=True)
 
     def command(self, site, job):
-        return [PROGRAM, "send", site.address, str(PORT), job.source, job.target]
+        return [PROGRAM, "send", site.address, str(PORT), job.source, job.target, str(site.profile.mtu)]

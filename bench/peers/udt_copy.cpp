@@ -1,4 +1,5 @@
-// A file over UDT4, by the library's own sendfile and recvfile: `udt-copy serve PORT` and `udt-copy send HOST PORT FROM TO`.
+// A file over UDT4, by the library's own sendfile and recvfile: `udt-copy serve PORT MTU` and
+// `udt-copy send HOST PORT FROM TO MTU`.
 //
 // A connection carries the length of the name, the name, the size, the content, and back one byte once the receiver has
 // written it all. Numbers are as the host has them: both ends are the same machine.
@@ -25,10 +26,10 @@ namespace {
 }
 
 // The defaults are for 1 Gbit/s at about 80 ms; these hold 256 MB in flight, 5 Gbit/s at 400 ms.
-UDTSOCKET make_socket() {
+UDTSOCKET make_socket(const char* mtu) {
     UDTSOCKET socket = UDT::socket(AF_INET, SOCK_STREAM, 0);
     if (socket == UDT::INVALID_SOCK) fail("socket");
-    int window = 184000, buffer = 256 << 20, udp_buffer = 16 << 20, mss = 1500;
+    int window = 184000, buffer = 256 << 20, udp_buffer = 16 << 20, mss = std::atoi(mtu);
     UDT::setsockopt(socket, 0, UDT_MSS, &mss, sizeof mss);
     UDT::setsockopt(socket, 0, UDT_FC, &window, sizeof window);
     UDT::setsockopt(socket, 0, UDT_SNDBUF, &buffer, sizeof buffer);
@@ -71,8 +72,8 @@ void receive_file(UDTSOCKET socket) {
     UDT::close(socket);
 }
 
-int serve(const char* port) {
-    UDTSOCKET listener = make_socket();
+int serve(const char* port, const char* mtu) {
+    UDTSOCKET listener = make_socket(mtu);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(std::atoi(port)));
@@ -85,14 +86,14 @@ int serve(const char* port) {
     }
 }
 
-int send(const char* host, const char* port, const char* from, const std::string& to) {
+int send(const char* host, const char* port, const char* from, const std::string& to, const char* mtu) {
     struct stat status;
     std::fstream file(from, std::ios::in | std::ios::binary);
     if (!file || stat(from, &status) != 0) {
         std::fprintf(stderr, "cannot read %s\n", from);
         return 1;
     }
-    UDTSOCKET socket = make_socket();
+    UDTSOCKET socket = make_socket(mtu);
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(std::atoi(port)));
@@ -114,9 +115,9 @@ int send(const char* host, const char* port, const char* from, const std::string
 int main(int count, char** words) {
     UDT::startup();
     int code = 2;
-    if (count == 3 && std::strcmp(words[1], "serve") == 0) code = serve(words[2]);
-    else if (count == 6 && std::strcmp(words[1], "send") == 0) code = send(words[2], words[3], words[4], words[5]);
-    else std::fprintf(stderr, "usage: udt-copy serve PORT | send HOST PORT FROM TO\n");
+    if (count == 4 && std::strcmp(words[1], "serve") == 0) code = serve(words[2], words[3]);
+    else if (count == 7 && std::strcmp(words[1], "send") == 0) code = send(words[2], words[3], words[4], words[5], words[6]);
+    else std::fprintf(stderr, "usage: udt-copy serve PORT MTU | send HOST PORT FROM TO MTU\n");
     UDT::cleanup();
     return code;
 }

@@ -14,7 +14,7 @@ class Uftp(Peer):
     over_tcp = False
     sealed = False
     concurrent = False
-    options = "-R 90 % of the bottleneck (it has no use for less than what is known), -B 100 MB asked for, -b 1440"
+    options = "-R 90 % of the bottleneck (it has no use for less than what is known), -B 100 MB asked for, -b: the MTU less 60, at most 8800"
     reference = "uftp(1): -R, -B, -b, -C"
     extra = ()
 
@@ -26,8 +26,9 @@ class Uftp(Peer):
     def command(self, site, job):
         rate = site.profile.rate_bps
         receiver = "0x" + ipaddress.IPv4Address(site.address).packed.hex()  # named, so that no other is waited for
+        block = str(min(8800, site.profile.mtu - 60))  # what a packet holds behind the headers; 8800 is its limit
         kbits = "-1" if rate is None else str(int(rate * 0.9 / 1000))
-        return ["uftp", "-q", "-R", kbits, "-B", "104857600", "-b", "1440", "-p", str(PORT), "-I", site.a.interface,
+        return ["uftp", "-q", "-R", kbits, "-B", "104857600", "-b", block, "-p", str(PORT), "-I", site.a.interface,
                 *self.extra, "-M", site.address, "-H", receiver, job.source]
 
     def after(self, site, job):

@@ -8,6 +8,7 @@
 Datagrams go out and come in as GSO and GRO super-packets, as fast senders do it.
 """
 
+import contextlib
 import json
 import os
 import select
@@ -42,7 +43,14 @@ def udp_socket(buffer=64 << 20):
     return made
 
 
+def hurry():
+    """Runs before all else, where that is permitted: what is measured is the link, not the processor's queue."""
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+
+
 def rtt(count):
+    hurry()
     far_end = far("echo")
     near = udp_socket()
     near.connect((os.environ["FARHAUL_LAB_B"], PORT))
@@ -62,6 +70,7 @@ def rtt(count):
 
 def echo():
     """Sends datagrams back until stdin ends."""
+    hurry()
     here = udp_socket()
     here.bind(("0.0.0.0", PORT))
     ready()

@@ -1,0 +1,140 @@
+"""Whether the lab's links are what they claim to be: round trip, loss, rate, TCP as theory has it, and how fast the emulator
+is. `./x bench fidelity`; one PASS or MISS line a row.
+
+A measurement during which the emulator was itself the bottleneck (it says so in its statistics) is repeated; if it stays
+so, the row is marked and is a MISS, whatever its figure.
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import tempfile
+
+from ground import Results, gbit
+
+from harness import lab
+
+#: Packets of a loss row, and the 99 % confidence interval of a binomial share in standard deviations.
+LOSS_PACKETS = 1_000_000
+SIGMAS_99 = 2.576
+#: Runs of a measurement until the emulator was not the bottleneck.
+TRIES = 3
+
+
+class Fidelity:
+    def __init__(self, results, runs, quick):
+        self.results = results
+        self.runs = runs
+        self.quick = quick
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="farhaul-fidelity-"))
+
+    def probe(self, link, what, *arguments):
+        """Figures of a probe, with what the emulator says about itself. What does not count is measured again."""
+        for tries in range(1, TRIES + 1):
+            figures = self.probe_once(link, what, *arguments)
+            figures["tries"] = tries
+            if not figures["emulator"]["overloaded"]:
+                break
+        return figures
+
+    def probe_once(self, link, what, *arguments):
+        stats = self.folder / "stats"
+        figures = lab.probe(["-q", "--stats", stats, *link], what, *arguments, timeout=300)
+        lines = [json.loads(line) for line in stats.read_text().splitlines()]
+        total = lines[-1]["links"][0]
+        forward = total["forward"]
+        # Set-up and the end are no part of the measurement: the worker's processor time is that of its busiest second.
+        busiest = max(line["links"][0]["forward"]["cpu_share"] for line in lines)
+        figures["emulator"] = {"overloaded": forward["overloaded"] + total["backward"]["overloaded"],
+                               "cpu_share": busiest, "faults": forward["faults"], "dropped": forward["dropped"],
+                               "late_mean_us": forward["late_mean_us"], "late_p99_us": forward["late_p99_us"]}
+        return figures
+
+    def row(self, case, passed, figure, goal, runs, figures, spread=""):
+        overloaded = sorted({reason for run in runs for reason in run["emulator"]["overloaded"]})
+        if overloaded:
+            figure += " (overloaded)"
+        self.results.row(case, passed and not overloaded, figure, goal, spread, overloaded=overloaded, runs=runs,
+                         figures=figures)
+        for reason in overloaded:
+            self.results.note(f"does not count: {reason}")
+
+    def rtt(self):
+        for ms in (0, 1, 10, 50, 100, 500):
+            runs = [self.probe(["--rtt", f"{ms}ms"], "rtt", 20 if self.quick or ms == 500 else 100)]
+            median = runs[0]["median_ms"]
+            self.row(f"round trip {ms} ms", ms <= median <= 1.01 * ms + 0.3, f"{median:.3f} ms",
+                     "within 1 % + 0.3 ms", runs, {"median_ms": median})
+
+    def loss(self):
+        packets = LOSS_PACKETS // (10 if self.quick else 1)
+        for percent in (0.1, 1, 5, 10, 30):
+            share = percent / 100
+            runs = [self.probe(["--loss", f"{percent}%", "--rtt", "10ms"], "loss", packets, 2e9)]
+            lost = runs[0]["sent"] - runs[0]["received"] - runs[0]["receiver_dropped"]
+            bound = SIGMAS_99 * (packets * share * (1 - share)) ** 0.5
+            self.row(f"loss {percent:g} % of {packets} packets", abs(lost - packets * share) <= bound,
+                     f"{lost / packets:.4%}", f"99 % interval, +-{bound / packets:.4%}", runs, {"lost": lost})
+
+    def rate(self):
+        for name, bps in (("10m", 1e7), ("100m", 1e8), ("1g", 1e9), ("5g", 5e9), ("10g", 1e10)):
+            seconds = 2 if self.quick else 5
+            runs = [self.probe(["--rate", name, "--rtt", "10ms", "--queue", "100ms"], "udp", seconds, 1.1 * bps)
+                    for _ in range(self.runs)]
+            # What the receiver's socket had to drop had come through the link.
+            got = statistics.median(run["received_bps"] * (1 + run["receiver_dropped"] / max(run["received"], 1))
+                                    for run in runs)
+            self.row(f"rate {name}", abs(got / bps - 1) <= 0.01, f"{got / 1e6:.2f} Mbit/s", "within 1 %", runs,
+                     {"bps": got, "share": got / bps}, spread(run["received_bps"] for run in runs))
+
+    def tcp(self):
+        cases = [("cubic", 50, 0.1, 9e6, 6e6, 14e6), ("cubic", 100, 1, 1.3e6, 0.9e6, 2.0e6),
+                 ("bbr", 50, 0.1, None, 9e8, 1e9)]
+        for control, rtt, percent, theory, least, most in cases:
+            seconds = 20 if self.quick else {"cubic": 60, "bbr": 25}[control]
+            runs = [self.probe(["--rtt", f"{rtt}ms", "--loss", f"{percent}%", "--rate", "1g"], "tcp", seconds, control)
+                    for _ in range(self.runs)]
+            got = statistics.median(run["bps_after_5s"] for run in runs)
+            goal = f"theory {theory / 1e6:g} Mbit/s, {least / 1e6:g} to {most / 1e6:g}" if theory else "above 900 Mbit/s"
+            self.row(f"TCP {control}, {rtt} ms, {percent} %, 1 Gbit/s", least <= got <= most, f"{got / 1e6:.2f} Mbit/s", goal,
+                     runs, {"bps": got}, spread(run["bps_after_5s"] for run in runs))
+
+    def speed(self):
+        for percent, goal in ((1, 16e9), (10, 8e9)):
+            # Offered a little more than the goal after loss: a sender without any limit takes the processor from the rest.
+            runs = [self.probe(["--loss", f"{percent}%"], "udp", 5, 1.1 * goal / (1 - percent / 100))
+                    for _ in range(self.runs)]
+            got = statistics.median(run["received_bps"] for run in runs)
+            cpu = statistics.median(run["emulator"]["cpu_share"] for run in runs)
+            self.row(f"speed, datagrams of 1472 bytes, {percent} % loss", got >= goal, f"{gbit(got)}, {cpu:.2f} cores",
+                     f"at least {gbit(goal)}", runs, {"bps": got, "cpu_share": cpu}, spread(run["received_bps"] for run in runs))
+        runs = [self.probe(["--rate", "10g", "--loss", "1%"], "udp", 5, 1.05e10) for _ in range(self.runs)]
+        cpu = statistics.median(run["emulator"]["cpu_share"] for run in runs)
+        got = statistics.median(run["received_bps"] for run in runs)
+        self.row("processor time at 10 Gbit/s", cpu <= 1 and got >= 9.5e9, f"{cpu:.2f} cores, {gbit(got)}", "at most one core",
+                 runs, {"cpu_share": cpu, "bps": got})
+
+
+def spread(values):
+    values = list(values)
+    return f"{(max(values) - min(values)) / statistics.median(values):.1%}" if len(values) > 1 else ""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=3, help="runs of each rate, TCP and speed row (default 3)")
+    parser.add_argument("--quick", action="store_true", help="little data, one run: tries the measurement itself")
+    parser.add_argument("--only", help="comma-separated: rtt, loss, rate, tcp, speed")
+    chosen = parser.parse_args()
+    results = Results("fidelity")
+    results.notes = {"runs": 1 if chosen.quick else chosen.runs}
+    fidelity = Fidelity(results, 1 if chosen.quick else chosen.runs, chosen.quick)
+    for part in chosen.only.split(",") if chosen.only else ("rtt", "loss", "rate", "tcp", "speed"):
+        getattr(fidelity, part)()
+    if not chosen.quick and not chosen.only:
+        results.save()
+
+
+if __name__ == "__main__":
+    main()

@@ -262,10 +262,22 @@ class Pair:
         call("mount", "--make-shared", str(self.directory))
 
     def _build(self, binary, mtu):
+        self._join(mtu)
         names = {self.alpha.v4: ["alpha"], self.beta.v4: ["beta"],
                  self.alpha.v6: ["alpha6"], self.beta.v6: ["beta6"]}
         for host in self.hosts:
             host.prepare(names)
+        if binary is not None:
+            copy = self.directory / "farhaul"
+            shutil.copyfile(binary, copy)
+            os.chmod(copy, 0o755)
+            for host in self.hosts:
+                (host.bin / "farhaul").symlink_to(copy)
+
+    def _join(self, mtu):
+        """Makes the two network namespaces and what joins them. A pair over another link has its own way, and may have
+        addresses of its own."""
+        for host in self.hosts:
             call("ip", "netns", "add", host.netns)
         call("ip", "link", "add", self.alpha.interface, "netns", self.alpha.netns, "mtu", str(mtu), "type", "veth",
              "peer", "name", self.beta.interface, "netns", self.beta.netns, "mtu", str(mtu))
@@ -275,12 +287,6 @@ class Pair:
             call(*inside, "addr", "add", f"{host.v4}/24", "dev", host.interface)
             call(*inside, "addr", "add", f"{host.v6}/64", "dev", host.interface, "nodad")
             call(*inside, "link", "set", host.interface, "up")
-        if binary is not None:
-            copy = self.directory / "farhaul"
-            shutil.copyfile(binary, copy)
-            os.chmod(copy, 0o755)
-            for host in self.hosts:
-                (host.bin / "farhaul").symlink_to(copy)
 
     def folder(self, name):
         """A fresh folder in the pair's directory."""

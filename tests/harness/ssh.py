@@ -9,10 +9,14 @@ PORTS = (22, 2222)
 
 
 class SshServer:
-    """sshd on ports 22 and 2222 of one host. `alpha`'s root can log in as root and as the ordinary user."""
+    """sshd on ports 22 and 2222 of one host. `alpha`'s root can log in as root and as the ordinary user.
 
-    def __init__(self, pair):
+    With other ports, the client's configuration names the first.
+    """
+
+    def __init__(self, pair, ports=PORTS):
         self.pair = pair
+        self.ports = ports
         self.directory = pair.folder("sshd")
         client = pair.alpha.home / ".ssh"
         client.mkdir(mode=0o700)
@@ -22,7 +26,9 @@ class SshServer:
             call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path))
         public = self.host_key.with_suffix(".pub").read_text().split()
         names = f"beta,beta6,{pair.beta.v4},{pair.beta.v6}"
-        names += "".join(f",[{name}]:2222" for name in names.split(","))
+        names += "".join(f",[{name}]:{port}" for name in names.split(",") for port in ports if port != 22)
+        if 22 not in ports:
+            (client / "config").write_text(f"Host *\n    Port {ports[0]}\n")
         (client / "known_hosts").write_text(f"{names} {public[0]} {public[1]}\n")
         self._authorize()
         self.process = self._start()
@@ -41,7 +47,7 @@ class SshServer:
         beta = self.pair.beta
         os.makedirs("/run/sshd", mode=0o755, exist_ok=True)
         config = self.directory / "sshd_config"
-        config.write_text("".join(f"Port {port}\n" for port in PORTS) + (
+        config.write_text("".join(f"Port {port}\n" for port in self.ports) + (
             f"HostKey {self.host_key}\n"
             f"PidFile {self.directory}/pid\n"
             "AuthorizedKeysFile .ssh/authorized_keys\n"

@@ -12,7 +12,7 @@ use crate::model::Model;
 use crate::packet::Router;
 use crate::{Error, Profile, Settings};
 
-/// Memory for packets under way, per direction: 10 Gbit/s for 400 ms. What is never needed is never touched.
+/// Memory for packets under way, at most, per direction: 10 Gbit/s for 400 ms.
 const MEMORY_BYTES: usize = 512 << 20;
 
 /// Both directions of a link, in an interval or since the start.

@@ -1,20 +1,24 @@
-//! The memory of one direction: frames one behind another in a ring, each there until its last piece is handed over.
+//! The memory of one direction: frames in chunks, each frame there until its last piece is handed over.
 //!
-//! Always true: nothing is allocated after the start; a frame lies in one piece and does not move; memory that was never
-//! needed is never touched. Frames are freed in any order and their room is used again in the order of arrival.
+//! Always true: a frame lies in one piece and does not move; a chunk is used again when its last frame is gone, the one
+//! used last first, so that it is still in the cache; memory is taken only when more is under way than ever before.
+//! Frames are freed in any order.
 
 use std::collections::VecDeque;
 
 use crate::packet::{FRAME_MAX, Layout};
 
+/// Holds 16 super-packets: what is left unused at its end is a sixteenth at most.
+const CHUNK_LEN: usize = 1 << 20;
 /// Frames begin on cache lines.
 const ALIGN: usize = 64;
-/// The ring begins anew early when what is under way is far less than what has been used, to stay in the cache.
-const REUSE_AFTER: usize = 4 << 20;
+
+const _: () = assert!(CHUNK_LEN >= 2 * FRAME_MAX, "a chunk holds any frame");
 
 /// A frame that is under way.
 #[derive(Debug)]
 pub(crate) struct Frame {
+    chunk: usize,
     start: usize,
     len: usize,
     /// Pieces not yet handed over.
@@ -24,69 +28,109 @@ pub(crate) struct Frame {
     pub host: usize,
 }
 
-/// The ring. Names of frames count up and are never used twice.
+/// A part of the memory.
+#[derive(Debug)]
+struct Chunk {
+    bytes: Box<[u8]>,
+    /// Frames that are in it.
+    live: u32,
+}
+
+/// The chunks. Names of frames count up and are never used twice.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    bytes: Box<[u8]>,
+    chunks: Vec<Chunk>,
+    chunks_max: usize,
+    /// Chunks without frames.
+    unused: Vec<usize>,
+    /// The chunk that is being filled, and how far it is.
+    current: usize,
+    head: usize,
     frames: VecDeque<Frame>,
     first: u64,
-    head: usize,
 }
 
 impl Arena {
+    /// One that grows to `len` bytes at most.
     pub(crate) fn new(len: usize) -> Arena {
-        let len = len.max(4 * FRAME_MAX);
-        let frames = VecDeque::with_capacity(len / 1024);
-        Arena { bytes: vec![0; len].into_boxed_slice(), frames, first: 0, head: 0 }
+        Arena {
+            chunks: vec![Chunk::new()],
+            chunks_max: len.div_ceil(CHUNK_LEN),
+            unused: Vec::new(),
+            current: 0,
+            head: 0,
+            frames: VecDeque::new(),
+            first: 0,
+        }
     }
 
-    /// Room for the next frame; none while the ring is full.
+    /// Room for the next frame; none while all memory is in use.
     pub(crate) fn room(&mut self) -> Option<&mut [u8]> {
-        if self.frames.len() == self.frames.capacity() {
-            return None;
+        if CHUNK_LEN - self.head < FRAME_MAX {
+            self.current = self.next_chunk()?;
+            self.head = 0;
         }
-        match self.frames.front().map(|frame| frame.start) {
-            None => self.head = 0,
-            Some(tail) if self.head > tail => {
-                let is_full = self.bytes.len() - self.head < FRAME_MAX;
-                let is_wide = tail > 8 * (self.head - tail) + REUSE_AFTER;
-                if (is_full || is_wide) && tail > FRAME_MAX {
-                    self.head = 0;
-                } else if is_full {
-                    return None;
-                }
-            }
-            Some(tail) if tail - self.head <= FRAME_MAX => return None,
-            Some(_) => {}
-        }
-        self.bytes.get_mut(self.head..self.head + FRAME_MAX)
+        Some(&mut self.chunks[self.current].bytes[self.head..self.head + FRAME_MAX])
     }
 
     /// What stands in the room's first `len` bytes.
     pub(crate) fn incoming(&self, len: usize) -> &[u8] {
-        &self.bytes[self.head..self.head + len]
+        &self.chunks[self.current].bytes[self.head..self.head + len]
     }
 
     /// Keeps the frame that was read into the room, for `pieces` pieces.
     pub(crate) fn keep(&mut self, len: usize, layout: Layout, host: usize, pieces: u32) -> u64 {
         debug_assert!(pieces > 0 && len <= FRAME_MAX, "a frame is kept for its pieces");
-        self.frames.push_back(Frame { start: self.head, len, live: pieces, layout, host });
+        let (chunk, start) = (self.current, self.head);
+        self.frames.push_back(Frame { chunk, start, len, live: pieces, layout, host });
+        self.chunks[chunk].live += 1;
         self.head += len.next_multiple_of(ALIGN);
         self.first + self.frames.len() as u64 - 1
     }
 
     pub(crate) fn frame(&self, name: u64) -> (&Frame, &[u8]) {
         let frame = &self.frames[(name - self.first) as usize];
-        (frame, &self.bytes[frame.start..frame.start + frame.len])
+        (frame, &self.chunks[frame.chunk].bytes[frame.start..frame.start + frame.len])
     }
 
     /// `pieces` of a frame have been handed over.
     pub(crate) fn release(&mut self, name: u64, pieces: u32) {
-        self.frames[(name - self.first) as usize].live -= pieces;
+        let frame = &mut self.frames[(name - self.first) as usize];
+        frame.live -= pieces;
+        if frame.live > 0 {
+            return;
+        }
+        let chunk = frame.chunk;
+        self.chunks[chunk].live -= 1;
+        if self.chunks[chunk].live == 0 {
+            if chunk == self.current {
+                self.head = 0;
+            } else {
+                self.unused.push(chunk);
+            }
+        }
         while self.frames.front().is_some_and(|frame| frame.live == 0) {
             self.frames.pop_front();
             self.first += 1;
         }
+    }
+
+    #[cold]
+    fn next_chunk(&mut self) -> Option<usize> {
+        if let Some(chunk) = self.unused.pop() {
+            return Some(chunk);
+        }
+        if self.chunks.len() >= self.chunks_max {
+            return None;
+        }
+        self.chunks.push(Chunk::new());
+        Some(self.chunks.len() - 1)
+    }
+}
+
+impl Chunk {
+    fn new() -> Chunk {
+        Chunk { bytes: vec![0; CHUNK_LEN].into_boxed_slice(), live: 0 }
     }
 }
 
@@ -113,7 +157,7 @@ mod tests {
         fn frames_never_overlap(
             steps in prop::collection::vec((1_usize..FRAME_MAX, 0_usize..6, any::<prop::sample::Index>()), 1..400),
         ) {
-            let mut arena = Arena::new(10 * FRAME_MAX);
+            let mut arena = Arena::new(3 * CHUNK_LEN);
             let mut alive: Vec<(u64, usize, u8)> = Vec::new();
             for (step, (len, releases, which)) in steps.into_iter().enumerate() {
                 let mark = step as u8;

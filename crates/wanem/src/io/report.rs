@@ -102,6 +102,8 @@ pub struct Report {
     pub late_p99_us: u64,
     /// All of them.
     pub late_max_us: u64,
+    /// How many were over 1 ms late, so that intervals can be added up.
+    pub late_packets: u64,
     /// Share of a core that the worker used.
     pub cpu_share: f64,
     /// Why the emulator was itself the bottleneck; empty when it was not. A figure measured while it was does not count.
@@ -141,6 +143,7 @@ impl Report {
             late_p50_us: lateness.quantile_us(0.5),
             late_p99_us: lateness.quantile_us(0.99),
             late_max_us: lateness.quantile_us(1.0),
+            late_packets: lateness.late,
             cpu_share,
             overloaded: reasons.iter().filter(|(is_so, _)| *is_so).map(|(_, reason)| *reason).collect(),
         }
@@ -165,6 +168,7 @@ mod tests {
         let report = Report::between(&before, &now);
         assert_eq!((report.seconds, report.rate_bps, report.cpu_share), (2.0, 1e9, 0.5));
         assert_eq!((report.late_p50_us, report.late_p99_us, report.late_max_us), (4, 128, 128));
+        assert_eq!(report.late_packets, 0);
         assert!(report.overloaded.is_empty(), "{:?}", report.overloaded);
     }
 

@@ -1,8 +1,8 @@
 //! One direction at work: reads super-packets from the hosts of one side, asks the model, hands pieces to the other.
 //!
 //! Always true: a frame costs one read and, if nothing of it is lost, as many writes as it has slices; no packet costs
-//! an allocation or a lock. The thread sleeps until a host sends, an order comes or a piece is due, and asks for the
-//! time once a round.
+//! a lock, nor an allocation once the link has been as full as it gets. The thread sleeps until a host sends, an order
+//! comes or a piece is due, and asks for the time once a round.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, OwnedFd};

@@ -147,6 +147,11 @@ impl Flow {
         self.outgoing.is_empty() && !self.ledger.has_open()
     }
 
+    /// Whether queued blocks have bytes that were never sent.
+    pub fn has_uncut(&self) -> bool {
+        self.outgoing.has_uncut()
+    }
+
     /// When the last authentic packet came; the flow's beginning before the first.
     pub fn last_heard(&self) -> Timestamp {
         self.last_heard

@@ -23,9 +23,22 @@ const BITS: f64 = 1.0 / 8.0;
 pub enum Policy {
     /// Holds [`RateConfig::rate_bps`], whatever happens. Without a rate it is [`Policy::Fair`].
     Fixed,
-    /// Fills the path while its queue stays short.
+    /// Fills the path while its queue stays short, and shares it evenly.
     #[default]
     Fair,
+    /// As fair, with about two shares.
+    High,
+    /// Takes what others leave.
+    Low,
+}
+
+/// What an earlier transfer on this path has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// The last good rate: bits of UDP payload per second.
+    pub rate_bps: u64,
+    /// The round trip time without queues that went with it.
+    pub rtt: Duration,
 }
 
 /// How a controller behaves.
@@ -35,6 +48,10 @@ pub struct RateConfig {
     pub policy: Policy,
     /// Target of `Fixed`, ceiling of `Fair`: bits of UDP payload per second. Default none.
     pub rate_bps: Option<u64>,
+    /// Floor of all but `Fixed`: bits of UDP payload per second that are sent whatever happens. Default none.
+    pub floor_bps: Option<u64>,
+    /// Where to start, if the round trip time is still about the same. Default nothing.
+    pub remembered: Option<Remembered>,
     /// Bytes that may stand in queues beyond what is on the way: the receiver's socket buffer. Default unlimited.
     pub queue_bytes_max: Option<u64>,
 }
@@ -125,6 +142,11 @@ impl Controller {
     /// The share of packets that is lost, over the last rounds.
     pub fn loss(&self) -> f64 {
         self.fair.loss()
+    }
+
+    /// In which state the controller is, in a word: for traces.
+    pub fn state(&self) -> &'static str {
+        "fair"
     }
 
     /// Wire bytes that one flow may have in flight.

@@ -141,6 +141,10 @@ impl Flow {
         let report = Report {
             delivered: self.outcome.acked_bytes,
             lost: self.outcome.lost_bytes,
+            packets_delivered: self.outcome.settled_count,
+            datagram: u32::from(self.mtu.current()),
+            packets_lost: self.outcome.lost_count,
+            loss_runs: self.outcome.loss_runs,
             receive_time,
             rtt,
             in_flight: self.ledger.open_bytes(),
@@ -248,6 +252,8 @@ impl Flow {
             self.apply_outcome(now, control);
             let report = Report {
                 lost: self.outcome.lost_bytes,
+                packets_lost: self.outcome.lost_count,
+                loss_runs: self.outcome.loss_runs,
                 in_flight: self.ledger.open_bytes(),
                 ..Report::default()
             };

@@ -1,29 +1,61 @@
-//! Runs a scenario: prints its summary, writes its trace and plot.
+//! Runs a scenario (its summary, trace and plot), or the table of what must be true.
 
-use farhaul_sim::{Scenario, svg};
+use farhaul_sim::{Scenario, Size, json, svg, table};
 use std::process::ExitCode;
 
 fn usage() -> String {
     format!(
-        "usage: farhaul-sim run [--csv=FILE] [--svg=FILE] [OPTIONS]\n\noptions, and what they are by default:\n  --bdps=BDP   the queue, instead of --queue-bytes\n{}",
+        "usage: farhaul-sim run [--csv=FILE] [--svg=FILE] [OPTIONS]\n       farhaul-sim table [--size=small|normal|full] [--only=TEXT] [--jobs=N] [--json=FILE]\n\noptions, and what they are by default:\n  --bdps=BDP   the queue, instead of --queue-bytes\n{}",
         Scenario::help()
     )
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.split_first() {
-        Some((verb, options)) if verb == "run" => match run(options) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(what) => {
-                eprintln!("error: {what}");
-                ExitCode::FAILURE
-            }
-        },
-        _ => {
-            eprintln!("{}", usage());
+    let done = match arguments.split_first() {
+        Some((verb, options)) if verb == "run" => run(options),
+        Some((verb, options)) if verb == "table" => run_table(options),
+        _ => Err(usage()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("error: {what}");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn split(option: &str) -> Result<(&str, &str), String> {
+    let pair = option.strip_prefix("--").and_then(|option| option.split_once('='));
+    pair.ok_or_else(|| format!("not of the form --name=value: {option}"))
+}
+
+fn run_table(options: &[String]) -> Result<(), String> {
+    let (mut size, mut only, mut jobs, mut file) = (Size::Normal, String::new(), 1, None);
+    for option in options {
+        match split(option)? {
+            ("size", "small") => size = Size::Small,
+            ("size", "normal") => size = Size::Normal,
+            ("size", "full") => size = Size::Full,
+            ("only", text) => only = text.to_owned(),
+            ("jobs", count) => jobs = count.parse().map_err(|_| format!("no number: {count}"))?,
+            ("json", path) => file = Some(path.to_owned()),
+            _ => return Err(format!("no such option or value: {option}\n{}", usage())),
+        }
+    }
+    let lines = table(size, &only, jobs, |line| {
+        println!("{line}");
+        if !line.pass {
+            println!("      replay: {}", line.worst);
+        }
+    });
+    println!("{} of {} rows pass", lines.iter().filter(|line| line.pass).count(), lines.len());
+    match file {
+        Some(path) => {
+            std::fs::write(&path, json(&lines)).map_err(|error| format!("cannot write {path}: {error}"))
+        }
+        None => Ok(()),
     }
 }
 
@@ -31,10 +63,7 @@ fn run(options: &[String]) -> Result<(), String> {
     let (mut scenario, mut csv, mut picture, mut bdps) =
         (Scenario { seeds: 1, ..Scenario::default() }, None, None, None);
     for option in options {
-        let (name, value) = option
-            .strip_prefix("--")
-            .and_then(|option| option.split_once('='))
-            .ok_or_else(|| format!("not of the form --name=value: {option}"))?;
+        let (name, value) = split(option)?;
         match name {
             "csv" => csv = Some(value.to_owned()),
             "svg" => picture = Some(value.to_owned()),

@@ -13,7 +13,7 @@
 
 use super::loss::{Count, PathLoss};
 use super::path::Path;
-use super::start::Start;
+use super::start::{Seen, Start};
 use super::target::target;
 use super::{Remembered, Report, WINDOW_INITIAL};
 use crate::time::Timestamp;
@@ -304,8 +304,8 @@ impl Fair {
         if let Some(window) = start.jump(&self.path, limits.remembered) {
             self.window = self.window.max(window);
         }
-        if let Some(window) = start.step(now, report, count, &self.path, self.window, self.rates.quarter, aim)
-        {
+        let seen = Seen { count, path: &self.path, rate: self.rates.quarter, target: aim };
+        if let Some(window) = start.step(now, report, &seen, self.window) {
             self.window = window;
             return;
         }

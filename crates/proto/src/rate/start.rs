@@ -17,6 +17,17 @@ const JUMP: f64 = 0.6;
 /// Loss beyond that of the first rounds that ends the start.
 const EXCESS: f64 = 0.05;
 
+/// What a report has brought.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub count: Count,
+    pub path: &'a Path,
+    /// Bytes a second delivered within a quarter of a round trip.
+    pub rate: f64,
+    /// The queueing delay aimed at.
+    pub target: f64,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Start {
     queued: u32,
@@ -51,12 +62,10 @@ impl Start {
         &mut self,
         now: Timestamp,
         report: &Report,
-        count: Count,
-        path: &Path,
+        seen: &Seen<'_>,
         window: f64,
-        rate: f64,
-        target: f64,
     ) -> Option<f64> {
+        let Seen { count, path, rate, target } = *seen;
         self.queued = if path.latest() > target { self.queued + 1 } else { 0 };
         self.round.add(count);
         self.saturated |= report.saturated;

@@ -141,10 +141,11 @@ impl Table {
     }
 }
 
-/// Long enough that what is measured is steady: thirty round trips and a second, after forty and a half.
+/// Long enough that what is measured is steady: thirty round trips and a second, after forty and two and a half.
 fn steady(rate_bps: u64, rtt_ms: f64) -> Scenario {
     let measured = (30.0 * rtt_ms / 1e3).max(1.0);
-    let warmup = (40.0 * rtt_ms / 1e3).max(0.5);
+    // With 30 % loss the first word of credit may take a second.
+    let warmup = (40.0 * rtt_ms / 1e3).max(2.5);
     let payload = if rate_bps >= 10_000_000_000 { 8972 } else { 1472 };
     let bdp_blocks = rate_bps as f64 / 8.0 * rtt_ms / 1e3 / f64::from(1 << 20);
     Scenario {

@@ -14,6 +14,8 @@ use super::Report;
 
 /// Standard deviations of the path's own loss that are no excess.
 const Z: f64 = 5.0;
+/// The length of runs is learned from so many, at least.
+const RUNS: f64 = 20.0;
 /// Fewer packets than these are no sample.
 const SAMPLE_MIN: f64 = 300.0;
 
@@ -39,15 +41,14 @@ impl Count {
 pub(super) struct PathLoss {
     /// p_b.
     own: f64,
-    /// L, and the runs that it was learned from.
-    run: f64,
-    runs: f64,
+    /// Lost packets, and the runs they came in, of late: L is their quotient.
+    runs: (f64, f64),
     count: Count,
 }
 
 impl PathLoss {
     pub(super) fn new() -> Self {
-        PathLoss { own: 0.0, run: 1.0, runs: 0.0, count: Count::default() }
+        PathLoss { own: 0.0, runs: (1.0, 1.0), count: Count::default() }
     }
 
     /// The path's own loss.
@@ -79,10 +80,10 @@ impl PathLoss {
 
     /// Takes a report, and returns what it counts.
     pub(super) fn on_report(&mut self, report: &Report) -> Count {
-        if report.loss_runs > 0 {
-            self.runs += f64::from(report.loss_runs);
-            let length = f64::from(report.packets_lost) / f64::from(report.loss_runs);
-            self.run += (length - self.run) * (f64::from(report.loss_runs) / self.runs.min(20.0)).min(1.0);
+        self.runs.0 += f64::from(report.packets_lost);
+        self.runs.1 += f64::from(report.loss_runs);
+        if self.runs.1 > 2.0 * RUNS {
+            self.runs = (self.runs.0 / 2.0, RUNS);
         }
         let lost = f64::from(report.packets_lost);
         let count = Count { all: lost + f64::from(report.packets_delivered), lost };
@@ -90,8 +91,12 @@ impl PathLoss {
         count
     }
 
+    fn run(&self) -> f64 {
+        (self.runs.0 / self.runs.1.max(1.0)).max(1.0)
+    }
+
     fn variance_factor(&self) -> f64 {
-        (2.0 * self.run - 1.0).max(1.0)
+        2.0 * self.run() - 1.0
     }
 
     fn deviation(&self, all: f64, share: f64) -> f64 {
@@ -100,7 +105,7 @@ impl PathLoss {
 
     /// Losses of `all` packets that are no excess.
     fn tolerated(&self, all: f64) -> f64 {
-        all * self.own + Z * self.deviation(all, self.own) + 4.0 * self.run
+        all * self.own + Z * self.deviation(all, self.own) + 4.0 * self.run()
     }
 
     /// How many packets tell a loss of `excess` beyond the path's own from chance.

@@ -267,7 +267,9 @@ impl Flow {
             self.probe_timer.timeouts += 1;
             self.want.report = true;
             // On a near path silence is mostly a busy machine: ask first, copy only when asking did not help.
-            self.want.copy = self.probe_timer.timeouts > 1 || self.rtt.smoothed > Duration::from_millis(20);
+            // A path that stays silent is asked again and again, and gets no more copies.
+            let far = self.rtt.smoothed > Duration::from_millis(20);
+            self.want.copy = self.probe_timer.timeouts == 2 || (far && self.probe_timer.timeouts == 1);
         }
     }
 }

@@ -11,6 +11,7 @@
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
 
+use super::compete::Cubic;
 use super::loss::{Count, PathLoss};
 use super::path::Path;
 use super::start::{Seen, Start};
@@ -30,6 +31,12 @@ const SHALLOW_AGE: Duration = Duration::from_secs(60);
 const GAIN: f64 = 0.35;
 /// What feedback may be late, and the shortest reordering window: matters on short paths only.
 const FEEDBACK: f64 = 0.002;
+/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
+const FILLED: f64 = 3.0;
+/// How long a rate counts as what was ours.
+const FILLER_MEMORY: f64 = 30.0;
+/// How often it is tried whether the other one has gone.
+const TRIAL_EVERY: Duration = Duration::from_secs(8);
 /// Packets of slack where a window is computed from few packets.
 const SLACK: f64 = 8.0;
 /// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
@@ -59,6 +66,32 @@ pub(super) struct Rates {
 enum State {
     Start(Box<Start>),
     Delay,
+    /// Beside a sender that fills the buffer.
+    Compete(Cubic),
+}
+
+/// Whether somebody else fills the buffer: looked at while delay guides the window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Filler {
+    /// The queue has been too long since.
+    since: Option<Timestamp>,
+    /// The window when it was last not.
+    window: f64,
+    /// The largest rate of the last while: somebody who takes our rate must not raise our target.
+    rate: f64,
+    /// The queue has been empty since, while competing.
+    empty_since: Option<Timestamp>,
+    trial_at: Option<Timestamp>,
+    trial: Option<Trial>,
+}
+
+/// Delay guides the window again, to see whether the other one has gone.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    cubic: Cubic,
+    window: f64,
+    rate: f64,
+    began: Timestamp,
 }
 
 /// After a cut: whether what was lost was lost because of us.
@@ -125,6 +158,7 @@ pub(super) struct Fair {
     stepped_at: Option<Timestamp>,
     born_at: Option<Timestamp>,
     drain: Drain,
+    filler: Filler,
 }
 
 /// Now and then the queue is emptied, so that the base round trip stays honest.
@@ -161,6 +195,7 @@ impl Fair {
             stepped_at: None,
             born_at: None,
             drain: Drain::default(),
+            filler: Filler::default(),
         }
     }
 
@@ -179,6 +214,8 @@ impl Fair {
     pub(super) fn state(&self) -> &'static str {
         match self.state {
             State::Start(_) => "start",
+            State::Compete(_) => "compete",
+            State::Delay if self.filler.trial.is_some() => "trial",
             State::Delay if self.test.is_some() => "test",
             State::Delay if self.dip.is_some() => "dip",
             State::Delay if self.drain.until.is_some() => "drain",
@@ -200,7 +237,8 @@ impl Fair {
             return if matches!(self.state, State::Start(_)) { window } else { window.max(pause) };
         }
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
-        1.3 * window + unreported + 4.0 * self.path.packet()
+        let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 };
+        slack * window + unreported + 4.0 * self.path.packet()
     }
 
     fn window_now(&self) -> f64 {
@@ -266,7 +304,8 @@ impl Fair {
     }
 
     pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, rates: Rates, limits: &Limits) {
-        self.path.on_report(now, report);
+        let filled = matches!(self.state, State::Compete(_)) || self.filler.trial.is_some();
+        self.path.on_report(now, report, filled);
         let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
         self.stepped_at = Some(now);
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
@@ -287,6 +326,8 @@ impl Fair {
         self.loss_smooth += gain * (count.share() - self.loss_smooth);
         if matches!(self.state, State::Start(_)) {
             self.step_start(now, report, count, limits);
+        } else if matches!(self.state, State::Compete(_)) {
+            self.step_compete(now, report, limits);
         } else {
             if now >= self.deaf_until {
                 self.step_loss(now, count, limits);
@@ -294,6 +335,7 @@ impl Fair {
                 self.loss.restart();
             }
             self.step_delay(now, dt, limits);
+            self.look_for_filler(now, dt, limits);
         }
         self.clamp(limits);
     }
@@ -475,6 +517,83 @@ impl Fair {
         }
     }
 
+    /// The queue is far longer than anybody of our kind would keep it: somebody fills the buffer. While a trial is going on,
+    /// decides whether he still does.
+    fn look_for_filler(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
+        let (base, standing) = (self.path.base(), self.path.standing());
+        self.filler.rate = (self.filler.rate * (-dt / FILLER_MEMORY).exp()).max(self.rates.round);
+        if limits.scavenger || base < NEAR {
+            return;
+        }
+        let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);
+        if let Some(trial) = self.filler.trial {
+            let tried = (now - trial.began).as_secs_f64();
+            let patience = 30.0 * self.path.round_trip() + 1.0;
+            if standing < 1.2 * aim {
+                (self.filler.trial, self.filler.since) = (None, None);
+            } else if tried > patience || (tried > 2.0 * base && self.rates.round < 0.85 * trial.rate) {
+                self.filler.trial = None;
+                self.window = trial.window;
+                self.compete(trial.cubic);
+            }
+            return;
+        }
+        if standing < FILLED * aim || self.saturated_at.is_none() {
+            self.filler.since = None;
+            if standing < 1.2 * aim {
+                self.filler.window = self.window;
+            }
+            return;
+        }
+        let since = *self.filler.since.get_or_insert(now);
+        if (now - since).as_secs_f64() > (8.0 * self.path.round_trip()).max(0.5) {
+            self.window = self.window.max(self.filler.window);
+            self.filler.trial_at = Some(now);
+            self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
+        }
+    }
+
+    fn compete(&mut self, cubic: Cubic) {
+        self.state = State::Compete(cubic);
+        (self.test, self.dip, self.drain) = (None, None, Drain::default());
+        (self.filler.since, self.filler.empty_since) = (None, None);
+        self.loss.restart();
+    }
+
+    fn step_compete(&mut self, now: Timestamp, report: &Report, limits: &Limits) {
+        let State::Compete(mut cubic) = self.state else { return };
+        let (round, packet) = (self.path.round_trip(), self.path.packet());
+        if now < self.deaf_until {
+            self.loss.restart();
+        } else if report.packets_delivered > 0 && self.loss.judge(self.window / packet).is_some() {
+            self.window = packet * cubic.cut(now, self.window / packet);
+            self.loss.restart();
+            self.deaf_until = now + seconds(1.25 * round);
+        } else if report.saturated {
+            self.window = packet * cubic.grow(now, self.window / packet, report.delivered as f64 / packet);
+        }
+        self.state = State::Compete(cubic);
+        let aim = target(self.filler.rate, packet, self.path.base(), limits.weight);
+        let empty = self.path.standing() < 0.2 * aim;
+        self.filler.empty_since = if empty { self.filler.empty_since.or(Some(now)) } else { None };
+        let alone =
+            self.filler.empty_since.is_some_and(|at| (now - at).as_secs_f64() > (6.0 * round).max(0.35));
+        let due = self.filler.trial_at.is_none_or(|at| now - at > TRIAL_EVERY);
+        let cut = cubic.cut_at().is_some_and(|at| {
+            let ago = (now - at).as_secs_f64();
+            (1.5 * round..2.5 * round).contains(&ago)
+        });
+        let quiet = self.filler.trial_at.is_some_and(|at| now - at > 2 * TRIAL_EVERY);
+        if alone || limits.scavenger {
+            self.state = State::Delay;
+        } else if due && (cut || quiet) {
+            self.filler.trial_at = Some(now);
+            self.filler.trial =
+                Some(Trial { cubic, window: self.window, rate: self.rates.round, began: now });
+            self.state = State::Delay;
+        }
+    }
+
     /// Round trips for which the queue has been empty although we send all that we may.
     fn idle_rounds(&mut self, now: Timestamp, idle: bool, round: f64) -> f64 {
         if !idle {
@@ -517,7 +636,7 @@ impl Fair {
                         self.rates.quarter.max(self.rates.round) / (1.0 - start.own_loss().min(0.6));
                     self.window.min(3.5 * arrives * self.path.base().max(0.005) + WINDOW_INITIAL as f64)
                 }
-                State::Delay => self.window,
+                State::Delay | State::Compete(_) => self.window,
             };
             let most = if matches!(self.state, State::Start(_)) { 3.0 } else { 1.0 };
             self.window = self.window.min(most * self.pipe() + limits.queue_bytes);

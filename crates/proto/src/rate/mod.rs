@@ -2,6 +2,7 @@
 //!
 //! Always true: flows report what happened and get budgets; random loss by itself never lowers a budget.
 
+mod compete;
 mod fair;
 mod loss;
 mod pacer;

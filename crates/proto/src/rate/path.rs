@@ -29,10 +29,11 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub(super) fn on_report(&mut self, now: Timestamp, report: &Report) {
+    /// With `filled`, somebody else keeps the queue from emptying: the base then stays what it was.
+    pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, filled: bool) {
         if let Some(rtt) = report.rtt {
             let rtt = rtt.as_secs_f64();
-            self.base.sample(now, rtt);
+            self.base.sample(now, rtt, filled);
             let base = self.base();
             self.standing.sample(now, rtt, base);
             self.latest = (rtt - base).max(0.0);
@@ -126,9 +127,11 @@ struct Base {
 }
 
 impl Base {
-    fn sample(&mut self, now: Timestamp, rtt: f64) {
+    fn sample(&mut self, now: Timestamp, rtt: f64, hold: bool) {
         let turned_at = *self.turned_at.get_or_insert(now);
-        if now - turned_at >= BASE_AGE {
+        if hold {
+            self.turned_at = Some(now);
+        } else if now - turned_at >= BASE_AGE {
             (self.older, self.newer, self.turned_at) = (self.newer.take(), None, Some(now));
         }
         self.newer = Some(self.newer.map_or(rtt, |newer| newer.min(rtt)));
@@ -194,7 +197,11 @@ mod tests {
         for step in 0..200u64 {
             let queue = if step < 100 { [0, 9, 4, 7][step as usize % 4] } else { 5 + step % 4 };
             let rtt = Some(Duration::from_millis(20 + queue));
-            path.on_report(Timestamp::from_nanos(step * 1_250_000), &Report { rtt, ..Report::default() });
+            path.on_report(
+                Timestamp::from_nanos(step * 1_250_000),
+                &Report { rtt, ..Report::default() },
+                false,
+            );
             if step == 99 {
                 assert!(path.standing() < 1e-6, "{}", path.standing());
             }

@@ -420,7 +420,7 @@ impl Fair {
         let was_low = test.queue_since < 0.6 * test.queue || test.queue_since < 0.25 * goal;
         if was_low {
             // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
-            self.loss.set_own(test.count.share());
+            self.loss.bound(test.count);
             self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
         }
         self.loss.restart();

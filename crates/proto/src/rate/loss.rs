@@ -62,10 +62,12 @@ impl PathLoss {
         self.restart();
     }
 
-    /// A dip has seen this: the path's own loss lies within what chance allows around it.
-    pub(super) fn bound(&mut self, dip: Count) {
-        let spread = 1.5 * self.deviation(dip.all, dip.share()) / dip.all.max(1.0);
-        self.own = self.own.clamp((dip.share() - spread).max(0.0), dip.share() + spread);
+    /// Seen where nothing was our doing: the path's own loss lies within what chance allows around it. Few packets move it
+    /// little: a dip of twenty without a loss says nothing against 5 %.
+    pub(super) fn bound(&mut self, seen: Count) {
+        let share = seen.share();
+        let spread = 1.5 * self.deviation(seen.all, share.max(self.own)) / seen.all.max(1.0);
+        self.set_own(self.own.clamp((share - spread).max(0.0), share + spread));
     }
 
     /// Whether so many were lost that the path's own loss does not explain it.

@@ -56,7 +56,7 @@ pub struct End {
     /// Payload per second relative to what the link can carry after random loss: over the measured time, or between 40 % and
     /// 95 % of the blocks.
     pub goodput_share: f64,
-    /// Segments that arrived again, of the unique ones.
+    /// Segments that arrived again, of the unique ones, without copies sent ahead of any loss.
     pub duplicate_share: f64,
     /// Copies sent ahead of any loss, of the unique segments.
     pub proactive_share: f64,

@@ -18,6 +18,8 @@ pub(crate) struct Ledger {
     pub completed_at: Vec<Timestamp>,
     /// Payload bytes placed: each counts once.
     pub placed: u64,
+    /// Copies sent ahead of any loss that turned out not to be needed.
+    pub copies_known: u64,
     pub written: u64,
     pub read: u64,
     pub refused: u64,
@@ -95,7 +97,11 @@ impl Endpoint {
     }
 
     pub(crate) fn receive(&mut self, now: Timestamp, packet: &Packet) {
-        let Content::Ours(planned, control) = &packet.content else { return };
+        let (planned, control, is_copy) = match &packet.content {
+            Content::Ours(planned, control) => (planned, control, false),
+            Content::Copy(planned, control) => (planned, control, true),
+            Content::Data(_) | Content::Ack(_) => return,
+        };
         let received = Received {
             number: planned.number,
             control,
@@ -116,7 +122,8 @@ impl Endpoint {
                 end.placed[index] += segment.len;
             }
             Verdict::Refused => self.ledger.refused += 1,
-            Verdict::Duplicate | Verdict::Replayed | Verdict::Nothing => {}
+            Verdict::Duplicate => self.ledger.copies_known += u64::from(is_copy),
+            Verdict::Replayed | Verdict::Nothing => {}
         }
     }
 
@@ -152,6 +159,9 @@ impl Endpoint {
 
     /// Blocks go to whichever flow has room, as in the engine.
     fn queue_blocks(&mut self) {
+        if self.blocks > 0 && self.ledger.queued == self.blocks {
+            self.flows.iter_mut().for_each(|end| end.flow.set_finishing(true));
+        }
         while self.ledger.queued < self.blocks {
             let Some(end) =
                 self.flows.iter_mut().filter(|end| end.flow.block_room() > 0).min_by_key(|end| end.queued)
@@ -186,14 +196,23 @@ impl Endpoint {
             end.flow.handle_timeout(now, &mut self.control, &mut self.controller);
             loop {
                 self.plan.clear();
+                let copies_before = end.flow.stats().segments_proactive;
                 if end.flow.poll_transmit(now, &mut self.control, &self.controller, &mut self.plan) == 0 {
                     break;
                 }
-                for planned in &self.plan.packets {
+                // Copies go last.
+                let copies = (end.flow.stats().segments_proactive - copies_before) as usize;
+                let others = self.plan.packets.len().saturating_sub(copies);
+                for (place, planned) in self.plan.packets.iter().enumerate() {
                     let bytes = planned.wire_len();
                     assert!(bytes <= 65_507);
                     let control = self.plan.control_of(planned).to_vec();
-                    put(index as u16, bytes as u32, Content::Ours(*planned, control));
+                    let content = if place < others {
+                        Content::Ours(*planned, control)
+                    } else {
+                        Content::Copy(*planned, control)
+                    };
+                    put(index as u16, bytes as u32, content);
                 }
             }
         }

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 pub(crate) enum Content {
     /// A packet of ours, with its control frames.
     Ours(PlannedPacket, Vec<u8>),
+    /// The same, with a segment that was sent ahead of any loss.
+    Copy(PlannedPacket, Vec<u8>),
     /// A segment of a TCP model, by number.
     Data(u64),
     /// What a TCP model's receiver has, newest first.

@@ -360,7 +360,7 @@ impl<'a> World<'a> {
             seed: self.seed,
             seconds: self.now as f64 / 1e9,
             goodput_share,
-            duplicate_share: received.segments_duplicate as f64 / unique,
+            duplicate_share: (received.segments_duplicate - receiver.ledger.copies_known) as f64 / unique,
             proactive_share: sent.segments_proactive as f64 / unique,
             overflow_share: (link.dropped_queue - link_before.dropped_queue + dropped - dropped_before)
                 as f64

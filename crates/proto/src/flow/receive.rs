@@ -219,6 +219,7 @@ impl Flow {
     fn apply_losses(&mut self, lost: &[crate::recovery::Sent], control: &mut ControlStream) {
         for sent in lost {
             match sent.kind {
+                Kind::Segment if self.tail.has_another(sent.what, sent.offset) => {}
                 Kind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),
                 Kind::Stream => control.on_lost(sent.what, usize::from(sent.len)),
                 Kind::MtuProbe => {

@@ -207,6 +207,11 @@ impl Fair {
         self.loss_smooth
     }
 
+    /// What the path loses by itself.
+    pub(super) fn own_loss(&self) -> f64 {
+        self.loss.own()
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

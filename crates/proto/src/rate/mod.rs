@@ -23,6 +23,8 @@ const WINDOW_INITIAL: u64 = 32 * 1200;
 const FLOW_IDLE: Duration = Duration::from_secs(3);
 /// Bytes per second of a bit per second.
 const BITS: f64 = 1.0 / 8.0;
+/// Copies do not join a longer queue than this, or a sixteenth of the round trip.
+const SPARE_QUEUE: f64 = 0.005;
 /// What `high` takes.
 const HIGH_SHARES: f64 = 2.0;
 
@@ -157,6 +159,16 @@ impl Controller {
     /// The share of packets that is lost, over the last rounds.
     pub fn loss(&self) -> f64 {
         self.fair.loss()
+    }
+
+    /// The share of packets that the path loses by itself, whatever is sent.
+    pub(crate) fn path_loss(&self) -> f64 {
+        self.fair.own_loss()
+    }
+
+    /// Whether more could be sent without lengthening a queue that others wait in.
+    pub(crate) fn has_spare_rate(&self) -> bool {
+        self.fair.path().standing() < SPARE_QUEUE.max(self.fair.path().base() / 16.0)
     }
 
     /// What the next transfer on this path should remember, once something is known.

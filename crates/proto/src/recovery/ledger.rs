@@ -404,6 +404,12 @@ impl Ledger {
         found.map(|(_, sent)| *sent)
     }
 
+    /// The packet of this number, if it carried a segment whose fate is unknown.
+    pub(crate) fn open_segment(&self, number: u64) -> Option<Sent> {
+        let sent = self.sent.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)?;
+        (sent.kind == Kind::Segment && self.is_open(number)).then_some(*sent)
+    }
+
     /// Everything outstanding, in order.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Sent> {
         self.sent

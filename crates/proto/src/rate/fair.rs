@@ -25,6 +25,12 @@ const NEAR: f64 = 0.002;
 /// The floor of the window on near paths: what arrives while a busy receiver leaves its socket unread, and at most so much.
 const NEAR_PAUSE: f64 = 0.012;
 const NEAR_WINDOW: f64 = (2u64 << 20) as f64;
+/// A shorter queue cannot be told from a busy receiver there.
+const NEAR_QUEUE: f64 = 0.003;
+/// Loss is judged over a quarter of so many packets there.
+const NEAR_SAMPLE: f64 = 8000.0;
+/// Less excess loss than this says nothing there.
+const NEAR_EXCESS: f64 = 0.1;
 /// An overflow is remembered so long.
 const SHALLOW_AGE: Duration = Duration::from_secs(60);
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
@@ -271,6 +277,7 @@ impl Fair {
     /// The queueing delay aimed at.
     fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
         let own = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
+        let own = if self.path.base() < NEAR { own.max(NEAR_QUEUE) } else { own };
         let own = if limits.scavenger { 0.4 * own } else { own };
         match self.shallow {
             // Half of the buffer, and more again as the memory of the overflow fades.
@@ -399,7 +406,8 @@ impl Fair {
         if !complete {
             return;
         }
-        let packets = self.window / self.path.packet();
+        // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
+        let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
         if let Some(before) = self.loss.judge(packets) {
             self.begin_test(now, before);
         }
@@ -422,14 +430,17 @@ impl Fair {
     }
 
     fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
-        let was_low = test.queue_since < 0.6 * test.queue || test.queue_since < 0.25 * goal;
+        let was_low =
+            self.path.base() < NEAR || test.queue_since < 0.6 * test.queue || test.queue_since < 0.25 * goal;
         if was_low {
             // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
             self.loss.bound(test.count);
             self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
         }
         self.loss.restart();
-        if !self.loss.is_excess(test.before) {
+        // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
+        let slight = self.path.base() < NEAR && test.before.share() < self.loss.own() + NEAR_EXCESS;
+        if slight || !self.loss.is_excess(test.before) {
             self.window = self.window.max(0.95 * test.window);
             return;
         }

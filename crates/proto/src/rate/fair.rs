@@ -162,7 +162,6 @@ pub(super) struct Fair {
     idle_since: Option<Timestamp>,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
-    born_at: Option<Timestamp>,
     drain: Drain,
     filler: Filler,
 }
@@ -199,7 +198,6 @@ impl Fair {
             idle_since: None,
             saturated_at: None,
             stepped_at: None,
-            born_at: None,
             drain: Drain::default(),
             filler: Filler::default(),
         }
@@ -328,7 +326,6 @@ impl Fair {
         if !self.path.is_known() {
             return;
         }
-        self.born_at.get_or_insert(now);
         if rates.round > 0.0 && now >= self.rates_from {
             self.rates = rates;
         }

@@ -31,7 +31,7 @@ pub use error::{Error, Misbehaviour};
 pub use flow::{
     Event, Flow, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict,
 };
-pub use rate::{Controller, FlowIndex, Policy, RateConfig, Report};
+pub use rate::{Controller, FlowIndex, Policy, RateConfig, Remembered, Report};
 pub use recovery::Rtt;
 pub use time::Timestamp;
 pub use wire::{

@@ -1,41 +1,50 @@
-//! One end: a flow with its controller and control stream, and an application that sends or receives blocks.
+//! One end of a transfer of ours: its flows with their controller and control stream, and an application that sends or
+//! receives blocks.
 
-use crate::scenario::Scenario;
+use crate::packet::{Content, Packet};
+use crate::scenario::{Scenario, Transfer};
 use farhaul_proto::{
-    ControlStream, Controller, Event, Flow, FlowConfig, Plan, PlannedPacket, RateConfig, Received, Timestamp,
+    ControlStream, Controller, Event, Flow, FlowConfig, FlowStats, Plan, RateConfig, Received, Timestamp,
     Verdict,
 };
-use std::collections::BTreeMap;
-
-/// A packet on the way.
-#[derive(Debug, Clone)]
-pub(crate) struct Packet {
-    pub planned: PlannedPacket,
-    pub control: Vec<u8>,
-}
+use std::collections::VecDeque;
 
 /// What both ends must agree on in the end.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub queued: u64,
     pub acked: u64,
-    /// Block number to bytes placed so far.
-    placed: BTreeMap<u64, u64>,
     pub completed: u64,
     pub completed_at: Vec<Timestamp>,
+    /// Payload bytes placed: each counts once.
+    pub placed: u64,
+    /// Copies sent ahead of any loss that turned out not to be needed.
+    pub copies_known: u64,
     pub written: u64,
     pub read: u64,
     pub refused: u64,
     pub closed: bool,
     pub datagram_max: u16,
+    /// When the last byte was sent for the first time.
+    pub all_sent_at: Option<Timestamp>,
+}
+
+/// A flow and what of its blocks has arrived.
+pub(crate) struct FlowEnd {
+    pub flow: Flow,
+    /// Bytes placed of each block from `first` on.
+    placed: VecDeque<u32>,
+    first: u64,
+    completed: u64,
+    queued: u64,
 }
 
 pub(crate) struct Endpoint {
-    pub flow: Flow,
+    pub flows: Vec<FlowEnd>,
     pub control: ControlStream,
     pub controller: Controller,
-    pub plan: Plan,
     pub ledger: Ledger,
+    plan: Plan,
     blocks: u64,
     block_len: u32,
     control_bytes: u64,
@@ -45,69 +54,93 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     /// `blocks` to send; zero makes a receiver.
-    pub(crate) fn new(scenario: &Scenario, seed: u64, blocks: u64, control_bytes: u64) -> Self {
-        let config = FlowConfig {
-            payload_max_initial: scenario.payload,
-            mtu_candidates: scenario.mtu_candidates.clone(),
-            reliable: scenario.reliable,
-            seed,
-            ..FlowConfig::default()
-        };
+    pub(crate) fn new(
+        scenario: &Scenario,
+        transfer: &Transfer,
+        seed: u64,
+        blocks: u64,
+        control_bytes: u64,
+        now: Timestamp,
+    ) -> Self {
         let rate = RateConfig {
-            policy: scenario.policy,
-            rate_bps: scenario.cap_bps,
+            policy: transfer.policy,
+            rate_bps: transfer.cap_bps,
+            floor_bps: transfer.floor_bps,
             queue_bytes_max: scenario.socket_bytes.map(|bytes| bytes as u64),
+            remembered: transfer.memory,
         };
-        let mut flow = Flow::new(config, Timestamp::ZERO);
-        flow.grant(scenario.pool);
+        let pool = scenario.pool;
+        let flow = |index: u64| {
+            let config = FlowConfig {
+                payload_max_initial: scenario.payload,
+                mtu_candidates: scenario.mtu_candidates.clone(),
+                reliable: scenario.reliable,
+                seed: seed ^ (index << 32),
+                ..FlowConfig::default()
+            };
+            let mut flow = Flow::new(config, now);
+            flow.grant(pool);
+            FlowEnd { flow, placed: VecDeque::new(), first: 0, completed: 0, queued: 0 }
+        };
         Endpoint {
-            flow,
+            flows: (0..u64::from(transfer.flows.max(1))).map(flow).collect(),
             control: ControlStream::new(scenario.control_window),
             controller: Controller::new(rate),
-            plan: Plan::new(64),
             ledger: Ledger::default(),
+            plan: Plan::new(64),
             blocks,
             block_len: scenario.block_len,
             control_bytes,
-            pool: scenario.pool,
+            pool,
             scratch: Vec::new(),
         }
     }
 
     pub(crate) fn receive(&mut self, now: Timestamp, packet: &Packet) {
+        let (planned, control, is_copy) = match &packet.content {
+            Content::Ours(planned, control) => (planned, control, false),
+            Content::Copy(planned, control) => (planned, control, true),
+            Content::Data(_) | Content::Ack(_) => return,
+        };
         let received = Received {
-            number: packet.planned.number,
-            control: &packet.control,
-            segment: packet.planned.segment,
-            wire_len: packet.planned.wire_len() as u32,
+            number: planned.number,
+            control,
+            segment: planned.segment,
+            wire_len: packet.bytes,
             ecn_ce: false,
         };
-        let verdict = self.flow.handle_packet(now, &received, &mut self.control, &mut self.controller);
+        let end = &mut self.flows[usize::from(packet.flow)];
+        let verdict = end.flow.handle_packet(now, &received, &mut self.control, &mut self.controller);
         match verdict.expect("an honest peer") {
             Verdict::Place => {
-                let segment = packet.planned.segment.expect("only segments are placed");
-                *self.ledger.placed.entry(segment.block).or_default() += u64::from(segment.len);
+                let segment = planned.segment.expect("only segments are placed");
+                self.ledger.placed += u64::from(segment.len);
+                let index = (segment.block - end.first) as usize;
+                if index >= end.placed.len() {
+                    end.placed.resize(index + 1, 0);
+                }
+                end.placed[index] += segment.len;
             }
             Verdict::Refused => self.ledger.refused += 1,
-            Verdict::Duplicate | Verdict::Replayed | Verdict::Nothing => {}
+            Verdict::Duplicate => self.ledger.copies_known += u64::from(is_copy),
+            Verdict::Replayed | Verdict::Nothing => {}
         }
     }
 
     /// The application's turn.
     pub(crate) fn work(&mut self, now: Timestamp) {
-        while let Some(event) = self.flow.poll_event() {
-            match event {
-                Event::BlockAcked(_) => self.ledger.acked += 1,
-                Event::BlockComplete { block, len } => self.complete(now, block, len),
-                Event::DatagramMax(size) => self.ledger.datagram_max = size,
-                Event::PeerClosed { .. } => self.ledger.closed = true,
-                _ => {}
+        for index in 0..self.flows.len() {
+            while let Some(event) = self.flows[index].flow.poll_event() {
+                match event {
+                    Event::BlockAcked(_) => self.ledger.acked += 1,
+                    Event::BlockComplete { block, len } => self.complete(now, index, block, len),
+                    Event::DatagramMax(size) => self.ledger.datagram_max = size,
+                    Event::PeerClosed { .. } => self.ledger.closed = true,
+                    _ => {}
+                }
             }
         }
-        while self.ledger.queued < self.blocks && self.flow.block_room() > 0 {
-            self.flow.queue_block(self.block_len).expect("there is room");
-            self.ledger.queued += 1;
-        }
+        self.queue_blocks();
         while self.ledger.written < self.control_bytes {
             let chunk: Vec<u8> = (self.ledger.written..self.control_bytes).take(4096).map(byte_at).collect();
             let taken = self.control.write(&chunk);
@@ -124,18 +157,87 @@ impl Endpoint {
         }
     }
 
-    fn complete(&mut self, now: Timestamp, block: u64, len: u32) {
+    /// Blocks go to whichever flow has room, as in the engine.
+    fn queue_blocks(&mut self) {
+        if self.blocks > 0 && self.ledger.queued == self.blocks {
+            self.flows.iter_mut().for_each(|end| end.flow.set_finishing(true));
+        }
+        while self.ledger.queued < self.blocks {
+            let Some(end) =
+                self.flows.iter_mut().filter(|end| end.flow.block_room() > 0).min_by_key(|end| end.queued)
+            else {
+                return;
+            };
+            end.flow.queue_block(self.block_len).expect("there is room");
+            end.queued += 1;
+            self.ledger.queued += 1;
+        }
+    }
+
+    fn complete(&mut self, now: Timestamp, index: usize, block: u64, len: u32) {
+        let end = &mut self.flows[index];
         assert_eq!(len, self.block_len, "block {block}");
-        let placed = self.ledger.placed.remove(&block).unwrap_or(0);
-        assert!(placed >= u64::from(len), "block {block} complete with {placed} of {len} bytes");
+        // Blocks below `first` are known to be whole.
+        let placed = block.checked_sub(end.first).map_or(len, |index| end.placed[index as usize]);
+        assert!(placed >= len, "block {block} complete with {placed} of {len} bytes");
+        while end.placed.front().is_some_and(|&placed| placed >= len) {
+            end.placed.pop_front();
+            end.first += 1;
+        }
+        end.completed += 1;
+        end.flow.grant(end.completed + self.pool);
         self.ledger.completed += 1;
         self.ledger.completed_at.push(now);
-        self.flow.grant(self.ledger.completed + self.pool);
+    }
+
+    /// Lets time pass and sends what may leave: `put` takes flow, length and content of each packet.
+    pub(crate) fn transmit(&mut self, now: Timestamp, mut put: impl FnMut(u16, u32, Content)) {
+        for (index, end) in self.flows.iter_mut().enumerate() {
+            end.flow.handle_timeout(now, &mut self.control, &mut self.controller);
+            loop {
+                self.plan.clear();
+                let copies_before = end.flow.stats().segments_proactive;
+                if end.flow.poll_transmit(now, &mut self.control, &self.controller, &mut self.plan) == 0 {
+                    break;
+                }
+                // Copies go last.
+                let copies = (end.flow.stats().segments_proactive - copies_before) as usize;
+                let others = self.plan.packets.len().saturating_sub(copies);
+                for (place, planned) in self.plan.packets.iter().enumerate() {
+                    let bytes = planned.wire_len();
+                    assert!(bytes <= 65_507);
+                    let control = self.plan.control_of(planned).to_vec();
+                    let content = if place < others {
+                        Content::Ours(*planned, control)
+                    } else {
+                        Content::Copy(*planned, control)
+                    };
+                    put(index as u16, bytes as u32, content);
+                }
+            }
+        }
+        let all_cut = self.ledger.queued == self.blocks && self.flows.iter().all(|end| !end.flow.has_uncut());
+        if self.blocks > 0 && all_cut && self.ledger.all_sent_at.is_none() {
+            self.ledger.all_sent_at = Some(now);
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Timestamp> {
+        self.flows.iter().filter_map(|end| end.flow.poll_timeout()).min()
     }
 
     pub(crate) fn is_done(&self) -> bool {
         let sent = self.ledger.acked == self.blocks && self.ledger.written == self.control_bytes;
         sent && self.control.is_all_acked()
+    }
+
+    /// The counts of all flows together.
+    pub(crate) fn stats(&self) -> FlowStats {
+        self.flows.iter().map(|end| *end.flow.stats()).reduce(|sum, one| sum + one).unwrap_or_default()
+    }
+
+    pub(crate) fn in_flight(&self) -> u64 {
+        self.flows.iter().map(|end| end.flow.in_flight()).sum()
     }
 }
 

@@ -1,15 +1,28 @@
-//! A network in virtual time around [`farhaul_proto::Flow`]: two endpoints, two links, a seed.
+//! A network in virtual time around [`farhaul_proto::Flow`]: endpoints, competitors, two links, a seed.
 //!
 //! Always true: nothing here reads a clock, and the same [`Scenario`] with the same seed gives the same [`End`], packet by
 //! packet. Packets are descriptors: no payload moves, so that fast links are cheap.
 //!
-//! [`check`] runs a scenario with several seeds; a failure prints the scenario, whose seed replays it.
+//! [`Scenario`] says what is simulated, on a command line too; `world` turns it into an [`End`]. [`check`] runs a scenario
+//! with several seeds, and a failure prints the command that replays it.
 
 #![forbid(unsafe_code)]
 
+mod end;
 mod endpoint;
 mod link;
+mod loss;
+mod packet;
+mod plot;
+mod random;
 mod scenario;
+mod table;
+mod tcp;
+mod trace;
 mod world;
 
-pub use scenario::{End, Scenario, check};
+pub use end::{End, Share};
+pub use plot::svg;
+pub use scenario::{Change, Discipline, Rival, RivalKind, Scenario, check};
+pub use table::{Line, Size, json, table};
+pub use trace::Trace;

@@ -1,29 +1,11 @@
-//! One direction of the path: loss, a drop-tail queue in front of a rate, delay, jitter, size limits, silences.
+//! One direction of the path: loss in front, a queue in front of a rate, loss behind, delay, jitter, size limits, silences.
+//!
+//! Always true: what passes leaves in the order of arrival unless jitter or reordering move it, so a packet's way is known
+//! when it enters and costs one addition. A change of rate holds for packets that enter after it.
 
-use crate::scenario::Scenario;
-
-/// A small seeded generator (splitmix64).
-#[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// In 0..1.
-    pub(crate) fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
+use crate::loss::Loss;
+use crate::random::Random;
+use crate::scenario::{Discipline, Scenario};
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,61 +14,233 @@ pub(crate) enum Way {
     Back,
 }
 
+/// CoDel (RFC 8289): state of the drop law.
+#[derive(Debug, Default)]
+struct Codel {
+    above_since: Option<f64>,
+    dropping: bool,
+    drop_next: f64,
+    count: u32,
+}
+
+const CODEL_TARGET: f64 = 5e6;
+const CODEL_INTERVAL: f64 = 100e6;
+
+impl Codel {
+    /// Whether the packet that would leave at `at` after waiting for `sojourn` is dropped; all in nanoseconds.
+    fn drops(&mut self, at: f64, sojourn: f64) -> bool {
+        if sojourn < CODEL_TARGET {
+            (self.above_since, self.dropping) = (None, false);
+            return false;
+        }
+        let since = *self.above_since.get_or_insert(at);
+        if self.dropping {
+            if at < self.drop_next {
+                return false;
+            }
+            self.count += 1;
+            self.drop_next += CODEL_INTERVAL / f64::from(self.count).sqrt();
+            return true;
+        }
+        if at - since < CODEL_INTERVAL {
+            return false;
+        }
+        self.dropping = true;
+        let recent = at - self.drop_next < 16.0 * CODEL_INTERVAL;
+        self.count = if recent && self.count > 2 { self.count - 2 } else { 1 };
+        self.drop_next = at + CODEL_INTERVAL / f64::from(self.count).sqrt();
+        true
+    }
+}
+
+/// What a link has done so far; the queue's mean is over packets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct LinkStats {
+    pub passed: u64,
+    pub dropped_random: u64,
+    pub dropped_queue: u64,
+    pub waited_ns: f64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Link {
     way: Way,
+    discipline: Discipline,
     nanos_per_byte: f64,
     queue_bytes: f64,
     delay_ns: u64,
-    loss: f64,
+    front: Loss,
+    behind: Loss,
     /// The link is busy until then.
     busy_until: f64,
+    codel: Codel,
+    /// A policer's bucket and when it was filled.
+    bucket: f64,
+    filled_at: f64,
+    jitter_ns: f64,
+    reorder: f64,
+    reorder_ns: f64,
     random: Random,
-    pub(crate) dropped_random: u64,
-    pub(crate) dropped_queue: u64,
+    pub(crate) stats: LinkStats,
 }
 
 impl Link {
     pub(crate) fn new(way: Way, scenario: &Scenario, seed: u64) -> Self {
-        let half = (scenario.rtt_ms * 1e6 / 2.0) as u64;
+        let salt = if way == Way::Forward { 1 } else { 2 };
+        let (front, behind) = match way {
+            Way::Forward => (scenario.loss_front, scenario.loss),
+            Way::Back => (0.0, scenario.loss_back.unwrap_or(scenario.loss.max(scenario.loss_front))),
+        };
+        let seed = seed ^ salt;
         Link {
             way,
+            discipline: if way == Way::Forward { scenario.discipline } else { Discipline::DropTail },
             nanos_per_byte: 8e9 / scenario.rate_bps as f64,
             queue_bytes: scenario.queue_bytes as f64,
-            delay_ns: half,
-            loss: match way {
-                Way::Forward => scenario.loss,
-                Way::Back => scenario.loss_back.unwrap_or(scenario.loss),
-            },
+            delay_ns: (scenario.rtt_ms * 1e6 / 2.0) as u64,
+            front: Loss::new(front, scenario.burst, seed ^ 0x100),
+            behind: Loss::new(behind, scenario.burst, seed ^ 0x200),
             busy_until: 0.0,
-            random: Random::new(seed ^ if way == Way::Forward { 1 } else { 2 }),
-            dropped_random: 0,
-            dropped_queue: 0,
+            codel: Codel::default(),
+            bucket: scenario.queue_bytes as f64,
+            filled_at: 0.0,
+            jitter_ns: scenario.jitter_ms * 1e6,
+            reorder: if way == Way::Forward { scenario.reorder } else { 0.0 },
+            reorder_ns: scenario.reorder_ms * 1e6,
+            random: Random::new(seed ^ 0x300),
+            stats: LinkStats::default(),
         }
     }
 
+    /// From now on another rate and another round trip time.
+    pub(crate) fn change(
+        &mut self,
+        now_ns: u64,
+        rate_bps: Option<u64>,
+        rtt_ms: Option<f64>,
+        loss: Option<f64>,
+    ) {
+        if let Some(rate_bps) = rate_bps {
+            let nanos_per_byte = 8e9 / rate_bps as f64;
+            let waiting = (self.busy_until - now_ns as f64).max(0.0) / self.nanos_per_byte;
+            self.nanos_per_byte = nanos_per_byte;
+            self.busy_until = now_ns as f64 + waiting * nanos_per_byte;
+        }
+        if let Some(rtt_ms) = rtt_ms {
+            self.delay_ns = (rtt_ms * 1e6 / 2.0) as u64;
+        }
+        if let Some(loss) = loss {
+            self.behind.set_share(loss);
+        }
+    }
+
+    /// Bytes that wait for the rate.
+    pub(crate) fn queued(&self, now_ns: u64) -> f64 {
+        (self.busy_until - now_ns as f64).max(0.0) / self.nanos_per_byte
+    }
+
     /// When a packet that enters now comes out, if it does.
-    pub(crate) fn pass(&mut self, now_ns: u64, bytes: usize, scenario: &Scenario) -> Option<u64> {
+    pub(crate) fn pass(&mut self, now_ns: u64, bytes: u32, scenario: &Scenario) -> Option<u64> {
         let seconds = now_ns as f64 / 1e9;
         let silent = scenario.blackout.is_some_and(|(from, to)| (from..to).contains(&seconds))
             && (self.way == Way::Forward || !scenario.blackout_forward_only);
-        let too_big = scenario.size_limit.is_some_and(|(from, size)| seconds >= from && bytes > size);
-        if silent || too_big {
-            self.dropped_random += 1;
+        let too_big =
+            scenario.size_limit.is_some_and(|(from, size)| seconds >= from && bytes as usize > size);
+        if silent || too_big || self.front.takes_next() {
+            self.stats.dropped_random += 1;
             return None;
         }
-        let waiting = (self.busy_until - now_ns as f64).max(0.0) / self.nanos_per_byte;
-        if waiting + bytes as f64 > self.queue_bytes {
-            self.dropped_queue += 1;
+        let Some(out) = self.through_queue(now_ns as f64, f64::from(bytes)) else {
+            self.stats.dropped_queue += 1;
+            return None;
+        };
+        if self.behind.takes_next() {
+            self.stats.dropped_random += 1;
             return None;
         }
-        self.busy_until = self.busy_until.max(now_ns as f64) + bytes as f64 * self.nanos_per_byte;
-        // Behind the bottleneck, where a lost packet has already cost its share of the rate.
-        if self.random.unit() < self.loss {
-            self.dropped_random += 1;
+        self.stats.passed += 1;
+        let mut late = if self.jitter_ns > 0.0 { self.random.unit() * self.jitter_ns } else { 0.0 };
+        if self.reorder > 0.0 && self.random.unit() < self.reorder {
+            late += self.random.unit() * self.reorder_ns;
+        }
+        Some(out as u64 + self.delay_ns + late as u64)
+    }
+
+    /// When the last bit leaves towards the far end.
+    fn through_queue(&mut self, now: f64, bytes: f64) -> Option<f64> {
+        if let Discipline::Policer { link_bps } = self.discipline {
+            return self.through_policer(now, bytes, 8e9 / link_bps as f64);
+        }
+        let waiting = (self.busy_until - now).max(0.0);
+        if waiting / self.nanos_per_byte + bytes > self.queue_bytes {
             return None;
         }
-        let jitter = self.random.unit() * scenario.jitter_ms * 1e6;
-        Some(self.busy_until as u64 + self.delay_ns + jitter as u64)
+        let starts = now + waiting;
+        if self.discipline == Discipline::Codel && self.codel.drops(starts, waiting) {
+            return None;
+        }
+        self.stats.waited_ns += waiting;
+        self.busy_until = starts + bytes * self.nanos_per_byte;
+        Some(self.busy_until)
+    }
+
+    /// A token bucket of the queue's size drops what exceeds the rate; what passes travels at the link's own rate.
+    fn through_policer(&mut self, now: f64, bytes: f64, link_nanos_per_byte: f64) -> Option<f64> {
+        self.bucket =
+            (self.bucket + (now - self.filled_at) / self.nanos_per_byte).min(self.queue_bytes.max(bytes));
+        self.filled_at = now;
+        if self.bucket < bytes {
+            return None;
+        }
+        self.bucket -= bytes;
+        self.busy_until = self.busy_until.max(now) + bytes * link_nanos_per_byte;
+        Some(self.busy_until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Offers `load` of the link's rate for `seconds`; returns the share that passed and the mean wait of those in ms.
+    fn offer(scenario: &Scenario, load: f64, seconds: f64) -> (f64, f64) {
+        let mut link = Link::new(Way::Forward, scenario, 1);
+        let gap = 1500.0 * 8e9 / scenario.rate_bps as f64 / load;
+        let count = (seconds * 1e9 / gap) as u64;
+        let passed =
+            (0..count).filter(|&index| link.pass((index as f64 * gap) as u64, 1500, scenario).is_some());
+        let passed = passed.count() as f64;
+        (passed / count as f64, link.stats.waited_ns / passed / 1e6)
+    }
+
+    #[test]
+    fn a_full_drop_tail_queue_delays_by_its_length_and_drops_the_rest() {
+        let scenario = Scenario { rate_bps: 100_000_000, queue_bytes: 125_000, ..Scenario::default() };
+        let (share, wait) = offer(&scenario, 1.25, 2.0);
+        assert!((share - 0.8).abs() < 0.01 && (9.0..10.0).contains(&wait), "{share} {wait}");
+    }
+
+    #[test]
+    fn codel_keeps_the_queue_short_where_the_load_yields() {
+        let scenario = Scenario {
+            rate_bps: 100_000_000,
+            queue_bytes: 10 << 20,
+            discipline: Discipline::Codel,
+            ..Scenario::default()
+        };
+        let (share, wait) = offer(&scenario, 1.02, 20.0);
+        assert!(share > 0.97 && wait < 100.0, "{share} {wait}");
+    }
+
+    #[test]
+    fn a_policer_drops_without_delay() {
+        let scenario = Scenario {
+            rate_bps: 100_000_000,
+            queue_bytes: 20_000,
+            discipline: Discipline::Policer { link_bps: 1_000_000_000 },
+            ..Scenario::default()
+        };
+        let (share, wait) = offer(&scenario, 2.0, 2.0);
+        assert!((share - 0.5).abs() < 0.01 && wait == 0.0, "{share} {wait}");
     }
 }

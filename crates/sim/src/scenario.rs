@@ -1,34 +1,118 @@
-//! What is simulated, and what came of it.
+//! What is simulated, and how a scenario is written on a command line.
+//!
+//! Always true: [`Scenario::options`] and [`Scenario::set`] know the same options, so that any scenario can be replayed by the
+//! command that [`Scenario::command`] names.
 
+use crate::end::End;
 use crate::world::World;
-use farhaul_proto::{FlowStats, Policy};
+use farhaul_proto::{Policy, Remembered};
 use std::fmt;
+use std::time::Duration;
+
+/// What stands in front of the bottleneck's rate.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Discipline {
+    /// Drops what does not fit.
+    DropTail,
+    /// RFC 8289, within the queue's bytes.
+    Codel,
+    /// A token bucket of the queue's bytes, on a link of this rate.
+    Policer {
+        /// The link's own rate.
+        link_bps: u64,
+    },
+}
+
+/// Something about the path becomes different.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Change {
+    /// When.
+    pub at_s: f64,
+    /// The link's rate from then on.
+    pub rate_bps: Option<u64>,
+    /// The round trip time from then on.
+    pub rtt_ms: Option<f64>,
+    /// Random loss behind the bottleneck from then on.
+    pub loss: Option<f64>,
+}
+
+/// Who else sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RivalKind {
+    /// Another transfer of ours.
+    Ours(Policy),
+    /// TCP with Cubic.
+    Cubic,
+    /// TCP with BBR version 1.
+    Bbr,
+}
+
+/// Another sender on the same bottleneck, without end of data.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rival {
+    /// What it is.
+    pub kind: RivalKind,
+    /// When it begins.
+    pub start_s: f64,
+    /// Its round trip time, in multiples of the scenario's.
+    pub rtt_factor: f64,
+    /// Flows of a transfer of ours.
+    pub flows: u32,
+}
+
+/// How a transfer of ours is configured.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Transfer {
+    pub policy: Policy,
+    pub cap_bps: Option<u64>,
+    pub floor_bps: Option<u64>,
+    pub flows: u32,
+    pub memory: Option<Remembered>,
+}
 
 /// A path and a job. The default is a gigabit over 20 ms without faults.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Scenario {
     /// Bottleneck rate, both ways.
     pub rate_bps: u64,
     /// Round trip time without queues.
     pub rtt_ms: f64,
-    /// Random loss of each packet, forward; and back unless `loss_back` says else.
+    /// Random loss behind the bottleneck, forward; and back unless `loss_back` says else.
     pub loss: f64,
     /// Random loss on the way back.
     pub loss_back: Option<f64>,
-    /// Bottleneck queue.
+    /// Random loss in front of the bottleneck.
+    pub loss_front: f64,
+    /// Mean length of a run of lost packets; 1 for independent losses.
+    pub burst: f64,
+    /// Bottleneck queue; a policer's bucket.
     pub queue_bytes: usize,
-    /// Random extra delay of each packet: it reorders.
+    /// What the queue does.
+    pub discipline: Discipline,
+    /// Random extra delay of each packet, each way: it reorders.
     pub jitter_ms: f64,
+    /// This share of the packets forward ...
+    pub reorder: f64,
+    /// ... comes up to so much later.
+    pub reorder_ms: f64,
+    /// What becomes different on the way.
+    pub changes: Vec<Change>,
     /// Nothing passes in this time (seconds).
     pub blackout: Option<(f64, f64)>,
     /// The blackout leaves the way back open.
     pub blackout_forward_only: bool,
     /// From that second on, larger packets vanish.
     pub size_limit: Option<(f64, usize)>,
+    /// Shortest time between two turns of an end: interrupt moderation and a thread's sleep.
+    pub turn_us: u64,
     /// Each end stands still for up to so long, about half of the time.
     pub noise_ms: f64,
     /// Bytes that wait in an end's socket while it stands still.
     pub socket_bytes: Option<usize>,
+    /// Virtual seconds to run with data without end; 0 to run until `blocks` have arrived.
+    pub seconds: f64,
+    /// Of these, seconds that are not measured; negative for a third.
+    pub warmup_s: f64,
     /// Blocks to send forward.
     pub blocks: u64,
     /// Their length.
@@ -45,13 +129,21 @@ pub struct Scenario {
     pub mtu_candidates: Vec<u16>,
     /// A carrier without loss.
     pub reliable: bool,
+    /// Flows of the transfer.
+    pub flows: u32,
     /// The rate policy.
     pub policy: Policy,
     /// Ceiling or target.
     pub cap_bps: Option<u64>,
-    /// Virtual seconds after which the scenario has failed.
+    /// Floor.
+    pub floor_bps: Option<u64>,
+    /// What an earlier transfer has left: rate and round trip time.
+    pub memory: Option<(u64, f64)>,
+    /// Other senders.
+    pub rivals: Vec<Rival>,
+    /// Virtual seconds after which a scenario with an end has failed.
     pub patience_s: f64,
-    /// Prints the sender's state every so many milliseconds; 0 for never.
+    /// Notes everybody's state every so many milliseconds; 0 for never.
     pub trace_ms: u64,
     /// First seed.
     pub seed: u64,
@@ -66,13 +158,22 @@ impl Default for Scenario {
             rtt_ms: 20.0,
             loss: 0.0,
             loss_back: None,
+            loss_front: 0.0,
+            burst: 1.0,
             queue_bytes: 4 << 20,
+            discipline: Discipline::DropTail,
             jitter_ms: 0.0,
+            reorder: 0.0,
+            reorder_ms: 0.0,
+            changes: Vec::new(),
             blackout: None,
             blackout_forward_only: false,
             size_limit: None,
+            turn_us: 50,
             noise_ms: 0.0,
             socket_bytes: None,
+            seconds: 0.0,
+            warmup_s: -1.0,
             blocks: 100,
             block_len: 1 << 20,
             pool: 4096,
@@ -81,54 +182,17 @@ impl Default for Scenario {
             payload: 1472,
             mtu_candidates: Vec::new(),
             reliable: false,
+            flows: 1,
             policy: Policy::Fair,
             cap_bps: None,
+            floor_bps: None,
+            memory: None,
+            rivals: Vec::new(),
             patience_s: 120.0,
             trace_ms: 0,
             seed: 1,
             seeds: 2,
         }
-    }
-}
-
-/// How it ended.
-#[derive(Debug, Clone)]
-pub struct End {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Virtual seconds until everything was acknowledged.
-    pub seconds: f64,
-    /// Payload per second between 40 % and 95 % of the blocks, relative to what the link can carry after random loss.
-    pub goodput_share: f64,
-    /// Segments that arrived again, of the unique ones.
-    pub duplicate_share: f64,
-    /// Copies sent ahead of any loss, of the unique segments.
-    pub proactive_share: f64,
-    /// Packets dropped by the queue, of those sent.
-    pub overflow_share: f64,
-    /// Mean round trip.
-    pub rtt_mean_ms: f64,
-    /// The sender's counts.
-    pub sender: FlowStats,
-    /// The receiver's counts.
-    pub receiver: FlowStats,
-    /// The sender's datagram size at the end.
-    pub datagram_max: u16,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "seed {} took {:.3} s: goodput share {:.3}, duplicates {:.4} %, proactive {:.4} %, overflow {:.3} %, mean rtt {:.2} ms",
-            self.seed,
-            self.seconds,
-            self.goodput_share,
-            self.duplicate_share * 100.0,
-            self.proactive_share * 100.0,
-            self.overflow_share * 100.0,
-            self.rtt_mean_ms
-        )
     }
 }
 
@@ -140,9 +204,77 @@ impl Scenario {
     pub fn run(&self, seed: u64) -> End {
         World::new(self, seed).run()
     }
+
+    /// The bandwidth-delay product in bytes.
+    pub fn bdp(&self) -> f64 {
+        self.rate_bps as f64 / 8.0 * self.rtt_ms / 1e3
+    }
+
+    /// The queue in bandwidth-delay products, at least 64 KiB.
+    #[must_use]
+    pub fn with_queue(mut self, bdps: f64) -> Scenario {
+        self.queue_bytes = ((self.bdp() * bdps) as usize).max(64 << 10);
+        self
+    }
+
+    pub(crate) fn transfer(&self) -> Transfer {
+        Transfer {
+            policy: self.policy,
+            cap_bps: self.cap_bps,
+            floor_bps: self.floor_bps,
+            flows: self.flows,
+            memory: self.memory.map(|(rate_bps, rtt_ms)| Remembered {
+                rate_bps,
+                rtt: Duration::from_secs_f64(rtt_ms / 1e3),
+            }),
+        }
+    }
+
+    pub(crate) fn warmup_s(&self) -> f64 {
+        if self.warmup_s >= 0.0 { self.warmup_s } else { self.seconds / 3.0 }
+    }
+
+    /// Payload bytes a second that the path carries after its own loss, as of the end of all changes.
+    pub(crate) fn capacity(&self, datagram: u16) -> f64 {
+        let rate =
+            self.changes.iter().filter_map(|change| change.rate_bps).next_back().unwrap_or(self.rate_bps);
+        let loss = self.changes.iter().filter_map(|change| change.loss).next_back().unwrap_or(self.loss);
+        let payload = f64::from(datagram);
+        rate as f64 / 8.0 * (1.0 - loss) * (payload - 34.0) / payload
+    }
+
+    /// Width of the bins in which arrivals are counted.
+    pub(crate) fn bin_ns(&self) -> u64 {
+        ((self.rtt_ms * 1e6 / 8.0) as u64).max(1_000_000)
+    }
+
+    /// The command that runs this scenario with one seed.
+    pub fn command(&self, seed: u64) -> String {
+        let one = Scenario { seed, seeds: 1, ..self.clone() };
+        format!("cargo run --release -p farhaul-sim -- run {}", one.options().join(" "))
+    }
+
+    /// The options that differ from the default's, each as `--name=value`.
+    pub fn options(&self) -> Vec<String> {
+        let default = Scenario::default();
+        let differing = FIELDS.iter().filter(|field| (field.get)(self) != (field.get)(&default));
+        differing.map(|field| format!("--{}={}", field.name, (field.get)(self))).collect()
+    }
+
+    /// Sets one option; `None` if there is no such option or its value makes no sense.
+    pub fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        FIELDS.iter().find(|field| field.name == name).and_then(|field| (field.set)(self, value))
+    }
+
+    /// All options with what they are by default.
+    pub fn help() -> String {
+        let default = Scenario::default();
+        let lines = FIELDS.iter().map(|field| format!("  --{}={}", field.name, (field.get)(&default)));
+        lines.collect::<Vec<_>>().join("\n")
+    }
 }
 
-/// Runs a scenario with each of its seeds and hands each end to `judge`. A failure names scenario and seed.
+/// Runs a scenario with each of its seeds and hands each end to `judge`. A failure prints the command that replays it.
 pub fn check(scenario: Scenario, judge: impl Fn(&End)) {
     for seed in scenario.seed..scenario.seed + scenario.seeds {
         let guard = Replay { scenario: &scenario, seed };
@@ -159,6 +291,237 @@ struct Replay<'a> {
 
 impl Drop for Replay<'_> {
     fn drop(&mut self) {
-        eprintln!("replay: Scenario {{ seed: {}, seeds: 1, .. }} of {:?}", self.seed, self.scenario);
+        eprintln!("replay: {}", self.scenario.command(self.seed));
+    }
+}
+
+/// A value that can be written as one word.
+trait Word: Sized {
+    fn word(&self) -> String;
+    fn of(word: &str) -> Option<Self>;
+}
+
+macro_rules! plain_words {
+    ($($kind:ty),*) => {$(
+        impl Word for $kind {
+            fn word(&self) -> String { self.to_string() }
+            fn of(word: &str) -> Option<Self> { word.parse().ok() }
+        }
+    )*};
+}
+plain_words!(f64, u16, u32, usize, bool);
+
+/// Rates and counts, with a unit: 800M, 2G.
+impl Word for u64 {
+    fn word(&self) -> String {
+        let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")];
+        let unit = units.into_iter().find(|unit| *self >= unit.0 && self.is_multiple_of(unit.0));
+        unit.map_or(self.to_string(), |(factor, name)| format!("{}{name}", self / factor))
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        let split = word.find(|letter: char| letter.is_ascii_alphabetic()).unwrap_or(word.len());
+        let factor = match &word[split..] {
+            "" => 1.0,
+            "k" => 1e3,
+            "M" => 1e6,
+            "G" => 1e9,
+            _ => return None,
+        };
+        Some((word[..split].parse::<f64>().ok()? * factor) as u64)
+    }
+}
+
+impl<T: Word> Word for Option<T> {
+    fn word(&self) -> String {
+        self.as_ref().map_or("none".into(), Word::word)
+    }
+    fn of(word: &str) -> Option<Self> {
+        if word == "none" { Some(None) } else { T::of(word).map(Some) }
+    }
+}
+
+impl<A: Word, B: Word> Word for (A, B) {
+    fn word(&self) -> String {
+        format!("{}:{}", self.0.word(), self.1.word())
+    }
+    fn of(word: &str) -> Option<Self> {
+        let (one, two) = word.split_once(':')?;
+        Some((A::of(one)?, B::of(two)?))
+    }
+}
+
+impl<T: Word> Word for Vec<T> {
+    fn word(&self) -> String {
+        if self.is_empty() {
+            "none".into()
+        } else {
+            self.iter().map(Word::word).collect::<Vec<_>>().join(",")
+        }
+    }
+    fn of(word: &str) -> Option<Self> {
+        if word == "none" { Some(Vec::new()) } else { word.split(',').map(T::of).collect() }
+    }
+}
+
+impl Word for Policy {
+    fn word(&self) -> String {
+        match self {
+            Policy::Fixed => "fixed",
+            Policy::High => "high",
+            Policy::Fair => "fair",
+            Policy::Low => "low",
+        }
+        .into()
+    }
+    fn of(word: &str) -> Option<Self> {
+        [Policy::Fixed, Policy::High, Policy::Fair, Policy::Low]
+            .into_iter()
+            .find(|policy| policy.word() == word)
+    }
+}
+
+impl Word for Discipline {
+    fn word(&self) -> String {
+        match self {
+            Discipline::DropTail => "drop-tail".into(),
+            Discipline::Codel => "codel".into(),
+            Discipline::Policer { link_bps } => format!("policer:{}", link_bps.word()),
+        }
+    }
+    fn of(word: &str) -> Option<Self> {
+        match word {
+            "drop-tail" => Some(Discipline::DropTail),
+            "codel" => Some(Discipline::Codel),
+            _ => Some(Discipline::Policer { link_bps: u64::of(word.strip_prefix("policer:")?)? }),
+        }
+    }
+}
+
+/// Second, rate, round trip time, loss: `10:500M:none:none`.
+impl Word for Change {
+    fn word(&self) -> String {
+        (self.at_s, (self.rate_bps, (self.rtt_ms, self.loss))).word()
+    }
+    fn of(word: &str) -> Option<Self> {
+        let (at_s, (rate_bps, (rtt_ms, loss))) = Word::of(word)?;
+        Some(Change { at_s, rate_bps, rtt_ms, loss })
+    }
+}
+
+/// Kind, start, round trip factor, flows: `cubic:5:1:1`.
+impl Word for Rival {
+    fn word(&self) -> String {
+        let kind = match self.kind {
+            RivalKind::Ours(policy) => policy.word(),
+            RivalKind::Cubic => "cubic".into(),
+            RivalKind::Bbr => "bbr".into(),
+        };
+        format!("{kind}:{}:{}:{}", self.start_s, self.rtt_factor, self.flows)
+    }
+    fn of(word: &str) -> Option<Self> {
+        let (kind, rest) = word.split_once(':').unwrap_or((word, "0:1:1"));
+        let kind = match kind {
+            "cubic" => RivalKind::Cubic,
+            "bbr" => RivalKind::Bbr,
+            policy => RivalKind::Ours(Policy::of(policy)?),
+        };
+        let (start_s, (rtt_factor, flows)) = Word::of(rest)?;
+        Some(Rival { kind, start_s, rtt_factor, flows })
+    }
+}
+
+impl fmt::Display for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.word())
+    }
+}
+
+struct Field {
+    name: &'static str,
+    get: fn(&Scenario) -> String,
+    set: fn(&mut Scenario, &str) -> Option<()>,
+}
+
+macro_rules! fields {
+    ($($name:literal $field:ident,)*) => {
+        &[$(Field {
+            name: $name,
+            get: |scenario| scenario.$field.word(),
+            set: |scenario, word| { scenario.$field = Word::of(word)?; Some(()) },
+        }),*]
+    };
+}
+
+const FIELDS: &[Field] = fields![
+    "rate" rate_bps,
+    "rtt-ms" rtt_ms,
+    "loss" loss,
+    "loss-back" loss_back,
+    "loss-front" loss_front,
+    "burst" burst,
+    "queue-bytes" queue_bytes,
+    "queue" discipline,
+    "jitter-ms" jitter_ms,
+    "reorder" reorder,
+    "reorder-ms" reorder_ms,
+    "changes" changes,
+    "blackout" blackout,
+    "blackout-forward-only" blackout_forward_only,
+    "size-limit" size_limit,
+    "turn-us" turn_us,
+    "noise-ms" noise_ms,
+    "socket-bytes" socket_bytes,
+    "seconds" seconds,
+    "warmup" warmup_s,
+    "blocks" blocks,
+    "block-len" block_len,
+    "pool" pool,
+    "control-bytes" control_bytes,
+    "control-window" control_window,
+    "payload" payload,
+    "mtu-candidates" mtu_candidates,
+    "reliable" reliable,
+    "flows" flows,
+    "policy" policy,
+    "cap" cap_bps,
+    "floor" floor_bps,
+    "memory" memory,
+    "rivals" rivals,
+    "patience" patience_s,
+    "trace-ms" trace_ms,
+    "seed" seed,
+    "seeds" seeds,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_make_the_same_scenario_again() {
+        let scenario = Scenario {
+            rate_bps: 2_500_000_000,
+            loss_back: Some(0.25),
+            discipline: Discipline::Policer { link_bps: 1_000_000_000 },
+            changes: vec![Change { at_s: 3.5, rate_bps: Some(5), rtt_ms: None, loss: Some(0.1) }],
+            blackout: Some((1.0, 2.0)),
+            mtu_candidates: vec![1472, 8972],
+            memory: Some((7_000_001, 12.5)),
+            policy: Policy::Low,
+            rivals: vec![
+                Rival { kind: RivalKind::Cubic, start_s: 5.0, rtt_factor: 4.0, flows: 1 },
+                Rival { kind: RivalKind::Ours(Policy::High), start_s: 0.0, rtt_factor: 1.0, flows: 4 },
+            ],
+            ..Scenario::default()
+        };
+        let mut again = Scenario::default();
+        for option in scenario.options() {
+            let (name, value) = option.trim_start_matches('-').split_once('=').expect("a value");
+            assert_eq!(again.set(name, value), Some(()), "{option}");
+        }
+        assert_eq!(again, scenario);
+        assert_eq!(again.set("no-such", "1"), None);
+        assert_eq!(again.set("rate", "fast"), None);
     }
 }

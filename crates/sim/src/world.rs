@@ -1,218 +1,379 @@
-//! Virtual time: what happens next, until both ends are done.
+//! Virtual time: what happens next, until the scenario is over.
+//!
+//! Always true: nodes have turns, and everything else is computed when a packet enters a link. A node that has just had its
+//! turn waits for the next one as a thread does behind interrupt moderation, so arrivals come to it in batches whose times it
+//! cannot tell apart.
 
-use crate::endpoint::{Endpoint, Packet};
-use crate::link::{Link, Random, Way};
-use crate::scenario::{End, Scenario};
+use crate::end::{End, Share};
+use crate::endpoint::Endpoint;
+use crate::link::{Link, LinkStats, Way};
+use crate::packet::{Content, Inbox, Packet};
+use crate::random::Random;
+use crate::scenario::{Rival, RivalKind, Scenario, Transfer};
+use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
+use crate::trace::{Sample, SenderSample, Trace};
 use farhaul_proto::Timestamp;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
 
-/// A packet at the far end of a link; ordered by time, then by entry.
-struct Arrival {
-    at: u64,
-    entry: u64,
-    way: Way,
-    packet: Packet,
+enum Node {
+    Ours(Box<Endpoint>),
+    TcpSender(TcpSender),
+    TcpReceiver(TcpReceiver),
 }
 
-impl PartialEq for Arrival {
-    fn eq(&self, other: &Self) -> bool {
-        self.entry == other.entry
-    }
-}
-impl Eq for Arrival {}
-impl PartialOrd for Arrival {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Arrival {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.entry).cmp(&(other.at, other.entry))
-    }
-}
-
-/// An end with what keeps it from running all the time.
+/// A node with what keeps it from running all the time.
 struct Host {
-    end: Endpoint,
-    socket: VecDeque<Packet>,
-    socket_bytes: usize,
-    /// Stands still until then.
-    asleep_until: u64,
+    node: Node,
+    inbox: Inbox,
+    way: Way,
+    /// Beyond the link's own delay, each way.
+    extra_delay_ns: u64,
+    starts_at: u64,
     timer: Option<u64>,
+    /// The next turn is not before.
+    rests_until: u64,
     random: Random,
     dropped: u64,
+}
+
+impl Host {
+    fn next_turn(&self) -> Option<u64> {
+        let next = [self.timer, self.inbox.next_at()].into_iter().flatten().min()?;
+        Some(next.max(self.rests_until).max(self.starts_at))
+    }
+}
+
+/// Unique payload that has come to a receiver, by time.
+#[derive(Debug, Default)]
+struct Bins {
+    counts: Vec<u64>,
+    before: u64,
 }
 
 pub(crate) struct World<'a> {
     scenario: &'a Scenario,
     seed: u64,
     now: u64,
-    hosts: [Host; 2],
+    /// Senders have even indices, and their receivers follow them.
+    hosts: Vec<Host>,
+    names: Vec<String>,
+    bins: Vec<Bins>,
     links: [Link; 2],
-    arrivals: BinaryHeap<Reverse<Arrival>>,
-    entries: u64,
-    traced_at: u64,
+    /// Changes of the path that lie ahead, next one last.
+    changes: Vec<crate::scenario::Change>,
+    measured_from: Option<(LinkStats, u64, u64)>,
+    trace: Trace,
 }
 
 impl<'a> World<'a> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Self {
-        let host = |way: u64, blocks: u64| Host {
-            end: Endpoint::new(scenario, seed * 2 + way, blocks, scenario.control_bytes),
-            socket: VecDeque::new(),
-            socket_bytes: 0,
-            asleep_until: 0,
-            timer: Some(0),
-            random: Random::new(seed * 1000 + way),
-            dropped: 0,
-        };
-        World {
+        let mut world = World {
             scenario,
             seed,
             now: 0,
-            hosts: [host(0, scenario.blocks), host(1, 0)],
+            hosts: Vec::new(),
+            names: Vec::new(),
+            bins: Vec::new(),
             links: [Link::new(Way::Forward, scenario, seed), Link::new(Way::Back, scenario, seed)],
-            arrivals: BinaryHeap::new(),
-            entries: 0,
-            traced_at: 0,
+            changes: scenario.changes.clone(),
+            measured_from: None,
+            trace: Trace::new(scenario.trace_ms),
+        };
+        world.changes.sort_by(|one, other| other.at_s.total_cmp(&one.at_s));
+        let blocks = if scenario.seconds > 0.0 { u64::MAX } else { scenario.blocks };
+        world.add_transfer("ours", &scenario.transfer(), blocks, scenario.control_bytes, 0.0, 1.0);
+        for rival in &scenario.rivals {
+            world.add_rival(rival);
+        }
+        world
+    }
+
+    fn add_rival(&mut self, rival: &Rival) {
+        let seed = self.seed * 77 + self.hosts.len() as u64;
+        match rival.kind {
+            RivalKind::Ours(policy) => {
+                let transfer = Transfer { policy, flows: rival.flows, ..Transfer::default() };
+                self.add_transfer(
+                    &rival.to_string(),
+                    &transfer,
+                    u64::MAX,
+                    0,
+                    rival.start_s,
+                    rival.rtt_factor,
+                );
+            }
+            RivalKind::Cubic | RivalKind::Bbr => {
+                let sender =
+                    if rival.kind == RivalKind::Cubic { TcpSender::cubic() } else { TcpSender::bbr(seed) };
+                let nodes = [Node::TcpSender(sender), Node::TcpReceiver(TcpReceiver::default())];
+                self.add_pair(&rival.to_string(), nodes, rival.start_s, rival.rtt_factor);
+            }
         }
     }
 
+    fn add_transfer(
+        &mut self,
+        name: &str,
+        transfer: &Transfer,
+        blocks: u64,
+        control_bytes: u64,
+        start_s: f64,
+        rtt_factor: f64,
+    ) {
+        let start = Timestamp::from_nanos((start_s * 1e9) as u64);
+        let seed = self.seed * 2 + 1000 * self.hosts.len() as u64;
+        let end = |way: u64, blocks| {
+            let end = Endpoint::new(self.scenario, transfer, seed + way, blocks, control_bytes, start);
+            Node::Ours(Box::new(end))
+        };
+        let nodes = [end(0, blocks), end(1, 0)];
+        self.add_pair(name, nodes, start_s, rtt_factor);
+    }
+
+    fn add_pair(&mut self, name: &str, nodes: [Node; 2], start_s: f64, rtt_factor: f64) {
+        let extra = self.scenario.rtt_ms * 1e6 / 2.0 * (rtt_factor - 1.0).max(0.0);
+        let start = (start_s * 1e9) as u64;
+        for (node, way) in nodes.into_iter().zip([Way::Forward, Way::Back]) {
+            let timer = if matches!(node, Node::TcpReceiver(_)) { None } else { Some(start) };
+            self.hosts.push(Host {
+                node,
+                inbox: Inbox::default(),
+                way,
+                extra_delay_ns: extra as u64,
+                starts_at: start,
+                timer,
+                rests_until: 0,
+                random: Random::new(self.seed * 1000 + self.hosts.len() as u64),
+                dropped: 0,
+            });
+        }
+        self.names.push(name.to_owned());
+        self.bins.push(Bins::default());
+    }
+
     pub(crate) fn run(mut self) -> End {
-        let limit = (self.scenario.patience_s * 1e9) as u64;
-        self.turn(0);
-        self.turn(1);
+        let patience =
+            if self.scenario.seconds > 0.0 { self.scenario.seconds } else { self.scenario.patience_s };
+        let limit = (patience * 1e9) as u64;
         while !self.is_done() {
-            let next = self.next_time().expect("an unfinished transfer always has something to wait for");
-            self.now = self.now.max(next);
-            assert!(self.now < limit, "no end after {} s: {}", self.scenario.patience_s, self.describe());
-            self.trace();
-            self.deliver();
-            for host in 0..2 {
-                let awake = self.hosts[host].asleep_until <= self.now;
-                let due = self.hosts[host].timer.is_some_and(|at| at <= self.now);
-                if awake && (due || !self.hosts[host].socket.is_empty()) {
-                    self.turn(host);
-                }
+            let next =
+                (0..self.hosts.len()).filter_map(|index| Some((self.hosts[index].next_turn()?, index)));
+            let (at, index) = next.min().expect("an unfinished transfer always has something to wait for");
+            if at >= limit && self.scenario.seconds > 0.0 {
+                self.now = limit;
+                break;
             }
+            self.now = self.now.max(at);
+            assert!(self.now < limit, "no end after {patience} s: {}", self.describe());
+            self.change_path();
+            self.sample();
+            self.turn(index);
         }
         self.end()
     }
 
-    fn is_done(&self) -> bool {
-        let received = &self.hosts[1].end.ledger;
-        let read = self.hosts.iter().all(|host| host.end.ledger.read == self.scenario.control_bytes);
-        self.hosts.iter().all(|host| host.end.is_done()) && received.completed == self.scenario.blocks && read
-    }
-
-    fn next_time(&self) -> Option<u64> {
-        let wakes = self.hosts.iter().filter_map(|host| {
-            let timer = if host.socket.is_empty() { host.timer } else { Some(0) };
-            timer.map(|at| at.max(host.asleep_until))
-        });
-        let arrival = self.arrivals.peek().map(|Reverse(arrival)| arrival.at);
-        wakes.chain(arrival).min()
-    }
-
-    /// Moves what has arrived by now into sockets.
-    fn deliver(&mut self) {
-        while self.arrivals.peek().is_some_and(|Reverse(arrival)| arrival.at <= self.now) {
-            let Some(Reverse(arrival)) = self.arrivals.pop() else { return };
-            let host = &mut self.hosts[if arrival.way == Way::Forward { 1 } else { 0 }];
-            let bytes = arrival.packet.planned.wire_len();
-            if host.socket_bytes + bytes > self.scenario.socket_bytes.unwrap_or(usize::MAX) {
-                host.dropped += 1;
-                continue;
+    fn change_path(&mut self) {
+        while let Some(change) = self.changes.last().filter(|change| change.at_s * 1e9 <= self.now as f64) {
+            for link in &mut self.links {
+                link.change(self.now, change.rate_bps, change.rtt_ms, change.loss);
             }
-            host.socket_bytes += bytes;
-            host.socket.push_back(arrival.packet);
+            self.changes.pop();
         }
     }
 
-    /// Lets an end run: read its socket, work, send.
+    fn main_ends(&self) -> (&Endpoint, &Endpoint) {
+        match (&self.hosts[0].node, &self.hosts[1].node) {
+            (Node::Ours(sender), Node::Ours(receiver)) => (sender, receiver),
+            _ => unreachable!("the first pair of nodes is a transfer of ours"),
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        if self.scenario.seconds > 0.0 {
+            return false;
+        }
+        let (sender, receiver) = self.main_ends();
+        let read = [sender, receiver].iter().all(|end| end.ledger.read == self.scenario.control_bytes);
+        sender.is_done() && receiver.is_done() && receiver.ledger.completed == self.scenario.blocks && read
+    }
+
+    /// Lets a node run: read its socket, work, send.
     fn turn(&mut self, index: usize) {
         let now = Timestamp::from_nanos(self.now);
-        let host = &mut self.hosts[index];
-        host.socket_bytes = 0;
-        while let Some(packet) = host.socket.pop_front() {
-            host.end.receive(now, &packet);
-        }
-        let end = &mut host.end;
-        end.flow.handle_timeout(now, &mut end.control, &mut end.controller);
-        end.work(now);
-        loop {
-            end.plan.clear();
-            if end.flow.poll_transmit(now, &mut end.control, &end.controller, &mut end.plan) == 0 {
-                break;
+        let (scenario, link_index) =
+            (self.scenario, if self.hosts[index].way == Way::Forward { 0 } else { 1 });
+        let (low, high) = self.hosts.split_at_mut(index | 1);
+        let (host, peer) = if index & 1 == 0 {
+            (&mut low[index], &mut high[0])
+        } else {
+            (&mut high[0], &mut low[index - 1])
+        };
+        let link = &mut self.links[link_index];
+        let mut room = scenario.socket_bytes.unwrap_or(usize::MAX);
+        while let Some(packet) = host.inbox.take(self.now) {
+            let Some(left) = room.checked_sub(packet.bytes as usize) else {
+                host.dropped += 1;
+                continue;
+            };
+            room = left;
+            match (&mut host.node, packet.content) {
+                (Node::Ours(end), content) => end.receive(now, &Packet { content, ..packet }),
+                (Node::TcpSender(sender), Content::Ack(numbers)) => sender.handle_ack(self.now, &numbers),
+                (Node::TcpReceiver(receiver), Content::Data(number)) => receiver.receive(number),
+                _ => unreachable!("both ends of a pair are of one kind"),
             }
-            let (way, link) = if index == 0 { (Way::Forward, 0) } else { (Way::Back, 1) };
-            for planned in &end.plan.packets {
-                assert!(planned.wire_len() <= 65_507);
-                if let Some(at) = self.links[link].pass(self.now, planned.wire_len(), self.scenario) {
-                    let packet = Packet { planned: *planned, control: end.plan.control_of(planned).to_vec() };
-                    self.entries += 1;
-                    self.arrivals.push(Reverse(Arrival { at, entry: self.entries, way, packet }));
+        }
+        let delay = host.extra_delay_ns;
+        let mut put = |flow: u16, bytes: u32, content: Content| {
+            if let Some(at) = link.pass(self.now, bytes, scenario) {
+                peer.inbox.put(Packet { at: at + delay, bytes, flow, content });
+            }
+        };
+        host.timer = match &mut host.node {
+            Node::Ours(end) => {
+                end.work(now);
+                end.transmit(now, put);
+                end.deadline().map(Timestamp::as_nanos)
+            }
+            Node::TcpSender(sender) => {
+                sender.send(self.now, |number| put(0, WIRE, Content::Data(number)));
+                sender.deadline()
+            }
+            Node::TcpReceiver(receiver) => {
+                if let Some(numbers) = receiver.ack() {
+                    put(0, 60, Content::Ack(numbers));
                 }
+                None
             }
+        };
+        host.timer = host.timer.map(|at| at.max(self.now + 1));
+        host.rests_until = self.now + scenario.turn_us * 1_000;
+        if scenario.noise_ms > 0.0 && host.random.unit() < 0.1 {
+            host.rests_until = self.now + (host.random.unit() * scenario.noise_ms * 1e6) as u64;
         }
-        host.timer = host.end.flow.poll_timeout().map(|at| at.as_nanos().max(self.now + 1));
-        if self.scenario.noise_ms > 0.0 && host.random.unit() < 0.1 {
-            host.asleep_until = self.now + (host.random.unit() * self.scenario.noise_ms * 1e6) as u64;
+        if index & 1 == 1 {
+            self.count_placed(index);
         }
     }
 
-    fn trace(&mut self) {
-        let step = self.scenario.trace_ms * 1_000_000;
-        if step == 0 || self.now < self.traced_at + step {
+    fn placed(&self, receiver: usize) -> u64 {
+        match &self.hosts[receiver].node {
+            Node::Ours(end) => end.ledger.placed,
+            Node::TcpReceiver(receiver) => receiver.received * PAYLOAD,
+            Node::TcpSender(_) => 0,
+        }
+    }
+
+    fn count_placed(&mut self, receiver: usize) {
+        let placed = self.placed(receiver);
+        let bin = (self.now / self.scenario.bin_ns()) as usize;
+        let bins = &mut self.bins[receiver / 2];
+        if bins.counts.len() <= bin {
+            bins.counts.resize(bin + 1, 0);
+        }
+        bins.counts[bin] += placed - bins.before;
+        bins.before = placed;
+    }
+
+    /// Notes the beginning of the measured time, and the trace's samples.
+    fn sample(&mut self) {
+        if self.measured_from.is_none() && self.now as f64 >= self.scenario.warmup_s() * 1e9 {
+            let sent = self.main_ends().0.stats().packets_sent;
+            self.measured_from = Some((self.links[0].stats, self.hosts[1].dropped, sent));
+        }
+        if !self.trace.is_due(self.now) {
             return;
         }
-        self.traced_at = self.now;
-        let (flow, controller) = (&self.hosts[0].end.flow, &self.hosts[0].end.controller);
-        eprintln!(
-            "{:8.3} s: window {:>9} in flight {:>9} pace {:>6.0} rate {:>6.0} Mbit/s loss {:.3} rtt {:?} {:?} overflow {}",
-            self.now as f64 / 1e9,
-            controller.window(),
-            flow.in_flight(),
-            controller.pacing_rate().unwrap_or(0.0) * 8e-6,
-            controller.delivery_rate() * 8e-6,
-            controller.loss(),
-            flow.rtt().latest,
-            flow.limited_by(),
-            self.links[0].dropped_queue,
-        );
+        let senders = (0..self.hosts.len()).step_by(2).map(|index| self.sender_sample(index)).collect();
+        let sample = Sample {
+            at_s: self.now as f64 / 1e9,
+            queue_bytes: self.links[0].queued(self.now),
+            dropped: self.links[0].stats.dropped_queue,
+            senders,
+        };
+        self.trace.put(self.now, sample);
+    }
+
+    fn sender_sample(&self, index: usize) -> SenderSample {
+        let placed = self.placed(index + 1);
+        match &self.hosts[index].node {
+            Node::Ours(end) => SenderSample {
+                placed,
+                window: end.controller.window() * end.flows.len() as u64,
+                pace_bps: end.controller.pacing_rate().unwrap_or(0.0) * 8.0 * end.flows.len() as f64,
+                in_flight: end.in_flight(),
+                rtt_ms: end.flows[0].flow.rtt().latest.as_secs_f64() * 1e3,
+                lost: end.stats().packets_lost,
+                state: end.controller.state(),
+            },
+            Node::TcpSender(sender) => SenderSample {
+                placed,
+                window: sender.window(),
+                pace_bps: 0.0,
+                in_flight: sender.in_flight(),
+                rtt_ms: sender.rtt_latest * 1e3,
+                lost: sender.lost,
+                state: "",
+            },
+            Node::TcpReceiver(_) => unreachable!("senders have even indices"),
+        }
     }
 
     fn describe(&self) -> String {
-        let ends = self.hosts.iter().map(|host| format!("{:?} {:?}", host.end.ledger, host.end.flow.stats()));
-        ends.collect::<Vec<_>>().join("\n")
+        let (sender, receiver) = self.main_ends();
+        let ends = [sender, receiver].map(|end| format!("{:?} {:?}", end.ledger, end.stats()));
+        ends.join("\n")
     }
 
-    fn end(&self) -> End {
-        let (sender, receiver) = (*self.hosts[0].end.flow.stats(), *self.hosts[1].end.flow.stats());
-        let unique = (receiver.segments_received - receiver.segments_duplicate).max(1) as f64;
-        let times = &self.hosts[1].end.ledger.completed_at;
-        let payload = f64::from(self.scenario.payload.max(self.hosts[0].end.flow.datagram_max()));
-        let capacity =
-            self.scenario.rate_bps as f64 / 8.0 * (1.0 - self.scenario.loss) * (payload - 34.0) / payload;
+    fn end(mut self) -> End {
+        let bins = std::mem::take(&mut self.bins);
+        let trace = std::mem::take(&mut self.trace);
+        let scenario = self.scenario;
+        let (sender, receiver) = self.main_ends();
+        let datagram_max = sender.flows[0].flow.datagram_max();
+        let (sent, received) = (sender.stats(), receiver.stats());
+        let unique = (received.segments_received - received.segments_duplicate).max(1) as f64;
+        let capacity = scenario.capacity(scenario.payload.max(datagram_max));
+        let times = &receiver.ledger.completed_at;
         let (from, to) = (times.len() * 2 / 5, (times.len() * 19 / 20).saturating_sub(1));
-        let goodput_share = if to > from {
+        let (link_before, dropped_before, sent_before) = self.measured_from.unwrap_or_default();
+        let (link, dropped) = (self.links[0].stats, self.hosts[1].dropped);
+        let entered = (sent.packets_sent - sent_before).max(1) as f64;
+        let passed =
+            (link.passed + link.dropped_random - link_before.passed - link_before.dropped_random) as f64;
+        let senders: Vec<Share> = self
+            .names
+            .iter()
+            .zip(bins)
+            .map(|(name, bins)| Share::new(name, bins.counts, scenario, self.now))
+            .collect();
+        let goodput_share = if scenario.seconds > 0.0 {
+            senders[0].goodput_bps / 8.0 / capacity
+        } else if to > from {
             let seconds = (times[to] - times[from]).as_secs_f64();
-            (to - from) as f64 * f64::from(self.scenario.block_len) / seconds / capacity
+            (to - from) as f64 * f64::from(scenario.block_len) / seconds / capacity
         } else {
             0.0
         };
+        let tail =
+            sender.ledger.all_sent_at.zip(times.last()).map(|(sent, &done)| (done - sent).as_secs_f64());
         End {
             seed: self.seed,
             seconds: self.now as f64 / 1e9,
             goodput_share,
-            duplicate_share: receiver.segments_duplicate as f64 / unique,
-            proactive_share: sender.segments_proactive as f64 / unique,
-            overflow_share: (self.links[0].dropped_queue + self.hosts[1].dropped) as f64
-                / sender.packets_sent.max(1) as f64,
-            rtt_mean_ms: self.hosts[0].end.flow.rtt().mean().as_secs_f64() * 1e3,
-            datagram_max: self.hosts[0].end.flow.datagram_max(),
-            sender,
-            receiver,
+            duplicate_share: (received.segments_duplicate - receiver.ledger.copies_known) as f64 / unique,
+            proactive_share: sent.segments_proactive as f64 / unique,
+            overflow_share: (link.dropped_queue - link_before.dropped_queue + dropped - dropped_before)
+                as f64
+                / entered,
+            queue_ms: (link.waited_ns - link_before.waited_ns) / passed.max(1.0) / 1e6,
+            feedback_share: received.bytes_sent as f64 / sent.bytes_sent.max(1) as f64,
+            rtt_mean_ms: sender.flows[0].flow.rtt().mean().as_secs_f64() * 1e3,
+            tail_s: tail.unwrap_or(0.0),
+            datagram_max,
+            sender: sent,
+            receiver: received,
+            senders,
+            trace,
         }
     }
 }

@@ -7,9 +7,12 @@ use farhaul_sim::{Scenario, check};
 fn random_loss_in_both_directions_repeats_nothing() {
     for (loss, most) in [(0.0, 0.0), (0.01, 0.0005), (0.1, 0.001), (0.3, 0.001)] {
         for rtt_ms in [0.1, 5.0, 60.0] {
-            check(Scenario { loss, rtt_ms, blocks: 30, seeds: 3, ..Scenario::default() }, |end| {
+            let scenario = Scenario { loss, rtt_ms, blocks: 30, seeds: 3, ..Scenario::default() };
+            // The tail is repeated ahead of feedback: at most 10 p of what is in flight, which is two BDP at most.
+            let tail = 10.0 * f64::min(loss, 0.15) * 2.0 * scenario.bdp() / f64::from(30u32 << 20);
+            check(scenario, |end| {
                 assert!(end.duplicate_share <= most, "loss {loss} rtt {rtt_ms}: {end}");
-                assert!(end.proactive_share <= 0.01, "loss {loss} rtt {rtt_ms}: {end}");
+                assert!(end.proactive_share <= 0.01 + tail, "loss {loss} rtt {rtt_ms}: {end}");
             });
         }
     }
@@ -44,7 +47,8 @@ fn a_blackout_is_survived_and_ends_soon_after_it() {
             };
             check(scenario, |end| {
                 assert!(end.seconds < 3.2 + 1.0 + 2.5, "{end}");
-                assert!(end.sender.probe_timeouts <= 20, "{end} {:?}", end.sender);
+                // One a round trip, and on near paths one in 25 ms.
+                assert!(end.sender.probe_timeouts <= 3000 / 25 + 10, "{end} {:?}", end.sender);
             });
         }
     }

@@ -113,7 +113,8 @@ impl Supervisor {
             options::Policy::Fair => Policy::Fair,
             options::Policy::Fixed => Policy::Fixed,
         };
-        let rate = RateConfig { policy, rate_bps: options.rate_bps, queue_bytes_max };
+        let rate =
+            RateConfig { policy, rate_bps: options.rate_bps, queue_bytes_max, ..RateConfig::default() };
         let shared = Shared::new(end, Controller::new(rate), pool, pool_blocks, progress.clone());
         shared.cpu.enter();
         let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();

@@ -68,7 +68,11 @@ impl Arrivals {
     #[inline]
     pub(crate) fn insert(&mut self, number: u64, now: Timestamp) {
         let word = number / 64;
-        let index = word.saturating_sub(self.base);
+        if word < self.base {
+            // The packet itself has raised the floor above its own number.
+            return;
+        }
+        let index = word - self.base;
         if index >= self.words.len() as u64 {
             self.extend_to(word);
         }
@@ -194,6 +198,17 @@ mod tests {
         assert!(arrivals.is_replay(6) && arrivals.is_replay(1 << 39) && !arrivals.is_replay((1 << 39) - 1));
         arrivals.set_floor(u64::MAX >> 24);
         assert_eq!(arrivals.words.len(), 1);
+    }
+
+    #[test]
+    fn a_packet_below_the_floor_that_it_brings_is_forgotten() {
+        let mut arrivals = Arrivals::new();
+        arrivals.insert(1000, Timestamp::ZERO);
+        assert!(!arrivals.is_replay(70));
+        arrivals.set_floor(1000);
+        arrivals.insert(70, Timestamp::ZERO);
+        assert!(arrivals.is_replay(70));
+        assert_eq!(arrivals.newest(), Some((1000, Timestamp::ZERO)));
     }
 
     #[test]

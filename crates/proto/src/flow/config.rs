@@ -1,7 +1,7 @@
 //! What a flow can be told, and what it says: plain data.
 
 use crate::wire::Segment;
-use std::ops::Range;
+use std::ops::{Add, Range};
 use std::time::Duration;
 
 /// How a flow behaves. The default works for UDP.
@@ -76,6 +76,31 @@ pub struct FlowStats {
     pub feedbacks_received: u64,
     /// Times that nothing was heard for a probe timeout.
     pub probe_timeouts: u64,
+}
+
+impl Add for FlowStats {
+    type Output = FlowStats;
+    /// The counts of two flows together.
+    fn add(self, other: FlowStats) -> FlowStats {
+        FlowStats {
+            segments_sent: self.segments_sent + other.segments_sent,
+            segments_retransmitted: self.segments_retransmitted + other.segments_retransmitted,
+            segments_proactive: self.segments_proactive + other.segments_proactive,
+            segments_acked: self.segments_acked + other.segments_acked,
+            segments_received: self.segments_received + other.segments_received,
+            segments_duplicate: self.segments_duplicate + other.segments_duplicate,
+            segments_duplicate_at_peer: self.segments_duplicate_at_peer + other.segments_duplicate_at_peer,
+            packets_sent: self.packets_sent + other.packets_sent,
+            packets_received: self.packets_received + other.packets_received,
+            packets_lost: self.packets_lost + other.packets_lost,
+            packets_lost_spuriously: self.packets_lost_spuriously + other.packets_lost_spuriously,
+            packets_replayed: self.packets_replayed + other.packets_replayed,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+            feedbacks_received: self.feedbacks_received + other.feedbacks_received,
+            probe_timeouts: self.probe_timeouts + other.probe_timeouts,
+        }
+    }
 }
 
 /// What kept the last [`super::Flow::poll_transmit`] from planning more.

@@ -17,7 +17,7 @@ use crate::control::ControlStream;
 use crate::mtu::Mtu;
 use crate::random::Random;
 use crate::rate::{FlowIndex, Pacer};
-use crate::recovery::{Kind, Ledger, Outcome, ProbeTimer, Rtt};
+use crate::recovery::{Kind, Ledger, Outcome, ProbeTimer, Rtt, Tail};
 use crate::time::Timestamp;
 use close::State;
 use incoming::Incoming;
@@ -43,6 +43,7 @@ pub struct Flow {
     ledger: Ledger,
     outcome: Outcome,
     probe_timer: ProbeTimer,
+    tail: Tail,
     pacer: Pacer,
     mtu: Mtu,
     random: Random,
@@ -113,6 +114,7 @@ impl Flow {
             ledger: Ledger::new(),
             outcome: Outcome::default(),
             probe_timer: ProbeTimer::default(),
+            tail: Tail::default(),
             pacer: Pacer::default(),
             mtu: Mtu::new(initial, &config.mtu_candidates, config.reliable),
             random,
@@ -147,6 +149,11 @@ impl Flow {
         self.outgoing.is_empty() && !self.ledger.has_open()
     }
 
+    /// Whether queued blocks have bytes that were never sent.
+    pub fn has_uncut(&self) -> bool {
+        self.outgoing.has_uncut()
+    }
+
     /// When the last authentic packet came; the flow's beginning before the first.
     pub fn last_heard(&self) -> Timestamp {
         self.last_heard
@@ -175,6 +182,12 @@ impl Flow {
     /// Queues a block of `len` bytes and returns its number: 0, 1, 2 and so on.
     pub fn queue_block(&mut self, len: u32) -> Result<u64, Full> {
         if self.state == State::Open { self.outgoing.queue(len) } else { Err(Full) }
+    }
+
+    /// Says whether the last block has been queued: then what is outstanding at the end is repaired ahead of feedback, with
+    /// copies that [`FlowStats::segments_proactive`] counts. Without it, an idle flow waits for feedback.
+    pub fn set_finishing(&mut self, finishing: bool) {
+        self.tail.set_finishing(finishing);
     }
 
     /// Allows the peer to send all blocks with numbers below `blocks_total`. Never takes anything back.

@@ -141,6 +141,10 @@ impl Flow {
         let report = Report {
             delivered: self.outcome.acked_bytes,
             lost: self.outcome.lost_bytes,
+            packets_delivered: self.outcome.settled_count,
+            datagram: u32::from(self.mtu.current()),
+            packets_lost: self.outcome.lost_count,
+            loss_runs: self.outcome.loss_runs,
             receive_time,
             rtt,
             in_flight: self.ledger.open_bytes(),
@@ -215,6 +219,7 @@ impl Flow {
     fn apply_losses(&mut self, lost: &[crate::recovery::Sent], control: &mut ControlStream) {
         for sent in lost {
             match sent.kind {
+                Kind::Segment if self.tail.has_another(sent.what, sent.offset) => {}
                 Kind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),
                 Kind::Stream => control.on_lost(sent.what, usize::from(sent.len)),
                 Kind::MtuProbe => {
@@ -248,6 +253,8 @@ impl Flow {
             self.apply_outcome(now, control);
             let report = Report {
                 lost: self.outcome.lost_bytes,
+                packets_lost: self.outcome.lost_count,
+                loss_runs: self.outcome.loss_runs,
                 in_flight: self.ledger.open_bytes(),
                 ..Report::default()
             };
@@ -261,7 +268,9 @@ impl Flow {
             self.probe_timer.timeouts += 1;
             self.want.report = true;
             // On a near path silence is mostly a busy machine: ask first, copy only when asking did not help.
-            self.want.copy = self.probe_timer.timeouts > 1 || self.rtt.smoothed > Duration::from_millis(20);
+            // A path that stays silent is asked again and again, and gets no more copies.
+            let far = self.rtt.smoothed > Duration::from_millis(20);
+            self.want.copy = self.probe_timer.timeouts == 2 || (far && self.probe_timer.timeouts == 1);
         }
     }
 }

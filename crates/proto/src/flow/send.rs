@@ -18,6 +18,8 @@ const FEEDBACK_PACKETS_MAX: usize = 32;
 const MAP_MAX: usize = 1000;
 /// Roughly one number of so many is left out.
 const SKIP_EVERY: u64 = 2048;
+/// On shorter paths feedback is there before a copy would be.
+const TAIL_RTT_MIN: Duration = Duration::from_millis(5);
 /// Unacknowledged bytes that a reliable carrier may hold: bounds memory only.
 const RELIABLE_WINDOW: u64 = 64 << 20;
 
@@ -49,6 +51,7 @@ impl Flow {
         let mut budget = self.budget(now, controller);
         self.send_stream(now, control, &mut budget, out);
         self.send_segments(now, &mut budget, out);
+        self.send_tail(now, controller, &mut budget, out);
         self.note_limit(now, control, &budget, out);
         out.packets.len() - before
     }
@@ -245,8 +248,37 @@ impl Flow {
         while self.may_send(budget, out) {
             let repair = if self.outgoing.has_repairs() { self.outgoing.next_repair(max) } else { None };
             self.stats.segments_retransmitted += u64::from(repair.is_some());
+            if let Some(segment) = repair {
+                self.tail.on_repair(segment);
+            }
             let Some(segment) = repair.or_else(|| self.outgoing.next_new(max)) else { return };
             let sent = self.push_segment(now, segment, out);
+            self.pay(budget, sent);
+        }
+    }
+
+    /// With nothing else to send at the end, repeats what may be lost.
+    fn send_tail(&mut self, now: Timestamp, controller: &Controller, budget: &mut Budget, out: &mut Plan) {
+        let over = !self.outgoing.has_uncut() && !self.outgoing.has_repairs();
+        if !over || self.config.reliable || self.rtt.smoothed < TAIL_RTT_MIN || !controller.has_spare_rate() {
+            return;
+        }
+        let end = self.ledger.next_number();
+        self.tail.begin(controller.path_loss(), self.ledger.open_bytes(), self.ledger.floor(), end);
+        while self.tail.is_on() && self.may_send(budget, out) {
+            let (outgoing, ledger) = (&self.outgoing, &self.ledger);
+            let unacked = |block, offset, len| outgoing.unacked(block, offset, len);
+            let copy = self.tail.next(
+                |segment| unacked(segment.block, segment.offset, segment.len).is_some(),
+                |number| {
+                    let sent = ledger.open_segment(number)?;
+                    unacked(sent.what, sent.offset, u32::from(sent.len))
+                },
+            );
+            let Some(segment) = copy.filter(|segment| segment.len <= self.segment_max()) else { return };
+            self.stats.segments_proactive += 1;
+            let sent = self.push_segment(now, segment, out);
+            self.tail.on_copy(segment, sent);
             self.pay(budget, sent);
         }
     }

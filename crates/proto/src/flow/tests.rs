@@ -249,7 +249,8 @@ fn silence_costs_few_packets() {
         sent = sender.send(ms(now)).len().max(sent);
     }
     let late: usize = (600..10_600).map(|now| sender.send(ms(now)).len()).sum();
-    assert!(late <= 40, "{late} packets in ten seconds of silence");
+    // One a round trip, which is taken for 200 ms while it is unknown.
+    assert!(late <= 52, "{late} packets in ten seconds of silence");
     assert!(sender.flow.stats().segments_proactive <= 20);
 }
 

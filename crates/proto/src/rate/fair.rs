@@ -1,504 +1,660 @@
-//! The policy `fair`: a window that queueing delay guides.
+//! The law of `fair`, `high` and `low`: a window that queueing delay guides.
 //!
-//! Always true: loss alone never lowers the window; more is only kept in flight if more has been delivered for it.
-//! From: Vegas and FAST (a small queue as target); BBR (delivery rate).
-//! What it lacks: a measure of its own share, so that it yields to senders that fill buffers.
+//! ```text
+//! dW/W = clamp(G (T - q) / (B + q), -0.3, 0.15)  a round trip,  + 2 packets a round trip while q < T
+//! pace = W / (B + q)
+//! ```
+//!
+//! B is the round trip without queues, q the queue that stands, T the target that falls with the own rate (`target`). Random loss
+//! does not appear: the queue says when the link is full. Loss beyond the path's own (`loss`) is a second signal, for buffers too
+//! short to show a queue.
+//! Always true: loss alone, as long as it is the path's own, never lowers the window.
+//! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
 
-use super::{Report, WINDOW_INITIAL};
+use super::compete::Cubic;
+use super::loss::{Count, PathLoss};
+use super::path::Path;
+use super::start::{Seen, Start};
+use super::target::target;
+use super::{Remembered, Report, WINDOW_INITIAL};
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// Queueing delay aimed at, up to 100 ms of round trip; grows with its root beyond.
-const QUEUE_TARGET: f64 = 0.003;
 /// Below this round trip time, delay is mostly scheduling: nothing is paced, and the window has a floor.
 const NEAR: f64 = 0.002;
-/// The floor of the window on near paths: what a busy receiver may leave unread for a few milliseconds.
+/// The floor of the window on near paths: what arrives while a busy receiver leaves its socket unread, and at most so much.
+const NEAR_PAUSE: f64 = 0.012;
 const NEAR_WINDOW: f64 = (2u64 << 20) as f64;
-/// The least that it shrinks to where more is lost.
-const NEAR_WINDOW_MIN: f64 = (256u64 << 10) as f64;
-/// The base round trip is the smallest of the last one to two of these.
-const BASE_AGE: Duration = Duration::from_secs(20);
-/// The shortest round in which a rate is measured.
-const ROUND_MIN: f64 = 0.005;
-/// Fewer packets than these say nothing about loss.
-const TRIAL_PACKETS: f64 = 500.0;
-/// Rounds without growth after growth was of no use; doubles each time.
-const HOLD_MIN: u32 = 8;
+/// A shorter queue cannot be told from a busy receiver there.
+const NEAR_QUEUE: f64 = 0.003;
+/// Loss is judged over a quarter of so many packets there.
+const NEAR_SAMPLE: f64 = 8000.0;
+/// Less excess loss than this says nothing there.
+const NEAR_EXCESS: f64 = 0.1;
+/// An overflow is remembered so long.
+const SHALLOW_AGE: Duration = Duration::from_secs(60);
+/// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
+const GAIN: f64 = 0.35;
+/// What feedback may be late, and the shortest reordering window: matters on short paths only.
+const FEEDBACK: f64 = 0.002;
+/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
+const FILLED: f64 = 3.0;
+/// How long a rate counts as what was ours.
+const FILLER_MEMORY: f64 = 30.0;
+/// How often it is tried whether the other one has gone.
+const TRIAL_EVERY: Duration = Duration::from_secs(8);
 /// Packets of slack where a window is computed from few packets.
-const SLACK: f64 = 8.0 * 1500.0;
+const SLACK: f64 = 8.0;
+/// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
+const QUEUE_SEEN: f64 = 0.0003;
 
-/// What the configuration allows.
+/// What configuration and policy ask for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub rate: f64,
+    pub floor: f64,
     pub queue_bytes: f64,
+    /// How many shares.
+    pub weight: f64,
+    /// Gives way to everything.
+    pub scavenger: bool,
+    pub remembered: Option<Remembered>,
 }
 
-/// What all flows together have seen in a round trip.
+/// What all flows together deliver, in bytes a second: over a round trip, and over a quarter of one.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Round {
-    pub rate: f64,
-    pub delivered: u64,
-    pub lost: u64,
-    pub elapsed: Duration,
-    pub saturated: bool,
+pub(super) struct Rates {
+    pub round: f64,
+    pub quarter: f64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug)]
 enum State {
-    /// Doubles each round trip.
-    Start { flat_rounds: u32 },
-    /// Follows the queue.
-    Steady,
+    Start(Box<Start>),
+    Delay,
+    /// Beside a sender that fills the buffer.
+    Compete(Cubic),
 }
 
-/// The window that was known to be useful when more was tried.
+/// Whether somebody else fills the buffer: looked at while delay guides the window.
+#[derive(Debug, Clone, Copy, Default)]
+struct Filler {
+    /// The queue has been too long since.
+    since: Option<Timestamp>,
+    /// The window when it was last not.
+    window: f64,
+    /// The largest rate of the last while: somebody who takes our rate must not raise our target.
+    rate: f64,
+    /// The queue has been empty since, while competing.
+    empty_since: Option<Timestamp>,
+    trial_at: Option<Timestamp>,
+    trial: Option<Trial>,
+}
+
+/// Delay guides the window again, to see whether the other one has gone.
 #[derive(Debug, Clone, Copy)]
 struct Trial {
+    cubic: Cubic,
     window: f64,
     rate: f64,
-    loss: f64,
-    packets: f64,
+    began: Timestamp,
 }
 
-/// Less is tried: whether what is lost is lost because of us.
+/// After a cut: whether what was lost was lost because of us.
 #[derive(Debug, Clone, Copy)]
-struct Shrink {
+struct Test {
+    /// Packets that were sent after the cut are reported from then on.
+    counts_from: Timestamp,
+    count: Count,
+    /// Before the cut.
+    before: Count,
     window: f64,
-    near_window: f64,
     rate: f64,
-    rounds: u32,
-    packets: f64,
+    queue: f64,
+    queue_since: f64,
 }
 
-/// What the path loses whatever is sent: first as of the rounds before the last two, while they were slow.
-#[derive(Debug, Default)]
-struct PathLoss {
-    lost: f64,
-    all: f64,
-    recent: [(f64, f64); 2],
-    learned: Option<f64>,
+/// A round trip sent below the delivered rate: nothing lost in it is our own doing.
+#[derive(Debug, Clone, Copy)]
+struct Dip {
+    until: Timestamp,
+    counts_from: Timestamp,
+    counts_until: Timestamp,
+    count: Count,
+    /// The pace, until the dip has been sent.
+    rate: Option<f64>,
 }
 
-impl PathLoss {
-    fn on_round(&mut self, lost: f64, all: f64) {
-        let [oldest, newer] = self.recent;
-        (self.lost, self.all) = (self.lost + oldest.0, self.all + oldest.1);
-        self.recent = [newer, (lost, all)];
-    }
-
-    fn get(&self) -> f64 {
-        self.learned.unwrap_or(if self.all > 0.0 { self.lost / self.all } else { 0.0 })
-    }
+/// What a confirmed overflow has taught about the buffer.
+#[derive(Debug, Clone, Copy)]
+struct Shallow {
+    /// The queue at which it overflowed.
+    queue: f64,
+    /// No larger window until then, and slowly larger ones from then on.
+    window: f64,
+    hold_until: Timestamp,
+    hold_rounds: f64,
+    learned_at: Timestamp,
 }
 
 #[derive(Debug)]
 pub(super) struct Fair {
     state: State,
     window: f64,
-    base: Base,
-    queue: StandingQueue,
-    /// Queueing delay for pacing, smoothed.
-    queue_smooth: f64,
-    rate: f64,
-    rate_before: f64,
-    loss: f64,
-    path_loss: PathLoss,
-    shrink: Option<Shrink>,
-    shrink_pause: u32,
-    /// Rate over enough packets that chance does not decide trials.
-    rate_smooth: f64,
+    path: Path,
+    loss: PathLoss,
+    rates: Rates,
+    in_flight: f64,
+    /// Smoothed loss of all kinds, for who asks.
     loss_smooth: f64,
-    saturated: bool,
-    saturated_rounds: u32,
-    empty_rounds: u32,
+    test: Option<Test>,
+    dip: Option<Dip>,
+    dip_due: Option<Timestamp>,
+    shallow: Option<Shallow>,
+    /// The window stays as it is: what it was set to has not arrived yet.
+    settle_until: Timestamp,
+    /// The longest queue of the last two round trips, about.
+    queue_peak: f64,
+    /// Losses of a silence say nothing.
+    deaf_until: Timestamp,
+    /// Deliveries across a silence say nothing either.
+    rates_from: Timestamp,
+    idle_since: Option<Timestamp>,
+    saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
-    trial: Option<Trial>,
-    /// Rounds in which the window must not grow, and how many the next time.
-    hold: u32,
-    hold_next: u32,
-    /// The floor on near paths, lowered where it only makes loss.
-    near_window: f64,
     drain: Drain,
+    filler: Filler,
 }
 
 /// Now and then the queue is emptied, so that the base round trip stays honest.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Drain {
     empty_at: Option<Timestamp>,
     until: Option<Timestamp>,
 }
 
+fn seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, 1e6))
+}
+
 impl Fair {
     pub(super) fn new() -> Self {
         Fair {
-            state: State::Start { flat_rounds: 0 },
+            state: State::Start(Box::default()),
             window: WINDOW_INITIAL as f64,
-            base: Base::default(),
-            queue: StandingQueue::default(),
-            queue_smooth: 0.0,
-            rate: 0.0,
-            rate_before: 0.0,
-            loss: 0.0,
-            path_loss: PathLoss::default(),
-            shrink: None,
-            shrink_pause: 0,
-            rate_smooth: 0.0,
+            path: Path::default(),
+            loss: PathLoss::new(),
+            rates: Rates { round: 0.0, quarter: 0.0 },
+            in_flight: 0.0,
             loss_smooth: 0.0,
-            saturated: false,
-            saturated_rounds: 0,
-            empty_rounds: 0,
+            test: None,
+            dip: None,
+            dip_due: None,
+            shallow: None,
+            settle_until: Timestamp::ZERO,
+            queue_peak: 0.0,
+            deaf_until: Timestamp::ZERO,
+            rates_from: Timestamp::ZERO,
+            idle_since: None,
+            saturated_at: None,
             stepped_at: None,
-            trial: None,
-            hold: 0,
-            hold_next: HOLD_MIN,
-            near_window: NEAR_WINDOW,
-            drain: Drain { empty_at: None, until: None },
+            drain: Drain::default(),
+            filler: Filler::default(),
         }
     }
 
     pub(super) fn rate(&self) -> f64 {
-        self.rate
+        self.rates.round
     }
 
     pub(super) fn loss(&self) -> f64 {
-        self.loss
+        self.loss_smooth
     }
 
-    pub(super) fn round_trip(&self) -> Option<f64> {
-        self.base.get().map(|base| base + self.queue_smooth)
+    /// What the path loses by itself.
+    pub(super) fn own_loss(&self) -> f64 {
+        self.loss.own()
     }
 
-    pub(super) fn round_len(&self) -> Duration {
-        Duration::from_secs_f64(self.round_trip().unwrap_or(0.1).max(ROUND_MIN))
+    pub(super) fn path(&self) -> &Path {
+        &self.path
     }
 
-    fn is_near(&self) -> bool {
-        self.base.get().is_some_and(|base| base < NEAR)
+    pub(super) fn state(&self) -> &'static str {
+        match self.state {
+            State::Start(_) => "start",
+            State::Compete(_) => "compete",
+            State::Delay if self.filler.trial.is_some() => "trial",
+            State::Delay if self.test.is_some() => "test",
+            State::Delay if self.dip.is_some() => "dip",
+            State::Delay if self.drain.until.is_some() => "drain",
+            State::Delay => "delay",
+        }
     }
 
-    fn floor(&self, limits: &Limits) -> f64 {
-        if self.is_near() { self.near_window.min(limits.queue_bytes / 2.0) } else { SLACK }
+    /// A near path on which nothing has overflowed: left to the kernel's own backpressure.
+    fn is_unpaced(&self) -> bool {
+        self.path.is_known() && self.path.base() < NEAR && self.shallow.is_none() && self.test.is_none()
     }
 
-    pub(super) fn window(&self, limits: &Limits) -> f64 {
-        let drained = match self.drain.until {
-            Some(_) => self.drained_window(),
+    /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until they are known to
+    /// be lost, so it is more than the window; the pace keeps the window.
+    pub(super) fn in_flight_max(&self, limits: &Limits) -> f64 {
+        let window = self.window_now().max(limits.floor * self.path.round_trip());
+        if self.is_unpaced() {
+            let pause = (NEAR_PAUSE * self.rates.round).min(NEAR_WINDOW).min(limits.queue_bytes / 2.0);
+            return if matches!(self.state, State::Start(_)) { window } else { window.max(pause) };
+        }
+        let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
+        let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 };
+        slack * window + unreported + 4.0 * self.path.packet()
+    }
+
+    fn window_now(&self) -> f64 {
+        match self.drain.until {
+            Some(_) => {
+                let part = self.path.smooth() / self.path.round_trip();
+                self.window * (1.0 - 1.3 * part).clamp(0.5, 1.0)
+            }
             None => self.window,
-        };
-        drained.max(self.floor(limits))
-    }
-
-    fn drained_window(&self) -> f64 {
-        let Some(base) = self.base.get() else { return self.window };
-        self.window * (1.0 - 1.3 * self.queue_smooth / (base + self.queue_smooth)).clamp(0.5, 1.0)
-    }
-
-    /// In flight beyond the window: what feedback has not told yet, lost packets not yet known to be. Near paths are not
-    /// paced and have no use for it.
-    pub(super) fn window_slack(&self) -> f64 {
-        if self.is_near() { 1.0 } else { 1.3 }
+        }
     }
 
     pub(super) fn pacing_rate(&self, limits: &Limits) -> Option<f64> {
-        let base = self.base.get()?;
-        if base < NEAR {
+        if !self.path.is_known() || self.is_unpaced() {
             return None;
         }
-        let rate = match self.state {
-            State::Start { .. } => self.window / base * 1.1,
-            State::Steady => self.window(limits) / (base + self.queue_smooth),
+        let own = match (&self.state, self.dip.and_then(|dip| dip.rate)) {
+            (State::Start(_), _) => self.window / self.path.base() * 1.1,
+            (_, Some(dip)) => dip,
+            _ => self.window_now() / self.path.round_trip(),
         };
-        Some(rate.min(limits.rate))
+        Some(own.max(limits.floor).min(limits.rate))
     }
 
-    fn target(&self, base: f64) -> f64 {
-        QUEUE_TARGET * (base / 0.1).max(1.0).sqrt().min(10.0)
-    }
-
-    pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, limits: &Limits) {
-        self.saturated = report.saturated || self.saturated_rounds > 0;
-        if let Some(rtt) = report.rtt {
-            self.base.sample(now, rtt.as_secs_f64());
-            self.queue.sample(now, rtt.as_secs_f64(), self.base.get().unwrap_or(0.0));
+    /// The queueing delay aimed at.
+    fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
+        let own = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
+        let own = if self.path.base() < NEAR { own.max(NEAR_QUEUE) } else { own };
+        let own = if limits.scavenger { 0.4 * own } else { own };
+        match self.shallow {
+            // Half of the buffer, and more again as the memory of the overflow fades.
+            Some(shallow) if shallow.queue > QUEUE_SEEN => {
+                let age = (now - shallow.learned_at).as_secs_f64();
+                own.min((0.5 * shallow.queue * (age / 20.0).exp()).max(0.0002))
+            }
+            _ => own,
         }
-        let Some(base) = self.base.get() else { return };
-        let latest = self.queue.latest(base);
-        self.queue_smooth = 0.5 * self.queue_smooth + 0.5 * latest;
+    }
+
+    /// What must be in flight for what arrives, given what the path loses by itself.
+    fn pipe(&self) -> f64 {
+        self.rates.round / (1.0 - self.loss.own()) * self.path.base()
+    }
+
+    /// How much has been lost or delivered since nothing was heard for so long that the time between says nothing.
+    fn is_silence(&self, now: Timestamp) -> bool {
+        let patience = 1.5 * self.path.round_trip() + 0.2;
+        self.stepped_at.is_some_and(|at| (now - at).as_secs_f64() > patience)
+    }
+
+    /// Takes a report; `true` when it ends a silence, so that deliveries before it must be forgotten.
+    pub(super) fn on_silence(&mut self, now: Timestamp) -> bool {
+        let silent = self.is_silence(now);
+        if silent {
+            self.deaf_until = now + seconds(2.0 * self.path.round_trip());
+            self.settle_until = self.deaf_until;
+            self.rates_from = now + seconds(1.2 * self.path.round_trip());
+            self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
+            (self.test, self.dip, self.drain, self.idle_since) = (None, None, Drain::default(), None);
+            self.window *= 0.95;
+            self.loss.restart();
+        }
+        silent
+    }
+
+    pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, rates: Rates, limits: &Limits) {
+        let filled = matches!(self.state, State::Compete(_)) || self.filler.trial.is_some();
+        self.path.on_report(now, report, filled);
         let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
         self.stepped_at = Some(now);
-        match self.state {
-            State::Start { .. } => self.step_start(report, base),
-            State::Steady => self.step_steady(now, dt, base),
-        }
-        self.clamp(base, limits);
-    }
-
-    fn step_start(&mut self, report: &Report, base: f64) {
+        let fading = (-dt / (2.0 * self.path.round_trip())).exp();
+        self.queue_peak = (self.queue_peak * fading).max(self.path.latest());
         if report.saturated {
-            self.window += (report.delivered + report.lost) as f64;
+            self.saturated_at = Some(now);
         }
-        if self.queue.standing(base) > self.target(base) && self.rate > 0.0 {
-            self.leave_start(base);
-        }
-    }
-
-    /// Where the window begins to follow the queue: at what arrived while the queue stood, plus what was lost on the way.
-    fn leave_start(&mut self, base: f64) {
-        let standing = self.queue.standing(base);
-        let queue_shows = standing > self.target(base);
-        let path = self.rate / (1.0 - (self.path_loss.get() + 0.02).min(0.6)) * base;
-        let half = self.window * 0.5 * base / (base + standing);
-        let in_pipe = if queue_shows { path.max(half) } else { path };
-        self.window = self.window.min(in_pipe + 0.5 * self.target(base) * self.rate);
-        self.state = State::Steady;
-        self.trial = None;
-        self.empty_rounds = 0;
-        // What the start has lost is reported for a few rounds more.
-        self.shrink_pause = 8;
-    }
-
-    /// What must be in flight for what arrives, if all loss is the path's own.
-    fn pipe(&self, base: f64) -> f64 {
-        self.rate / (1.0 - self.loss.min(0.6)) * base
-    }
-
-    fn step_steady(&mut self, now: Timestamp, dt: f64, base: f64) {
-        let (standing, target) = (self.queue.standing(base), self.target(base));
-        self.refresh_base(now, standing, target, base);
-        if self.drain.until.is_some() {
+        if !self.path.is_known() {
             return;
         }
-        let share = (dt / (base + standing).max(NEAR)).min(1.0);
-        let mut gain = (0.5 * (target - standing) / (base + standing)).clamp(-0.3, 0.15);
-        if self.empty_rounds > 2 {
-            gain = gain.max((0.02 * f64::from(1 << (self.empty_rounds - 2).min(8))).min(0.25));
+        if rates.round > 0.0 && now >= self.rates_from {
+            self.rates = rates;
         }
-        if gain > 0.0 && (!self.saturated || self.hold > 0) {
+        self.in_flight = report.in_flight as f64;
+        let count = self.loss.on_report(report);
+        let gain = (count.all / 1000.0).min(0.5);
+        self.loss_smooth += gain * (count.share() - self.loss_smooth);
+        if matches!(self.state, State::Start(_)) {
+            self.step_start(now, report, count, limits);
+        } else if matches!(self.state, State::Compete(_)) {
+            self.step_compete(now, report, limits);
+        } else {
+            if now >= self.deaf_until {
+                self.step_loss(now, count, limits);
+            } else {
+                self.loss.restart();
+            }
+            self.step_delay(now, dt, limits);
+            self.look_for_filler(now, dt, limits);
+        }
+        self.clamp(limits);
+    }
+
+    fn step_start(&mut self, now: Timestamp, report: &Report, count: Count, limits: &Limits) {
+        let aim = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
+        let State::Start(start) = &mut self.state else { return };
+        if let Some(window) = start.jump(&self.path, limits.remembered) {
+            self.window = self.window.max(window);
+        }
+        let seen = Seen { count, path: &self.path, rate: self.rates.quarter, target: aim };
+        if let Some(window) = start.step(now, report, &seen, self.window) {
+            self.window = window;
             return;
         }
-        if self.hold_next > HOLD_MIN {
-            gain = gain.min(0.04);
+        // On a near path the first flight may have been too much already.
+        let own = if self.path.base() < NEAR { 0.0 } else { start.own_loss() };
+        self.loss.set_own(own);
+        self.window = self
+            .window
+            .min(self.rates.quarter / (1.0 - own) * self.path.base() + 0.5 * aim * self.rates.quarter);
+        self.state = State::Delay;
+        let drained =
+            self.path.base().max(report.in_flight as f64 / self.rates.quarter.max(1.0)) + self.path.latest();
+        self.settle_until = now + seconds(drained);
+        // What the start has lost is reported for a round more.
+        self.deaf_until = now + seconds(drained + 0.25 * self.path.base());
+        self.dip_due = Some(self.deaf_until);
+    }
+
+    fn step_loss(&mut self, now: Timestamp, count: Count, limits: &Limits) {
+        // Losses found by time alone are told ahead of the deliveries around them.
+        let complete = count.all > count.lost;
+        if self.shallow.is_some_and(|shallow| now - shallow.learned_at > SHALLOW_AGE) {
+            self.shallow = None;
         }
-        self.window *= (gain * share).exp();
-        if standing < target {
-            self.window += 3000.0 * share;
+        self.step_dip(now, count);
+        let goal = self.goal(now, limits);
+        if let Some(mut test) = self.test.take() {
+            if now >= test.counts_from {
+                test.count.add(count);
+                test.queue_since = test.queue_since.max(self.path.standing());
+            }
+            let enough = self
+                .loss
+                .packets_to_tell(test.before.share() - self.loss.own())
+                .max(self.window / self.path.packet())
+                .min(20_000.0);
+            if test.count.all < enough || !complete {
+                self.test = Some(test);
+            } else {
+                self.end_test(now, &test, goal);
+            }
+            return;
         }
+        if !complete {
+            return;
+        }
+        // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
+        let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
+        if let Some(before) = self.loss.judge(packets) {
+            self.begin_test(now, before);
+        }
+    }
+
+    /// Less is sent for a round, to see whether less is lost.
+    fn begin_test(&mut self, now: Timestamp, before: Count) {
+        let round = self.path.round_trip();
+        let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
+        self.test = Some(Test {
+            counts_from: now + seconds((1.25 * round).max(in_flight) + FEEDBACK),
+            count: Count::default(),
+            before,
+            window: self.window,
+            rate: self.rates.round,
+            queue: self.queue_peak,
+            queue_since: 0.0,
+        });
+        self.window = (0.85 * self.pipe()).clamp(0.5 * self.window, self.window);
+    }
+
+    fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
+        let was_low =
+            self.path.base() < NEAR || test.queue_since < 0.6 * test.queue || test.queue_since < 0.25 * goal;
+        if was_low {
+            // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
+            self.loss.bound(test.count);
+            self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
+        }
+        self.loss.restart();
+        // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
+        let slight = self.path.base() < NEAR && test.before.share() < self.loss.own() + NEAR_EXCESS;
+        if slight || !self.loss.is_excess(test.before) {
+            self.window = self.window.max(0.95 * test.window);
+            return;
+        }
+        if !was_low && self.loss.is_excess(test.count) {
+            return;
+        }
+        // What arrived while the buffer was full is what the path carries.
+        let pipe = test.rate / (1.0 - self.loss.own()) * self.path.base();
+        self.window = self.window.max(0.95 * pipe).min(test.window);
+        let again =
+            self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
+        let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
+        self.shallow = Some(Shallow {
+            queue: test.queue,
+            window: if test.queue > QUEUE_SEEN { f64::INFINITY } else { pipe },
+            hold_until: now + seconds(hold_rounds * self.path.round_trip()),
+            hold_rounds,
+            learned_at: now,
+        });
+    }
+
+    fn step_dip(&mut self, now: Timestamp, count: Count) {
+        let round = self.path.round_trip();
+        if let Some(mut dip) = self.dip {
+            if now >= dip.counts_from && now < dip.counts_until {
+                dip.count.add(count);
+            }
+            self.dip = Some(dip);
+            if now >= dip.counts_until {
+                self.dip = None;
+                if dip.count.all >= 20.0 {
+                    self.loss.bound(dip.count);
+                }
+            }
+            return;
+        }
+        let due = *self.dip_due.get_or_insert(now);
+        if now < due || self.loss.own() < 0.01 || self.rates.round <= 0.0 || self.test.is_some() {
+            return;
+        }
+        self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
+        self.dip = Some(Dip {
+            until: now + seconds(round),
+            counts_from: now + seconds(1.15 * round + FEEDBACK),
+            counts_until: now + seconds(2.1 * round + FEEDBACK),
+            count: Count::default(),
+            rate: Some(0.9 * self.rates.round),
+        });
+    }
+
+    fn step_delay(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
+        let (base, standing, goal) = (self.path.base(), self.path.standing(), self.goal(now, limits));
+        if let Some(dip) = &mut self.dip
+            && now >= dip.until
+        {
+            // The dip has been sent; its losses are still to be counted.
+            dip.rate = None;
+        }
+        self.refresh_base(now, standing, goal);
+        if now < self.settle_until || self.test.is_some() || self.drain.until.is_some() || self.dip.is_some()
+        {
+            return;
+        }
+        let round = (base + standing).max(NEAR);
+        let part = (dt / round).min(1.0);
+        let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
+        let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
+        let gain = if limits.scavenger && standing > goal { 2.0 * GAIN } else { GAIN };
+        let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
+        if idle > 2.0 {
+            let most = if idle > 6.5 && self.shallow.is_none() { 0.45 } else { 0.25 };
+            grow = grow.max((0.02 * (idle - 2.0).exp2()).min(most));
+        }
+        if grow > 0.0 && !saturated {
+            return;
+        }
+        let before = self.window;
+        if idle > 3.0 && self.path.latest() > 0.6 * goal {
+            // The queue has shown up: stop at what arrives.
+            self.window = self.window.min(1.1 * self.pipe() + goal * self.rates.round);
+            self.idle_since = None;
+            return;
+        }
+        self.window *= (grow * part).exp();
+        if standing < goal && !limits.scavenger {
+            self.window += 2.0 * self.path.packet() * part;
+        }
+        if self.window > before {
+            self.window = self.window.min(self.growth_max(now, idle, goal)).max(before);
+        }
+    }
+
+    /// The queue is far longer than anybody of our kind would keep it: somebody fills the buffer. While a trial is going on,
+    /// decides whether he still does.
+    fn look_for_filler(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
+        let (base, standing) = (self.path.base(), self.path.standing());
+        self.filler.rate = (self.filler.rate * (-dt / FILLER_MEMORY).exp()).max(self.rates.round);
+        if limits.scavenger || base < NEAR {
+            return;
+        }
+        let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);
+        if let Some(trial) = self.filler.trial {
+            let tried = (now - trial.began).as_secs_f64();
+            let patience = 30.0 * self.path.round_trip() + 1.0;
+            if standing < 1.2 * aim {
+                (self.filler.trial, self.filler.since) = (None, None);
+            } else if tried > patience || (tried > 2.0 * base && self.rates.round < 0.85 * trial.rate) {
+                self.filler.trial = None;
+                self.window = trial.window;
+                self.compete(trial.cubic);
+            }
+            return;
+        }
+        if standing < FILLED * aim || self.saturated_at.is_none() {
+            self.filler.since = None;
+            if standing < 1.2 * aim {
+                self.filler.window = self.window;
+            }
+            return;
+        }
+        let since = *self.filler.since.get_or_insert(now);
+        if (now - since).as_secs_f64() > (8.0 * self.path.round_trip()).max(0.5) {
+            self.window = self.window.max(self.filler.window);
+            self.filler.trial_at = Some(now);
+            self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
+        }
+    }
+
+    fn compete(&mut self, cubic: Cubic) {
+        self.state = State::Compete(cubic);
+        (self.test, self.dip, self.drain) = (None, None, Drain::default());
+        (self.filler.since, self.filler.empty_since) = (None, None);
+        self.loss.restart();
+    }
+
+    fn step_compete(&mut self, now: Timestamp, report: &Report, limits: &Limits) {
+        let State::Compete(mut cubic) = self.state else { return };
+        let (round, packet) = (self.path.round_trip(), self.path.packet());
+        if now < self.deaf_until {
+            self.loss.restart();
+        } else if report.packets_delivered > 0 && self.loss.judge(self.window / packet).is_some() {
+            self.window = packet * cubic.cut(now, self.window / packet);
+            self.loss.restart();
+            self.deaf_until = now + seconds(1.25 * round);
+        } else if report.saturated {
+            self.window = packet * cubic.grow(now, self.window / packet, report.delivered as f64 / packet);
+        }
+        self.state = State::Compete(cubic);
+        let aim = target(self.filler.rate, packet, self.path.base(), limits.weight);
+        let empty = self.path.standing() < 0.2 * aim;
+        self.filler.empty_since = if empty { self.filler.empty_since.or(Some(now)) } else { None };
+        let alone =
+            self.filler.empty_since.is_some_and(|at| (now - at).as_secs_f64() > (6.0 * round).max(0.35));
+        let due = self.filler.trial_at.is_none_or(|at| now - at > TRIAL_EVERY);
+        let cut = cubic.cut_at().is_some_and(|at| {
+            let ago = (now - at).as_secs_f64();
+            (1.5 * round..2.5 * round).contains(&ago)
+        });
+        let quiet = self.filler.trial_at.is_some_and(|at| now - at > 2 * TRIAL_EVERY);
+        if alone || limits.scavenger {
+            self.state = State::Delay;
+        } else if due && (cut || quiet) {
+            self.filler.trial_at = Some(now);
+            self.filler.trial =
+                Some(Trial { cubic, window: self.window, rate: self.rates.round, began: now });
+            self.state = State::Delay;
+        }
+    }
+
+    /// Round trips for which the queue has been empty although we send all that we may.
+    fn idle_rounds(&mut self, now: Timestamp, idle: bool, round: f64) -> f64 {
+        if !idle {
+            self.idle_since = None;
+            return 0.0;
+        }
+        (now - *self.idle_since.get_or_insert(now)).as_secs_f64() / round
+    }
+
+    /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
+    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64) -> f64 {
+        let factor = if idle > 4.0 { 2.0 } else { 1.3 };
+        let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
+        let Some(shallow) = self.shallow else { return proven };
+        let rounds = (now - shallow.hold_until).as_secs_f64() / self.path.round_trip();
+        proven.min(shallow.window * (1.0 + 0.004 * rounds + (rounds / 40.0).powi(3)))
     }
 
     /// Empties the queue for a moment if it has not been empty for long.
-    fn refresh_base(&mut self, now: Timestamp, standing: f64, target: f64, base: f64) {
-        let empty_at = *self.drain.empty_at.get_or_insert(now);
+    fn refresh_base(&mut self, now: Timestamp, standing: f64, goal: f64) {
+        let (base, empty_at) = (self.path.base(), *self.drain.empty_at.get_or_insert(now));
         if let Some(until) = self.drain.until {
             if now >= until {
                 self.drain = Drain { empty_at: Some(now), until: None };
             }
-        } else if standing < 0.25 * target {
+        } else if standing < 0.25 * goal {
             self.drain.empty_at = Some(now);
-        } else if (now - empty_at).as_secs_f64() > 10.0 + 20.0 * base {
-            self.drain.until = Some(now + Duration::from_secs_f64(1.5 * (base + standing)));
+        } else if (now - empty_at).as_secs_f64() > 10.0 + 20.0 * base && self.test.is_none() {
+            self.drain.until = Some(now + seconds(1.5 * (base + standing)));
         }
     }
 
-    fn clamp(&mut self, base: f64, limits: &Limits) {
-        let beyond = if self.rate > 0.0 { self.pipe(base) + limits.queue_bytes } else { f64::INFINITY };
-        let most = match self.state {
-            State::Start { .. } => beyond + self.pipe(base),
-            State::Steady => beyond,
-        };
-        let ceiling = 1.3 * limits.rate * (base + self.queue_smooth) + SLACK;
-        self.window = self.window.min(most).min(ceiling).max(SLACK);
-    }
-
-    pub(super) fn on_round(&mut self, round: &Round) {
-        let Some(base) = self.base.get() else { return };
-        let silent = round.elapsed.as_secs_f64() > 3.0 * self.round_len().as_secs_f64() + 0.2;
-        if silent || round.delivered == 0 {
-            // What is measured across a silence means nothing.
-            (self.saturated_rounds, self.trial) = (0, None);
-            return;
+    fn clamp(&mut self, limits: &Limits) {
+        let round = self.path.round_trip();
+        if self.rates.round > 0.0 {
+            self.window = match &self.state {
+                // Three times what arrives, and no more: lost packets alone must not feed the growth.
+                State::Start(start) => {
+                    let arrives =
+                        self.rates.quarter.max(self.rates.round) / (1.0 - start.own_loss().min(0.6));
+                    self.window.min(3.5 * arrives * self.path.base().max(0.005) + WINDOW_INITIAL as f64)
+                }
+                State::Delay | State::Compete(_) => self.window,
+            };
+            let most = if matches!(self.state, State::Start(_)) { 3.0 } else { 1.0 };
+            self.window = self.window.min(most * self.pipe() + limits.queue_bytes);
         }
-        let lost = round.lost as f64 / (round.lost + round.delivered) as f64;
-        self.loss += (lost - self.loss) * if self.rate_smooth == 0.0 { 1.0 } else { 0.25 };
-        self.smooth(round, lost);
-        self.rate_before = std::mem::replace(&mut self.rate, round.rate);
-        self.saturated_rounds = if round.saturated { self.saturated_rounds + 1 } else { 0 };
-        let empty = self.queue.standing(base) < 0.2 * self.target(base) && round.saturated;
-        self.empty_rounds = if empty { self.empty_rounds + 1 } else { 0 };
-        self.hold = self.hold.saturating_sub(1);
-        match self.state {
-            State::Start { flat_rounds } => {
-                self.path_loss.on_round(round.lost as f64, (round.lost + round.delivered) as f64);
-                self.round_in_start(flat_rounds, lost, base);
-            }
-            State::Steady => self.round_in_steady(round, base),
-        }
-    }
-
-    /// Means over about a thousand packets.
-    fn smooth(&mut self, round: &Round, lost: f64) {
-        let gain = ((round.delivered + round.lost) as f64 / 1500.0 / 1000.0).clamp(0.05, 0.5);
-        let gain = if self.rate_smooth == 0.0 { 1.0 } else { gain };
-        self.rate_smooth += (round.rate - self.rate_smooth) * gain;
-        self.loss_smooth += (lost - self.loss_smooth) * gain;
-    }
-
-    fn round_in_start(&mut self, flat_rounds: u32, lost: f64, base: f64) {
-        let flat = self.saturated_rounds > 2 && self.rate < 1.25 * self.rate_before;
-        let excess = lost > self.path_loss.get() + 0.1;
-        let flat_rounds = if flat { flat_rounds + 1 } else { 0 };
-        self.state = State::Start { flat_rounds };
-        if flat_rounds >= 3 || (flat && excess) {
-            self.leave_start(base);
-        }
-    }
-
-    /// Judges what more in flight has brought: where a queue is too short to show, only this ends growth.
-    fn round_in_steady(&mut self, round: &Round, base: f64) {
-        if self.is_shrinking(round, base) {
-            return;
-        }
-        let fresh =
-            Trial { window: self.window, rate: self.rate_smooth, loss: self.loss_smooth, packets: 0.0 };
-        let Some(mut trial) = self.trial.filter(|_| self.saturated_rounds > 1) else {
-            self.trial = Some(fresh);
-            return;
-        };
-        if self.window < trial.window * 0.98 || self.queue.standing(base) > self.target(base) {
-            self.trial = Some(fresh);
-            return;
-        }
-        trial.packets += (round.delivered + round.lost) as f64 / 1500.0;
-        self.trial = Some(trial);
-        let grown = self.window / trial.window - 1.0;
-        // What was sent with the larger window is delivered a round later, and measured one after that.
-        if grown < 0.2 || trial.packets < 3.0 * TRIAL_PACKETS.max(self.window / 1500.0) {
-            return;
-        }
-        let useless = self.rate_smooth < trial.rate * (1.0 + 0.3 * grown);
-        if useless && self.loss_smooth > trial.loss + 0.3 * grown * (1.0 - trial.loss) {
-            self.window = trial.window;
-            self.hold_growth();
-            self.trial = None;
-        } else {
-            self.hold_next = HOLD_MIN;
-            self.trial = Some(fresh);
-        }
-    }
-}
-
-impl Fair {
-    /// Where more is lost than the path has ever lost by itself, less is tried: if as much arrives, less is right. Says
-    /// whether a try is going on.
-    fn is_shrinking(&mut self, round: &Round, base: f64) -> bool {
-        let Some(mut shrink) = self.shrink.take() else {
-            self.shrink_pause = self.shrink_pause.saturating_sub(1);
-            let excess = self.loss_smooth > self.path_loss.get() + 0.03 && self.saturated_rounds > 2;
-            if !excess && self.saturated_rounds > 2 {
-                self.near_window = (self.near_window * 1.02).min(NEAR_WINDOW);
-            }
-            if excess && self.shrink_pause == 0 {
-                self.begin_shrink();
-            }
-            return excess && self.shrink.is_some();
-        };
-        shrink.rounds += 1;
-        shrink.packets += (round.delivered + round.lost) as f64 / 1500.0;
-        self.hold = self.hold.max(2);
-        if shrink.rounds < 4 || shrink.packets < 3.0 * TRIAL_PACKETS {
-            self.shrink = Some(shrink);
-            return true;
-        }
-        if self.rate_smooth >= 0.92 * shrink.rate || self.queue.standing(base) > self.target(base) {
-            self.begin_shrink_again();
-        } else {
-            (self.window, self.near_window) = (shrink.window.max(self.window), shrink.near_window);
-            self.path_loss.learned = Some(self.loss_smooth.max(self.path_loss.get()));
-            self.shrink_pause = 32;
-        }
-        self.trial = None;
-        self.shrink.is_some()
-    }
-
-    /// More was of no use: the next try comes later, and more carefully.
-    fn hold_growth(&mut self) {
-        self.hold = self.hold_next;
-        self.hold_next = (self.hold_next * 2).min(64);
-    }
-
-    fn begin_shrink_again(&mut self) {
-        self.hold_growth();
-        if self.loss_smooth > self.path_loss.get() + 0.03 {
-            self.begin_shrink();
-        }
-    }
-
-    fn begin_shrink(&mut self) {
-        let (window, near_window) = (self.window, self.near_window);
-        self.shrink = Some(Shrink { window, near_window, rate: self.rate_smooth, rounds: 0, packets: 0.0 });
-        self.hold = self.hold.max(2);
-        if self.is_near() {
-            self.near_window = (near_window * 0.75).max(NEAR_WINDOW_MIN);
-            self.window = self.window.max(near_window) * 0.75;
-        } else {
-            self.window *= 0.8;
-        }
-    }
-}
-
-/// The smallest round trip of the last while, in two halves that take turns.
-#[derive(Debug, Default)]
-struct Base {
-    older: Option<f64>,
-    newer: Option<f64>,
-    turned_at: Option<Timestamp>,
-}
-
-impl Base {
-    fn sample(&mut self, now: Timestamp, rtt: f64) {
-        let turned_at = *self.turned_at.get_or_insert(now);
-        if now - turned_at >= BASE_AGE {
-            (self.older, self.newer, self.turned_at) = (self.newer.take(), None, Some(now));
-        }
-        self.newer = Some(self.newer.map_or(rtt, |newer| newer.min(rtt)));
-    }
-
-    fn get(&self) -> Option<f64> {
-        match (self.older, self.newer) {
-            (Some(older), Some(newer)) => Some(older.min(newer)),
-            (older, newer) => older.or(newer),
-        }
-    }
-}
-
-/// The smallest round trip of the last half round trip: the queue that stands, whatever bursts and noise put on top.
-#[derive(Debug, Default)]
-struct StandingQueue {
-    before: Option<f64>,
-    now: Option<f64>,
-    latest: Option<f64>,
-    turned_at: Option<Timestamp>,
-}
-
-impl StandingQueue {
-    fn sample(&mut self, now: Timestamp, rtt: f64, base: f64) {
-        let turned_at = *self.turned_at.get_or_insert(now);
-        if (now - turned_at).as_secs_f64() >= (base / 4.0).max(0.002) {
-            (self.before, self.now, self.turned_at) = (self.now.take(), None, Some(now));
-        }
-        self.now = Some(self.now.map_or(rtt, |smallest| smallest.min(rtt)));
-        self.latest = Some(rtt);
-    }
-
-    fn standing(&self, base: f64) -> f64 {
-        let smallest = match (self.before, self.now) {
-            (Some(before), Some(now)) => before.min(now),
-            _ => return 0.0,
-        };
-        (smallest - base).max(0.0)
-    }
-
-    fn latest(&self, base: f64) -> f64 {
-        self.latest.map_or(0.0, |latest| (latest - base).max(0.0))
+        let slack = SLACK * self.path.packet();
+        self.window = self.window.min(1.3 * limits.rate * round + slack).max(slack);
     }
 }

@@ -2,13 +2,19 @@
 //!
 //! Always true: flows report what happened and get budgets; random loss by itself never lowers a budget.
 
+mod compete;
 mod fair;
+mod loss;
 mod pacer;
+mod path;
+mod start;
+mod target;
 
 pub(crate) use pacer::Pacer;
 
 use crate::time::Timestamp;
-use fair::{Fair, Round};
+use fair::{Fair, Rates};
+use path::Deliveries;
 use std::time::Duration;
 
 /// What is in flight before anything is known: 32 packets of 1200 bytes.
@@ -17,15 +23,32 @@ const WINDOW_INITIAL: u64 = 32 * 1200;
 const FLOW_IDLE: Duration = Duration::from_secs(3);
 /// Bytes per second of a bit per second.
 const BITS: f64 = 1.0 / 8.0;
+/// Copies do not join a longer queue than this, or a sixteenth of the round trip.
+const SPARE_QUEUE: f64 = 0.005;
+/// What `high` takes.
+const HIGH_SHARES: f64 = 2.0;
 
 /// How the rate is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Policy {
     /// Holds [`RateConfig::rate_bps`], whatever happens. Without a rate it is [`Policy::Fair`].
     Fixed,
-    /// Fills the path while its queue stays short.
+    /// Fills the path while its queue stays short, and shares it evenly.
     #[default]
     Fair,
+    /// As fair, with about two shares.
+    High,
+    /// Takes what others leave.
+    Low,
+}
+
+/// What an earlier transfer on this path has left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Remembered {
+    /// The last good rate: bits of UDP payload per second.
+    pub rate_bps: u64,
+    /// The round trip time without queues that went with it.
+    pub rtt: Duration,
 }
 
 /// How a controller behaves.
@@ -33,8 +56,12 @@ pub enum Policy {
 pub struct RateConfig {
     /// How the rate is set; default fair.
     pub policy: Policy,
-    /// Target of `Fixed`, ceiling of `Fair`: bits of UDP payload per second. Default none.
+    /// Target of `Fixed`, ceiling of the others: bits of UDP payload per second. Default none.
     pub rate_bps: Option<u64>,
+    /// Floor of all but `Fixed`: bits of UDP payload per second that are sent whatever happens. Default none.
+    pub floor_bps: Option<u64>,
+    /// Where to start, if the round trip time is still about the same. Default nothing.
+    pub remembered: Option<Remembered>,
     /// Bytes that may stand in queues beyond what is on the way: the receiver's socket buffer. Default unlimited.
     pub queue_bytes_max: Option<u64>,
 }
@@ -50,6 +77,14 @@ pub struct Report {
     pub delivered: u64,
     /// Wire bytes newly declared lost.
     pub lost: u64,
+    /// Packets acknowledged, told as late as a loss is: of what was sent at one time, these arrived and `packets_lost` did not.
+    pub packets_delivered: u32,
+    /// Packets newly declared lost.
+    pub packets_lost: u32,
+    /// Runs of consecutive packets among those newly declared lost.
+    pub loss_runs: u32,
+    /// Bytes of a full datagram.
+    pub datagram: u32,
     /// Time between the newest arrivals of this and the last feedback, by the receiver's clock.
     pub receive_time: Duration,
     /// A round trip sample without the receiver's delay.
@@ -63,9 +98,14 @@ pub struct Report {
 #[derive(Debug, Default)]
 struct FlowState {
     reported_at: Option<Timestamp>,
-    delivered: u64,
-    receive_time: Duration,
+    deliveries: Deliveries,
     removed: bool,
+}
+
+impl FlowState {
+    fn is_active(&self, now: Timestamp) -> bool {
+        !self.removed && self.reported_at.is_some_and(|at| now - at < FLOW_IDLE)
+    }
 }
 
 /// Sets the rate of one transfer on one path.
@@ -75,23 +115,12 @@ pub struct Controller {
     flows: Vec<FlowState>,
     fair: Fair,
     sharing: u64,
-    round_began: Option<Timestamp>,
-    round_lost: u64,
-    round_saturated: bool,
 }
 
 impl Controller {
     /// A controller without flows.
     pub fn new(config: RateConfig) -> Self {
-        Controller {
-            config,
-            flows: Vec::new(),
-            fair: Fair::new(),
-            sharing: 1,
-            round_began: None,
-            round_lost: 0,
-            round_saturated: false,
-        }
+        Controller { config, flows: Vec::new(), fair: Fair::new(), sharing: 1 }
     }
 
     /// Registers a flow. Flows do so by themselves.
@@ -117,6 +146,11 @@ impl Controller {
         self.config.rate_bps = rate_bps;
     }
 
+    /// Changes the floor of a running transfer, in bits of UDP payload per second.
+    pub fn set_floor(&mut self, floor_bps: Option<u64>) {
+        self.config.floor_bps = floor_bps;
+    }
+
     /// Delivered bytes per second of all flows together, over the last round trip.
     pub fn delivery_rate(&self) -> f64 {
         self.fair.rate()
@@ -127,13 +161,36 @@ impl Controller {
         self.fair.loss()
     }
 
+    /// The share of packets that the path loses by itself, whatever is sent.
+    pub(crate) fn path_loss(&self) -> f64 {
+        self.fair.own_loss()
+    }
+
+    /// Whether more could be sent without lengthening a queue that others wait in.
+    pub(crate) fn has_spare_rate(&self) -> bool {
+        self.fair.path().standing() < SPARE_QUEUE.max(self.fair.path().base() / 16.0)
+    }
+
+    /// What the next transfer on this path should remember, once something is known.
+    pub fn to_remember(&self) -> Option<Remembered> {
+        let rate_bps = (self.fair.rate() / BITS) as u64;
+        let rtt = Duration::from_secs_f64(self.fair.path().base());
+        (rate_bps > 0 && self.fair.path().is_known()).then_some(Remembered { rate_bps, rtt })
+    }
+
+    /// In which state the controller is, in a word: for traces.
+    pub fn state(&self) -> &'static str {
+        if self.fixed_rate().is_some() { "fixed" } else { self.fair.state() }
+    }
+
     /// Wire bytes that one flow may have in flight.
     pub fn window(&self) -> u64 {
         let window = match self.fixed_rate() {
             Some(rate) => {
-                (rate * (self.fair.round_trip().unwrap_or(0.3) * 2.0 + 0.02)).max(WINDOW_INITIAL as f64)
+                let round = if self.fair.path().is_known() { self.fair.path().round_trip() } else { 0.3 };
+                (rate * (round * 2.0 + 0.02)).max(WINDOW_INITIAL as f64)
             }
-            None => self.fair.window(&self.limits()) * self.fair.window_slack(),
+            None => self.fair.in_flight_max(&self.limits()),
         };
         (window as u64 / self.sharing).max(2 * 1500)
     }
@@ -154,9 +211,14 @@ impl Controller {
     }
 
     fn limits(&self) -> fair::Limits {
+        let bytes = |bps: Option<u64>| bps.map(|rate| rate as f64 * BITS);
         fair::Limits {
-            rate: self.config.rate_bps.map_or(f64::INFINITY, |rate| rate as f64 * BITS),
+            rate: bytes(self.config.rate_bps).unwrap_or(f64::INFINITY),
+            floor: bytes(self.config.floor_bps).unwrap_or(0.0),
             queue_bytes: self.config.queue_bytes_max.map_or(f64::INFINITY, |bytes| bytes as f64),
+            weight: if self.config.policy == Policy::High { HIGH_SHARES } else { 1.0 },
+            scavenger: self.config.policy == Policy::Low,
+            remembered: self.config.remembered,
         }
     }
 
@@ -164,34 +226,20 @@ impl Controller {
     pub fn on_report(&mut self, now: Timestamp, flow: FlowIndex, report: &Report) {
         let Some(state) = self.flows.get_mut(flow.0) else { return };
         state.reported_at = Some(now);
-        state.delivered += report.delivered;
-        state.receive_time += report.receive_time;
-        self.round_lost += report.lost;
-        self.round_saturated |= report.saturated;
-        let limits = self.limits();
-        self.fair.on_report(now, report, &limits);
-        let began = *self.round_began.get_or_insert(now);
-        if now - began >= self.fair.round_len() {
-            self.end_round(now, now - began);
+        state.deliveries.on_report(report);
+        if self.fair.on_silence(now) {
+            self.flows.iter_mut().for_each(|flow| flow.deliveries.clear());
         }
-    }
-
-    fn end_round(&mut self, now: Timestamp, elapsed: Duration) {
-        let active =
-            |flow: &&mut FlowState| flow.reported_at.is_some_and(|at| now - at < FLOW_IDLE) && !flow.removed;
-        let (mut rate, mut delivered, mut sharing) = (0.0, 0, 0);
-        for flow in self.flows.iter_mut().filter(active) {
-            let time = flow.receive_time.max(elapsed / 4).as_secs_f64();
-            rate += flow.delivered as f64 / time;
-            delivered += flow.delivered;
-            sharing += 1;
-            (flow.delivered, flow.receive_time) = (0, Duration::ZERO);
+        let round = self.fair.path().round_trip();
+        let mut rates = Rates { round: 0.0, quarter: 0.0 };
+        self.sharing = 0;
+        for flow in self.flows.iter().filter(|flow| flow.is_active(now)) {
+            rates.round += flow.deliveries.rate(round);
+            rates.quarter += flow.deliveries.rate(round / 4.0);
+            self.sharing += 1;
         }
-        self.sharing = sharing.max(1);
-        let round =
-            Round { rate, delivered, lost: self.round_lost, elapsed, saturated: self.round_saturated };
-        self.fair.on_round(&round);
-        (self.round_lost, self.round_saturated, self.round_began) = (0, false, Some(now));
+        self.sharing = self.sharing.max(1);
+        self.fair.on_report(now, report, rates, &self.limits());
     }
 }
 

@@ -65,6 +65,12 @@ pub(crate) struct Outcome {
     /// Wire bytes newly acknowledged, spuriously lost ones included.
     pub acked_bytes: u64,
     pub lost_bytes: u64,
+    /// Packets known to have arrived that were sent so early that the fate of their neighbours is known, too.
+    pub settled_count: u32,
+    /// Packets newly declared lost, which stands when the list has been carried out.
+    pub lost_count: u32,
+    /// Runs of consecutive numbers among the lost.
+    pub loss_runs: u32,
     /// Round trip sample without the receiver's delay.
     pub rtt: Option<Duration>,
     /// The largest number ever reported has grown.
@@ -82,7 +88,8 @@ impl Outcome {
         self.pings_acked.clear();
         self.pings_lost.clear();
         (self.acked_bytes, self.lost_bytes, self.spurious) = (0, 0, 0);
-        (self.rtt, self.newest_is_new) = (None, false);
+        (self.rtt, self.newest_is_new, self.loss_runs) = (None, false, 0);
+        (self.lost_count, self.settled_count) = (0, 0);
     }
 }
 
@@ -100,6 +107,11 @@ pub(crate) struct Ledger {
     suspects: VecDeque<u64>,
     /// Reordering seen so far.
     reordering: Duration,
+    /// The last number declared lost.
+    lost_last: u64,
+    /// Arrived packets, by the time of their sending, whose neighbours may still be declared lost. A loss is told a reordering
+    /// window after the arrivals around it: counted together as told, every change of rate would look like a change of loss.
+    unsettled: VecDeque<(Timestamp, u32)>,
 }
 
 impl Ledger {
@@ -113,6 +125,8 @@ impl Ledger {
             newest_acked: None,
             suspects: VecDeque::new(),
             reordering: Duration::ZERO,
+            lost_last: 0,
+            unsettled: VecDeque::new(),
         }
     }
 
@@ -189,6 +203,12 @@ impl Ledger {
         self.sample_rtt(now, feedback, outcome);
         let window = self.window(rtt);
         let mut judge = Judge { newest: feedback.newest, newest_at: self.sent_at(feedback.newest), window };
+        while let Some(&(at, count)) = self.unsettled.front()
+            && judge.settles(at)
+        {
+            self.unsettled.pop_front();
+            outcome.settled_count += count;
+        }
         let mut at = feedback.map_start;
         let mut pieces = MapPieces::new(feedback.map);
         while let Some(piece) = pieces.next_piece()? {
@@ -270,6 +290,13 @@ impl Ledger {
             let number = first + u64::from(bit);
             let sent = self.sent[(number - self.floor) as usize];
             outcome.acked_bytes += u64::from(sent.wire_len);
+            if judge.settles(sent.at) {
+                outcome.settled_count += 1;
+            } else if let Some(last) = self.unsettled.back_mut().filter(|last| last.0 >= sent.at) {
+                last.1 += 1;
+            } else {
+                self.unsettled.push_back((sent.at, 1));
+            }
             if late >> bit & 1 == 1 {
                 outcome.spurious += 1;
             } else {
@@ -312,6 +339,9 @@ impl Ledger {
         self.open_count -= 1;
         self.open_bytes -= u64::from(sent.wire_len);
         outcome.lost_bytes += u64::from(sent.wire_len);
+        outcome.lost_count += 1;
+        outcome.loss_runs += u32::from(number != self.lost_last + 1);
+        self.lost_last = number;
         if sent.kind == Kind::Ping {
             outcome.pings_lost.push(number);
         }
@@ -374,6 +404,12 @@ impl Ledger {
         found.map(|(_, sent)| *sent)
     }
 
+    /// The packet of this number, if it carried a segment whose fate is unknown.
+    pub(crate) fn open_segment(&self, number: u64) -> Option<Sent> {
+        let sent = self.sent.get(usize::try_from(number.checked_sub(self.floor)?).ok()?)?;
+        (sent.kind == Kind::Segment && self.is_open(number)).then_some(*sent)
+    }
+
     /// Everything outstanding, in order.
     pub(crate) fn open(&self) -> impl Iterator<Item = &Sent> {
         self.sent
@@ -388,6 +424,14 @@ struct Judge {
     newest: u64,
     newest_at: Option<Timestamp>,
     window: Duration,
+}
+
+impl Judge {
+    /// Whether what was sent then would have been declared lost by now.
+    #[inline]
+    fn settles(&self, sent_at: Timestamp) -> bool {
+        self.newest_at.is_none_or(|newest_at| newest_at - sent_at >= self.window)
+    }
 }
 
 /// The bits of word `at` whose numbers are `number` or more.

@@ -5,7 +5,9 @@ mod ledger;
 mod ledger_tests;
 mod probe;
 mod rtt;
+mod tail;
 
 pub(crate) use ledger::{Kind, Ledger, Outcome, Sent};
 pub(crate) use probe::ProbeTimer;
 pub use rtt::Rtt;
+pub(crate) use tail::Tail;

@@ -7,7 +7,8 @@ use super::Rtt;
 use crate::time::Timestamp;
 use std::time::Duration;
 
-const BACK_OFF_MAX: Duration = Duration::from_secs(1);
+/// Back-off ends at one probe a round trip, or in so long.
+const BACK_OFF_MAX: Duration = Duration::from_millis(25);
 /// Scheduling noise of a busy machine: below this, silence means nothing.
 const NOISE: Duration = Duration::from_millis(10);
 
@@ -34,9 +35,9 @@ impl ProbeTimer {
         let smoothed = rtt.smoothed_or_guess();
         let variation = (rtt.variation * 4).max(Duration::from_millis(2));
         let timeout = smoothed + variation + feedback_interval * 2 + NOISE;
-        let cap = BACK_OFF_MAX.max(smoothed + smoothed / 2);
-        let backed_off = timeout.saturating_mul(1 << self.timeouts.min(16));
-        self.since.map(|since| since + backed_off.min(cap.max(timeout.min(cap * 2))))
+        // The first silence may be the peer's pause; once asked in vain, only the path's return matters.
+        let wait = if self.timeouts == 0 { timeout } else { smoothed.max(BACK_OFF_MAX) };
+        self.since.map(|since| since + wait)
     }
 }
 
@@ -45,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn backs_off_to_a_second_and_starts_anew_on_progress() {
+    fn asks_once_a_round_trip_and_starts_anew_on_progress() {
         let (mut timer, mut rtt) = (ProbeTimer::default(), Rtt::default());
         rtt.sample(Duration::from_millis(100));
         assert_eq!(timer.deadline(&rtt, Duration::ZERO), None);
@@ -53,9 +54,9 @@ mod tests {
         let wait = |timer: &ProbeTimer| timer.deadline(&rtt, Duration::ZERO).map(|at| at - Timestamp::ZERO);
         assert_eq!(wait(&timer), Some(Duration::from_millis(310)));
         timer.timeouts = 1;
-        assert_eq!(wait(&timer), Some(Duration::from_millis(620)));
+        assert_eq!(wait(&timer), Some(Duration::from_millis(100)));
         timer.timeouts = 40;
-        assert_eq!(wait(&timer), Some(Duration::from_secs(1)));
+        assert_eq!(wait(&timer), Some(Duration::from_millis(100)));
         timer.on_progress(Timestamp::ZERO);
         assert_eq!(wait(&timer), Some(Duration::from_millis(310)));
     }

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The transport in simulation: prints one PASS or MISS line a row, then saves bench/results/transport.json. Exits 0 when it
+# could measure. `--size=small|normal|full`, `--only=TEXT`, `--jobs=N` as in `farhaul-sim table`.
+set -euo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+cargo build -q --release -p farhaul-sim
+exec "${CARGO_TARGET_DIR:-target}/release/farhaul-sim" table --json=bench/results/transport.json --jobs="$(nproc)" "$@"

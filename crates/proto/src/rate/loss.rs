@@ -1,0 +1,185 @@
+//! Which loss is the path's own, and which we cause: only what exceeds the path's own is congestion.
+//!
+//! ```text
+//! excess(n, l):  l > n p_b + z sqrt(n p_b (1 - p_b) V) + 4 L,   V = max(1, 2 L - 1)
+//! ```
+//!
+//! of n packets l were lost; L is the mean length of a run of lost packets, so that a burst is one event; p_b is the path's own
+//! loss. p_b rises only on evidence that cannot be our congestion: the loss of a *test* (a round after a cut, while the queue was low) and
+//! of a *dip* (a round trip sent below the delivered rate, where no loss can be ours). What learns from ordinary rounds learns
+//! its own overload in the end: a p_b that is a little high overloads the link, which confirms it (tried: 99 % own loss).
+//! From: the excess rule of BBRv2 (2 % over nothing), with the path's own loss in the place of nothing.
+
+use super::Report;
+
+/// Standard deviations of the path's own loss that are no excess.
+const Z: f64 = 5.0;
+/// The length of runs is learned from so many, at least.
+const RUNS: f64 = 20.0;
+/// Fewer packets than these are no sample.
+const SAMPLE_MIN: f64 = 300.0;
+
+/// Packets, and how many of them were lost.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Count {
+    pub all: f64,
+    pub lost: f64,
+}
+
+impl Count {
+    pub(super) fn add(&mut self, other: Count) {
+        self.lost += other.lost;
+        self.all += other.all;
+    }
+
+    pub(super) fn share(&self) -> f64 {
+        if self.all > 0.0 { (self.lost / self.all).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PathLoss {
+    /// p_b.
+    own: f64,
+    /// Lost packets, and the runs they came in, of late: L is their quotient.
+    runs: (f64, f64),
+    count: Count,
+}
+
+impl PathLoss {
+    pub(super) fn new() -> Self {
+        PathLoss { own: 0.0, runs: (1.0, 1.0), count: Count::default() }
+    }
+
+    /// The path's own loss.
+    pub(super) fn own(&self) -> f64 {
+        self.own
+    }
+
+    /// It is so much: seen where it cannot have been congestion.
+    pub(super) fn set_own(&mut self, share: f64) {
+        self.own = share.clamp(0.0, 0.6);
+        self.restart();
+    }
+
+    /// Seen where nothing was our doing: the path's own loss lies within what chance allows around it. Few packets move it
+    /// little: a dip of twenty without a loss says nothing against 5 %.
+    pub(super) fn bound(&mut self, seen: Count) {
+        let share = seen.share();
+        let spread = 1.5 * self.deviation(seen.all, share.max(self.own)) / seen.all.max(1.0);
+        self.set_own(self.own.clamp((share - spread).max(0.0), share + spread));
+    }
+
+    /// Whether so many were lost that the path's own loss does not explain it.
+    pub(super) fn is_excess(&self, count: Count) -> bool {
+        count.lost > self.tolerated(count.all)
+    }
+
+    /// Forgets what was counted: something has changed.
+    pub(super) fn restart(&mut self) {
+        self.count = Count::default();
+    }
+
+    /// Takes a report, and returns what it counts.
+    pub(super) fn on_report(&mut self, report: &Report) -> Count {
+        self.runs.0 += f64::from(report.packets_lost);
+        self.runs.1 += f64::from(report.loss_runs);
+        if self.runs.1 > 2.0 * RUNS {
+            self.runs = (self.runs.0 / 2.0, RUNS);
+        }
+        let lost = f64::from(report.packets_lost);
+        let count = Count { all: lost + f64::from(report.packets_delivered), lost };
+        self.count.add(count);
+        count
+    }
+
+    fn run(&self) -> f64 {
+        (self.runs.0 / self.runs.1.max(1.0)).max(1.0)
+    }
+
+    fn variance_factor(&self) -> f64 {
+        2.0 * self.run() - 1.0
+    }
+
+    fn deviation(&self, all: f64, share: f64) -> f64 {
+        (all * share * (1.0 - share) * self.variance_factor()).sqrt()
+    }
+
+    /// Losses of `all` packets that are no excess.
+    fn tolerated(&self, all: f64) -> f64 {
+        all * self.own + Z * self.deviation(all, self.own) + 4.0 * self.run()
+    }
+
+    /// How many packets tell a loss of `excess` beyond the path's own from chance.
+    pub(super) fn packets_to_tell(&self, excess: f64) -> f64 {
+        let spread = (self.own + excess) * (1.0 - self.own) * self.variance_factor();
+        (9.0 * spread / excess.max(1e-3).powi(2)).clamp(30.0, 100_000.0)
+    }
+
+    /// What was counted since the last reaction, if it has an excess. Otherwise, once there are enough
+    /// packets, learns from them if they show less loss than was thought, and begins anew.
+    pub(super) fn judge(&mut self, window_packets: f64) -> Option<Count> {
+        let count = self.count;
+        if count.all >= (0.25 * window_packets).max(50.0) && self.is_excess(count) {
+            return Some(count);
+        }
+        if count.all >= window_packets.max(SAMPLE_MIN) {
+            let (share, gain) = (count.share(), (count.all / (count.all + 800.0)).clamp(0.01, 0.25));
+            let much_lower = share < self.own - 2.0 * self.deviation(count.all, self.own) / count.all;
+            if much_lower {
+                self.own += gain * (share - self.own);
+            }
+            self.restart();
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(lost: u32, runs: u32, delivered: u32) -> Report {
+        Report { packets_lost: lost, loss_runs: runs, packets_delivered: delivered, ..Report::default() }
+    }
+
+    #[test]
+    fn steady_loss_is_no_excess_and_more_is() {
+        let mut loss = PathLoss::new();
+        loss.set_own(0.3);
+        for _ in 0..100 {
+            loss.on_report(&report(30, 25, 70));
+            assert!(loss.judge(1000.0).is_none());
+        }
+        assert!((loss.own() - 0.3).abs() < 0.01);
+        let excess = (0..20).find_map(|_| {
+            loss.on_report(&report(45, 30, 55));
+            loss.judge(1000.0)
+        });
+        assert!(excess.is_some_and(|count| count.share() > 0.35), "{excess:?}");
+    }
+
+    #[test]
+    fn a_burst_is_one_event() {
+        let mut loss = PathLoss::new();
+        loss.set_own(0.02);
+        for round in 0..200 {
+            let burst = u32::from(round % 5 == 0);
+            loss.on_report(&report(20 * burst, burst, 196));
+            assert!(loss.judge(2000.0).is_none(), "round {round}");
+        }
+    }
+
+    #[test]
+    fn overload_is_not_learned_and_a_dip_bounds() {
+        let mut loss = PathLoss::new();
+        for _ in 0..1000 {
+            loss.on_report(&report(1, 1, 199));
+            assert!(loss.judge(300.0).is_none());
+        }
+        assert_eq!(loss.own(), 0.0);
+        loss.set_own(0.2);
+        loss.bound(Count { all: 1000.0, lost: 50.0 });
+        assert!(loss.own() < 0.07);
+    }
+}

@@ -1,0 +1,96 @@
+//! Runs a scenario (its summary, trace and plot), or the table of what must be true.
+
+use farhaul_sim::{Scenario, Size, json, svg, table};
+use std::process::ExitCode;
+
+fn usage() -> String {
+    format!(
+        "usage: farhaul-sim run [--csv=FILE] [--svg=FILE] [OPTIONS]\n       farhaul-sim table [--size=small|normal|full] [--only=TEXT] [--jobs=N] [--json=FILE]\n\noptions, and what they are by default:\n  --bdps=BDP   the queue, instead of --queue-bytes\n{}",
+        Scenario::help()
+    )
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.split_first() {
+        Some((verb, options)) if verb == "run" => run(options),
+        Some((verb, options)) if verb == "table" => run_table(options),
+        _ => Err(usage()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(what) => {
+            eprintln!("error: {what}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn split(option: &str) -> Result<(&str, &str), String> {
+    let pair = option.strip_prefix("--").and_then(|option| option.split_once('='));
+    pair.ok_or_else(|| format!("not of the form --name=value: {option}"))
+}
+
+fn run_table(options: &[String]) -> Result<(), String> {
+    let (mut size, mut only, mut jobs, mut file) = (Size::Normal, String::new(), 1, None);
+    for option in options {
+        match split(option)? {
+            ("size", "small") => size = Size::Small,
+            ("size", "normal") => size = Size::Normal,
+            ("size", "full") => size = Size::Full,
+            ("only", text) => only = text.to_owned(),
+            ("jobs", count) => jobs = count.parse().map_err(|_| format!("no number: {count}"))?,
+            ("json", path) => file = Some(path.to_owned()),
+            _ => return Err(format!("no such option or value: {option}\n{}", usage())),
+        }
+    }
+    let lines = table(size, &only, jobs, |line| {
+        println!("{line}");
+        if !line.pass {
+            println!("      replay: {}", line.worst);
+        }
+    });
+    println!("{} of {} rows pass", lines.iter().filter(|line| line.pass).count(), lines.len());
+    match file {
+        Some(path) => {
+            std::fs::write(&path, json(&lines)).map_err(|error| format!("cannot write {path}: {error}"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn run(options: &[String]) -> Result<(), String> {
+    let (mut scenario, mut csv, mut picture, mut bdps) =
+        (Scenario { seeds: 1, ..Scenario::default() }, None, None, None);
+    for option in options {
+        let (name, value) = split(option)?;
+        match name {
+            "csv" => csv = Some(value.to_owned()),
+            "svg" => picture = Some(value.to_owned()),
+            "bdps" => bdps = Some(value.parse::<f64>().map_err(|_| format!("no number: {value}"))?),
+            _ => scenario
+                .set(name, value)
+                .ok_or_else(|| format!("no such option or value: {option}\n{}", usage()))?,
+        }
+    }
+    if let Some(bdps) = bdps {
+        scenario = scenario.with_queue(bdps);
+    }
+    if (csv.is_some() || picture.is_some()) && scenario.trace_ms == 0 {
+        scenario.trace_ms = (scenario.rtt_ms / 4.0).max(1.0) as u64;
+    }
+    for seed in scenario.seed..scenario.seed + scenario.seeds {
+        let end = scenario.run(seed);
+        println!("{end}");
+        let write = |path: &Option<String>, text: &dyn Fn() -> String| match path {
+            Some(path) => {
+                std::fs::write(path, text()).map_err(|error| format!("cannot write {path}: {error}"))
+            }
+            None => Ok(()),
+        };
+        write(&csv, &|| end.trace.csv())?;
+        let names: Vec<String> = end.senders.iter().map(|share| share.name.clone()).collect();
+        write(&picture, &|| svg(&end.trace, &names))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,49 @@
+//! The part of the transport's table that a test run can afford: rows that hold must go on holding. The whole table, misses
+//! included, is `./x bench transport`.
+
+use farhaul_sim::{Size, table};
+
+/// Runs the rows whose name contains `only` with few seeds; each but those named in `known` must pass.
+fn hold(only: &str, known: &[&str]) {
+    let lines = table(Size::Small, only, 2, |_| {});
+    assert!(!lines.is_empty(), "no row is called {only}");
+    let missed = lines.iter().filter(|line| !line.pass && !known.iter().any(|name| line.name.contains(name)));
+    let missed: Vec<String> = missed.map(|line| format!("{line}\n  replay: {}", line.worst)).collect();
+    assert!(missed.is_empty(), "\n{}", missed.join("\n"));
+}
+
+#[test]
+fn alone_it_fills_the_link_whatever_is_lost() {
+    hold("alone", &["feedback bytes"]);
+    hold("loss in front", &[]);
+}
+
+#[test]
+fn short_queues_and_policers_cost_little() {
+    hold("a queue of 0.05 BDP", &[]);
+    hold("a policer", &[]);
+}
+
+#[test]
+fn it_follows_the_link_and_comes_back_from_a_blackout() {
+    hold("link", &["alone", "loss in front"]);
+    hold("blackout", &["300 ms: round trips"]);
+}
+
+#[test]
+fn transfers_of_ours_share_evenly() {
+    hold("4 of ours", &[]);
+    hold("RTT 1:4", &[]);
+    hold("4 flows", &[]);
+    hold("high against fair", &[]);
+}
+
+#[test]
+fn low_leaves_the_link_to_tcp() {
+    hold("low beside", &[]);
+}
+
+#[test]
+fn fixed_holds_its_rate() {
+    hold("fixed", &[]);
+}

@@ -297,7 +297,7 @@ impl Worker {
         }
         let timeout = Timespec { tv_sec: 0, tv_nsec: ns as i64 };
         let bell = PollFd::from_borrowed_fd(self.mailbox.bell.as_fd(), PollFlags::IN);
-        // Two devices are the common case and need no allocation; more make a list each time they are idle.
+        // One device is the common case and needs no allocation; several make a list each time they are idle.
         let woken = match &self.from.devices[..] {
             [device] => poll(&mut [bell, PollFd::new(device, PollFlags::IN)], Some(&timeout)),
             devices => {

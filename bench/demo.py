@@ -1,12 +1,13 @@
 """Moves real data between two hosts made on this machine, both ways, by both ways of connecting, and compares the
-result with tools that are not ours. `./x demo`.
+result with tools that are not ours; then once more across an emulated ocean. `./x demo`.
 """
 
 import subprocess
 import sys
 import time
 
-from ground import GIB, arguments, gbit, ground, real_tree, remove, run_peer
+import ocean
+from ground import GIB, MIB, arguments, gbit, ground, real_tree, remove, run_peer
 from harness import product, trees
 
 FIND = ["find", ".", "-printf", "%P|%y|%m|%T@|%l\\n"]
@@ -81,6 +82,14 @@ class Demo:
             remove(back)
             remove(stored)
 
+    def ocean(self, size):
+        say(f"one file of {size // MIB} MiB across an emulated link: {ocean.LINK_NAME}")
+        source = trees.make_file(self.near / "cargo", size)
+        crossings = ocean.cross(self.net.pair.folder("overseas"), source, trees.sha256(source))
+        remove(source)
+        ocean.table(crossings, size)
+        return crossings
+
     def table(self):
         scp = {(data, direction): seconds for data, direction, road, _, seconds, _, _ in self.rows if road == "scp"}
         lines = [("data", "direction", "tool", "carrier", "time", "rate", "scp = 1", "result")]
@@ -99,12 +108,18 @@ class Demo:
 def main():
     parser = arguments(__doc__, runs=1)
     parser.add_argument("--size", type=float, default=2.0, help="GiB of the large file (default 2)")
+    parser.add_argument("--ocean", type=int, default=512, metavar="MIB", help="MiB of the file for the emulated ocean "
+                        "(default 512, 0 leaves it out)")
     chosen = parser.parse_args()
     with ground(chosen.dir) as net:
         demo = Demo(net, int(chosen.size * GIB))
         demo.all()
         demo.table()
-        return 1 if any(row[-1] == "DIFFERS" for row in demo.rows) else 0
+        differs = any(row[-1] == "DIFFERS" for row in demo.rows)
+        if chosen.ocean:
+            crossings = demo.ocean(chosen.ocean * MIB)
+            differs |= any(crossing.verdict == "DIFFERS" for crossing in crossings)
+        return 1 if differs else 0
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class Fidelity:
     def rate(self):
         for name, bps in (("10m", 1e7), ("100m", 1e8), ("1g", 1e9), ("5g", 5e9), ("10g", 1e10)):
             seconds = 2 if self.quick else 5
-            runs = [self.probe(["--rate", name, "--rtt", "10ms", "--queue", "100ms"], "udp", seconds, 1.1 * bps)
+            runs = [self.probe(["--rate", name, "--rtt", "10ms", "--queue", "100ms"], "udp", seconds, 1.25 * bps)
                     for _ in range(self.runs)]
             # What the receiver's socket had to drop had come through the link.
             got = statistics.median(run["received_bps"] * (1 + run["receiver_dropped"] / max(run["received"], 1))

@@ -143,6 +143,16 @@ def test_several_links_and_hosts():
         assert up.execute("b", "sh", "-c", "echo $HOME").stdout.decode().strip() == variables["FARHAUL_LAB_DIR"]
 
 
+def test_the_hosts_tcp_is_what_was_asked_for():
+    for control in ("cubic", "reno"):
+        script = "import os, socket; s = socket.create_connection((os.environ['FARHAUL_LAB_B'], 22)); " \
+                 "print(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b'\\0').decode())"
+        done = lab.run(["--tcp", control], [sys.executable, "-c", script])
+        assert done.stdout.decode().strip() == control
+    done = lab.run(["--tcp", "nonsense"], ["true"], check=False)
+    assert done.returncode == 9 and b"nonsense" in done.stderr
+
+
 def traces(name):
     """Processes of the lab of this name, whoever their parents are by now."""
     found = []

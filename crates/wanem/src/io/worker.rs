@@ -288,7 +288,9 @@ impl Worker {
     /// takes as long to wake up for a packet as for a timer.
     fn sleep(&mut self, time: u64) -> u64 {
         let until = self.waiting.next_due().unwrap_or(u64::MAX);
-        let ns = until.saturating_sub(time).min(SLEEP_MAX_NS).saturating_sub(self.oversleep_ns);
+        let ns = until.saturating_sub(time).min(SLEEP_MAX_NS);
+        // Waking up early means to wait awake: only where that is a small part of the time.
+        let ns = if ns >= 4 * self.oversleep_ns { ns - self.oversleep_ns } else { ns };
         if ns < SPIN_NS {
             std::hint::spin_loop();
             return 0;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command};
@@ -237,13 +238,16 @@ fn make_host(id: HostId, plan: &Plan, settings: &[Settings]) -> Result<Host, Err
         sys::unshare(UnshareFlags::FS | UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWUTS)?;
         rustix::system::sethostname(format!("lab-{id}").as_bytes())?;
         sys::bring_up("lo", 65_536, &[])?;
-        tune(plan, settings)?;
-        let devices = (0..settings.len()).map(|link| make_device(id, link, plan.mtu)).collect();
+        tune(settings);
+        let devices: Result<Vec<_>, Error> =
+            (0..settings.len()).map(|link| make_device(id, link, plan.mtu)).collect();
+        if let Some(tcp) = plan.tcp.as_ref().filter(|_| devices.is_ok()) {
+            choose_tcp(id, tcp, settings.len())?;
+        }
         let space = |name: &str| File::open(format!("/proc/thread-self/ns/{name}")).map(OwnedFd::from);
         Ok((devices, space("net")?, space("uts")?, space("mnt")?))
     });
     let (devices, net, uts, mounts) = made.map_err(Error::io(format!("cannot make host {id}")))?;
-    let devices: Result<Vec<_>, Error> = devices;
     Ok(Host { id, net, uts, mounts, devices: devices? })
 }
 
@@ -267,7 +271,7 @@ fn make_device(id: HostId, link: usize, mtu: u32) -> Result<Arc<OwnedFd>, Error>
 }
 
 /// Settings of the host's own network stack, as for long fat networks (fasterdata.es.net/host-tuning/linux).
-fn tune(plan: &Plan, settings: &[Settings]) -> io::Result<()> {
+fn tune(settings: &[Settings]) {
     let most = settings.iter().map(bdp_bytes).max().unwrap_or(0).saturating_mul(4).clamp(64 << 20, 1 << 30);
     let wanted = [
         ("ipv4/tcp_rmem", format!("4096 131072 {most}")),
@@ -283,13 +287,45 @@ fn tune(plan: &Plan, settings: &[Settings]) -> io::Result<()> {
         // What a kernel does not have it does not need.
         let _ = fs::write(format!("/proc/sys/net/{name}"), value);
     }
-    let Some(tcp) = &plan.tcp else { return Ok(()) };
-    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", tcp).map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("the kernel has no congestion control '{tcp}' (try modprobe tcp_{tcp})"),
-        )
-    })
+}
+
+/// Sets the congestion control of the calling thread's network. A network other than the machine's own may take only some
+/// as its default, unless a route says so.
+fn choose_tcp(id: HostId, tcp: &str, links: usize) -> io::Result<()> {
+    match fs::write("/proc/sys/net/ipv4/tcp_congestion_control", tcp) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let what = format!("the kernel has no congestion control '{tcp}' (try modprobe tcp_{tcp})");
+            return Err(io::Error::new(error.kind(), what));
+        }
+        done => return done,
+    }
+    for link in 0..links {
+        let (v4, v6) = (address_v4(id.side, id.index, link), address_v6(id.side, id.index, link));
+        let device = device_name(link);
+        let routes = [
+            format!("route change {}/24 dev {device} proto kernel scope link src {v4}", network_v4(v4)),
+            format!("-6 route change {}/64 dev {device} proto kernel metric 256", network_v6(v6)),
+        ];
+        for route in routes {
+            let mut command = Command::new("ip");
+            let output = command.args(route.split(' ')).args(["congctl", tcp]).output()?;
+            if !output.status.success() {
+                let reason = String::from_utf8_lossy(&output.stderr).trim().to_string();
+                return Err(io::Error::other(format!("cannot choose congestion control '{tcp}': {reason}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn network_v4(address: Ipv4Addr) -> Ipv4Addr {
+    let [a, b, c, _] = address.octets();
+    Ipv4Addr::new(a, b, c, 0)
+}
+
+fn network_v6(address: Ipv6Addr) -> Ipv6Addr {
+    Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)
 }
 
 /// Bandwidth-delay product with a full queue; a link without a rate counts as one of 10 Gbit/s.

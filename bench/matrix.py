@@ -59,7 +59,8 @@ def arguments():
     parser = argparse.ArgumentParser(prog="./x bench", description=__doc__)
     parser.add_argument("--full", action="store_true", help="every tool, link and scenario (hours)")
     parser.add_argument("--only", metavar="TEXT,...", help="only tools whose name has one of these in it")
-    parser.add_argument("--profiles", metavar="NAME,...", help=f"only these links: {', '.join(scenarios.PROFILES)}")
+    links_known = ", ".join(scenarios.PROFILES).replace("%", "%%")
+    parser.add_argument("--profiles", metavar="NAME,...", help=f"only these links: {links_known}")
     parser.add_argument("--scenarios", metavar="NAME,...", help="only these: distance, file sizes, clients")
     parser.add_argument("--congestion", metavar="NAME,...", default="cubic,bbr",
                         help="TCP's congestion controls (default cubic,bbr)")

@@ -3,6 +3,8 @@
 import pathlib
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
@@ -71,6 +73,13 @@ def test_every_tool_of_a_list_is_one_that_there_is():
     assert set(scenarios.STANDARD + scenarios.CURVES) <= set(names)
     for peer in peers.PEERS:
         assert peer.options and peer.reference, peer.name
+
+
+def test_the_help_can_be_shown(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["matrix.py", "--help"])
+    with pytest.raises(SystemExit):
+        matrix.arguments()
+    assert "50ms-0.1%" in capsys.readouterr().out
 
 
 def test_the_standard_matrix_is_five_tools_on_three_links(monkeypatch):

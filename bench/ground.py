@@ -155,6 +155,7 @@ def machine():
     version = lambda *argv: subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout.decode()  # noqa: E731
     return {
         "cpu": model, "cores": os.cpu_count(), "kernel": platform.release(),
+        "tcp": pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "ssh": version("ssh", "-V").strip(), "rsync": version("rsync", "--version").splitlines()[0],
         "commit": commit(),

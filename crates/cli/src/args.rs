@@ -129,13 +129,17 @@ pub struct Transfer {
     /// Highest rate in bits a second, such as 800M or 2G
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
     pub rate: Option<u64>,
+    /// Lowest rate in bits a second, whatever it does to others
+    #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
+    pub min_rate: Option<u64>,
     /// Highest rate in kilobits a second, as in scp
     #[arg(short = 'l', value_name = "KBITS", value_parser = values::kilobits, conflicts_with = "rate",
           help_heading = TRANSFER)]
     pub limit: Option<u64>,
-    /// How the rate is set: fair shares the path, fixed holds --rate whatever happens
+    /// How the rate is set: fair shares the path, high takes about two shares, low what others leave, fixed holds --rate
+    /// whatever happens
     #[arg(long, value_name = "POLICY", default_value = "fair", help_heading = TRANSFER,
-          value_parser = values::choice::<Policy>(&["fixed", "fair"]))]
+          value_parser = values::choice::<Policy>(&["fixed", "high", "fair", "low"]))]
     pub policy: Policy,
     /// Cipher of the data; none leaves file contents in the clear, and both ends must allow it
     #[arg(long, value_name = "CIPHER", default_value = "aes-128-gcm", help_heading = TRANSFER,
@@ -252,6 +256,7 @@ impl Transfer {
             cipher: self.cipher,
             policy: self.policy,
             rate_bps: self.rate.or(self.limit),
+            rate_min_bps: self.min_rate,
             flows: self.flows.unwrap_or(default.flows),
             mtu: self.mtu,
             memory_bytes: self.memory.unwrap_or(default.memory_bytes),
@@ -307,15 +312,16 @@ mod tests {
 
     #[test]
     fn every_transfer_option_arrives() {
-        let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy fixed --rate 2G --flows 4 \
+        let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --mtu 9000 --memory 1G --durable --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
                     --epoch-bits 6 a b";
         let expected = TransferOptions {
             overwrite: Overwrite::Never,
             verify: Verify::Readback,
             cipher: Cipher::ChaCha20Poly1305,
-            policy: Policy::Fixed,
+            policy: Policy::Low,
             rate_bps: Some(2_000_000_000),
+            rate_min_bps: Some(1_000_000),
             flows: 4,
             mtu: Some(9000),
             memory_bytes: 1 << 30,
@@ -334,7 +340,7 @@ mod tests {
     fn every_listed_name_is_one_of_the_engines() {
         for (option, names) in [
             ("--overwrite", "always older different never"),
-            ("--policy", "fixed fair"),
+            ("--policy", "fixed high fair low"),
             ("--cipher", "aes-128-gcm aes-256-gcm chacha20-poly1305 none"),
             ("--verify", "transit digest readback"),
         ] {

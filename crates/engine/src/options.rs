@@ -67,6 +67,10 @@ pub enum Policy {
     /// Shares the path, guided by its delay and delivery rate; random loss does not slow it down.
     #[default]
     Fair,
+    /// As fair, with about two shares.
+    High,
+    /// Takes what others leave.
+    Low,
     /// Holds the rate given whatever happens.
     Fixed,
 }
@@ -79,8 +83,10 @@ pub struct TransferOptions {
     pub verify: Verify,
     pub cipher: Cipher,
     pub policy: Policy,
-    /// Bits per second; the ceiling for `fair`, the target for `fixed`. Default none.
+    /// Bits per second; the target for `fixed`, the ceiling for the others. Default none.
     pub rate_bps: Option<u64>,
+    /// Bits per second that all but `fixed` send at least, whatever happens. Default none.
+    pub rate_min_bps: Option<u64>,
     /// Number of flows, 1 to 16. Default 1.
     pub flows: u16,
     /// Largest IP packet to use, in bytes. Default: found by probing.
@@ -111,6 +117,7 @@ impl Default for TransferOptions {
             cipher: Cipher::default(),
             policy: Policy::default(),
             rate_bps: None,
+            rate_min_bps: None,
             flows: 1,
             mtu: None,
             memory_bytes: 256 << 20,
@@ -144,8 +151,14 @@ impl TransferOptions {
         if self.policy == Policy::Fixed && self.rate_bps.is_none() {
             return bad("--policy fixed needs --rate");
         }
-        if self.rate_bps.is_some_and(|rate| rate < 8_000) {
-            return bad("--rate must be at least 8k (bits per second)");
+        if [self.rate_bps, self.rate_min_bps].into_iter().flatten().any(|rate| rate < 8_000) {
+            return bad("--rate and --min-rate must be at least 8k (bits per second)");
+        }
+        if self.policy == Policy::Fixed && self.rate_min_bps.is_some() {
+            return bad("--min-rate makes no sense with --policy fixed, which holds --rate");
+        }
+        if self.rate_bps.zip(self.rate_min_bps).is_some_and(|(most, least)| least > most) {
+            return bad("--min-rate must not be above --rate");
         }
         if self.cipher == Cipher::None && self.verify == Verify::Transit {
             return bad("--cipher none needs a digest: use --verify digest or readback");
@@ -157,5 +170,24 @@ impl TransferOptions {
             return bad("the key epoch must be 2^4 to 2^22 packets");
         }
         Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_that_contradict_each_other_are_refused() {
+        let judge = |policy, rate_bps, rate_min_bps| {
+            TransferOptions { policy, rate_bps, rate_min_bps, ..TransferOptions::default() }.checked().is_ok()
+        };
+        for policy in [Policy::Fair, Policy::High, Policy::Low] {
+            assert!(judge(policy, None, None) && judge(policy, Some(10_000), Some(10_000)), "{policy:?}");
+            assert!(!judge(policy, Some(10_000), Some(10_001)), "{policy:?}");
+            assert!(!judge(policy, None, Some(7_999)) && !judge(policy, Some(7_999), None), "{policy:?}");
+        }
+        assert!(judge(Policy::Fixed, Some(10_000), None));
+        assert!(!judge(Policy::Fixed, None, None) && !judge(Policy::Fixed, Some(10_000), Some(9_000)));
     }
 }

@@ -111,10 +111,17 @@ impl Supervisor {
         let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let policy = match options.policy {
             options::Policy::Fair => Policy::Fair,
+            options::Policy::High => Policy::High,
+            options::Policy::Low => Policy::Low,
             options::Policy::Fixed => Policy::Fixed,
         };
-        let rate =
-            RateConfig { policy, rate_bps: options.rate_bps, queue_bytes_max, ..RateConfig::default() };
+        let rate = RateConfig {
+            policy,
+            rate_bps: options.rate_bps,
+            floor_bps: options.rate_min_bps,
+            queue_bytes_max,
+            ..RateConfig::default()
+        };
         let shared = Shared::new(end, Controller::new(rate), pool, pool_blocks, progress.clone());
         shared.cpu.enter();
         let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();

@@ -390,7 +390,9 @@ def _end_on_signal(_number, _frame):
 
 
 def install_signal_handlers():
-    """Turns SIGTERM and SIGHUP into an orderly end, so that clean-up runs."""
+    """Turns SIGTERM and SIGHUP into an orderly end, so that clean-up runs. What a shell starts in the background ignores
+    SIGINT, and so would everything that we start; here it gets its meaning back."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_on_signal)
 

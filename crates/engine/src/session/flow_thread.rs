@@ -222,7 +222,7 @@ impl Running {
         // that get through say nothing about a path that has begun to swallow large ones.
         let answered = match self.outgoing.is_empty() {
             true => thread.flow.rtt().samples,
-            false => thread.flow.stats().segments_acked,
+            false => thread.flow.stats().segments_proven,
         };
         if answered != self.answered {
             self.answered = answered;

@@ -50,8 +50,8 @@ pub struct FlowStats {
     pub segments_retransmitted: u64,
     /// Of these, copies sent before anything was declared lost.
     pub segments_proactive: u64,
-    /// Segments that the peer has acknowledged.
-    pub segments_acked: u64,
+    /// Acknowledged segments at least as long as those lost since the one before, which proves that the path takes them.
+    pub segments_proven: u64,
     /// Segments received, duplicates included.
     pub segments_received: u64,
     /// Of these, segments whose bytes had all arrived before.
@@ -86,7 +86,7 @@ impl Add for FlowStats {
             segments_sent: self.segments_sent + other.segments_sent,
             segments_retransmitted: self.segments_retransmitted + other.segments_retransmitted,
             segments_proactive: self.segments_proactive + other.segments_proactive,
-            segments_acked: self.segments_acked + other.segments_acked,
+            segments_proven: self.segments_proven + other.segments_proven,
             segments_received: self.segments_received + other.segments_received,
             segments_duplicate: self.segments_duplicate + other.segments_duplicate,
             segments_duplicate_at_peer: self.segments_duplicate_at_peer + other.segments_duplicate_at_peer,

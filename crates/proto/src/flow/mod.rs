@@ -34,6 +34,8 @@ pub struct Flow {
     config: FlowConfig,
     state: State,
     stats: FlowStats,
+    /// Datagram length of the longest segment lost since one of that length got through.
+    lost_len_max: u16,
     events: VecDeque<Event>,
     index: Option<FlowIndex>,
     rtt: Rtt,
@@ -106,6 +108,7 @@ impl Flow {
         Flow {
             state: State::Open,
             stats: FlowStats::default(),
+            lost_len_max: 0,
             events: VecDeque::new(),
             index: None,
             rtt: Rtt::default(),

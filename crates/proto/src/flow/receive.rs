@@ -179,7 +179,11 @@ impl Flow {
         for sent in &outcome.acked {
             match sent.kind {
                 Kind::Segment => {
-                    self.stats.segments_acked += 1;
+                    // A short segment says nothing of a path that swallows the long ones.
+                    if sent.wire_len >= self.lost_len_max.min(self.mtu.current()) {
+                        self.stats.segments_proven += 1;
+                        self.lost_len_max = 0;
+                    }
                     if self.outgoing.on_acked(sent.what, sent.offset, u32::from(sent.len)) {
                         self.events.push_back(Event::BlockAcked(sent.what));
                     }
@@ -218,6 +222,9 @@ impl Flow {
 
     fn apply_losses(&mut self, lost: &[crate::recovery::Sent], control: &mut ControlStream) {
         for sent in lost {
+            if sent.kind == Kind::Segment {
+                self.lost_len_max = self.lost_len_max.max(sent.wire_len);
+            }
             match sent.kind {
                 Kind::Segment if self.tail.has_another(sent.what, sent.offset) => {}
                 Kind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),

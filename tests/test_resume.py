@@ -22,6 +22,12 @@ def kill_after(seconds, process):
     process.wait()
 
 
+def wait_for_bytes(host, count):
+    """Until so many more bytes have come to the host."""
+    begin = host.counter("rx_bytes")
+    wait_until(lambda: host.counter("rx_bytes") - begin > count, seconds=60, what=f"{count / MIB:.0f} MiB come")
+
+
 def kill_receiver(road):
     """kill -9 of whatever serves the far end."""
     if road.name == "daemon":
@@ -47,7 +53,7 @@ def test_killed_push_goes_on(own_road, end):
     resumed = 0
     for kill in range(3):
         process = road.start("--rate", "800M", source, road.url("file"))
-        time.sleep(0.8 + chance.random())
+        wait_for_bytes(beta, chance.randint(25, 75) * MIB)
         if end == "sender":
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
@@ -89,7 +95,9 @@ def test_killed_tree_goes_on(own_road):
     chance = random.Random(SEED)
     for _ in range(2):
         process = road.start("--rate", "400M", tree, road.url("copy/"))
-        kill_after(0.8 + chance.random(), process)
+        wait_for_bytes(road.net.beta, chance.randint(20, 60) * MIB)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
     report = road.cp(tree, road.url("copy/")).report
     assert report["skipped"] > 0, "files that had arrived are not sent again"
     assert differences(tree, road.far / "copy/tree") == []
@@ -147,6 +155,19 @@ def test_two_writers_of_one_file(own_road):
     assert "another transfer" in second.stderr or "in use" in second.stderr or "being written" in second.stderr
     assert finish(first).code == 0
     assert sha256(road.far / "file") == sha256(source)
+
+
+def test_second_writer_finds_it_done(own_road):
+    """The first ends while the second waits: what is there now is what the second would have sent."""
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 100 * MIB)
+    first = road.start("--rate", "200M", source, road.url("file"))
+    wait_for_bytes(road.net.beta, 5 * MIB)
+    report = road.cp(source, road.url("file")).report
+    assert finish(first).code == 0
+    assert report["skipped"] == 1 and report["bytes"] == 0, report
+    assert sha256(road.far / "file") == sha256(source)
+    assert not leftovers(road.far)
 
 
 def test_network_gone_and_back(own_road):

@@ -23,7 +23,7 @@ use super::end::End;
 use super::failures::{Failures, plain};
 use super::links::Links;
 use super::shared::Shared;
-use super::supervisor::{SILENCE, Step, Supervisor};
+use super::supervisor::{Step, Supervisor};
 use super::tree::{Directory, Tree};
 use super::writer::{self, Incoming};
 use crate::error::Error;
@@ -181,8 +181,11 @@ impl Receiver {
                     }
                 }
                 Step::Idle => {
-                    self.make_room_for_another(supervisor)?;
-                    self.retry_locked(&mut conversation)?;
+                    if supervisor.peer_seems_gone() {
+                        self.make_room_for_another()?;
+                    } else {
+                        self.retry_locked(&mut conversation)?;
+                    }
                     self.shared.send(&std::mem::take(&mut conversation.replies));
                     self.finish_if_done(supervisor, &mut conversation);
                 }
@@ -190,12 +193,9 @@ impl Receiver {
         }
     }
 
-    /// A peer that has fallen silent may have come again as another transfer, which then waits for the files that this
-    /// one holds. It gets them.
-    fn make_room_for_another(&self, supervisor: &Supervisor) -> Result<(), Error> {
-        if supervisor.silence() < SILENCE {
-            return Ok(());
-        }
+    /// A peer that seems gone may have come again as another transfer, which then waits for the files that this one
+    /// holds. It gets them.
+    fn make_room_for_another(&self) -> Result<(), Error> {
         let files: Vec<_> = self.files.lock().expect(LOCK).values().cloned().collect();
         if files.iter().any(|file| file.is_requested()) {
             return Err(Error::Lost {

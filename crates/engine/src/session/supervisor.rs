@@ -31,9 +31,11 @@ use crate::progress::Progress;
 use crate::trailer::BLOCK_BYTES;
 
 /// No answer for this long: the path does not work.
-pub(crate) const SILENCE: Duration = Duration::from_secs(3);
+const SILENCE: Duration = Duration::from_secs(3);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
 const REFUSED: Duration = Duration::from_secs(1);
+/// The same for this long: whoever asks for what the session holds gets it.
+const REFUSED_HINT: Duration = Duration::from_millis(200);
 /// Nothing at all for this long: the transfer ends, resumable.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
@@ -360,8 +362,15 @@ impl Supervisor {
         if heard > PATIENCE { Err(self.silent_too_long(heard)) } else { Ok(()) }
     }
 
+    /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
+    pub(crate) fn peer_seems_gone(&self) -> bool {
+        let flows = self.shared.flow_list();
+        let is_refused = flows.iter().all(|flow| flow.refused.load(Ordering::Acquire));
+        self.was_up && self.silence() >= if is_refused { REFUSED_HINT } else { SILENCE }
+    }
+
     /// For how long nothing has come from the peer, on any flow.
-    pub(crate) fn silence(&self) -> Duration {
+    fn silence(&self) -> Duration {
         let now = self.shared.elapsed();
         let heard = |flow: &Arc<FlowShared>| Duration::from_millis(flow.heard_ms.load(Ordering::Relaxed));
         let last = self.shared.flow_list().iter().map(heard).max().unwrap_or_default();

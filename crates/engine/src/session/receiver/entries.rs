@@ -226,8 +226,7 @@ impl Receiver {
                 self.accept(entry, path, parent, Kind::Whole, Decision::Send, conversation)?;
             }
             Ok(true) => {
-                let deadline = Instant::now() + LOCK_WAIT;
-                self.open_partial(entry, path, parent, deadline, conversation)?;
+                self.open_partial(target, entry, path, parent, None, conversation)?;
             }
         }
         Ok(())
@@ -271,15 +270,17 @@ impl Receiver {
         self.child_done(parent);
     }
 
+    /// `waited` is set when another transfer has held the partial file, and says until when to wait for it.
     fn open_partial(
         &self,
+        target: &Target,
         entry: ManifestEntry,
         path: RelPath,
         parent: Option<u64>,
-        deadline: Instant,
+        waited: Option<Instant>,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        let deadline = waited.unwrap_or_else(|| Instant::now() + LOCK_WAIT);
         let What::File { size, inode, device, sparse, .. } = entry.what else { return Ok(()) };
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
         let identity = Identity { size, mtime, ino: inode, dev: device, sparse };
@@ -295,6 +296,12 @@ impl Receiver {
                 return Ok(());
             }
         };
+        // The transfer that has held it may have completed it.
+        if waited.is_some() && self.wants(target, &entry, &path) == Ok(false) {
+            partial.discard_if_empty();
+            self.skip(&entry, &path, parent, size, conversation);
+            return Ok(());
+        }
         let have = partial.have_ranges();
         let resumed = Large::bytes_of(&have, size);
         if !sparse
@@ -313,9 +320,10 @@ impl Receiver {
     }
 
     pub(super) fn retry_locked(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for waiting in std::mem::take(&mut conversation.locked) {
             let Waiting { entry, path, parent, deadline, _request } = waiting;
-            self.open_partial(entry, path, parent, deadline, conversation)?;
+            self.open_partial(target, entry, path, parent, Some(deadline), conversation)?;
         }
         Ok(())
     }

@@ -61,7 +61,7 @@ def arguments():
     parser.add_argument("--only", metavar="TEXT,...", help="only tools whose name has one of these in it")
     links_known = ", ".join(scenarios.PROFILES).replace("%", "%%")
     parser.add_argument("--profiles", metavar="NAME,...", help=f"only these links: {links_known}")
-    parser.add_argument("--scenarios", metavar="NAME,...", help="only these: distance, file sizes, clients")
+    parser.add_argument("--scenarios", metavar="NAME,...", help="only these: distance, file sizes, clients, all to all")
     parser.add_argument("--congestion", metavar="NAME,...", default="cubic,bbr",
                         help="TCP's congestion controls (default cubic,bbr)")
     parser.add_argument("--rounds", type=int, default=3)
@@ -171,7 +171,7 @@ class Matrix:
 
     def case(self, case, link, root):
         say(f"\n{case.scenario}: {case.name} ({case.profile})")
-        data = run.make_data(root, case.size, case.file_size)
+        data = run.make_data(root, case.command_size, case.file_size)
         site = Site(link, root, case.profile)
         try:
             wanted = entries(case, self.chosen, self.available)
@@ -209,7 +209,7 @@ class Matrix:
         record = {
             "scenario": case.scenario, "case": case.name, "profile": case.profile.name, "file_size": case.file_size,
             "clients": case.clients, "storage": case.storage, "tool": peer.name, "congestion": control, "round": number,
-            **run.execute(site, peer, data, self.limit, case.clients)}
+            **run.execute(site, peer, data, self.limit, case.commands)}
         record["link"] = link.state()
         record["limited"] = record["link"]["limited"]
         self.runs.append(record)

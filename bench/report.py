@@ -116,7 +116,7 @@ def page(document, name):
         if scenario == "file sizes":
             size = lambda row: row["first"]["file_size"] or row["first"]["bytes"]  # noqa: E731
             parts.append(over_a_quantity(document, mine, size, "bytes a file", True))
-        elif scenario == "clients":
+        elif scenario in ("clients", "all to all"):
             parts.append(over_a_quantity(document, mine, lambda row: row["first"]["clients"], "clients at once", False))
         else:
             parts.append(distances(document, mine))

@@ -46,8 +46,20 @@ class Case:
     size: int = 512 * MIB
     file_size: int | None = None
     clients: int = 1
+    #: Each client moves its data in as many parts at once as there are clients, as if to a server each.
+    all_to_all: bool = False
     storage: str = "memory"
     peers: tuple = ()  # all, if empty
+
+    @property
+    def commands(self):
+        """How many commands run at once."""
+        return self.clients ** 2 if self.all_to_all else self.clients
+
+    @property
+    def command_size(self):
+        """What each of them moves, in bytes."""
+        return self.size // self.clients if self.all_to_all else self.size
 
     @property
     def name(self):
@@ -55,7 +67,7 @@ class Case:
         if self.file_size is not None:
             parts.append(f"files of {size_text(self.file_size)}")
         if self.clients > 1:
-            parts.append(f"{self.clients} clients")
+            parts.append(f"{self.clients} clients" + (" to all" if self.all_to_all else ""))
         if self.storage != "memory":
             parts.append(self.storage)
         return ", ".join(parts)
@@ -85,4 +97,6 @@ def full():
     for name in ("LAN-fast", "50ms-0.1%"):
         cases += [Case("clients", PROFILES[name], 256 * MIB, clients=clients, peers=tuple(CURVES))
                   for clients in (1, 2, 4, 8)]
+        cases += [Case("all to all", PROFILES[name], 256 * MIB, clients=clients, all_to_all=True, peers=tuple(CURVES))
+                  for clients in (2, 4)]
     return cases

@@ -305,6 +305,12 @@ impl Running {
             self.window = (self.window * 2).min(self.thread.window_max);
         }
         let released = self.thread.own.released.load(Ordering::Acquire);
+        self.queue_blocks();
+        let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
+        self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
+    }
+
+    fn queue_blocks(&mut self) {
         if released + self.window > self.granted {
             self.granted = released + self.window;
             self.thread.flow.grant(self.granted);

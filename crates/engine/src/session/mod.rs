@@ -23,6 +23,8 @@ mod shared;
 mod supervisor;
 mod tree;
 mod writer;
+mod trial;
+mod unread;
 
 use std::sync::Arc;
 

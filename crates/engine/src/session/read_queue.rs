@@ -21,6 +21,7 @@ use farhaul_store::{Block, CHUNK, Entry, SourceFile, SourceRef, chunk_cv, whole_
 use super::failures::plain;
 use super::meter::Meter;
 use super::shared::{Filled, Shared};
+use super::unread::Unread;
 use crate::messages::Message;
 use crate::trailer::{self, PIECES_MAX, Piece};
 
@@ -52,10 +53,11 @@ pub(crate) struct Large {
     in_hand: AtomicU64,
     chunks_sent: AtomicU64,
     failed: AtomicBool,
+    unread: Mutex<Option<Unread>>,
 }
 
 impl Large {
-    pub(crate) fn new(job: Arc<FileJob>, mut have: Vec<(u64, u64)>) -> Large {
+    pub(crate) fn new(job: Arc<FileJob>, mut have: Vec<(u64, u64)>, unread: Option<Unread>) -> Large {
         have.sort_unstable();
         Large {
             job,
@@ -65,6 +67,7 @@ impl Large {
             in_hand: AtomicU64::new(1),
             chunks_sent: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            unread: Mutex::new(unread),
         }
     }
 
@@ -115,8 +118,8 @@ enum Sent {
 enum Work {
     /// A chunk, and whether it has been sent before.
     Chunk(Arc<Large>, u64, Sent),
-    Whole(Arc<FileJob>),
-    Pipe(u64),
+    Whole(Arc<FileJob>, Option<Unread>),
+    Pipe(u64, Option<Unread>),
     /// Nothing is waiting now.
     Nothing,
     Closed,
@@ -126,12 +129,12 @@ enum Work {
 struct Waiting {
     again: VecDeque<(Arc<Large>, u64)>,
     files: VecDeque<Waited>,
-    pipe: Option<u64>,
+    pipe: Option<(u64, Option<Unread>)>,
     closed: bool,
 }
 
 enum Waited {
-    Whole(Arc<FileJob>),
+    Whole(Arc<FileJob>, Option<Unread>),
     Large(Arc<Large>),
 }
 
@@ -152,8 +155,8 @@ impl ReadQueue {
         ReadQueue { shared, digests, waiting, more, has_pipe: AtomicBool::new(false) }
     }
 
-    pub(crate) fn push_whole(&self, job: Arc<FileJob>) {
-        self.push(|waiting| waiting.files.push_back(Waited::Whole(job)));
+    pub(crate) fn push_whole(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread)));
     }
 
     pub(crate) fn push_large(&self, large: Arc<Large>) {
@@ -162,13 +165,14 @@ impl ReadQueue {
 
     pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
         large.in_hand.fetch_add(1, Ordering::AcqRel);
+        *large.unread.lock().expect(LOCK) = Some(Unread::new(&self.shared));
         self.push(|waiting| waiting.again.push_back((large, chunk)));
     }
 
     /// Standard input, announced as entry `id`.
-    pub(crate) fn push_pipe(&self, id: u64) {
+    pub(crate) fn push_pipe(&self, id: u64, unread: Option<Unread>) {
         self.has_pipe.store(true, Ordering::Release);
-        self.push(|waiting| waiting.pipe = Some(id));
+        self.push(|waiting| waiting.pipe = Some((id, unread)));
     }
 
     pub(crate) fn has_pipe(&self) -> bool {
@@ -193,13 +197,13 @@ impl ReadQueue {
             if let Some((large, chunk)) = waiting.again.pop_front() {
                 return Work::Chunk(large, chunk, Sent::Again);
             }
-            if let Some(id) = waiting.pipe.take() {
-                return Work::Pipe(id);
+            if let Some((id, unread)) = waiting.pipe.take() {
+                return Work::Pipe(id, unread);
             }
             match waiting.files.front() {
-                Some(Waited::Whole(_)) => {
-                    if let Some(Waited::Whole(job)) = waiting.files.pop_front() {
-                        return Work::Whole(job);
+                Some(Waited::Whole(..)) => {
+                    if let Some(Waited::Whole(job, unread)) = waiting.files.pop_front() {
+                        return Work::Whole(job, unread);
                     }
                 }
                 Some(Waited::Large(large)) => {
@@ -232,9 +236,9 @@ impl ReadQueue {
             match self.next(reader.pack.is_none()) {
                 Work::Closed => return,
                 Work::Nothing => reader.flush(),
-                Work::Whole(job) => reader.whole(&job),
+                Work::Whole(job, unread) => reader.whole(&job, unread),
                 Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
-                Work::Pipe(id) => reader.pipe(id),
+                Work::Pipe(id, _unread) => reader.pipe(id),
             }
         }
     }
@@ -244,6 +248,7 @@ impl ReadQueue {
         if large.in_hand.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
+        let _unread = large.unread.lock().expect(LOCK).take();
         let id = large.job.id;
         let result = match large.file() {
             Err(reason) => Err(reason),
@@ -280,6 +285,7 @@ struct Pack {
     block: Block,
     content: usize,
     pieces: Vec<Piece>,
+    unread: Vec<Unread>,
 }
 
 struct Reader<'a> {
@@ -321,7 +327,7 @@ impl Reader<'_> {
         }
     }
 
-    fn whole(&mut self, job: &FileJob) {
+    fn whole(&mut self, job: &FileJob, unread: Option<Unread>) {
         let size = job.size as usize;
         if self
             .pack
@@ -332,7 +338,7 @@ impl Reader<'_> {
         }
         if self.pack.is_none() {
             let Some(block) = self.take_block() else { return };
-            self.pack = Some(Pack { block, content: 0, pieces: Vec::new() });
+            self.pack = Some(Pack { block, content: 0, pieces: Vec::new(), unread: Vec::new() });
         }
         let Some(pack) = &mut self.pack else { return };
         let place = &mut pack.block[pack.content..pack.content + size];
@@ -346,6 +352,7 @@ impl Reader<'_> {
         };
         pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, digest });
         pack.content += size;
+        pack.unread.extend(unread);
     }
 
     fn chunk(&mut self, large: &Arc<Large>, chunk: u64, sent: Sent) {

@@ -18,6 +18,7 @@ use super::failures::{Failures, plain};
 use super::read_queue::{FileJob, Large, ReadQueue};
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
+use super::unread::Unread;
 use crate::error::Error;
 use crate::messages::{Decision, EndFigures, ManifestEntry, Message, What};
 
@@ -42,6 +43,8 @@ struct Pending {
     job: Option<Arc<FileJob>>,
     large: Option<Arc<Large>>,
     again: u32,
+    /// Until the receiver has decided.
+    unread: Option<Unread>,
 }
 
 #[derive(Default)]
@@ -100,12 +103,13 @@ pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -
         failures: Failures::default(),
         counts: Mutex::default(),
     };
+    let scanning = Unread::new(&shared);
     let ended = std::thread::scope(|scope| {
         let sender = &sender;
         let named = |name: &str| std::thread::Builder::new().name(name.into());
         let failed = || Error::io("cannot start a thread");
         named("scan")
-            .spawn_scoped(scope, move || sender.shared.cpu.count(|| sender.announce(origin)))
+            .spawn_scoped(scope, move || sender.shared.cpu.count(|| sender.announce(origin, scanning)))
             .map_err(failed())?;
         for _ in 0..readers {
             let queue = queue.clone();
@@ -130,7 +134,7 @@ pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -
 impl Sender {
     // ---- announcing --------------------------------------------------------------------------------------------
 
-    fn announce(&self, origin: Origin) {
+    fn announce(&self, origin: Origin, _scanning: Unread) {
         match origin {
             Origin::Pipe { name } => self.announce_pipe(name),
             Origin::Scan(scanner) => self.announce_tree(*scanner),
@@ -150,7 +154,8 @@ impl Sender {
             mtime_nanos: now.subsec_nanos(),
             what: What::Stream,
         };
-        let pending = Pending { size: 0, job: None, large: None, again: 0 };
+        let unread = Some(Unread::new(&self.shared));
+        let pending = Pending { size: 0, job: None, large: None, again: 0, unread };
         self.table.lock().expect(LOCK).pending.insert(0, pending);
         self.shared.progress.files_total.store(1, Relaxed);
         self.shared.send(&[Message::Entry(entry)]);
@@ -234,7 +239,8 @@ impl Sender {
                 (table, _) = self.room.wait_timeout(table, Duration::from_millis(100)).expect(LOCK);
             }
         }
-        table.pending.insert(id, Pending { size, job, large: None, again: 0 });
+        let unread = job.is_some().then(|| Unread::new(&self.shared));
+        table.pending.insert(id, Pending { size, job, large: None, again: 0, unread });
         if matches!(what, What::File { .. }) {
             self.shared.progress.files_total.fetch_add(1, Relaxed);
             self.shared.progress.bytes_total.fetch_add(size, Relaxed);
@@ -300,12 +306,13 @@ impl Sender {
         }
         let mut table = self.table.lock().expect(LOCK);
         let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        let unread = pending.unread.take();
         let Some(job) = pending.job.clone() else {
             if !self.is_pipe || id != 0 || self.queue.has_pipe() {
                 return Err(unknown(id));
             }
             drop(table);
-            self.queue.push_pipe(id);
+            self.queue.push_pipe(id, unread);
             return Ok(());
         };
         let have = if let Decision::Have(ranges) = decision { ranges } else { Vec::new() };
@@ -315,13 +322,13 @@ impl Sender {
         }
         if job.is_whole() {
             drop(table);
-            self.queue.push_whole(job);
+            self.queue.push_whole(job, unread);
             return Ok(());
         }
         let resumed = Large::bytes_of(&have, job.size);
         counts.resumed_bytes += resumed;
         self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
-        let large = Arc::new(Large::new(job, have));
+        let large = Arc::new(Large::new(job, have, unread));
         pending.large = Some(large.clone());
         drop(table);
         self.queue.push_large(large);
@@ -359,7 +366,7 @@ impl Sender {
         } else if let Some(large) = large {
             self.queue.push_again(large, chunk);
         } else if let Some(job) = job {
-            self.queue.push_whole(job);
+            self.queue.push_whole(job, Some(Unread::new(&self.shared)));
         }
         Ok(())
     }

@@ -198,6 +198,8 @@ pub(crate) struct Shared {
     pub(crate) meters: Meters,
     pub(crate) cpu: CpuTime,
     pub(crate) progress: Arc<Progress>,
+    /// Counts what may still bring blocks ([`Unread`](super::unread::Unread)).
+    pub(crate) unread: AtomicU64,
     /// Content bytes: handed to flows, handed over again, acknowledged, written.
     pub(crate) content_sent: AtomicU64,
     pub(crate) content_resent: AtomicU64,
@@ -236,6 +238,7 @@ impl Shared {
             meters: Meters::new(end),
             cpu: CpuTime::default(),
             progress,
+            unread: AtomicU64::new(0),
             content_sent: AtomicU64::new(0),
             content_resent: AtomicU64::new(0),
             content_acked: AtomicU64::new(0),
@@ -246,6 +249,11 @@ impl Shared {
             failure: Mutex::default(),
             start: Instant::now(),
         })
+    }
+
+    /// No block waits for a flow and none will come.
+    pub(crate) fn is_all_queued(&self) -> bool {
+        self.unread.load(Ordering::Acquire) == 0 && self.filled.1.is_empty() && self.returned.is_empty()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

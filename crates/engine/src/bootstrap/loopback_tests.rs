@@ -122,7 +122,7 @@ fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
     for (near, far) in near.flows.iter_mut().zip(&mut far.flows) {
         assert_eq!((near.index, near.send_id, near.recv_id), (far.index, far.recv_id, far.send_id));
         let FlowLink::Udp { socket, candidates } = &mut near.link else { panic!("UDP was expected") };
-        let FlowLink::Accept { first, socket: accept } = &far.link else {
+        let FlowLink::Accept { first, socket: accept, .. } = &far.link else {
             panic!("an accepted flow was expected")
         };
 

@@ -24,7 +24,7 @@ mod tcp;
 mod tls;
 mod trust;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -137,7 +137,7 @@ pub enum FlowLink {
     /// At a daemon: first datagrams come through the listening socket, unproven. Once one has passed its tag,
     /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change of port
     /// the client's datagrams appear there again.
-    Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket },
+    Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, client: IpAddr },
     /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
     Stream(StreamLink),
 }

@@ -3,7 +3,7 @@
 //! Always true: who is here without an authorized key gets no further than TLS; a handshake gives its place back when
 //! its hello was read, its time is over or another handshake has got the place; whatever goes wrong, the daemon goes on.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,7 +116,7 @@ async fn quic_handshake(
     let result = match answer {
         Ok((hello, (reply, registered))) => {
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
-            let flows = datagram_flows(&hello, &registered);
+            let flows = datagram_flows(&hello, &registered, client.remote.ip());
             start(shared, *hello, client, flows, Transport::Udp, registered);
             quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
         }
@@ -246,11 +246,11 @@ fn prepare(
     Ok((reply, registered))
 }
 
-fn datagram_flows(hello: &Hello, registered: &Registered) -> Vec<FlowSetup> {
+fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> Vec<FlowSetup> {
     let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first);
     ids.zip(0..)
         .map(|(((&send_id, &recv_id), first), index)| {
-            let link = FlowLink::Accept { first: first.clone(), socket: AcceptSocket::new() };
+            let link = FlowLink::Accept { first: first.clone(), socket: AcceptSocket::new(), client };
             FlowSetup { index, send_id, recv_id, link }
         })
         .collect()

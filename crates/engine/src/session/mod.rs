@@ -13,6 +13,7 @@ mod links;
 mod meter;
 mod outcome;
 mod packets;
+mod path_memory;
 mod paths;
 mod peer_address;
 mod read_queue;

@@ -5,6 +5,8 @@
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
 
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -12,13 +14,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, bounded};
 use farhaul_net::{Fault, FaultLink, Link, memory_pair};
-use farhaul_proto::{Controller, Flow, FlowConfig, Policy, RateConfig};
+use farhaul_proto::{Controller, Flow, FlowConfig, Policy, RateConfig, Remembered};
 use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
 
 use super::figures;
 use super::flow_thread::{self, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
+use super::path_memory::{self, Watch};
 use super::peer_address::PeerAddress;
 use super::shared::{FlowShared, FlowState, Shared};
 use crate::bootstrap::{
@@ -82,6 +85,7 @@ pub(crate) struct Supervisor {
     peer: String,
     udp_ports: Vec<u16>,
     warnings: Vec<String>,
+    memory: Option<Memory>,
     stop: Stop,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _registration: Option<Registration>,
@@ -117,12 +121,19 @@ impl Supervisor {
             options::Policy::Low => Policy::Low,
             options::Policy::Fixed => Policy::Fixed,
         };
+        let peer_addresses = peer_addresses(&established.flows);
+        let is_guided = options.rate_bps.is_none() && matches!(policy, Policy::Fair | Policy::High);
+        let memory = (role == Role::Sender && is_guided).then(|| Memory {
+            file: path_memory::default_path(),
+            peer_addresses,
+            watch: Watch::default(),
+        });
         let rate = RateConfig {
             policy,
             rate_bps: options.rate_bps,
             floor_bps: options.rate_min_bps,
             queue_bytes_max,
-            ..RateConfig::default()
+            remembered: memory.as_ref().and_then(Memory::recall),
         };
         let shared = Shared::new(end, Controller::new(rate), pool, pool_blocks, progress.clone());
         shared.cpu.enter();
@@ -153,6 +164,7 @@ impl Supervisor {
             peer: established.peer,
             udp_ports: established.udp_ports,
             warnings: established.warnings,
+            memory,
             stop: established.stop,
             _registration: established.registration,
             control_process: established.control_process,
@@ -196,7 +208,7 @@ impl Supervisor {
             FlowLink::Udp { socket, candidates } => {
                 (inject(Box::new(socket)), PeerAddress::candidates(candidates, self.is_initiator))
             }
-            FlowLink::Accept { first, socket } => {
+            FlowLink::Accept { first, socket, .. } => {
                 // Until the first authentic datagram there is nothing to receive from.
                 let (silent, _) = memory_pair().map_err(Error::io("cannot make a link"))?;
                 (Box::new(silent), PeerAddress::accepting(first, socket, Box::new(inject)))
@@ -377,7 +389,8 @@ impl Supervisor {
         now.saturating_sub(last)
     }
 
-    fn publish(&self) {
+    fn publish(&mut self) {
+        self.watch_rate();
         let mut rtt = 0;
         let (mut sent, mut lost) = (0, 0);
         for flow in self.shared.flow_list() {
@@ -391,6 +404,18 @@ impl Supervisor {
             .progress
             .loss_ppm
             .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// What a path carries shows while there is something to send and UDP carries it.
+    fn watch_rate(&mut self) {
+        let Some(memory) = &mut self.memory else { return };
+        if self.transport != "udp" || self.shared.is_all_queued() {
+            return;
+        }
+        let controller = self.shared.controller.lock().expect("no thread panics in the controller");
+        if let Some(seen) = controller.to_remember() {
+            memory.watch.look(seen);
+        }
     }
 
     /// Opens the stream carrier of a daemon's session, without holding up this thread.
@@ -574,7 +599,47 @@ impl Supervisor {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        if let Some(memory) = &self.memory {
+            memory.keep(self.shared.elapsed());
+        }
     }
+}
+
+/// The memory of the path that a sender uses.
+struct Memory {
+    file: PathBuf,
+    peer_addresses: Vec<IpAddr>,
+    watch: Watch,
+}
+
+impl Memory {
+    fn recall(&self) -> Option<Remembered> {
+        path_memory::recall(&self.file, self.peer_addresses.iter().copied())
+    }
+
+    fn keep(&self, elapsed: Duration) {
+        let Some(path) = self.watch.result(elapsed) else { return };
+        for &peer in &self.peer_addresses {
+            if let Err(error) = path_memory::keep(&self.file, peer, path) {
+                tracing::debug!(file = %self.file.display(), %error, "cannot note what the path carries");
+            }
+        }
+    }
+}
+
+/// The addresses that the far end may have.
+fn peer_addresses(flows: &[FlowSetup]) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for flow in flows {
+        match &flow.link {
+            FlowLink::Udp { candidates, .. } => addresses.extend(candidates.iter().map(SocketAddr::ip)),
+            FlowLink::Accept { client, .. } => addresses.push(*client),
+            FlowLink::Stream(_) => {}
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 fn is_live_udp(flow: &FlowShared) -> bool {

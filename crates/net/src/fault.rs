@@ -181,6 +181,14 @@ impl<L: Link> Link for FaultLink<L> {
         self.inner.set_remote(remote)
     }
 
+    fn follow_route(&mut self) -> io::Result<bool> {
+        self.inner.follow_route()
+    }
+
+    fn set_ecn(&mut self, capable: bool) -> io::Result<()> {
+        self.inner.set_ecn(capable)
+    }
+
     fn remote(&self) -> Option<SocketAddr> {
         self.inner.remote()
     }

@@ -91,6 +91,17 @@ pub trait Link: Send {
     /// From now on datagrams go to `remote`, and only those from there are received.
     fn set_remote(&mut self, remote: SocketAddr) -> io::Result<()>;
 
+    /// If this host would now reach the remote from another address than the link's own (it has moved to another network),
+    /// goes on from there; true if so.
+    fn follow_route(&mut self) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// Marks datagrams as ECN-capable (ECT(0)), or not, where the back end can.
+    fn set_ecn(&mut self, _capable: bool) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Where datagrams go that name no destination.
     fn remote(&self) -> Option<SocketAddr>;
 
@@ -121,6 +132,12 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
     fn set_remote(&mut self, remote: SocketAddr) -> io::Result<()> {
         (**self).set_remote(remote)
+    }
+    fn follow_route(&mut self) -> io::Result<bool> {
+        (**self).follow_route()
+    }
+    fn set_ecn(&mut self, capable: bool) -> io::Result<()> {
+        (**self).set_ecn(capable)
     }
     fn remote(&self) -> Option<SocketAddr> {
         (**self).remote()

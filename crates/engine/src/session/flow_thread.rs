@@ -40,6 +40,8 @@ const WINDOW_START: u64 = 16;
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 /// While connecting, every candidate is tried this often.
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
+/// Without an answer for so long, datagrams no longer say that they can be marked.
+const ECN_PATIENCE: Duration = Duration::from_millis(500);
 /// The listening socket's hand-over has no descriptor, so it is looked at this often.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(2);
 /// Longest sleep; the flags of the session are looked at after it.
@@ -69,6 +71,9 @@ struct Running {
     blocked: bool,
     last_sent: Timestamp,
     last_probe: Option<Timestamp>,
+    began: Timestamp,
+    /// Datagrams say that they can be marked "congestion experienced" in place of being dropped.
+    is_markable: bool,
     last_published: Timestamp,
     answered: u64,
     refused_seen: u64,
@@ -96,6 +101,8 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         last_sent: now,
         last_probe: None,
         last_published: now,
+        began: now,
+        is_markable: true,
         answered: 0,
         refused_seen: 0,
         meters,
@@ -122,6 +129,8 @@ impl Running {
         loop {
             if self.thread.own.retire.load(Ordering::Acquire) {
                 return Ok(());
+        // A system without it goes on without marks.
+        let _ = self.thread.link.set_ecn(true);
             }
             self.thread.own.begin_turn();
             let stopping = self.thread.shared.is_stopped();
@@ -336,6 +345,10 @@ impl Running {
                 if self.fill_batch(now) == 0 {
                     return Ok(moved);
                 }
+            // Some networks throw away what says that it can be marked.
+            if now - self.began >= ECN_PATIENCE && std::mem::take(&mut self.is_markable) {
+                let _ = self.thread.link.set_ecn(false);
+            }
                 self.meters.seal.add(started.elapsed());
             }
             let started = Instant::now();

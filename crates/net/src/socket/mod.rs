@@ -25,6 +25,7 @@ const BUFFER_BYTES: usize = 8 << 20;
 pub struct UdpLink {
     socket: UdpSocket,
     six: bool,
+    ecn: bool,
     remote: Option<SocketAddr>,
     messages: Box<Messages>,
     gso: Gso,
@@ -92,6 +93,7 @@ impl UdpLink {
         Ok(UdpLink {
             socket,
             six,
+            ecn: false,
             remote,
             messages,
             gso,
@@ -100,11 +102,6 @@ impl UdpLink {
             send_buffer_bytes,
             stats,
         })
-    }
-
-    /// Marks datagrams as ECN-capable (ECT(0)), or not.
-    pub fn set_ecn(&mut self, capable: bool) -> io::Result<()> {
-        open::set_ecn(&self.socket, self.six, capable)
     }
 
     /// Sends every datagram by itself from now on: for measurements, and for networks where cutting goes wrong unseen.
@@ -153,6 +150,25 @@ impl Link for UdpLink {
         self.remote = Some(remote);
         self.senders = Senders::Doubtful;
         Ok(())
+    }
+
+    fn follow_route(&mut self) -> io::Result<bool> {
+        let (Some(remote), Some(local)) = (self.remote, Link::local_addr(self)) else { return Ok(false) };
+        let any: IpAddr = if self.six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let mut fresh = UdpLink::bind(SocketAddr::new(any, 0))?;
+        fresh.set_remote(remote)?;
+        if Link::local_addr(&fresh).is_none_or(|now| now.ip() == local.ip()) {
+            return Ok(false);
+        }
+        fresh.stats = self.stats;
+        fresh.set_ecn(self.ecn)?;
+        *self = fresh;
+        Ok(true)
+    }
+
+    fn set_ecn(&mut self, capable: bool) -> io::Result<()> {
+        self.ecn = capable;
+        open::set_ecn(&self.socket, self.six, capable)
     }
 
     fn remote(&self) -> Option<SocketAddr> {

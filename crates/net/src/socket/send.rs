@@ -171,6 +171,7 @@ mod tests {
         let link = UdpLink {
             socket: std::os::fd::OwnedFd::from(one).into(),
             six: false,
+            ecn: false,
             remote: None,
             messages: crate::sys::Messages::new(),
             gso: Gso::Off,

@@ -66,6 +66,8 @@ pub struct FlowStats {
     pub packets_lost: u64,
     /// Packets declared lost that arrived all the same.
     pub packets_lost_spuriously: u64,
+    /// Packets that the network marked on their way to the peer, as far as it has told.
+    pub packets_marked: u64,
     /// Packets received again with the same number.
     pub packets_replayed: u64,
     /// UDP payload sent.
@@ -94,6 +96,7 @@ impl Add for FlowStats {
             packets_received: self.packets_received + other.packets_received,
             packets_lost: self.packets_lost + other.packets_lost,
             packets_lost_spuriously: self.packets_lost_spuriously + other.packets_lost_spuriously,
+            packets_marked: self.packets_marked + other.packets_marked,
             packets_replayed: self.packets_replayed + other.packets_replayed,
             bytes_sent: self.bytes_sent + other.bytes_sent,
             bytes_received: self.bytes_received + other.bytes_received,

@@ -140,12 +140,15 @@ impl Flow {
         self.apply_outcome(now, control);
         let report = Report {
             delivered: self.outcome.acked_bytes,
+        let packets_marked = feedback.ecn_ce.saturating_sub(self.stats.packets_marked);
+        self.stats.packets_marked += packets_marked;
             lost: self.outcome.lost_bytes,
             packets_delivered: self.outcome.settled_count,
             datagram: u32::from(self.mtu.current()),
             packets_lost: self.outcome.lost_count,
             loss_runs: self.outcome.loss_runs,
             receive_time,
+            packets_marked,
             rtt,
             in_flight: self.ledger.open_bytes(),
             saturated: std::mem::take(&mut self.want.saturated),

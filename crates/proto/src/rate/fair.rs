@@ -43,6 +43,8 @@ const FILLED: f64 = 3.0;
 const FILLER_MEMORY: f64 = 30.0;
 /// How often it is tried whether the other one has gone.
 const TRIAL_EVERY: Duration = Duration::from_secs(8);
+/// What a mark of the network ("congestion experienced") leaves of the window, once a round trip (RFC 8511).
+const MARKED: f64 = 0.85;
 /// Packets of slack where a window is computed from few packets.
 const SLACK: f64 = 8.0;
 /// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
@@ -155,6 +157,8 @@ pub(super) struct Fair {
     settle_until: Timestamp,
     /// The longest queue of the last two round trips, about.
     queue_peak: f64,
+    /// One mark a round trip counts.
+    marked_until: Timestamp,
     /// Losses of a silence say nothing.
     deaf_until: Timestamp,
     /// Deliveries across a silence say nothing either.
@@ -193,6 +197,7 @@ impl Fair {
             shallow: None,
             settle_until: Timestamp::ZERO,
             queue_peak: 0.0,
+            marked_until: Timestamp::ZERO,
             deaf_until: Timestamp::ZERO,
             rates_from: Timestamp::ZERO,
             idle_since: None,
@@ -333,8 +338,12 @@ impl Fair {
         let count = self.loss.on_report(report);
         let gain = (count.all / 1000.0).min(0.5);
         self.loss_smooth += gain * (count.share() - self.loss_smooth);
+        let is_marked = report.packets_marked > 0 && now >= self.marked_until;
+        if is_marked {
+            self.marked_until = now + seconds(self.path.round_trip());
+        }
         if matches!(self.state, State::Start(_)) {
-            self.step_start(now, report, count, limits);
+            self.step_start(now, report, count, is_marked, limits);
         } else if matches!(self.state, State::Compete(_)) {
             self.step_compete(now, report, limits);
         } else {
@@ -346,17 +355,27 @@ impl Fair {
             self.step_delay(now, dt, limits);
             self.look_for_filler(now, dt, limits);
         }
+        if is_marked {
+            self.window *= MARKED;
+        }
         self.clamp(limits);
     }
 
-    fn step_start(&mut self, now: Timestamp, report: &Report, count: Count, limits: &Limits) {
+    fn step_start(
+        &mut self,
+        now: Timestamp,
+        report: &Report,
+        count: Count,
+        is_marked: bool,
+        limits: &Limits,
+    ) {
         let aim = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
         let State::Start(start) = &mut self.state else { return };
         if let Some(window) = start.jump(&self.path, limits.remembered) {
             self.window = self.window.max(window);
         }
         let seen = Seen { count, path: &self.path, rate: self.rates.quarter, target: aim };
-        if let Some(window) = start.step(now, report, &seen, self.window) {
+        if let Some(window) = start.step(now, report, &seen, self.window).filter(|_| !is_marked) {
             self.window = window;
             return;
         }

@@ -83,6 +83,8 @@ pub struct Report {
     pub packets_lost: u32,
     /// Runs of consecutive packets among those newly declared lost.
     pub loss_runs: u32,
+    /// Packets newly reported as marked "congestion experienced".
+    pub packets_marked: u64,
     /// Bytes of a full datagram.
     pub datagram: u32,
     /// Time between the newest arrivals of this and the last feedback, by the receiver's clock.

@@ -28,6 +28,7 @@ fn drive(
             lost: lost as u64,
             packets_delivered: packets(arrived * (1.0 - loss)),
             packets_lost: packets(lost),
+            packets_marked: 0,
             loss_runs: packets(lost),
             datagram: 1500,
             receive_time: Duration::from_secs_f64(step),
@@ -96,4 +97,52 @@ fn a_near_path_keeps_a_window_through_noise() {
         assert!(controller.window() <= 12 << 20);
     }
     assert_eq!(controller.pacing_rate(), None);
+}
+
+#[test]
+fn a_mark_counts_once_a_round_trip() {
+    let mut controller = Controller::new(RateConfig::default());
+    drive(&mut controller, 10.0, 125e6, 0.05, 0.0, 1e9);
+    let flow = controller.add_flow();
+    let mut now = Timestamp::from_nanos(10_000_000_000);
+    let mut report = |packets_marked| {
+        now = now + Duration::from_millis(3);
+        let report = Report {
+            delivered: 375_000,
+            packets_delivered: 250,
+            packets_marked,
+            datagram: 1500,
+            receive_time: Duration::from_millis(3),
+            rtt: Some(Duration::from_millis(51)),
+            in_flight: 6_000_000,
+            saturated: true,
+            ..Report::default()
+        };
+        controller.on_report(now, flow, &report);
+        controller.window() as f64
+    };
+    let before = report(0);
+    let marked = report(7);
+    assert!((0.8..0.88).contains(&(marked / before)), "{before} {marked}");
+    let again = report(7);
+    assert!(again > 0.97 * marked, "{marked} {again}");
+}
+
+#[test]
+fn a_mark_ends_the_start() {
+    let mut controller = Controller::new(RateConfig::default());
+    drive(&mut controller, 0.1, 125e6, 0.05, 0.0, 1e9);
+    assert_eq!(controller.state(), "start");
+    let report = Report {
+        delivered: 15_000,
+        packets_delivered: 10,
+        packets_marked: 1,
+        datagram: 1500,
+        receive_time: Duration::from_millis(3),
+        rtt: Some(Duration::from_millis(50)),
+        saturated: true,
+        ..Report::default()
+    };
+    controller.on_report(Timestamp::from_nanos(103_000_000), FlowIndex(0), &report);
+    assert_eq!(controller.state(), "delay");
 }

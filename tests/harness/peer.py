@@ -17,7 +17,7 @@ import time
 from . import seal
 
 CHUNK = 1 << 20
-PADDING, SEGMENT, SEGMENT_LAST, PING, FEEDBACK, STREAM, FLOOR, CLOSE, REPORT = range(9)
+PADDING, SEGMENT, SEGMENT_LAST, PING, FEEDBACK, STREAM, FLOOR, CLOSE, REPORT, CHALLENGE, ANSWER = range(11)
 ENTRY, DIRECTORY_END, SOURCE_FAILED, FILE_END, FILE_FAILED, ENTRIES_END = range(1, 7)
 DECIDE, DONE, FAILED, AGAIN, DIRECTORIES_DONE = range(16, 21)
 FINISH, ABORT, FLOW_DOWN, START = range(32, 36)
@@ -360,6 +360,8 @@ class Peer:
                 self.answer_due = True
             if kind == STREAM:
                 self.take_control(body)
+            elif kind == CHALLENGE:
+                self.datagram(frame(ANSWER, body))
             elif kind == FEEDBACK:
                 numbers, place = [], 0
                 for _ in range(8):

@@ -6,6 +6,8 @@
 //! Always true: blocks leave through `Filled` and come in through `Arrived`; on failure the unacknowledged ones go back
 //! to `Shared::returned`, so that another flow sends them.
 
+mod roaming;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use farhaul_store::Block;
 
 use super::meter::Meter;
 use super::packets::Packets;
-use super::peer_address::PeerAddress;
+use super::peer_address::{Authentic, PeerAddress};
 use super::shared::{Arrived, Credit, Filled, FlowShared, FlowState, Shared};
 use crate::error::Error;
 
@@ -38,10 +40,10 @@ pub(crate) struct FlowThread {
 const WINDOW_START: u64 = 16;
 /// Nothing ack-eliciting for this long: say something, so that a dead path is noticed.
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
-/// While connecting, every candidate is tried this often.
-const PROBE_INTERVAL: Duration = Duration::from_millis(60);
 /// Without an answer for so long, datagrams no longer say that they can be marked.
 const ECN_PATIENCE: Duration = Duration::from_millis(500);
+/// While connecting, every candidate is tried this often.
+const PROBE_INTERVAL: Duration = Duration::from_millis(60);
 /// The listening socket's hand-over has no descriptor, so it is looked at this often.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(2);
 /// Longest sleep; the flags of the session are looked at after it.
@@ -69,12 +71,13 @@ struct Running {
     /// Control of a flow that is not up or not active yet: nothing may travel on it.
     nothing: ControlStream,
     blocked: bool,
-    last_sent: Timestamp,
-    last_probe: Option<Timestamp>,
     began: Timestamp,
     /// Datagrams say that they can be marked "congestion experienced" in place of being dropped.
     is_markable: bool,
+    last_sent: Timestamp,
+    last_probe: Option<Timestamp>,
     last_published: Timestamp,
+    route_looked_at: Timestamp,
     answered: u64,
     refused_seen: u64,
     meters: Meters,
@@ -98,11 +101,12 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
         nothing: ControlStream::new(0),
         blocked: false,
+        began: now,
+        is_markable: true,
         last_sent: now,
         last_probe: None,
         last_published: now,
-        began: now,
-        is_markable: true,
+        route_looked_at: now,
         answered: 0,
         refused_seen: 0,
         meters,
@@ -125,12 +129,12 @@ const SEND_BATCH_BYTES: usize = 256 << 10;
 
 impl Running {
     fn run(&mut self) -> Result<(), Error> {
+        // A system without it goes on without marks.
+        let _ = self.thread.link.set_ecn(true);
         let mut recv_batch = RecvBatch::new();
         loop {
             if self.thread.own.retire.load(Ordering::Acquire) {
                 return Ok(());
-        // A system without it goes on without marks.
-        let _ = self.thread.link.set_ecn(true);
             }
             self.thread.own.begin_turn();
             let stopping = self.thread.shared.is_stopped();
@@ -162,15 +166,20 @@ impl Running {
 
     fn receive(&mut self, now: Timestamp, batch: &mut RecvBatch) -> Result<bool, Error> {
         let started = Instant::now();
-        let count = match self.thread.peer.receive_first() {
-            Some(mut first) => {
-                self.handle_datagram(now, &mut first.bytes, Some(first.from), false)?;
-                1
+        let mut moved = false;
+        if let Some(mut first) = self.thread.peer.receive_first() {
+            self.handle_datagram(now, &mut first.bytes, Some(first.from), false)?;
+            moved = true;
+        }
+        if let Some(from) = self.thread.peer.receive_on_trial(batch) {
+            for datagram in batch.datagrams() {
+                self.handle_datagram(now, datagram.bytes, Some(from), datagram.ecn_ce)?;
             }
-            None => self.thread.link.recv(batch).map_err(cannot_receive)?,
-        };
-        if count == 0 {
-            return Ok(false);
+            moved = true;
+        }
+        if self.thread.link.recv(batch).map_err(cannot_receive)? == 0 {
+            self.drain_events()?;
+            return Ok(moved);
         }
         let received = Instant::now();
         self.meters.receive.add(received - started);
@@ -196,7 +205,8 @@ impl Running {
             return Ok(());
         }
         let Some(opened) = thread.packets.open(bytes) else { return Ok(()) };
-        thread.peer.authentic(from, opened.number, &mut thread.link);
+        let authentic = Authentic { from, number: opened.number, len: wire_len as usize };
+        thread.peer.authentic(now, authentic, &mut thread.link);
         let segment = opened.segment.map(|(segment, _)| segment);
         let received = Received { number: opened.number, control: opened.control, segment, wire_len, ecn_ce };
         let verdict = {
@@ -241,6 +251,8 @@ impl Running {
                 thread.shared.control.notify();
             }
         }
+        self.follow_route(now);
+        let thread = &mut self.thread;
         if thread.own.state() == FlowState::Up && now - self.last_sent >= KEEP_ALIVE {
             thread.flow.ping();
             self.last_sent = now;
@@ -264,6 +276,7 @@ impl Running {
                     control_changed = true;
                 }
                 Event::ControlReadable => control_changed = true,
+                Event::PathAnswered(token) => self.on_answered(token),
                 Event::DatagramMax(max) => self.plan = Plan::new(SEND_BATCH_BYTES / usize::from(max)),
                 _ => {}
             }
@@ -292,6 +305,12 @@ impl Running {
         if !self.is_sender {
             return;
         }
+        self.queue_blocks();
+        let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
+        self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
+    }
+
+    fn queue_blocks(&mut self) {
         while self.thread.flow.block_room() > 0 {
             let shared = &self.thread.shared;
             let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else {
@@ -314,12 +333,6 @@ impl Running {
             self.window = (self.window * 2).min(self.thread.window_max);
         }
         let released = self.thread.own.released.load(Ordering::Acquire);
-        self.queue_blocks();
-        let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
-        self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
-    }
-
-    fn queue_blocks(&mut self) {
         if released + self.window > self.granted {
             self.granted = released + self.window;
             self.thread.flow.grant(self.granted);
@@ -332,12 +345,17 @@ impl Running {
         let is_due = self.last_probe.is_none_or(|last| now - last >= PROBE_INTERVAL);
         let is_possible = !self.thread.peer.is_accepting();
         if self.thread.own.state() == FlowState::Connecting && is_possible && is_due {
+            // Some networks throw away what says that it can be marked.
+            if now - self.began >= ECN_PATIENCE && std::mem::take(&mut self.is_markable) {
+                let _ = self.thread.link.set_ecn(false);
+            }
             self.thread.flow.ping();
             self.last_probe = Some(now);
         }
     }
 
     fn transmit(&mut self, now: Timestamp) -> Result<bool, Error> {
+        self.challenge(now);
         let mut moved = false;
         loop {
             if self.send_batch.is_empty() {
@@ -345,10 +363,6 @@ impl Running {
                 if self.fill_batch(now) == 0 {
                     return Ok(moved);
                 }
-            // Some networks throw away what says that it can be marked.
-            if now - self.began >= ECN_PATIENCE && std::mem::take(&mut self.is_markable) {
-                let _ = self.thread.link.set_ecn(false);
-            }
                 self.meters.seal.add(started.elapsed());
             }
             let started = Instant::now();
@@ -475,8 +489,10 @@ impl Running {
                 FlowState::Connecting => until.min(PROBE_INTERVAL / 2),
                 FlowState::Up | FlowState::Down => until,
             };
+            let until = self.challenge_due().map_or(until, |due| until.min(due - now));
             let mut fds = Vec::with_capacity(3);
             self.thread.link.poll_fds(self.blocked, &mut fds);
+            self.thread.peer.poll_fds(&mut fds);
             fds.push(own.waker().poll_fd());
             farhaul_net::wait(&mut fds, Some(until))?;
         }

@@ -23,9 +23,9 @@ mod serve;
 mod shared;
 mod supervisor;
 mod tree;
-mod writer;
 mod trial;
 mod unread;
+mod writer;
 
 use std::sync::Arc;
 

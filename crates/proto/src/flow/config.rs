@@ -177,6 +177,8 @@ pub enum Event {
     },
     /// The largest UDP payload that the path carries has changed.
     DatagramMax(u16),
+    /// A challenge with these bytes was answered.
+    PathAnswered([u8; 8]),
     /// The control stream has new bytes in order.
     ControlReadable,
     /// More blocks may be queued than before.

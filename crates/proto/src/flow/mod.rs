@@ -68,6 +68,8 @@ struct Want {
     report: bool,
     /// With it, a copy of the oldest outstanding segment.
     copy: bool,
+    /// The newest challenge that was not answered yet.
+    answer: Option<[u8; 8]>,
     floor_told: u64,
     floor_told_at: Option<Timestamp>,
     /// The packet number to leave out next.
@@ -238,7 +240,7 @@ impl Flow {
             self.want.paced_until,
             self.announce_deadline(),
             self.announced.granted_more.then(|| self.feedback.earliest(self.feedback_interval())),
-            (self.want.ping || self.want.report).then_some(Timestamp::ZERO),
+            (self.want.ping || self.want.report || self.want.answer.is_some()).then_some(Timestamp::ZERO),
         ];
         deadlines.into_iter().flatten().min()
     }

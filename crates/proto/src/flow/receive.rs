@@ -100,6 +100,8 @@ impl Flow {
                     }
                     self.state = State::Closed;
                 }
+                Frame::Challenge(token) => self.want.answer = Some(token),
+                Frame::Answer(token) => self.events.push_back(Event::PathAnswered(token)),
                 Frame::Unknown => {}
             }
         }
@@ -138,17 +140,17 @@ impl Flow {
             self.ledger.on_time(now, &self.rtt, &mut self.outcome);
         }
         self.apply_outcome(now, control);
-        let report = Report {
-            delivered: self.outcome.acked_bytes,
         let packets_marked = feedback.ecn_ce.saturating_sub(self.stats.packets_marked);
         self.stats.packets_marked += packets_marked;
+        let report = Report {
+            delivered: self.outcome.acked_bytes,
             lost: self.outcome.lost_bytes,
             packets_delivered: self.outcome.settled_count,
             datagram: u32::from(self.mtu.current()),
             packets_lost: self.outcome.lost_count,
+            packets_marked,
             loss_runs: self.outcome.loss_runs,
             receive_time,
-            packets_marked,
             rtt,
             in_flight: self.ledger.open_bytes(),
             saturated: std::mem::take(&mut self.want.saturated),

@@ -56,6 +56,16 @@ impl Flow {
         out.packets.len() - before
     }
 
+    /// Plans a packet that asks for an answer from where it is sent to: [`Event::PathAnswered`](super::Event::PathAnswered) tells when that has come. The
+    /// caller sends it to the address in question and repeats it, as it may get lost.
+    pub fn plan_challenge(&mut self, now: Timestamp, token: [u8; 8], out: &mut Plan) {
+        if out.room() > 0 && self.state == State::Open {
+            let start = out.control.len();
+            frame::put_challenge(&mut out.control, token);
+            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+        }
+    }
+
     fn budget(&mut self, now: Timestamp, controller: &Controller) -> Budget {
         if self.config.reliable {
             return Budget { window: RELIABLE_WINDOW, rate: None, tokens: f64::INFINITY };
@@ -201,6 +211,12 @@ impl Flow {
             let start = out.control.len();
             frame::put_ping(&mut out.control);
             self.push_control(now, start, Kind::Ping, (0, 0), 0, out);
+        }
+        if let Some(token) = self.want.answer.filter(|_| out.room() > 0) {
+            self.want.answer = None;
+            let start = out.control.len();
+            frame::put_answer(&mut out.control, token);
+            self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
         }
         self.send_mtu_probes(now, out);
         let floor_due = self.want.floor_told_at.is_none_or(|at| now - at >= self.floor_pause());

@@ -321,3 +321,21 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn a_challenge_is_answered_with_its_bytes() {
+    let (mut asking, mut asked) = pair();
+    asking.plan.clear();
+    asking.flow.plan_challenge(ms(10), *b"whoisit?", &mut asking.plan);
+    let packet = asking.plan.packets[0];
+    let challenge = asking.plan.control_of(&packet).to_vec();
+    assert_eq!(asked.handle(ms(20), packet.number, &challenge, None), Ok(Verdict::Nothing));
+    assert_eq!(asked.flow.poll_timeout(), Some(Timestamp::ZERO), "at once");
+    let answer = asked.send(ms(20));
+    asking.give(ms(30), &answer);
+    assert!(asking.events().contains(&Event::PathAnswered(*b"whoisit?")));
+    assert!(
+        asked.send(ms(21)).iter().all(|(_, control)| control.first() != Some(&frame::kind::ANSWER)),
+        "once"
+    );
+}

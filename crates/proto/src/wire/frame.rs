@@ -14,6 +14,8 @@ pub(crate) mod kind {
     pub(crate) const FLOOR: u8 = 0x06;
     pub(crate) const CLOSE: u8 = 0x07;
     pub(crate) const REPORT: u8 = 0x08;
+    pub(crate) const CHALLENGE: u8 = 0x09;
+    pub(crate) const ANSWER: u8 = 0x0a;
     pub(crate) const OPTIONAL: u8 = 0x80;
 }
 
@@ -35,6 +37,10 @@ pub(crate) enum Frame<'a> {
     Floor(u64),
     /// The sender has ended the session.
     Close { code: u16, reason: &'a str },
+    /// Asks for an answer with the same bytes, from the address to which this was sent.
+    Challenge([u8; 8]),
+    /// Repeats a challenge's bytes: whoever sends it has received the challenge where it was sent to.
+    Answer([u8; 8]),
     /// Something optional that we do not know.
     Unknown,
 }
@@ -85,6 +91,8 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Result<Frame<'a>, Error> {
         kind::STREAM => stream(body),
         kind::FLOOR => varint::take(&mut { body }).map(Frame::Floor),
         kind::CLOSE => close(body),
+        kind::CHALLENGE => body.try_into().ok().map(Frame::Challenge),
+        kind::ANSWER => body.try_into().ok().map(Frame::Answer),
         _ if kind & kind::OPTIONAL != 0 => Some(Frame::Unknown),
         _ => return Err(Misbehaviour::UnknownFrame.into()),
     };
@@ -131,6 +139,16 @@ pub(crate) fn put_floor(out: &mut Vec<u8>, floor: u64) {
     out.push(kind::FLOOR);
     varint::put(out, varint::len(floor) as u64);
     varint::put(out, floor);
+}
+
+pub(crate) fn put_challenge(out: &mut Vec<u8>, token: [u8; 8]) {
+    out.extend_from_slice(&[kind::CHALLENGE, 8]);
+    out.extend_from_slice(&token);
+}
+
+pub(crate) fn put_answer(out: &mut Vec<u8>, token: [u8; 8]) {
+    out.extend_from_slice(&[kind::ANSWER, 8]);
+    out.extend_from_slice(&token);
 }
 
 /// Puts a close frame; a long reason is cut at a character's boundary.
@@ -235,6 +253,12 @@ mod tests {
         put_report(&mut out);
         assert_eq!(one(&out), Ok(Frame::Report));
         out.clear();
+        put_challenge(&mut out, *b"12345678");
+        assert_eq!(one(&out), Ok(Frame::Challenge(*b"12345678")));
+        out.clear();
+        put_answer(&mut out, *b"87654321");
+        assert_eq!(one(&out), Ok(Frame::Answer(*b"87654321")));
+        out.clear();
         put_floor(&mut out, 1 << 39);
         assert_eq!(one(&out), Ok(Frame::Floor(1 << 39)));
         out.clear();
@@ -251,6 +275,7 @@ mod tests {
         assert_eq!(one(&[0xf0, 2, 1, 2]), Ok(Frame::Unknown));
         assert_eq!(one(&[0x70, 2, 1, 2]), Err(Misbehaviour::UnknownFrame.into()));
         assert_eq!(one(&[kind::CLOSE, 1, 1]), Err(Misbehaviour::MalformedFrame.into()));
+        assert_eq!(one(&[kind::CHALLENGE, 2, 1, 1]), Err(Misbehaviour::MalformedFrame.into()));
     }
 
     #[test]

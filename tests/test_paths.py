@@ -1,0 +1,133 @@
+"""Addresses and ports change while data flow; paths are remembered."""
+
+import contextlib
+import json
+import os
+import struct
+import time
+
+import pytest
+
+from harness import lab
+from harness.hosts import call, wait_until
+from harness.packets import Udp, repeat, start_capture
+from harness.product import finish
+from harness.trees import make_file, sha256
+
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def other_port(host, port, seen_as):
+    """From now on the host's UDP port is seen as another one from outside: a NAT that has forgotten its mapping."""
+    host.nft(f"""table inet nat{seen_as} {{
+        chain out {{ type filter hook output priority -300; udp sport {port} udp sport set {seen_as}; }}
+        chain in {{ type filter hook prerouting priority -300; udp dport {seen_as} udp dport set {port}; }}
+    }}""")
+    try:
+        yield
+    finally:
+        host.nft(f"delete table inet nat{seen_as}")
+
+
+def start(road, direction, size, rate):
+    """A copy that runs; its process, and the file that is to be there and the one that will be."""
+    near = road.net.folder("near")
+    if direction == "push":
+        source, target = make_file(near / "file", size), road.far / "file"
+        process = road.start("--rate", rate, source, road.url("file"))
+    else:
+        source, target = make_file(road.far / "file", size), near / "file"
+        process = road.start("--rate", rate, road.url("file"), near / "file")
+    begin = road.net.beta.counter("rx_bytes") + road.net.beta.counter("tx_bytes")
+    wait_until(lambda: road.net.beta.counter("rx_bytes") + road.net.beta.counter("tx_bytes") > begin + 5 * MIB,
+               seconds=30, what="data flow")
+    return process, source, target
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_nat_forgets_its_mapping(own_road, direction):
+    road = own_road
+    process, source, target = start(road, direction, 60 * MIB, "200M")
+    [port] = road.alpha.udp_ports(process.pid)
+    with other_port(road.alpha, port, 40001):
+        time.sleep(1)
+        with other_port(road.alpha, 40001, 40002):
+            outcome = finish(process, timeout=60)
+    assert outcome.code == 0 and outcome.report["transport"] == "udp", outcome
+    assert outcome.report["warnings"] == [] and outcome.report["seconds"] < 30, outcome.report
+    assert sha256(target) == sha256(source)
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_the_client_moves_to_another_network(own_net, direction):
+    """Its address is gone and it has a new one."""
+    from conftest import road_to
+    road = road_to(own_net, "daemon")
+    process, source, target = start(road, direction, 60 * MIB, "200M")
+    inside = ("ip", "-n", road.alpha.netns, "addr")
+    call(*inside, "del", f"{road.alpha.v4}/24", "dev", road.alpha.interface)
+    call(*inside, "add", "10.77.0.99/24", "dev", road.alpha.interface)
+    outcome = finish(process, timeout=60)
+    assert outcome.code == 0 and outcome.report["transport"] == "udp", outcome
+    assert sha256(target) == sha256(source)
+
+
+def from_port(frame, port):
+    """The frame as if sent from another UDP port, without a checksum."""
+    at = 14 + (frame[14] & 15) * 4
+    return frame[:at] + struct.pack(">H", port) + frame[at + 2:at + 6] + b"\0\0" + frame[at + 8:]
+
+
+def test_a_copied_packet_from_elsewhere_moves_nothing(own_net):
+    """Somebody on the path holds back authentic packets and sends one of them from his own port: he gets a few bytes of
+    challenge, three times at most what he sent, and the transfer goes on where it was."""
+    from conftest import road_to
+    road = road_to(own_net, "daemon")
+    alpha, beta = road.alpha, road.net.beta
+    process, source, target = start(road, "pull", 40 * MIB, "60M")
+    [port] = alpha.udp_ports(process.pid)
+    at_spoofer = start_capture(alpha, 3, port=45454)
+    with beta.dropping(f"udp sport {port}"):
+        at_daemon = start_capture(beta, 0.4, port=port)
+        held = [frame for frame in at_daemon() if len(frame) < 1500]
+        assert held, "the client gives feedback"
+        repeat(alpha, [from_port(held[-1], 45454)])
+        time.sleep(0.1)
+    challenges = [Udp(frame).payload for frame in at_spoofer()]
+    assert challenges, "a challenge was sent"
+    assert sum(map(len, challenges)) <= 3 * len(Udp(held[-1]).payload)
+    outcome = finish(process, timeout=60)
+    assert outcome.code == 0 and outcome.report["transport"] == "udp", outcome
+    assert sha256(target) == sha256(source)
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_the_sender_remembers_the_path(own_road, direction):
+    """What a path has carried is noted at the sending end, used by the next copy, and no harm when it is nonsense."""
+    road = own_road
+    near = road.net.folder("near")
+    sender, peer = (road.alpha, road.net.beta) if direction == "push" else (road.net.beta, road.alpha)
+    source = make_file((near if direction == "push" else road.far) / "file", 700 * MIB)
+    ends = (source, road.url("copy")) if direction == "push" else (road.url("file"), near / "copy")
+    road.cp(*ends)
+    notes = sender.home / ".local/state/farhaul/paths.json"
+    [(address, note)] = json.loads(notes.read_text()).items()
+    assert address == peer.v4
+    assert 50e6 < note["rate_bps"] < 100e9 and 0 < note["rtt_us"] < 1e6 and abs(note["unix_s"] - time.time()) < 600
+    for text in (notes.read_text(), "nonsense", json.dumps({address: {**note, "rate_bps": 2**63}})):
+        notes.write_text(text)
+        os.utime(source)
+        road.cp("--overwrite", "always", *ends)
+    assert sha256(near / "copy" if direction == "pull" else road.far / "copy") == sha256(source)
+
+
+def test_marks_are_obeyed(tmp_path):
+    """A sender that ignored the marks would keep its queue of some milliseconds, and have every packet marked."""
+    stats = tmp_path / "stats"
+    link = ["-q", "--stats", stats, "--rtt", "20ms", "--rate", "200m", "--queue", "100ms", "--ecn", "500us"]
+    script = "farhaul cp --json -q $FARHAUL_LAB_CP_OPTIONS zero:200M ${FARHAUL_LAB_URL}null:"
+    report = json.loads(lab.run(link, ["sh", "-ec", script]).stdout)
+    forward = json.loads(stats.read_text().splitlines()[-1])["links"][0]["forward"]
+    assert 0 < forward["marked"] < 0.6 * forward["packets"], forward
+    assert report["ok"] and report["transport"] == "udp", report

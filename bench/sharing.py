@@ -1,0 +1,284 @@
+"""Transfers and the kernel's TCP on one bottleneck of the lab, and whole files over long links. `./x bench sharing`; one
+PASS or MISS line a row. Real sockets, real Cubic and BBR (iperf3).
+
+Shares are bytes that arrive at host B between the tenth second and the last, counted by nftables, so that neither side
+tells its own figure. A measurement during which the emulator was itself the bottleneck is repeated once, and does not
+count if it stays so.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import pathlib
+import signal
+import statistics
+import subprocess
+import tempfile
+import time
+
+from ground import GIB, MIB, Results, remove
+from link import LabLink, Profile, set_congestion, tune
+from scenarios import COUNTRY, OCEAN, SATELLITE, WORSE
+
+from harness import product, trees
+from harness.hosts import call, install_signal_handlers, wait_until
+
+IPERF_PORTS = (5201, 5202)
+#: What of a packet of 1500 bytes is content: without IP, UDP, header, tag and the segment's frame.
+PAYLOAD_SHARE = (1500 - 28 - 34) / 1500
+#: Until then senders find their rates.
+SETTLE_SECONDS = 10
+CONTROLS = ("cubic", "bbr")
+
+
+@dataclasses.dataclass
+class Sender:
+    """Something that sends as fast as it may until it is stopped. `port` tells its packets at host B."""
+
+    name: str
+    protocol: str
+    port: int
+    argv: list
+    process: subprocess.Popen | None = None
+
+
+class Lab:
+    """The link with a daemon on two ports and two iperf3 servers at host B."""
+
+    def __init__(self, folder):
+        self.link = LabLink(folder)
+        self.a, self.b = self.link.a, self.link.b
+        for host in (self.a, self.b):
+            tune(host)
+        self.root = self.link.pair.folder("served")
+        key = product.keygen(self.a)
+        self.daemons = [product.Daemon(self.link.pair, self.b, [key], port, root=self.root) for port in (33010, 33020)]
+        self.servers = [self.b.start(["iperf3", "-s", "-p", str(port)], stdin=subprocess.DEVNULL,
+                                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for port in IPERF_PORTS]
+        rules = "".join(f"counter {sender}_{port} {{}}\n" for sender, port in self.ports())
+        match = "".join(f"{sender} dport {port} counter name {sender}_{port}\n" for sender, port in self.ports())
+        for host, hook in ((self.b, "prerouting"), (self.a, "output")):
+            host.nft(f"table inet shares {{ {rules} chain c {{ type filter hook {hook} priority -350; {match} }} }}")
+
+    def ports(self):
+        return [("udp", daemon.port) for daemon in self.daemons] + [("tcp", port) for port in IPERF_PORTS]
+
+    def close(self):
+        self.link.close()
+
+    def set(self, rate, rtt_ms, queue_bdp=1.0, loss=0.0):
+        queue_ms = max(1, rtt_ms * queue_bdp)
+        self.link.set(Profile("sharing", rtt_ms, loss, int(rate)))
+        call(self.link.pair.program, "lab", "set", "--lab", self.link.pair.lab, "--queue", f"{queue_ms:g}ms")
+
+    def ours(self, policy="fair", flows=1, rate=None, daemon=0):
+        daemon = self.daemons[daemon]
+        argv = ["farhaul", "cp", "-q", "--accept-new", "--policy", policy, "--flows", str(flows),
+                *(["--rate", rate] if rate else []), "zero:", daemon.url("null:")]
+        return Sender(policy + (f", {flows} flows" if flows > 1 else ""), "udp", daemon.port, argv)
+
+    def tcp(self, control, port=0):
+        argv = ["iperf3", "-c", self.b.v4, "-p", str(IPERF_PORTS[port]), "-t", "600", "-C", control]
+        return Sender(control, "tcp", IPERF_PORTS[port], argv)
+
+    def start(self, sender):
+        sender.process = self.a.start(sender.argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                      stderr=subprocess.PIPE)
+
+    def stop(self, sender):
+        """As Ctrl-C does; the server must be free for the next."""
+        process = sender.process
+        if process.poll() is not None:
+            raise SystemExit(f"{sender.argv} ended by itself: {process.stderr.read().decode(errors='replace')}")
+        process.send_signal(signal.SIGINT)
+        try:
+            process.communicate(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+
+    def counted(self, host):
+        """Bytes so far, by (protocol, port)."""
+        text = call("ip", "netns", "exec", host.netns, "nft", "-j", "list", "counters", "table", "inet", "shares")
+        counters = [entry["counter"] for entry in json.loads(text)["nftables"] if "counter" in entry]
+        found = {}
+        for counter in counters:
+            protocol, port = counter["name"].split("_")
+            found[protocol, int(port)] = counter["bytes"]
+        return found
+
+    def rates(self, senders, seconds, host=None):
+        """Bits a second of each sender over the next seconds, at host B if not said otherwise."""
+        host = host or self.b
+        before, begin = self.counted(host), time.monotonic()
+        time.sleep(seconds)
+        after, took = self.counted(host), time.monotonic() - begin
+        key = lambda sender: (sender.protocol, sender.port)  # noqa: E731
+        return [8 * (after[key(sender)] - before[key(sender)]) / took for sender in senders]
+
+    def quiet(self):
+        """Waits until nothing is on the link."""
+        def is_quiet():
+            return sum(self.rates([Sender("", *port, []) for port in self.ports()], 0.5)) < 50_000
+        wait_until(is_quiet, seconds=60, every=0.1, what="the link is empty")
+
+    def together(self, senders, seconds, host=None):
+        """Rates of senders that start together, and whether the emulator kept up."""
+        for _ in range(2):
+            self.quiet()
+            self.link.state()
+            for sender in senders:
+                self.start(sender)
+            time.sleep(SETTLE_SECONDS)
+            rates = self.rates(senders, seconds - SETTLE_SECONDS, host)
+            for sender in senders:
+                self.stop(sender)
+            limited = self.link.state()["limited"]
+            if not limited:
+                break
+        return rates, limited
+
+
+class Sharing:
+    def __init__(self, chosen, lab, results):
+        self.chosen, self.lab, self.results = chosen, lab, results
+        self.rates = (200e6, 1e9) if chosen.full else (200e6,)
+        self.baselines = {}
+
+    def row(self, case, passed, figure, goal, limited, **detail):
+        self.results.row(case, passed and not limited, figure + (" (emulator full)" if limited else ""), goal, **detail)
+
+    def tcp(self):
+        """One fair transfer beside one TCP flow, at each queue; the TCP flow beside a Cubic instead of us."""
+        for rate in self.rates:
+            for rtt in (20, 100):
+                for queue in (0.5, 1, 2, 4):
+                    for control in CONTROLS:
+                        self.beside(rate, rtt, queue, control, 1)
+                        if self.chosen.full or (rtt == 100 and queue == 1):
+                            self.beside(rate, rtt, queue, control, 4)
+
+    def beside(self, rate, rtt, queue, control, flows):
+        lab = self.lab
+        lab.set(rate, rtt, queue)
+        (mine, theirs), limited = lab.together([lab.ours(flows=flows), lab.tcp(control)], self.chosen.seconds)
+        baseline, baseline_limited = self.baseline(rate, rtt, queue, control)
+        share, ratio = mine / (mine + theirs), theirs / baseline
+        self.row(f"{flows} flow{'s' if flows > 1 else ''} beside {control}, {name(rate)}, {rtt} ms, {queue:g} BDP",
+                 0.35 <= share <= 0.65 and ratio >= 0.8,
+                 f"share {share:.2f}, {control} {ratio:.2f} of", "0.35 to 0.65, 0.8 of what it gets beside Cubic",
+                 limited or baseline_limited, share=share, theirs_bps=theirs, mine_bps=mine, beside_cubic_bps=baseline)
+
+    def baseline(self, rate, rtt, queue, control):
+        """What the TCP flow gets beside a Cubic."""
+        key = (rate, rtt, queue, control)
+        if key not in self.baselines:
+            lab = self.lab
+            (_, theirs), limited = lab.together([lab.tcp("cubic", 0), lab.tcp(control, 1)], self.chosen.seconds)
+            self.baselines[key] = (theirs, limited)
+        return self.baselines[key]
+
+    def low(self):
+        """The scavenger gives way, and takes what is idle within 20 round trips."""
+        lab = self.lab
+        for rtt in (20, 100):
+            for control in CONTROLS:
+                lab.set(200e6, rtt, 1)
+                (alone,), limited = lab.together([lab.tcp(control)], self.chosen.seconds / 2)
+                lab.quiet()
+                lab.link.state()
+                low, tcp = lab.ours("low"), lab.tcp(control)
+                lab.start(tcp)
+                lab.start(low)
+                time.sleep(SETTLE_SECONDS)
+                (theirs,) = lab.rates([tcp], self.chosen.seconds - SETTLE_SECONDS)
+                lab.stop(tcp)
+                # What iperf3 has still in flight leaves the link, too.
+                time.sleep(20 * rtt / 1000)
+                (idle,) = lab.rates([low], 5)
+                lab.stop(low)
+                limited = limited or lab.link.state()["limited"]
+                kept, filled = theirs / alone, idle / 200e6
+                self.row(f"low beside {control}, 200 Mbit/s, {rtt} ms, 1 BDP", kept >= 0.93 and filled >= 0.95,
+                         f"TCP keeps {kept:.2f}, then {filled:.2f}", "0.93 of what it gets alone, then 0.95 of the link",
+                         limited, kept=kept, filled=filled)
+
+    def high(self):
+        lab = self.lab
+        for rtt in (20, 100):
+            lab.set(200e6, rtt, 1)
+            (high, fair), limited = lab.together([lab.ours("high"), lab.ours("fair", daemon=1)], self.chosen.seconds)
+            self.row(f"high beside fair, 200 Mbit/s, {rtt} ms, 1 BDP", 1.6 <= high / fair <= 2.6,
+                     f"{high / fair:.2f} shares", "1.6 to 2.6 shares", limited, high_bps=high, fair_bps=fair)
+            (one, other), limited = lab.together([lab.ours(), lab.ours(flows=4, daemon=1)], self.chosen.seconds)
+            jain = (one + other) ** 2 / (2 * (one ** 2 + other ** 2))
+            self.row(f"one flow beside four of one transfer, {rtt} ms", jain > 0.97, f"Jain {jain:.3f}", "above 0.97", limited,
+                     one_bps=one, four_bps=other)
+
+    def fixed(self):
+        """`--rate` is in bits of UDP payload, counted where they leave. Counters see a train as one packet with one header."""
+        lab = self.lab
+        lab.set(1e9, 50, 1, loss=0.10)
+        sender = lab.ours("fixed", rate="800M")
+        (sent,), limited = lab.together([sender], min(30, self.chosen.seconds), lab.a)
+        self.row("fixed 800M on 1 Gbit/s with 10 % loss", abs(sent / 800e6 - 1) <= 0.01, f"{sent / 1e6:.1f} Mbit/s",
+                 "800 within 1 %", limited, sent_bps=sent)
+
+    def files(self):
+        """One file from disk to disk over the long links, to a daemon."""
+        lab, size = self.lab, self.chosen.size * MIB
+        source = trees.make_file(lab.link.pair.folder("source") / "file", size)
+        digest = trees.sha256(source)
+        for profile in (COUNTRY, OCEAN, SATELLITE, WORSE):
+            lab.link.set(profile)
+            call(lab.link.pair.program, "lab", "set", "--lab", lab.link.pair.lab, "--queue",
+                 f"{profile.rtt_ms:g}ms")
+            allowed = (8 * size / (0.97 * profile.rate_bps * (1 - profile.loss) * PAYLOAD_SHARE)
+                       + 12 * profile.rtt_ms / 1000 + 1)
+            seconds, limits = [], []
+            for _ in range(self.chosen.runs):
+                lab.link.state()
+                begin = time.monotonic()
+                done = product.cp(lab.a, "--accept-new", source, lab.daemons[0].url("file"), timeout=900)
+                seconds.append(time.monotonic() - begin)
+                limits.append(lab.link.state()["limited"])
+                if trees.sha256(lab.root / "file") != digest:
+                    raise SystemExit(f"the file arrived damaged: {done}")
+                remove(lab.root / "file")
+            took = statistics.median(seconds)
+            limited = next(filter(None, limits), None)
+            self.row(f"{size / GIB:g} GiB, {profile}", took <= allowed, f"{took:.1f} s", f"at most {allowed:.1f} s", limited,
+                     seconds=seconds, spread=f"{(max(seconds) - min(seconds)) / took:.1%}" if len(seconds) > 1 else "")
+
+
+def name(rate):
+    return f"{rate / 1e9:g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:g} Mbit/s"
+
+
+PARTS = ("files", "tcp", "low", "high", "fixed")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./x bench sharing", description=__doc__)
+    parser.add_argument("--full", action="store_true", help="1 Gbit/s as well, four flows at each queue")
+    parser.add_argument("--seconds", type=float, default=60, help="length of a measurement (default 60)")
+    parser.add_argument("--size", type=int, default=8192, metavar="MIB", help="size of the file (default 8192)")
+    parser.add_argument("--runs", type=int, default=1, help="runs of each file (default 1)")
+    parser.add_argument("--only", help=f"comma-separated: {', '.join(PARTS)}")
+    parser.add_argument("--dir", default="/var/tmp", help="where the hosts' files lie (default /var/tmp)")
+    chosen = parser.parse_args()
+    install_signal_handlers()
+    results = Results("sharing")
+    results.notes = {"seconds": chosen.seconds, "full": chosen.full}
+    with tempfile.TemporaryDirectory(dir=chosen.dir, prefix="sharing-") as folder:
+        pathlib.Path(folder).chmod(0o755)
+        with contextlib.closing(Lab(folder)) as lab:
+            sharing = Sharing(chosen, lab, results)
+            for part in chosen.only.split(",") if chosen.only else PARTS:
+                getattr(sharing, part)()
+    results.save(keep_others=bool(chosen.only))
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod draw;
 mod end;
 mod endpoint;
 mod link;
@@ -21,6 +22,7 @@ mod tcp;
 mod trace;
 mod world;
 
+pub use draw::{Drawn, Range, draw, run_draws};
 pub use end::{End, Share};
 pub use plot::svg;
 pub use scenario::{Change, Discipline, Rival, RivalKind, Scenario, check};

@@ -1,11 +1,11 @@
-//! Runs a scenario (its summary, trace and plot), or the table of what must be true.
+//! Runs a scenario (its summary, trace and plot), the table of what must be true, or paths drawn at random.
 
-use farhaul_sim::{Scenario, Size, json, svg, table};
+use farhaul_sim::{Range, Scenario, Size, json, run_draws, svg, table};
 use std::process::ExitCode;
 
 fn usage() -> String {
     format!(
-        "usage: farhaul-sim run [--csv=FILE] [--svg=FILE] [OPTIONS]\n       farhaul-sim table [--size=small|normal|full] [--only=TEXT] [--jobs=N] [--json=FILE]\n\noptions, and what they are by default:\n  --bdps=BDP   the queue, instead of --queue-bytes\n{}",
+        "usage: farhaul-sim run [--csv=FILE] [--svg=FILE] [OPTIONS]\n       farhaul-sim table [--size=small|normal|full] [--only=TEXT] [--jobs=N] [--json=FILE]\n       farhaul-sim random [--count=10000] [--first=1] [--jobs=N] [--rate-max=1G]\n\noptions, and what they are by default:\n  --bdps=BDP   the queue, instead of --queue-bytes\n{}",
         Scenario::help()
     )
 }
@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let done = match arguments.split_first() {
         Some((verb, options)) if verb == "run" => run(options),
         Some((verb, options)) if verb == "table" => run_table(options),
+        Some((verb, options)) if verb == "random" => run_random(options),
         _ => Err(usage()),
     };
     match done {
@@ -57,6 +58,47 @@ fn run_table(options: &[String]) -> Result<(), String> {
         }
         None => Ok(()),
     }
+}
+
+/// What a path must carry at least of what it can.
+const SHARE_MIN: f64 = 0.9;
+
+fn run_random(options: &[String]) -> Result<(), String> {
+    let (mut count, mut first, mut jobs, mut range) = (10_000, 1, 1, Range::default());
+    for option in options {
+        let (name, value) = split(option)?;
+        let number = || value.parse::<u64>().map_err(|_| format!("no number: {value}"));
+        match name {
+            "count" => count = number()?,
+            "first" => first = number()?,
+            "jobs" => jobs = number()? as usize,
+            "rate-max" => {
+                // The same words as a scenario's rate.
+                let mut scenario = Scenario::default();
+                scenario.set("rate", value).ok_or_else(|| format!("no rate: {value}"))?;
+                range.rate_bps.1 = scenario.rate_bps.max(range.rate_bps.0);
+            }
+            _ => return Err(format!("no such option: {option}\n{}", usage())),
+        }
+    }
+    let drawn = run_draws(&range, first, count, jobs, |drawn| {
+        if drawn.goodput_share < SHARE_MIN {
+            println!("MISS  {:.3}  replay: {}", drawn.goodput_share, drawn.command);
+        }
+    });
+    let Some(worst) = drawn.first() else { return Ok(()) };
+    let low = drawn.iter().filter(|drawn| drawn.goodput_share < SHARE_MIN).count();
+    let percentile = |percent: usize| drawn[(drawn.len() - 1) * percent / 100].goodput_share;
+    let verdict = if low == 0 { "PASS" } else { "MISS" };
+    println!(
+        "{verdict}  {} of {} paths at {SHARE_MIN} or more; least {:.3}, 1st percentile {:.3}, median {:.3}",
+        drawn.len() - low,
+        drawn.len(),
+        worst.goodput_share,
+        percentile(1),
+        percentile(50),
+    );
+    Ok(())
 }
 
 fn run(options: &[String]) -> Result<(), String> {

@@ -205,6 +205,24 @@ impl Scenario {
         World::new(self, seed).run()
     }
 
+    /// Long enough that what is measured is steady: thirty round trips and a second, after forty and two and a half.
+    pub(crate) fn steady(rate_bps: u64, rtt_ms: f64) -> Scenario {
+        let measured = (30.0 * rtt_ms / 1e3).max(1.0);
+        // With 30 % loss the first word of credit may take a second.
+        let warmup = (40.0 * rtt_ms / 1e3).max(2.5);
+        let payload = if rate_bps >= 10_000_000_000 { 8972 } else { 1472 };
+        let bdp_blocks = rate_bps as f64 / 8.0 * rtt_ms / 1e3 / f64::from(1 << 20);
+        Scenario {
+            rate_bps,
+            rtt_ms,
+            payload,
+            pool: 64 + (16.0 * bdp_blocks) as u64,
+            seconds: warmup + measured,
+            warmup_s: warmup,
+            ..Scenario::default()
+        }
+    }
+
     /// The bandwidth-delay product in bytes.
     pub fn bdp(&self) -> f64 {
         self.rate_bps as f64 / 8.0 * self.rtt_ms / 1e3

@@ -141,24 +141,6 @@ impl Table {
     }
 }
 
-/// Long enough that what is measured is steady: thirty round trips and a second, after forty and two and a half.
-fn steady(rate_bps: u64, rtt_ms: f64) -> Scenario {
-    let measured = (30.0 * rtt_ms / 1e3).max(1.0);
-    // With 30 % loss the first word of credit may take a second.
-    let warmup = (40.0 * rtt_ms / 1e3).max(2.5);
-    let payload = if rate_bps >= 10_000_000_000 { 8972 } else { 1472 };
-    let bdp_blocks = rate_bps as f64 / 8.0 * rtt_ms / 1e3 / f64::from(1 << 20);
-    Scenario {
-        rate_bps,
-        rtt_ms,
-        payload,
-        pool: 64 + (16.0 * bdp_blocks) as u64,
-        seconds: warmup + measured,
-        warmup_s: warmup,
-        ..Scenario::default()
-    }
-}
-
 fn gbit(rate_bps: u64) -> f64 {
     rate_bps as f64 / 1e9
 }
@@ -183,7 +165,7 @@ fn steady_rows(table: &mut Table) {
             let mut cases = Vec::new();
             for &loss in losses {
                 for &queue in queues {
-                    let scenario = Scenario { loss, seeds, ..steady(rate_bps, rtt_ms) };
+                    let scenario = Scenario { loss, seeds, ..Scenario::steady(rate_bps, rtt_ms) };
                     cases.push(table.add(scenario.with_queue(queue)));
                 }
             }
@@ -212,7 +194,7 @@ fn steady_rows(table: &mut Table) {
     let mut cases = Vec::new();
     for rtt_ms in [10.0, 100.0] {
         for loss_front in [0.01, 0.05, 0.3] {
-            let scenario = Scenario { loss_front, seeds, ..steady(1_000_000_000, rtt_ms) };
+            let scenario = Scenario { loss_front, seeds, ..Scenario::steady(1_000_000_000, rtt_ms) };
             cases.push(table.add(scenario.with_queue(1.0)));
         }
     }
@@ -226,11 +208,16 @@ fn steady_rows(table: &mut Table) {
     let (mut shallow, mut policed) = (Vec::new(), Vec::new());
     for rtt_ms in [50.0, 100.0, 300.0] {
         for loss in [0.0, 0.05] {
-            let scenario = Scenario { loss, seeds, ..steady(1_000_000_000, rtt_ms) };
+            let scenario = Scenario { loss, seeds, ..Scenario::steady(1_000_000_000, rtt_ms) };
             shallow.push(table.add(scenario.clone().with_queue(0.05)));
             let discipline = Discipline::Policer { link_bps: 1_000_000_000 };
-            let scenario =
-                Scenario { loss, seeds, discipline, queue_bytes: 100_000, ..steady(100_000_000, rtt_ms) };
+            let scenario = Scenario {
+                loss,
+                seeds,
+                discipline,
+                queue_bytes: 100_000,
+                ..Scenario::steady(100_000_000, rtt_ms)
+            };
             policed.push(table.add(scenario));
         }
     }
@@ -241,6 +228,27 @@ fn steady_rows(table: &mut Table) {
         table.row(format!("{name}: goodput of C(1-p)"), Goal::AtLeast(0.9), &cases, |_, end| {
             end.goodput_share
         });
+    }
+}
+
+/// Long enough that the base round trip is forgotten several times if nobody looks for it.
+fn patience_rows(table: &mut Table) {
+    for rtt_ms in [20.0, 100.0] {
+        let long =
+            Scenario { seconds: 150.0, warmup_s: 110.0, seeds: 1, ..Scenario::steady(100_000_000, rtt_ms) };
+        let cases = [table.add(long.with_queue(4.0))];
+        table.row(
+            format!("alone for 150 s, 0.1 Gbit/s, {rtt_ms} ms: mean queue at the end, ms"),
+            Goal::AtMost(f64::max(5.0, rtt_ms / 16.0)),
+            &cases,
+            |_, end| end.queue_ms,
+        );
+        table.row(
+            format!("alone for 150 s, 0.1 Gbit/s, {rtt_ms} ms: goodput"),
+            Goal::AtLeast(0.97),
+            &cases,
+            |_, end| end.goodput_share,
+        );
     }
 }
 
@@ -262,7 +270,8 @@ fn start_rows(table: &mut Table) {
     };
     for &rate_bps in rates {
         for rtt_ms in [20.0, 100.0, 500.0, 1000.0] {
-            let base = Scenario { seconds: 16.0 * rtt_ms / 1e3 + 1.0, seeds, ..steady(rate_bps, rtt_ms) };
+            let base =
+                Scenario { seconds: 16.0 * rtt_ms / 1e3 + 1.0, seeds, ..Scenario::steady(rate_bps, rtt_ms) };
             let packets = base.bdp() / f64::from(base.payload);
             let cold = f64::max(8.0, 2.0 + (packets / 64.0).log(3.0));
             let seeded = Scenario { memory: Some((rate_bps, rtt_ms)), ..base.clone() }.with_queue(1.0);
@@ -341,7 +350,7 @@ fn tail_rows(table: &mut Table) {
 
 fn disturbance_rows(table: &mut Table) {
     let seeds = table.seeds(1, 4, 32);
-    let base = |rtt_ms: f64| Scenario { seeds, ..steady(100_000_000, rtt_ms) };
+    let base = |rtt_ms: f64| Scenario { seeds, ..Scenario::steady(100_000_000, rtt_ms) };
     for rtt_ms in [20.0, 100.0] {
         let cases = [
             ("bursts of 20, 2 %", Scenario { loss: 0.02, loss_back: Some(0.0), burst: 20.0, ..base(rtt_ms) }),
@@ -392,7 +401,7 @@ fn change_rows(table: &mut Table) {
                     seconds,
                     loss,
                     seeds,
-                    ..steady(100_000_000, rtt_ms)
+                    ..Scenario::steady(100_000_000, rtt_ms)
                 };
                 cases.push(table.add(scenario.with_queue(1.0)));
             }
@@ -407,7 +416,7 @@ fn change_rows(table: &mut Table) {
         for &dark_s in dark {
             let blackout = Some((at_s, at_s + dark_s));
             let seconds = at_s + dark_s + 40.0 * rtt_ms / 1e3 + 3.0;
-            let scenario = Scenario { blackout, seconds, seeds, ..steady(100_000_000, rtt_ms) };
+            let scenario = Scenario { blackout, seconds, seeds, ..Scenario::steady(100_000_000, rtt_ms) };
             let case = [table.add(scenario.with_queue(1.0))];
             let back = move |scenario: &Scenario, end: &End| {
                 let (rtt, wanted) = (scenario.rtt_ms / 1e3, 0.9 * scenario.capacity(scenario.payload) * 8.0);
@@ -459,7 +468,7 @@ fn sharing_rows(table: &mut Table) {
                         seeds,
                         seconds: last_s + 55.0,
                         warmup_s: last_s + 15.0,
-                        ..steady(rate_bps, rtt_ms)
+                        ..Scenario::steady(rate_bps, rtt_ms)
                     };
                     cases.push(table.add(scenario.with_queue(queue)));
                 }
@@ -475,7 +484,7 @@ fn sharing_rows(table: &mut Table) {
         seeds,
         seconds: 80.0,
         warmup_s: 20.0,
-        ..steady(100_000_000, rtt_ms)
+        ..Scenario::steady(100_000_000, rtt_ms)
     };
     let far = [
         table.add(pair(ours(5.0, 4.0, 1), 1, 25.0).with_queue(4.0)),
@@ -506,7 +515,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
                     seeds,
                     seconds: 60.0,
                     warmup_s: 10.0,
-                    ..steady(100_000_000, rtt_ms)
+                    ..Scenario::steady(100_000_000, rtt_ms)
                 };
                 let case = [table.add(scenario.with_queue(queue))];
                 table.row(
@@ -522,7 +531,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
                 seeds,
                 seconds: 60.0,
                 warmup_s: 10.0,
-                ..steady(100_000_000, rtt_ms)
+                ..Scenario::steady(100_000_000, rtt_ms)
             };
             let case = [table.add(scenario.with_queue(1.0))];
             let keeps = |scenario: &Scenario, end: &End| {
@@ -544,7 +553,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
             seeds,
             seconds: 80.0,
             warmup_s: 40.0,
-            ..steady(100_000_000, rtt_ms)
+            ..Scenario::steady(100_000_000, rtt_ms)
         };
         cases.push(table.add(scenario.with_queue(1.0)));
     }
@@ -556,7 +565,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
         cap_bps: Some(800_000_000),
         loss: 0.1,
         seeds,
-        ..steady(1_000_000_000, 50.0)
+        ..Scenario::steady(1_000_000_000, 50.0)
     };
     let case = [table.add(fixed.with_queue(1.0))];
     table.row(
@@ -571,6 +580,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
 pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&Line)) -> Vec<Line> {
     let mut table = Table { size, only: only.to_owned(), scenarios: Vec::new(), rows: Vec::new() };
     steady_rows(&mut table);
+    patience_rows(&mut table);
     start_rows(&mut table);
     tail_rows(&mut table);
     disturbance_rows(&mut table);

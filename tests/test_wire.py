@@ -103,6 +103,16 @@ def test_fixed_rate_is_held(road, near):
     assert report["goodput_bps"] < 1.03 * 400e6, report["goodput_bps"]
 
 
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_what_a_fixed_rate_costs_is_said(road, near, direction):
+    source = make_file((near if direction == "push" else road.far) / "file", 30 * MIB)
+    ends = (source, road.url("copy")) if direction == "push" else (road.url("file"), near / "copy")
+    for policy, is_warned in (("fixed", True), ("fair", False)):
+        outcome = road.cp("--overwrite", "always", "--policy", policy, "--rate", "200M", "--fault", "loss=0.1,seed=5", *ends)
+        said = [warning for warning in outcome.report["warnings"] if "fixed rate of 200.0 Mbit/s" in warning]
+        assert bool(said) == is_warned and ("fixed rate" in outcome.stderr) == is_warned, outcome
+
+
 def test_rate_is_a_ceiling(road, near):
     source = make_file(near / "file", 60 * MIB)
     report = road.cp("--rate", "200M", source, road.url("file")).report

@@ -4,7 +4,7 @@ use super::end::End;
 use super::supervisor::{Role, Supervisor};
 use crate::error::Error;
 use crate::messages::EndFigures;
-use crate::options::TransferOptions;
+use crate::options::{Policy, TransferOptions};
 use crate::report::{REPORT_SCHEMA, Report, Stage};
 
 /// How a session ended, as this end sees it.
@@ -43,6 +43,7 @@ impl Outcome {
                 warnings.push(warning.clone());
             }
         }
+        warnings.extend(cost_of_fixed(options, sender));
         let mut report = Report {
             schema: REPORT_SCHEMA,
             ok: error.is_none() && end.failures.count == 0,
@@ -135,6 +136,23 @@ fn words(end: &str, stage: &str, busy: f64) -> String {
         other => other,
     };
     format!("{end}'s {stage}, {:.0} % busy", (busy * 100.0).min(100.0))
+}
+
+/// Loss from which on a held rate is worth a word.
+const FIXED_LOSS: f64 = 0.02;
+
+/// What it has cost to hold the rate whatever happened, if much.
+fn cost_of_fixed(options: &TransferOptions, sender: &EndFigures) -> Option<String> {
+    let rate = options.rate_bps.filter(|_| options.policy == Policy::Fixed)?;
+    let lost = sender.packets_lost as f64 / sender.packets_sent.max(1) as f64;
+    (lost > FIXED_LOSS).then(|| {
+        format!(
+            "{:.1} % of what was sent at the fixed rate of {:.1} Mbit/s was lost, and others on the path may have paid \
+             for it; --policy fair finds the rate that fits",
+            lost * 100.0,
+            rate as f64 / 1e6
+        )
+    })
 }
 
 #[cfg(test)]

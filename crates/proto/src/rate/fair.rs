@@ -13,6 +13,7 @@
 
 use super::compete::Cubic;
 use super::loss::{Count, PathLoss};
+use super::near;
 use super::path::Path;
 use super::start::{Seen, Start};
 use super::target::target;
@@ -22,11 +23,6 @@ use std::time::Duration;
 
 /// Below this round trip time, delay is mostly scheduling: nothing is paced, and the window has a floor.
 const NEAR: f64 = 0.002;
-/// The floor of the window on near paths: what arrives while a busy receiver leaves its socket unread, and at most so much.
-const NEAR_PAUSE: f64 = 0.012;
-const NEAR_WINDOW: f64 = (2u64 << 20) as f64;
-/// A shorter queue cannot be told from a busy receiver there.
-const NEAR_QUEUE: f64 = 0.003;
 /// Loss is judged over a quarter of so many packets there.
 const NEAR_SAMPLE: f64 = 8000.0;
 /// Less excess loss than this says nothing there.
@@ -144,6 +140,7 @@ pub(super) struct Fair {
     state: State,
     window: f64,
     path: Path,
+    near: near::Floor,
     loss: PathLoss,
     rates: Rates,
     in_flight: f64,
@@ -187,6 +184,7 @@ impl Fair {
             state: State::Start(Box::default()),
             window: WINDOW_INITIAL as f64,
             path: Path::default(),
+            near: near::Floor::default(),
             loss: PathLoss::new(),
             rates: Rates { round: 0.0, quarter: 0.0 },
             in_flight: 0.0,
@@ -247,8 +245,8 @@ impl Fair {
     pub(super) fn in_flight_max(&self, limits: &Limits) -> f64 {
         let window = self.window_now().max(limits.floor * self.path.round_trip());
         if self.is_unpaced() {
-            let pause = (NEAR_PAUSE * self.rates.round).min(NEAR_WINDOW).min(limits.queue_bytes / 2.0);
-            return if matches!(self.state, State::Start(_)) { window } else { window.max(pause) };
+            let floor = self.near.bytes(self.rates.round, limits.queue_bytes);
+            return if matches!(self.state, State::Start(_)) { window } else { window.max(floor) };
         }
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
         let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 };
@@ -280,7 +278,7 @@ impl Fair {
     /// The queueing delay aimed at.
     fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
         let own = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
-        let own = if self.path.base() < NEAR { own.max(NEAR_QUEUE) } else { own };
+        let own = if self.path.base() < NEAR { own.max(near::QUEUE) } else { own };
         let own = if limits.scavenger { 0.4 * own } else { own };
         match self.shallow {
             // Half of the buffer, and more again as the memory of the overflow fades.
@@ -334,13 +332,14 @@ impl Fair {
         if rates.round > 0.0 && now >= self.rates_from {
             self.rates = rates;
         }
+        self.near.on_queue(now, self.path.latest());
         self.in_flight = report.in_flight as f64;
         let count = self.loss.on_report(report);
         let gain = (count.all / 1000.0).min(0.5);
         self.loss_smooth += gain * (count.share() - self.loss_smooth);
         let is_marked = report.packets_marked > 0 && now >= self.marked_until;
         if is_marked {
-            self.marked_until = now + seconds(self.path.round_trip());
+            self.on_mark(now);
         }
         if matches!(self.state, State::Start(_)) {
             self.step_start(now, report, count, is_marked, limits);
@@ -355,10 +354,24 @@ impl Fair {
             self.step_delay(now, dt, limits);
             self.look_for_filler(now, dt, limits);
         }
-        if is_marked {
-            self.window *= MARKED;
-        }
         self.clamp(limits);
+    }
+
+    /// The network has marked a packet: the window falls, and whatever it would be set back to.
+    fn on_mark(&mut self, now: Timestamp) {
+        self.marked_until = now + seconds(self.path.round_trip());
+        self.near.on_mark(MARKED);
+        self.window *= MARKED;
+        if let Some(test) = &mut self.test {
+            test.window *= MARKED;
+        }
+        if let Some(trial) = &mut self.filler.trial {
+            trial.window *= MARKED;
+        }
+        if let State::Compete(cubic) = &mut self.state {
+            let packet = self.path.packet();
+            self.window = packet * cubic.cut(now, self.window / MARKED / packet);
+        }
     }
 
     fn step_start(
@@ -374,8 +387,10 @@ impl Fair {
         if let Some(window) = start.jump(&self.path, limits.remembered) {
             self.window = self.window.max(window);
         }
+        // Before there is a rate there is nothing to go on from.
+        let ends = is_marked && self.rates.quarter > 0.0;
         let seen = Seen { count, path: &self.path, rate: self.rates.quarter, target: aim };
-        if let Some(window) = start.step(now, report, &seen, self.window).filter(|_| !is_marked) {
+        if let Some(window) = start.step(now, report, &seen, self.window).filter(|_| !ends) {
             self.window = window;
             return;
         }
@@ -388,6 +403,7 @@ impl Fair {
         self.state = State::Delay;
         let drained =
             self.path.base().max(report.in_flight as f64 / self.rates.quarter.max(1.0)) + self.path.latest();
+        let drained = drained.min(8.0 * self.path.round_trip());
         self.settle_until = now + seconds(drained);
         // What the start has lost is reported for a round more.
         self.deaf_until = now + seconds(drained + 0.25 * self.path.base());
@@ -534,12 +550,6 @@ impl Fair {
             return;
         }
         let before = self.window;
-        if idle > 3.0 && self.path.latest() > 0.6 * goal {
-            // The queue has shown up: stop at what arrives.
-            self.window = self.window.min(1.1 * self.pipe() + goal * self.rates.round);
-            self.idle_since = None;
-            return;
-        }
         self.window *= (grow * part).exp();
         if standing < goal && !limits.scavenger {
             self.window += 2.0 * self.path.packet() * part;

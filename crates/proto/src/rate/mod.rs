@@ -5,6 +5,7 @@
 mod compete;
 mod fair;
 mod loss;
+mod near;
 mod pacer;
 mod path;
 mod start;
@@ -151,6 +152,12 @@ impl Controller {
     /// Changes the floor of a running transfer, in bits of UDP payload per second.
     pub fn set_floor(&mut self, floor_bps: Option<u64>) {
         self.config.floor_bps = floor_bps;
+    }
+
+    /// Forgets the path: the transfer goes on over another one.
+    pub fn restart(&mut self) {
+        self.fair = Fair::new();
+        self.flows.iter_mut().for_each(|flow| flow.deliveries.clear());
     }
 
     /// Delivered bytes per second of all flows together, over the last round trip.

@@ -3,7 +3,7 @@
 //! Ends where a queue stands, where more in flight brings no more, or where loss exceeds what the first rounds have shown. The
 //! window is then what arrives in a base round trip, plus what the path loses: what was sent in excess drains within a round.
 //! From: Rapid Start (draft-kazuho-ccwg-rapid-start: tripling while the round trip stays at its floor); careful resume
-//! (RFC 9959: a jump to half of the remembered rate where the round trip time is still about the same, paced over a round).
+//! (RFC 9959: a jump to a part of the remembered rate where the round trip time is still about the same, paced over a round).
 
 use super::loss::Count;
 use super::path::Path;

@@ -129,6 +129,35 @@ fn a_mark_counts_once_a_round_trip() {
 }
 
 #[test]
+fn a_mark_before_anything_is_known_does_not_stop_the_start() {
+    let mut controller = Controller::new(RateConfig::default());
+    let flow = controller.add_flow();
+    for step in 0..3u64 {
+        let report = Report {
+            packets_marked: 1,
+            datagram: 1200,
+            receive_time: Duration::from_millis(step),
+            rtt: Some(Duration::from_millis(50)),
+            in_flight: 38_400,
+            ..Report::default()
+        };
+        controller.on_report(Timestamp::from_nanos(step * 1_000_000), flow, &report);
+    }
+    let (share, _) = drive(&mut controller, 10.0, 125e6, 0.05, 0.0, 1e9);
+    assert!(share > 0.93, "{share}");
+}
+
+#[test]
+fn another_path_is_learned_anew() {
+    let mut controller = Controller::new(RateConfig::default());
+    drive(&mut controller, 10.0, 125e6, 0.01, 0.0, 1e9);
+    controller.restart();
+    controller.remove_flow(FlowIndex(0));
+    let (share, queue) = drive(&mut controller, 20.0, 12.5e6, 0.2, 0.05, 1e9);
+    assert!(share > 0.93 && queue < 0.1, "{share} {queue}");
+}
+
+#[test]
 fn a_mark_ends_the_start() {
     let mut controller = Controller::new(RateConfig::default());
     drive(&mut controller, 0.1, 125e6, 0.05, 0.0, 1e9);

@@ -41,10 +41,7 @@ impl AcceptSocket {
     /// Call it with the addresses of the first authentic datagram. What is still in the queue of first datagrams can
     /// be read from there afterwards.
     pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Box<dyn Link>> {
-        let mut link = UdpLink::reuseport_connected(local, remote)?;
-        // A system without it goes on without marks.
-        let _ = link.set_ecn(true);
-        Ok(Box::new(link))
+        Ok(Box::new(UdpLink::reuseport_connected(local, remote)?))
     }
 }
 

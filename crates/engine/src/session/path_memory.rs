@@ -4,7 +4,10 @@
 //! as if it were not there. Two transfers that end at once may lose one of the two notes.
 
 use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -34,20 +37,20 @@ pub(crate) fn default_path() -> PathBuf {
     state.join("farhaul/paths.json")
 }
 
-/// What is known of the path to the first of `peers` that is known at all.
+/// What is known of the path to one of `peers`, the newest note if there are several.
 pub(crate) fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
     let notes = load(file);
     let now = unix_now();
-    let note = peers.into_iter().find_map(|peer| notes.get(&peer.to_canonical()))?;
-    let is_fresh = now.saturating_sub(note.unix_s) <= AGE_MAX.as_secs();
-    is_fresh.then_some(Remembered { rate_bps: note.rate_bps, rtt: Duration::from_micros(note.rtt_us) })
+    let known = peers.into_iter().filter_map(|peer| notes.get(&peer.to_canonical()));
+    let note = known.filter(|note| is_fresh(note, now)).max_by_key(|note| note.unix_s)?;
+    Some(Remembered { rate_bps: note.rate_bps, rtt: Duration::from_micros(note.rtt_us) })
 }
 
 /// Notes what the path to `peer` has carried.
 pub(crate) fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
     let now = unix_now();
     let mut notes = load(file);
-    notes.retain(|_, note| now.saturating_sub(note.unix_s) <= AGE_MAX.as_secs());
+    notes.retain(|_, note| is_fresh(note, now));
     let note = Note { rate_bps: path.rate_bps, rtt_us: path.rtt.as_micros() as u64, unix_s: now };
     notes.insert(peer.to_canonical(), note);
     while notes.len() > PATHS_MAX {
@@ -55,11 +58,24 @@ pub(crate) fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Resu
         oldest.and_then(|peer| notes.remove(&peer));
     }
     let folder = file.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    // Another process may be at it: each writes a file of its own and renames it.
-    let own = folder.join(format!(".paths.{}", std::process::id()));
-    std::fs::write(&own, serde_json::to_vec(&notes)?)?;
-    std::fs::rename(&own, file).inspect_err(|_| drop(std::fs::remove_file(&own)))
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    // Others may be at it: each writes a file of its own, whose name nobody can foresee, and renames it.
+    let mut name = [0; 8];
+    getrandom::fill(&mut name).map_err(|error| std::io::Error::other(error.to_string()))?;
+    let own = folder.join(format!(".paths.{:016x}", u64::from_ne_bytes(name)));
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&own)
+        .and_then(|mut out| out.write_all(&serde_json::to_vec(&notes)?))
+        .and_then(|()| std::fs::rename(&own, file));
+    written.inspect_err(|_| drop(std::fs::remove_file(&own)))
+}
+
+/// A note from the future is of a clock that was wrong.
+fn is_fresh(note: &Note, now: u64) -> bool {
+    now.abs_diff(note.unix_s) <= AGE_MAX.as_secs()
 }
 
 fn load(file: &Path) -> Notes {
@@ -82,7 +98,7 @@ pub(crate) struct Watch {
 /// What a rate that was seen once still counts after each further look; looks are 50 ms apart.
 const FADE: f64 = 0.98;
 /// Looks that a rate takes to be good.
-const SAMPLES_MIN: u32 = 10;
+const SAMPLES_MIN: u32 = 4;
 /// Round trips of sending that it takes as well.
 const ROUNDS_MIN: u32 = 10;
 
@@ -164,7 +180,7 @@ mod tests {
         for _ in 0..SAMPLES_MIN {
             watch.look(path(1_000_000));
         }
-        for _ in 0..5 {
+        for _ in 0..4 {
             watch.look(path(10));
         }
         assert!(watch.result(Duration::from_secs(2)).unwrap().rate_bps > 900_000);

@@ -8,10 +8,10 @@
 //! Always true: only a packet that has passed its tag can change where datagrams go.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crossbeam_channel::Receiver;
-use farhaul_net::{Link, PollFd, RecvBatch};
+use farhaul_net::Link;
 use farhaul_proto::Timestamp;
 
 use super::trial::Trial;
@@ -29,30 +29,22 @@ pub(crate) enum PeerAddress {
     /// An initiator's choice, until one of them answers.
     Candidates(Vec<SocketAddr>),
     /// An acceptor with a socket of its own, open to all.
-    Open(Open),
-    /// A daemon's session: the listening socket hands over what comes from elsewhere than where its own is connected to.
+    Open { candidates: Vec<SocketAddr>, follower: Follower },
+    /// A daemon's session.
     Accepting(Accepting),
 }
 
-/// An acceptor's one socket.
-pub(crate) struct Open {
-    candidates: Vec<SocketAddr>,
-    current: Option<SocketAddr>,
-    newest: u64,
-    steady: u32,
-    trial: Option<Trial>,
-}
-
-/// A daemon's sockets: one for each address of the client.
+/// A daemon's socket is connected to the client; the listening one hands over what comes from elsewhere.
 pub(crate) struct Accepting {
     first: Receiver<FirstDatagram>,
     socket: AcceptSocket,
     wrap: Wrap,
-    /// Where the newest of the first datagrams arrived.
+    /// Where the handshake came from.
+    client: IpAddr,
+    /// Where the newest of the first datagrams arrived, and where those arrive that the socket is for.
+    arrived_at: Option<SocketAddr>,
     local: Option<SocketAddr>,
-    current: Option<SocketAddr>,
-    newest: u64,
-    trial: Option<(Trial, Box<dyn Link>)>,
+    follower: Follower,
 }
 
 /// An authentic packet, as far as it concerns the address.
@@ -64,109 +56,116 @@ pub(crate) struct Authentic {
     pub(crate) len: usize,
 }
 
+/// What an authentic packet or an answer has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    No,
+    /// The link is connected now.
+    Connected,
+    /// The peer's port is another one.
+    Port,
+    /// The peer is in another network.
+    Network,
+}
+
 impl PeerAddress {
     pub(crate) fn candidates(candidates: Vec<SocketAddr>, is_initiator: bool) -> PeerAddress {
         match is_initiator {
             true => PeerAddress::Candidates(candidates),
-            false => PeerAddress::Open(Open { candidates, current: None, newest: 0, steady: 0, trial: None }),
+            false => PeerAddress::Open { candidates, follower: Follower::default() },
         }
     }
 
-    pub(crate) fn accepting(first: Receiver<FirstDatagram>, socket: AcceptSocket, wrap: Wrap) -> PeerAddress {
-        let (local, current, newest, trial) = (None, None, 0, None);
-        PeerAddress::Accepting(Accepting { first, socket, wrap, local, current, newest, trial })
+    pub(crate) fn accepting(
+        first: Receiver<FirstDatagram>,
+        socket: AcceptSocket,
+        client: IpAddr,
+        wrap: Wrap,
+    ) -> PeerAddress {
+        let (arrived_at, local) = (None, None);
+        // The first address is that of the handshake, so every other one has to answer.
+        let follower = Follower { steady: STEADY, ..Follower::default() };
+        PeerAddress::Accepting(Accepting { first, socket, wrap, client, arrived_at, local, follower })
     }
 
     /// A datagram that the listening socket received for this flow.
     pub(crate) fn receive_first(&mut self) -> Option<FirstDatagram> {
         let PeerAddress::Accepting(accepting) = self else { return None };
         let datagram = accepting.first.try_recv().ok()?;
-        accepting.local = Some(datagram.local);
+        accepting.arrived_at = Some(datagram.local);
         Some(datagram)
     }
 
-    /// Datagrams from an address that is on trial and has a socket of its own, and that address.
-    pub(crate) fn receive_on_trial(&mut self, batch: &mut RecvBatch) -> Option<SocketAddr> {
-        let PeerAddress::Accepting(Accepting { trial: Some((trial, link)), .. }) = self else { return None };
-        match link.recv(batch) {
-            Ok(count) => (count > 0).then_some(trial.address()),
-            Err(error) => {
-                tracing::debug!(address = %trial.address(), %error, "an address on trial");
-                None
-            }
-        }
-    }
-
     /// Notes that a packet was authentic.
-    pub(crate) fn authentic(&mut self, now: Timestamp, packet: Authentic, link: &mut Box<dyn Link>) {
+    pub(crate) fn authentic(&mut self, now: Timestamp, packet: Authentic, link: &mut Box<dyn Link>) -> Moved {
         match self {
-            PeerAddress::Connected => {}
+            PeerAddress::Connected => Moved::No,
             PeerAddress::Candidates(_) => {
-                let Some(remote) = packet.from else { return };
-                match link.set_remote(remote) {
-                    Ok(()) => *self = PeerAddress::Connected,
-                    Err(error) => tracing::debug!(%remote, %error, "cannot connect"),
+                let Some(remote) = packet.from else { return Moved::No };
+                if let Err(error) = link.set_remote(remote) {
+                    tracing::debug!(%remote, %error, "cannot connect");
+                    return Moved::No;
                 }
+                *self = PeerAddress::Connected;
+                Moved::Connected
             }
-            PeerAddress::Open(open) => open.authentic(now, packet),
+            PeerAddress::Open { follower, .. } => {
+                follower.authentic(now, packet);
+                Moved::No
+            }
             PeerAddress::Accepting(accepting) => accepting.authentic(now, packet, link),
         }
     }
 
-    /// A challenge was answered; true if the peer's address is now another one.
-    pub(crate) fn answered(&mut self, token: [u8; 8], link: &mut Box<dyn Link>) -> bool {
+    /// A challenge was answered.
+    pub(crate) fn answered(&mut self, token: [u8; 8], link: &mut Box<dyn Link>) -> Moved {
         match self {
-            PeerAddress::Connected | PeerAddress::Candidates(_) => false,
-            PeerAddress::Open(open) => {
-                let Some(trial) = open.trial.take_if(|trial| trial.token() == token) else { return false };
-                open.current = Some(trial.address());
-                true
-            }
+            PeerAddress::Connected | PeerAddress::Candidates(_) => Moved::No,
+            PeerAddress::Open { follower, .. } => follower.answered(token),
             PeerAddress::Accepting(accepting) => {
-                let Some((trial, new)) = accepting.trial.take_if(|(trial, _)| trial.token() == token) else {
-                    return false;
+                let moved = accepting.follower.answered(token);
+                let (Some(local), Some(current)) = (accepting.local, accepting.follower.current) else {
+                    return Moved::No;
                 };
-                accepting.current = Some(trial.address());
-                *link = new;
-                true
+                if moved != Moved::No && !accepting.connect(local, current, link) {
+                    return Moved::No;
+                }
+                moved
             }
         }
     }
 
-    /// The address on trial, and the socket to reach it by; `None` for the flow's own.
-    pub(crate) fn trial(&mut self) -> Option<(&mut Trial, Option<&mut Box<dyn Link>>)> {
-        match self {
-            PeerAddress::Connected | PeerAddress::Candidates(_) => None,
-            PeerAddress::Open(open) => open.trial.as_mut().map(|trial| (trial, None)),
-            PeerAddress::Accepting(accepting) => {
-                accepting.trial.as_mut().map(|(trial, link)| (trial, Some(link)))
-            }
-        }
+    /// The address on trial.
+    pub(crate) fn trial(&mut self) -> Option<&mut Trial> {
+        self.follower()?.trial.as_mut()
     }
 
     /// Gives up an address that does not answer.
     pub(crate) fn end_trial(&mut self) {
-        match self {
-            PeerAddress::Connected | PeerAddress::Candidates(_) => {}
-            PeerAddress::Open(open) => open.trial = None,
-            PeerAddress::Accepting(accepting) => accepting.trial = None,
+        if let Some(follower) = self.follower() {
+            follower.trial = None;
         }
     }
 
-    /// What else to sleep on.
-    pub(crate) fn poll_fds(&self, out: &mut Vec<PollFd>) {
-        if let PeerAddress::Accepting(Accepting { trial: Some((_, link)), .. }) = self {
-            link.poll_fds(false, out);
+    fn follower(&mut self) -> Option<&mut Follower> {
+        match self {
+            PeerAddress::Connected | PeerAddress::Candidates(_) => None,
+            PeerAddress::Open { follower, .. } | PeerAddress::Accepting(Accepting { follower, .. }) => {
+                Some(follower)
+            }
         }
     }
 
     /// Where the next datagram goes; `None` stands for the connected peer.
     pub(crate) fn targets(&self) -> Vec<Option<SocketAddr>> {
         match self {
-            PeerAddress::Connected | PeerAddress::Accepting(Accepting { current: Some(_), .. }) => vec![None],
+            PeerAddress::Connected => vec![None],
+            PeerAddress::Accepting(accepting) if accepting.local.is_some() => vec![None],
             PeerAddress::Accepting(_) => Vec::new(),
-            PeerAddress::Open(Open { current: Some(current), .. }) => vec![Some(*current)],
-            PeerAddress::Open(Open { candidates, .. }) | PeerAddress::Candidates(candidates) => {
+            PeerAddress::Open { follower: Follower { current: Some(current), .. }, .. } => {
+                vec![Some(*current)]
+            }
+            PeerAddress::Open { candidates, .. } | PeerAddress::Candidates(candidates) => {
                 candidates.iter().copied().map(Some).collect()
             }
         }
@@ -174,11 +173,59 @@ impl PeerAddress {
 
     /// The listening socket's hand-over has no descriptor to wait on, so the thread looks often.
     pub(crate) fn is_accepting(&self) -> bool {
-        matches!(self, PeerAddress::Accepting(Accepting { current: None, .. }))
+        matches!(self, PeerAddress::Accepting(accepting) if accepting.local.is_none())
     }
 }
 
-impl Open {
+impl Accepting {
+    fn authentic(&mut self, now: Timestamp, packet: Authentic, link: &mut Box<dyn Link>) -> Moved {
+        let Some(arrived_at) = self.arrived_at else { return Moved::No };
+        let Some(from) = packet.from else {
+            self.follower.newest = self.follower.newest.max(packet.number);
+            return Moved::No;
+        };
+        if self.local.is_none() {
+            // Nothing else is known of this address, so it must be that of the handshake.
+            if from.ip() != self.client || !self.connect(arrived_at, from, link) {
+                return Moved::No;
+            }
+            (self.local, self.follower.current) = (Some(arrived_at), Some(from));
+            self.follower.newest = packet.number;
+            return Moved::Connected;
+        }
+        // The client goes on to where it has always sent.
+        if self.local == Some(arrived_at) {
+            self.follower.authentic(now, packet);
+        }
+        Moved::No
+    }
+
+    /// Makes the socket for an address that is known to be the client's.
+    fn connect(&self, local: SocketAddr, remote: SocketAddr, link: &mut Box<dyn Link>) -> bool {
+        match self.socket.connect(local, remote) {
+            Ok(connected) => {
+                *link = (self.wrap)(connected);
+                true
+            }
+            Err(error) => {
+                tracing::warn!(%local, %remote, %error, "cannot open the socket of a session");
+                false
+            }
+        }
+    }
+}
+
+/// Where the initiator is, as an acceptor sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Follower {
+    current: Option<SocketAddr>,
+    /// The largest packet number so far.
+    newest: u64,
+    steady: u32,
+    trial: Option<Trial>,
+}
+
+impl Follower {
     fn authentic(&mut self, now: Timestamp, packet: Authentic) {
         let Some(from) = packet.from else { return };
         let is_newer = packet.number >= self.newest;
@@ -196,45 +243,20 @@ impl Open {
             self.steady = self.steady.saturating_add(1);
         } else if self.steady < STEADY {
             (self.current, self.steady) = (Some(from), 0);
-        } else if let Ok(token) = new_token() {
+        } else if self.trial.as_ref().is_none_or(|trial| trial.is_old(now))
+            && let Ok(token) = new_token()
+        {
             let mut trial = Trial::new(from, token, now);
             trial.on_received(packet.len);
             self.trial = Some(trial);
         }
     }
-}
 
-impl Accepting {
-    fn authentic(&mut self, now: Timestamp, packet: Authentic, link: &mut Box<dyn Link>) {
-        let is_newer = packet.number >= self.newest;
-        self.newest = self.newest.max(packet.number);
-        let (Some(from), Some(local)) = (packet.from, self.local) else { return };
-        if let Some((trial, _)) = &mut self.trial
-            && trial.address() == from
-        {
-            trial.on_received(packet.len);
-            return;
-        }
-        if self.current == Some(from) || !is_newer {
-            return;
-        }
-        let opened = self.socket.connect(local, from).and_then(|link| Ok((link, new_token()?)));
-        let (new, token) = match opened {
-            Ok((new, token)) => ((self.wrap)(new), token),
-            Err(error) => {
-                tracing::warn!(%local, %from, %error, "cannot open the socket of a session");
-                return;
-            }
-        };
-        if self.current.is_none() {
-            // The handshake came from there as well.
-            *link = new;
-            self.current = Some(from);
-            return;
-        }
-        let mut trial = Trial::new(from, token, now);
-        trial.on_received(packet.len);
-        self.trial = Some((trial, new));
+    fn answered(&mut self, token: [u8; 8]) -> Moved {
+        let Some(trial) = self.trial.take_if(|trial| trial.token() == token) else { return Moved::No };
+        let before = self.current.replace(trial.address());
+        let is_near = before.is_some_and(|before| before.ip() == trial.address().ip());
+        if is_near { Moved::Port } else { Moved::Network }
     }
 }
 
@@ -242,4 +264,56 @@ fn new_token() -> io::Result<[u8; 8]> {
     let mut token = [0; 8];
     getrandom::fill(&mut token).map_err(|error| io::Error::other(error.to_string()))?;
     Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Timestamp {
+        Timestamp::from_nanos(ms * 1_000_000)
+    }
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    fn packet(from: &str, number: u64) -> Authentic {
+        Authentic { from: Some(address(from)), number, len: 100 }
+    }
+
+    fn settled() -> Follower {
+        let mut follower = Follower::default();
+        (0..=u64::from(STEADY)).for_each(|number| follower.authentic(at(0), packet("10.0.0.1:5", number)));
+        follower
+    }
+
+    #[test]
+    fn the_newest_packet_leads_until_it_has_settled() {
+        let mut follower = Follower::default();
+        follower.authentic(at(0), packet("10.0.0.1:5", 3));
+        follower.authentic(at(0), packet("10.0.0.2:5", 4));
+        follower.authentic(at(0), packet("10.0.0.1:5", 2));
+        assert_eq!(follower.current, Some(address("10.0.0.2:5")));
+        let mut follower = settled();
+        follower.authentic(at(0), packet("10.0.0.2:5", 100));
+        assert_eq!(follower.current, Some(address("10.0.0.1:5")), "it has to answer first");
+        let token = follower.trial.as_ref().unwrap().token();
+        assert_eq!(follower.answered([0; 8]), Moved::No);
+        assert_eq!(follower.answered(token), Moved::Network);
+        assert_eq!(follower.current, Some(address("10.0.0.2:5")));
+    }
+
+    #[test]
+    fn a_late_packet_starts_no_trial_and_a_flood_of_addresses_does_not_end_one() {
+        let mut follower = settled();
+        follower.authentic(at(0), packet("10.0.0.2:5", 1));
+        assert!(follower.trial.is_none());
+        follower.authentic(at(1000), packet("10.0.0.1:6", 100));
+        let token = follower.trial.as_ref().unwrap().token();
+        for number in 101..200 {
+            follower.authentic(at(1001), packet(&format!("10.0.0.{number}:5"), number));
+        }
+        assert_eq!(follower.answered(token), Moved::Port);
+    }
 }

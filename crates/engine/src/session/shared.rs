@@ -9,8 +9,9 @@
 //!
 //! Always true: a flow thread never blocks on any of these; the others may.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -75,8 +76,10 @@ pub(crate) struct FlowShared {
     /// Milliseconds (session clock) of the last packet from the peer, and of the last proof that the peer hears us.
     pub(crate) heard_ms: AtomicU64,
     pub(crate) answered_ms: AtomicU64,
-    /// The peer's port answered with "closed".
-    pub(crate) refused: AtomicBool,
+    /// Since when the peer's port answers with "closed", with nothing authentic meanwhile; 0 for not at all.
+    pub(crate) refused_ms: AtomicU64,
+    /// Where the first authentic packet came from.
+    pub(crate) peer_ip: OnceLock<IpAddr>,
     /// Data and control may use this flow; a stand-by carrier only keeps itself alive.
     pub(crate) active: AtomicBool,
     pub(crate) figures: Mutex<FlowFigures>,
@@ -111,7 +114,8 @@ impl FlowShared {
             retire: AtomicBool::new(false),
             heard_ms: AtomicU64::new(0),
             answered_ms: AtomicU64::new(0),
-            refused: AtomicBool::new(false),
+            refused_ms: AtomicU64::new(0),
+            peer_ip: OnceLock::new(),
             active: AtomicBool::new(active),
             figures: Mutex::default(),
         }))

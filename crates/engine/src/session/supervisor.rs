@@ -36,9 +36,9 @@ use crate::trailer::BLOCK_BYTES;
 /// No answer for this long: the path does not work.
 const SILENCE: Duration = Duration::from_secs(3);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
-const REFUSED: Duration = Duration::from_secs(1);
+const REFUSED: Duration = Duration::from_secs(2);
 /// The same for this long: whoever asks for what the session holds gets it.
-const REFUSED_HINT: Duration = Duration::from_millis(200);
+const REFUSED_HINT: Duration = Duration::from_secs(1);
 /// Nothing at all for this long: the transfer ends, resumable.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
@@ -208,10 +208,10 @@ impl Supervisor {
             FlowLink::Udp { socket, candidates } => {
                 (inject(Box::new(socket)), PeerAddress::candidates(candidates, self.is_initiator))
             }
-            FlowLink::Accept { first, socket, .. } => {
+            FlowLink::Accept { first, socket, client } => {
                 // Until the first authentic datagram there is nothing to receive from.
                 let (silent, _) = memory_pair().map_err(Error::io("cannot make a link"))?;
-                (Box::new(silent), PeerAddress::accepting(first, socket, Box::new(inject)))
+                (Box::new(silent), PeerAddress::accepting(first, socket, client, Box::new(inject)))
             }
             FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
         };
@@ -227,6 +227,7 @@ impl Supervisor {
             shared: shared.clone(),
             own: own.clone(),
             window_max: self.window_max,
+            is_markable: self.options.policy != options::Policy::Fixed,
         };
         shared.flows.lock().expect("no thread panics while it holds the list of flows").push(own);
         let is_sender = self.is_sender;
@@ -347,10 +348,7 @@ impl Supervisor {
             let heard = streams.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
             return if heard > PATIENCE { Err(self.silent_too_long(PATIENCE)) } else { Ok(()) };
         }
-        if udp.iter().all(|flow| flow.refused.load(Ordering::Acquire) && silent(&flow.heard_ms) > REFUSED)
-            && self.was_up
-            && streams.is_empty()
-        {
+        if self.was_up && streams.is_empty() && self.is_refused_for(REFUSED) {
             return Err(self.gone());
         }
         let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
@@ -376,9 +374,17 @@ impl Supervisor {
 
     /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
     pub(crate) fn peer_seems_gone(&self) -> bool {
-        let flows = self.shared.flow_list();
-        let is_refused = flows.iter().all(|flow| flow.refused.load(Ordering::Acquire));
-        self.was_up && self.silence() >= if is_refused { REFUSED_HINT } else { SILENCE }
+        self.was_up && (self.silence() >= SILENCE || self.is_refused_for(REFUSED_HINT))
+    }
+
+    /// Whether all flows have found the peer's port closed for so long. A NAT that has just lost its mapping says so, too,
+    /// but then the peer speaks again within its keep-alive.
+    fn is_refused_for(&self, time: Duration) -> bool {
+        let now = self.shared.elapsed();
+        self.shared.flow_list().iter().all(|flow| {
+            let since = flow.refused_ms.load(Ordering::Acquire);
+            since != 0 && now.saturating_sub(Duration::from_millis(since)) >= time
+        })
     }
 
     /// For how long nothing has come from the peer, on any flow.
@@ -600,7 +606,8 @@ impl Supervisor {
             let _ = thread.join();
         }
         if let Some(memory) = &self.memory {
-            memory.keep(self.shared.elapsed());
+            let used = self.shared.flow_list().iter().filter_map(|flow| flow.peer_ip.get().copied()).next();
+            memory.keep(used, self.shared.elapsed());
         }
     }
 }
@@ -617,12 +624,11 @@ impl Memory {
         path_memory::recall(&self.file, self.peer_addresses.iter().copied())
     }
 
-    fn keep(&self, elapsed: Duration) {
-        let Some(path) = self.watch.result(elapsed) else { return };
-        for &peer in &self.peer_addresses {
-            if let Err(error) = path_memory::keep(&self.file, peer, path) {
-                tracing::debug!(file = %self.file.display(), %error, "cannot note what the path carries");
-            }
+    /// Notes what the path to `used` has carried.
+    fn keep(&self, used: Option<IpAddr>, elapsed: Duration) {
+        let (Some(path), Some(peer)) = (self.watch.result(elapsed), used) else { return };
+        if let Err(error) = path_memory::keep(&self.file, peer, path) {
+            tracing::debug!(file = %self.file.display(), %error, "cannot note what the path carries");
         }
     }
 }

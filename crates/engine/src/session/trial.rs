@@ -12,6 +12,9 @@ use farhaul_proto::Timestamp;
 const INTERVAL: Duration = Duration::from_millis(100);
 /// Challenges until an address is given up; with growing pauses that is half a minute.
 const TRIES_MAX: u32 = 16;
+const AGE_MAX: Duration = Duration::from_secs(30);
+/// An address has at least so long to answer before another one takes its place.
+const TURN: Duration = Duration::from_millis(500);
 /// Bytes that may be sent for each one received.
 const AMPLIFICATION: u64 = 3;
 
@@ -22,12 +25,13 @@ pub(crate) struct Trial {
     received: u64,
     sent: u64,
     tries: u32,
+    began: Timestamp,
     due: Timestamp,
 }
 
 impl Trial {
     pub(crate) fn new(address: SocketAddr, token: [u8; 8], now: Timestamp) -> Trial {
-        Trial { address, token, received: 0, sent: 0, tries: 0, due: now }
+        Trial { address, token, received: 0, sent: 0, tries: 0, began: now, due: now }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -57,7 +61,12 @@ impl Trial {
 
     /// No answer has come to any challenge.
     pub(crate) fn is_lost(&self, now: Timestamp) -> bool {
-        self.tries >= TRIES_MAX && now >= self.due
+        (self.tries >= TRIES_MAX && now >= self.due) || now - self.began >= AGE_MAX
+    }
+
+    /// Another address may have its turn.
+    pub(crate) fn is_old(&self, now: Timestamp) -> bool {
+        now - self.began >= TURN
     }
 }
 
@@ -84,6 +93,7 @@ mod tests {
         trial.on_sent(LEN, at(1000));
         trial.on_sent(LEN, at(1100));
         assert_eq!(trial.due(LEN), None, "102 bytes are allowed");
+        assert!(!trial.is_lost(at(2000)) && trial.is_lost(at(40_000)), "not kept for ever either");
         trial.on_received(16);
         assert_eq!(trial.due(LEN), Some(at(1200)));
     }

@@ -195,6 +195,16 @@ impl Flow {
         self.tail.set_finishing(finishing);
     }
 
+    /// Forgets what was measured of the path: the flow goes on over another one. Datagrams are as short as at first.
+    pub fn restart_path(&mut self, now: Timestamp) {
+        self.rtt = Rtt::default();
+        self.probe_timer = ProbeTimer::default();
+        self.probe_timer.on_sent(now);
+        let initial = self.config.payload_max_initial.max(256);
+        self.mtu = Mtu::new(initial, &self.config.mtu_candidates, self.config.reliable);
+        self.events.push_back(Event::DatagramMax(initial));
+    }
+
     /// Allows the peer to send all blocks with numbers below `blocks_total`. Never takes anything back.
     pub fn grant(&mut self, blocks_total: u64) {
         self.announced.granted_more |= self.incoming.grant(blocks_total);

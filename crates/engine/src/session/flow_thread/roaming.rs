@@ -5,7 +5,7 @@ use std::time::Duration;
 use farhaul_net::SendBatch;
 use farhaul_proto::{Plan, Timestamp};
 
-use super::super::peer_address::PeerAddress;
+use super::super::peer_address::{Moved, PeerAddress};
 use super::Running;
 
 /// How often a silent flow looks whether there is another way to the peer.
@@ -26,6 +26,7 @@ impl Running {
             Ok(true) => {
                 tracing::info!(flow = thread.own.index, "this host has a new address");
                 thread.flow.ping();
+                self.begin_anew(now);
             }
             Ok(false) => {}
             Err(error) => tracing::debug!(flow = thread.own.index, %error, "no route"),
@@ -35,7 +36,7 @@ impl Running {
     /// Asks an address on trial for an answer, when it is time.
     pub(super) fn challenge(&mut self, now: Timestamp) {
         let thread = &mut self.thread;
-        let Some((trial, link)) = thread.peer.trial() else { return };
+        let Some(trial) = thread.peer.trial() else { return };
         if trial.is_lost(now) {
             tracing::debug!(address = %trial.address(), "an address on trial did not answer");
             return thread.peer.end_trial();
@@ -45,28 +46,42 @@ impl Running {
         }
         let mut plan = Plan::new(1);
         thread.flow.plan_challenge(now, trial.token(), &mut plan);
-        let Some(packet) = plan.packets.first() else { return };
+        let Some(packet) = plan.packets.first() else { return thread.peer.end_trial() };
         let len = thread.packets.datagram_len(packet);
         let mut batch = SendBatch::new(len);
-        batch.to(if link.is_none() { Some(trial.address()) } else { None });
+        batch.to(Some(trial.address()));
         let out = batch.datagram(len).expect("one packet fits a batch of its size");
         thread.packets.seal(packet, plan.control_of(packet), &[], out);
         trial.on_sent(len, now);
         // A challenge that cannot be sent is as one that got lost.
-        let sent = link.unwrap_or(&mut thread.link).send(&mut batch);
+        let sent = thread.link.send(&mut batch);
         tracing::debug!(address = %trial.address(), ?sent, "challenge");
     }
 
     /// When an address on trial is to be asked next.
     pub(super) fn challenge_due(&mut self) -> Option<Timestamp> {
-        self.thread.peer.trial().and_then(|(trial, _)| trial.due(CHALLENGE_LEN))
+        self.thread.peer.trial().and_then(|trial| trial.due(CHALLENGE_LEN))
     }
 
     /// A challenge was answered.
-    pub(super) fn on_answered(&mut self, token: [u8; 8]) {
-        if self.thread.peer.answered(token, &mut self.thread.link) {
-            tracing::info!(flow = self.thread.own.index, "the peer has a new address");
-            self.refused_seen = self.thread.link.stats().refused;
+    pub(super) fn on_answered(&mut self, now: Timestamp, token: [u8; 8]) {
+        let moved = self.thread.peer.answered(token, &mut self.thread.link);
+        if moved == Moved::No {
+            return;
         }
+        tracing::info!(flow = self.thread.own.index, ?moved, "the peer has a new address");
+        self.refused_seen = self.thread.link.stats().refused;
+        let _ = self.thread.link.set_ecn(self.is_markable);
+        if moved == Moved::Network {
+            self.begin_anew(now);
+        }
+    }
+
+    /// Another network is another path: what was measured of the old one says nothing of it (RFC 9000, section 9.4).
+    fn begin_anew(&mut self, now: Timestamp) {
+        let mut controller =
+            self.thread.shared.controller.lock().expect("no thread panics in the controller");
+        self.thread.flow.restart_path(now);
+        controller.restart();
     }
 }

@@ -275,6 +275,11 @@ impl Fair {
         Some(own.max(limits.floor).min(limits.rate))
     }
 
+    /// The shortest queue that can be told from none: packets come one after the other.
+    fn queue_seen(&self) -> f64 {
+        QUEUE_SEEN.max(3.0 * self.path.packet() / self.rates.round.max(1.0))
+    }
+
     /// The queueing delay aimed at.
     fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
         let own = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
@@ -282,7 +287,7 @@ impl Fair {
         let own = if limits.scavenger { 0.4 * own } else { own };
         match self.shallow {
             // Half of the buffer, and more again as the memory of the overflow fades.
-            Some(shallow) if shallow.queue > QUEUE_SEEN => {
+            Some(shallow) if shallow.queue > self.queue_seen() => {
                 let age = (now - shallow.learned_at).as_secs_f64();
                 own.min((0.5 * shallow.queue * (age / 20.0).exp()).max(0.0002))
             }
@@ -462,8 +467,19 @@ impl Fair {
     }
 
     fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
-        let was_low =
-            self.path.base() < NEAR || test.queue_since < 0.6 * test.queue || test.queue_since < 0.25 * goal;
+        let low = (0.6 * test.queue).max(0.25 * goal).max(self.queue_seen());
+        let was_low = self.path.base() < NEAR || test.queue_since < low;
+        // Without a queue to see, chance is likelier than a buffer too short for one.
+        let is_chance =
+            was_low && test.queue < self.queue_seen() && !self.loss.is_less(test.count, test.before);
+        if is_chance {
+            let mut both = test.before;
+            both.add(test.count);
+            self.loss.bound(both);
+            self.loss.restart();
+            self.window = self.window.max(0.95 * test.window);
+            return;
+        }
         if was_low {
             // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
             self.loss.bound(test.count);
@@ -487,7 +503,7 @@ impl Fair {
         let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
         self.shallow = Some(Shallow {
             queue: test.queue,
-            window: if test.queue > QUEUE_SEEN { f64::INFINITY } else { pipe },
+            window: if test.queue > self.queue_seen() { f64::INFINITY } else { pipe },
             hold_until: now + seconds(hold_rounds * self.path.round_trip()),
             hold_rounds,
             learned_at: now,

@@ -14,6 +14,8 @@ use super::Report;
 
 /// Standard deviations of the path's own loss that are no excess.
 const Z: f64 = 5.0;
+/// Standard deviations between two samples that are no difference. What began a test was picked for being much.
+const Z_TEST: f64 = 3.0;
 /// The length of runs is learned from so many, at least.
 const RUNS: f64 = 20.0;
 /// Fewer packets than these are no sample.
@@ -73,6 +75,15 @@ impl PathLoss {
     /// Whether so many were lost that the path's own loss does not explain it.
     pub(super) fn is_excess(&self, count: Count) -> bool {
         count.lost > self.tolerated(count.all)
+    }
+
+    /// Whether a share of `test` is less than that of `before` by more than chance.
+    pub(super) fn is_less(&self, test: Count, before: Count) -> bool {
+        let mut both = before;
+        both.add(test);
+        let share = both.share();
+        let spread = share * (1.0 - share) * (1.0 / before.all.max(1.0) + 1.0 / test.all.max(1.0));
+        before.share() - test.share() > Z_TEST * (spread * self.variance_factor()).sqrt()
     }
 
     /// Forgets what was counted: something has changed.
@@ -157,6 +168,14 @@ mod tests {
             loss.judge(1000.0)
         });
         assert!(excess.is_some_and(|count| count.share() > 0.35), "{excess:?}");
+    }
+
+    #[test]
+    fn five_of_sixty_against_one_of_a_hundred_and_forty_is_chance() {
+        let loss = PathLoss::new();
+        let count = |lost, all| Count { all, lost };
+        assert!(!loss.is_less(count(1.0, 142.0), count(5.0, 63.0)));
+        assert!(loss.is_less(count(0.0, 150.0), count(20.0, 100.0)), "a policer");
     }
 
     #[test]

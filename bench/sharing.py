@@ -10,11 +10,9 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import pathlib
 import signal
 import statistics
 import subprocess
-import tempfile
 import time
 
 from ground import GIB, MIB, Results, remove
@@ -46,8 +44,8 @@ class Sender:
 class Lab:
     """The link with a daemon on two ports and two iperf3 servers at host B."""
 
-    def __init__(self, folder):
-        self.link = LabLink(folder)
+    def __init__(self, link):
+        self.link = link
         self.a, self.b = self.link.a, self.link.b
         for host in (self.a, self.b):
             tune(host)
@@ -59,13 +57,10 @@ class Lab:
         rules = "".join(f"counter {sender}_{port} {{}}\n" for sender, port in self.ports())
         match = "".join(f"{sender} dport {port} counter name {sender}_{port}\n" for sender, port in self.ports())
         for host, hook in ((self.b, "prerouting"), (self.a, "output")):
-            host.nft(f"table inet shares {{ {rules} chain c {{ type filter hook {hook} priority -350; {match} }} }}")
+            host.nft(f"table inet shares {{ {rules} chain c {{ type filter hook {hook} priority -350; {match} }}\n }}\n")
 
     def ports(self):
         return [("udp", daemon.port) for daemon in self.daemons] + [("tcp", port) for port in IPERF_PORTS]
-
-    def close(self):
-        self.link.close()
 
     def set(self, rate, rtt_ms, queue_bdp=1.0, loss=0.0):
         queue_ms = max(1, rtt_ms * queue_bdp)
@@ -271,12 +266,10 @@ def main():
     install_signal_handlers()
     results = Results("sharing")
     results.notes = {"seconds": chosen.seconds, "full": chosen.full}
-    with tempfile.TemporaryDirectory(dir=chosen.dir, prefix="sharing-") as folder:
-        pathlib.Path(folder).chmod(0o755)
-        with contextlib.closing(Lab(folder)) as lab:
-            sharing = Sharing(chosen, lab, results)
-            for part in chosen.only.split(",") if chosen.only else PARTS:
-                getattr(sharing, part)()
+    with contextlib.closing(LabLink(chosen.dir)) as link:
+        sharing = Sharing(chosen, Lab(link), results)
+        for part in chosen.only.split(",") if chosen.only else PARTS:
+            getattr(sharing, part)()
     results.save(keep_others=bool(chosen.only))
 
 

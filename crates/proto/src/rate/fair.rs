@@ -11,6 +11,9 @@
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
 
+mod filler;
+mod overflow;
+
 use super::compete::Cubic;
 use super::loss::{Count, PathLoss};
 use super::near;
@@ -19,26 +22,14 @@ use super::start::{Seen, Start};
 use super::target::target;
 use super::{Remembered, Report, WINDOW_INITIAL};
 use crate::time::Timestamp;
+use filler::Filler;
+use overflow::{Dip, Shallow, Test};
 use std::time::Duration;
 
 /// Below this round trip time, delay is mostly scheduling: nothing is paced, and the window has a floor.
 const NEAR: f64 = 0.002;
-/// Loss is judged over a quarter of so many packets there.
-const NEAR_SAMPLE: f64 = 8000.0;
-/// Less excess loss than this says nothing there.
-const NEAR_EXCESS: f64 = 0.1;
-/// An overflow is remembered so long.
-const SHALLOW_AGE: Duration = Duration::from_secs(60);
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
 const GAIN: f64 = 0.35;
-/// What feedback may be late, and the shortest reordering window: matters on short paths only.
-const FEEDBACK: f64 = 0.002;
-/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
-const FILLED: f64 = 3.0;
-/// How long a rate counts as what was ours.
-const FILLER_MEMORY: f64 = 30.0;
-/// How often it is tried whether the other one has gone.
-const TRIAL_EVERY: Duration = Duration::from_secs(8);
 /// What a mark of the network ("congestion experienced") leaves of the window, once a round trip (RFC 8511).
 const MARKED: f64 = 0.85;
 /// Packets of slack where a window is computed from few packets.
@@ -72,67 +63,6 @@ enum State {
     Delay,
     /// Beside a sender that fills the buffer.
     Compete(Cubic),
-}
-
-/// Whether somebody else fills the buffer: looked at while delay guides the window.
-#[derive(Debug, Clone, Copy, Default)]
-struct Filler {
-    /// The queue has been too long since.
-    since: Option<Timestamp>,
-    /// The window when it was last not.
-    window: f64,
-    /// The largest rate of the last while: somebody who takes our rate must not raise our target.
-    rate: f64,
-    /// The queue has been empty since, while competing.
-    empty_since: Option<Timestamp>,
-    trial_at: Option<Timestamp>,
-    trial: Option<Trial>,
-}
-
-/// Delay guides the window again, to see whether the other one has gone.
-#[derive(Debug, Clone, Copy)]
-struct Trial {
-    cubic: Cubic,
-    window: f64,
-    rate: f64,
-    began: Timestamp,
-}
-
-/// After a cut: whether what was lost was lost because of us.
-#[derive(Debug, Clone, Copy)]
-struct Test {
-    /// Packets that were sent after the cut are reported from then on.
-    counts_from: Timestamp,
-    count: Count,
-    /// Before the cut.
-    before: Count,
-    window: f64,
-    rate: f64,
-    queue: f64,
-    queue_since: f64,
-}
-
-/// A round trip sent below the delivered rate: nothing lost in it is our own doing.
-#[derive(Debug, Clone, Copy)]
-struct Dip {
-    until: Timestamp,
-    counts_from: Timestamp,
-    counts_until: Timestamp,
-    count: Count,
-    /// The pace, until the dip has been sent.
-    rate: Option<f64>,
-}
-
-/// What a confirmed overflow has taught about the buffer.
-#[derive(Debug, Clone, Copy)]
-struct Shallow {
-    /// The queue at which it overflowed.
-    queue: f64,
-    /// No larger window until then, and slowly larger ones from then on.
-    window: f64,
-    hold_until: Timestamp,
-    hold_rounds: f64,
-    learned_at: Timestamp,
 }
 
 #[derive(Debug)]
@@ -415,130 +345,6 @@ impl Fair {
         self.dip_due = Some(self.deaf_until);
     }
 
-    fn step_loss(&mut self, now: Timestamp, count: Count, limits: &Limits) {
-        // Losses found by time alone are told ahead of the deliveries around them.
-        let complete = count.all > count.lost;
-        if self.shallow.is_some_and(|shallow| now - shallow.learned_at > SHALLOW_AGE) {
-            self.shallow = None;
-        }
-        self.step_dip(now, count);
-        let goal = self.goal(now, limits);
-        if let Some(mut test) = self.test.take() {
-            if now >= test.counts_from {
-                test.count.add(count);
-                test.queue_since = test.queue_since.max(self.path.standing());
-            }
-            let enough = self
-                .loss
-                .packets_to_tell(test.before.share() - self.loss.own())
-                .max(self.window / self.path.packet())
-                .min(20_000.0);
-            if test.count.all < enough || !complete {
-                self.test = Some(test);
-            } else {
-                self.end_test(now, &test, goal);
-            }
-            return;
-        }
-        if !complete {
-            return;
-        }
-        // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
-        let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
-        if let Some(before) = self.loss.judge(packets) {
-            self.begin_test(now, before);
-        }
-    }
-
-    /// Less is sent for a round, to see whether less is lost.
-    fn begin_test(&mut self, now: Timestamp, before: Count) {
-        let round = self.path.round_trip();
-        let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
-        self.test = Some(Test {
-            counts_from: now + seconds((1.25 * round).max(in_flight) + FEEDBACK),
-            count: Count::default(),
-            before,
-            window: self.window,
-            rate: self.rates.round,
-            queue: self.queue_peak,
-            queue_since: 0.0,
-        });
-        self.window = (0.85 * self.pipe()).clamp(0.5 * self.window, self.window);
-    }
-
-    fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
-        let low = (0.6 * test.queue).max(0.25 * goal).max(self.queue_seen());
-        let was_low = self.path.base() < NEAR || test.queue_since < low;
-        // Without a queue to see, chance is likelier than a buffer too short for one.
-        let is_chance =
-            was_low && test.queue < self.queue_seen() && !self.loss.is_less(test.count, test.before);
-        if is_chance {
-            let mut both = test.before;
-            both.add(test.count);
-            self.loss.bound(both);
-            self.loss.restart();
-            self.window = self.window.max(0.95 * test.window);
-            return;
-        }
-        if was_low {
-            // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
-            self.loss.bound(test.count);
-            self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
-        }
-        self.loss.restart();
-        // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
-        let slight = self.path.base() < NEAR && test.before.share() < self.loss.own() + NEAR_EXCESS;
-        if slight || !self.loss.is_excess(test.before) {
-            self.window = self.window.max(0.95 * test.window);
-            return;
-        }
-        if !was_low && self.loss.is_excess(test.count) {
-            return;
-        }
-        // What arrived while the buffer was full is what the path carries.
-        let pipe = test.rate / (1.0 - self.loss.own()) * self.path.base();
-        self.window = self.window.max(0.95 * pipe).min(test.window);
-        let again =
-            self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
-        let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
-        self.shallow = Some(Shallow {
-            queue: test.queue,
-            window: if test.queue > self.queue_seen() { f64::INFINITY } else { pipe },
-            hold_until: now + seconds(hold_rounds * self.path.round_trip()),
-            hold_rounds,
-            learned_at: now,
-        });
-    }
-
-    fn step_dip(&mut self, now: Timestamp, count: Count) {
-        let round = self.path.round_trip();
-        if let Some(mut dip) = self.dip {
-            if now >= dip.counts_from && now < dip.counts_until {
-                dip.count.add(count);
-            }
-            self.dip = Some(dip);
-            if now >= dip.counts_until {
-                self.dip = None;
-                if dip.count.all >= 20.0 {
-                    self.loss.bound(dip.count);
-                }
-            }
-            return;
-        }
-        let due = *self.dip_due.get_or_insert(now);
-        if now < due || self.loss.own() < 0.01 || self.rates.round <= 0.0 || self.test.is_some() {
-            return;
-        }
-        self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
-        self.dip = Some(Dip {
-            until: now + seconds(round),
-            counts_from: now + seconds(1.15 * round + FEEDBACK),
-            counts_until: now + seconds(2.1 * round + FEEDBACK),
-            count: Count::default(),
-            rate: Some(0.9 * self.rates.round),
-        });
-    }
-
     fn step_delay(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
         let (base, standing, goal) = (self.path.base(), self.path.standing(), self.goal(now, limits));
         if let Some(dip) = &mut self.dip
@@ -572,83 +378,6 @@ impl Fair {
         }
         if self.window > before {
             self.window = self.window.min(self.growth_max(now, idle, goal)).max(before);
-        }
-    }
-
-    /// The queue is far longer than anybody of our kind would keep it: somebody fills the buffer. While a trial is going on,
-    /// decides whether he still does.
-    fn look_for_filler(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
-        let (base, standing) = (self.path.base(), self.path.standing());
-        self.filler.rate = (self.filler.rate * (-dt / FILLER_MEMORY).exp()).max(self.rates.round);
-        if limits.scavenger || base < NEAR {
-            return;
-        }
-        let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);
-        if let Some(trial) = self.filler.trial {
-            let tried = (now - trial.began).as_secs_f64();
-            let patience = 30.0 * self.path.round_trip() + 1.0;
-            if standing < 1.2 * aim {
-                (self.filler.trial, self.filler.since) = (None, None);
-            } else if tried > patience || (tried > 2.0 * base && self.rates.round < 0.85 * trial.rate) {
-                self.filler.trial = None;
-                self.window = trial.window;
-                self.compete(trial.cubic);
-            }
-            return;
-        }
-        if standing < FILLED * aim || self.saturated_at.is_none() {
-            self.filler.since = None;
-            if standing < 1.2 * aim {
-                self.filler.window = self.window;
-            }
-            return;
-        }
-        let since = *self.filler.since.get_or_insert(now);
-        if (now - since).as_secs_f64() > (8.0 * self.path.round_trip()).max(0.5) {
-            self.window = self.window.max(self.filler.window);
-            self.filler.trial_at = Some(now);
-            self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
-        }
-    }
-
-    fn compete(&mut self, cubic: Cubic) {
-        self.state = State::Compete(cubic);
-        (self.test, self.dip, self.drain) = (None, None, Drain::default());
-        (self.filler.since, self.filler.empty_since) = (None, None);
-        self.loss.restart();
-    }
-
-    fn step_compete(&mut self, now: Timestamp, report: &Report, limits: &Limits) {
-        let State::Compete(mut cubic) = self.state else { return };
-        let (round, packet) = (self.path.round_trip(), self.path.packet());
-        if now < self.deaf_until {
-            self.loss.restart();
-        } else if report.packets_delivered > 0 && self.loss.judge(self.window / packet).is_some() {
-            self.window = packet * cubic.cut(now, self.window / packet);
-            self.loss.restart();
-            self.deaf_until = now + seconds(1.25 * round);
-        } else if report.saturated {
-            self.window = packet * cubic.grow(now, self.window / packet, report.delivered as f64 / packet);
-        }
-        self.state = State::Compete(cubic);
-        let aim = target(self.filler.rate, packet, self.path.base(), limits.weight);
-        let empty = self.path.standing() < 0.2 * aim;
-        self.filler.empty_since = if empty { self.filler.empty_since.or(Some(now)) } else { None };
-        let alone =
-            self.filler.empty_since.is_some_and(|at| (now - at).as_secs_f64() > (6.0 * round).max(0.35));
-        let due = self.filler.trial_at.is_none_or(|at| now - at > TRIAL_EVERY);
-        let cut = cubic.cut_at().is_some_and(|at| {
-            let ago = (now - at).as_secs_f64();
-            (1.5 * round..2.5 * round).contains(&ago)
-        });
-        let quiet = self.filler.trial_at.is_some_and(|at| now - at > 2 * TRIAL_EVERY);
-        if alone || limits.scavenger {
-            self.state = State::Delay;
-        } else if due && (cut || quiet) {
-            self.filler.trial_at = Some(now);
-            self.filler.trial =
-                Some(Trial { cubic, window: self.window, rate: self.rates.round, began: now });
-            self.state = State::Delay;
         }
     }
 

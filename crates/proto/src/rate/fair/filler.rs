@@ -1,0 +1,118 @@
+//! Somebody beside us who fills the buffer: noticed by a queue that nobody of our kind would keep, answered by competing, and
+//! left alone again when a trial shows that he has gone.
+
+use super::super::compete::Cubic;
+use super::super::target::target;
+use super::{Drain, Fair, Limits, NEAR, Report, State, seconds};
+use crate::time::Timestamp;
+use std::time::Duration;
+
+/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
+const FILLED: f64 = 3.0;
+/// How long a rate counts as what was ours.
+const FILLER_MEMORY: f64 = 30.0;
+/// How often it is tried whether the other one has gone.
+const TRIAL_EVERY: Duration = Duration::from_secs(8);
+
+/// Whether somebody else fills the buffer: looked at while delay guides the window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Filler {
+    /// The queue has been too long since.
+    pub(super) since: Option<Timestamp>,
+    /// The window when it was last not.
+    pub(super) window: f64,
+    /// The largest rate of the last while: somebody who takes our rate must not raise our target.
+    pub(super) rate: f64,
+    /// The queue has been empty since, while competing.
+    pub(super) empty_since: Option<Timestamp>,
+    pub(super) trial_at: Option<Timestamp>,
+    pub(super) trial: Option<Trial>,
+}
+
+/// Delay guides the window again, to see whether the other one has gone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trial {
+    pub(super) cubic: Cubic,
+    pub(super) window: f64,
+    pub(super) rate: f64,
+    pub(super) began: Timestamp,
+}
+
+impl Fair {
+    /// The queue is far longer than anybody of our kind would keep it: somebody fills the buffer. While a trial is going on,
+    /// decides whether he still does.
+    pub(super) fn look_for_filler(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
+        let (base, standing) = (self.path.base(), self.path.standing());
+        self.filler.rate = (self.filler.rate * (-dt / FILLER_MEMORY).exp()).max(self.rates.round);
+        if limits.scavenger || base < NEAR {
+            return;
+        }
+        let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);
+        if let Some(trial) = self.filler.trial {
+            let tried = (now - trial.began).as_secs_f64();
+            let patience = 30.0 * self.path.round_trip() + 1.0;
+            if standing < 1.2 * aim {
+                (self.filler.trial, self.filler.since) = (None, None);
+            } else if tried > patience || (tried > 2.0 * base && self.rates.round < 0.85 * trial.rate) {
+                self.filler.trial = None;
+                self.window = trial.window;
+                self.compete(trial.cubic);
+            }
+            return;
+        }
+        if standing < FILLED * aim || self.saturated_at.is_none() {
+            self.filler.since = None;
+            if standing < 1.2 * aim {
+                self.filler.window = self.window;
+            }
+            return;
+        }
+        let since = *self.filler.since.get_or_insert(now);
+        if (now - since).as_secs_f64() > (8.0 * self.path.round_trip()).max(0.5) {
+            self.window = self.window.max(self.filler.window);
+            self.filler.trial_at = Some(now);
+            self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
+        }
+    }
+
+    fn compete(&mut self, cubic: Cubic) {
+        self.state = State::Compete(cubic);
+        (self.test, self.dip, self.drain) = (None, None, Drain::default());
+        (self.filler.since, self.filler.empty_since) = (None, None);
+        self.loss.restart();
+    }
+
+    pub(super) fn step_compete(&mut self, now: Timestamp, report: &Report, limits: &Limits) {
+        let State::Compete(mut cubic) = self.state else { return };
+        let (round, packet) = (self.path.round_trip(), self.path.packet());
+        if now < self.deaf_until {
+            self.loss.restart();
+        } else if report.packets_delivered > 0 && self.loss.judge(self.window / packet).is_some() {
+            self.window = packet * cubic.cut(now, self.window / packet);
+            self.loss.restart();
+            self.deaf_until = now + seconds(1.25 * round);
+        } else if report.saturated {
+            self.window = packet * cubic.grow(now, self.window / packet, report.delivered as f64 / packet);
+        }
+        self.state = State::Compete(cubic);
+        let aim = target(self.filler.rate, packet, self.path.base(), limits.weight);
+        let empty = self.path.standing() < 0.2 * aim;
+        self.filler.empty_since = if empty { self.filler.empty_since.or(Some(now)) } else { None };
+        let alone =
+            self.filler.empty_since.is_some_and(|at| (now - at).as_secs_f64() > (6.0 * round).max(0.35));
+        let due = self.filler.trial_at.is_none_or(|at| now - at > TRIAL_EVERY);
+        let cut = cubic.cut_at().is_some_and(|at| {
+            let ago = (now - at).as_secs_f64();
+            (1.5 * round..2.5 * round).contains(&ago)
+        });
+        let quiet = self.filler.trial_at.is_some_and(|at| now - at > 2 * TRIAL_EVERY);
+        if alone || limits.scavenger {
+            self.state = State::Delay;
+        } else if due && (cut || quiet) {
+            self.filler.trial_at = Some(now);
+            self.filler.trial =
+                Some(Trial { cubic, window: self.window, rate: self.rates.round, began: now });
+            self.state = State::Delay;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Whether what is lost is lost because of us: tests after an excess of loss, dips now and then, and what a confirmed overflow
+//! teaches about the buffer.
+//!
+//! Always true: the window is cut for long only when less was lost at less.
+
+use super::super::loss::Count;
+use super::{Fair, Limits, NEAR, seconds};
+use crate::time::Timestamp;
+use std::time::Duration;
+
+/// Loss is judged over a quarter of so many packets on near paths.
+const NEAR_SAMPLE: f64 = 8000.0;
+/// Less excess loss than this says nothing on near paths.
+const NEAR_EXCESS: f64 = 0.1;
+/// An overflow is remembered so long.
+const SHALLOW_AGE: Duration = Duration::from_secs(60);
+/// What feedback may be late, and the shortest reordering window: matters on short paths only.
+const FEEDBACK: f64 = 0.002;
+
+/// After a cut: whether what was lost was lost because of us.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Test {
+    /// Packets that were sent after the cut are reported from then on.
+    pub(super) counts_from: Timestamp,
+    pub(super) count: Count,
+    /// Before the cut.
+    pub(super) before: Count,
+    pub(super) window: f64,
+    pub(super) rate: f64,
+    pub(super) queue: f64,
+    pub(super) queue_since: f64,
+}
+
+/// A round trip sent below the delivered rate: nothing lost in it is our own doing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Dip {
+    pub(super) until: Timestamp,
+    pub(super) counts_from: Timestamp,
+    pub(super) counts_until: Timestamp,
+    pub(super) count: Count,
+    /// The pace, until the dip has been sent.
+    pub(super) rate: Option<f64>,
+}
+
+/// What a confirmed overflow has taught about the buffer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shallow {
+    /// The queue at which it overflowed.
+    pub(super) queue: f64,
+    /// No larger window until then, and slowly larger ones from then on.
+    pub(super) window: f64,
+    pub(super) hold_until: Timestamp,
+    pub(super) hold_rounds: f64,
+    pub(super) learned_at: Timestamp,
+}
+
+impl Fair {
+    pub(super) fn step_loss(&mut self, now: Timestamp, count: Count, limits: &Limits) {
+        // Losses found by time alone are told ahead of the deliveries around them.
+        let complete = count.all > count.lost;
+        if self.shallow.is_some_and(|shallow| now - shallow.learned_at > SHALLOW_AGE) {
+            self.shallow = None;
+        }
+        self.step_dip(now, count);
+        let goal = self.goal(now, limits);
+        if let Some(mut test) = self.test.take() {
+            if now >= test.counts_from {
+                test.count.add(count);
+                test.queue_since = test.queue_since.max(self.path.standing());
+            }
+            let enough = self
+                .loss
+                .packets_to_tell(test.before.share() - self.loss.own())
+                .max(self.window / self.path.packet())
+                .min(20_000.0);
+            if test.count.all < enough || !complete {
+                self.test = Some(test);
+            } else {
+                self.end_test(now, &test, goal);
+            }
+            return;
+        }
+        if !complete {
+            return;
+        }
+        // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
+        let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
+        if let Some(before) = self.loss.judge(packets) {
+            self.begin_test(now, before);
+        }
+    }
+
+    /// Less is sent for a round, to see whether less is lost.
+    fn begin_test(&mut self, now: Timestamp, before: Count) {
+        let round = self.path.round_trip();
+        let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
+        self.test = Some(Test {
+            counts_from: now + seconds((1.25 * round).max(in_flight) + FEEDBACK),
+            count: Count::default(),
+            before,
+            window: self.window,
+            rate: self.rates.round,
+            queue: self.queue_peak,
+            queue_since: 0.0,
+        });
+        self.window = (0.85 * self.pipe()).clamp(0.5 * self.window, self.window);
+    }
+
+    fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
+        let low = (0.6 * test.queue).max(0.25 * goal).max(self.queue_seen());
+        let was_low = self.path.base() < NEAR || test.queue_since < low;
+        // Without a queue to see, chance is likelier than a buffer too short for one.
+        let is_chance =
+            was_low && test.queue < self.queue_seen() && !self.loss.is_less(test.count, test.before);
+        if is_chance {
+            let mut both = test.before;
+            both.add(test.count);
+            self.loss.bound(both);
+            self.loss.restart();
+            self.window = self.window.max(0.95 * test.window);
+            return;
+        }
+        if was_low {
+            // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
+            self.loss.bound(test.count);
+            self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
+        }
+        self.loss.restart();
+        // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
+        let slight = self.path.base() < NEAR && test.before.share() < self.loss.own() + NEAR_EXCESS;
+        if slight || !self.loss.is_excess(test.before) {
+            self.window = self.window.max(0.95 * test.window);
+            return;
+        }
+        if !was_low && self.loss.is_excess(test.count) {
+            return;
+        }
+        // What arrived while the buffer was full is what the path carries.
+        let pipe = test.rate / (1.0 - self.loss.own()) * self.path.base();
+        self.window = self.window.max(0.95 * pipe).min(test.window);
+        let again =
+            self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
+        let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
+        self.shallow = Some(Shallow {
+            queue: test.queue,
+            window: if test.queue > self.queue_seen() { f64::INFINITY } else { pipe },
+            hold_until: now + seconds(hold_rounds * self.path.round_trip()),
+            hold_rounds,
+            learned_at: now,
+        });
+    }
+
+    fn step_dip(&mut self, now: Timestamp, count: Count) {
+        let round = self.path.round_trip();
+        if let Some(mut dip) = self.dip {
+            if now >= dip.counts_from && now < dip.counts_until {
+                dip.count.add(count);
+            }
+            self.dip = Some(dip);
+            if now >= dip.counts_until {
+                self.dip = None;
+                if dip.count.all >= 20.0 {
+                    self.loss.bound(dip.count);
+                }
+            }
+            return;
+        }
+        let due = *self.dip_due.get_or_insert(now);
+        if now < due || self.loss.own() < 0.01 || self.rates.round <= 0.0 || self.test.is_some() {
+            return;
+        }
+        self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
+        self.dip = Some(Dip {
+            until: now + seconds(round),
+            counts_from: now + seconds(1.15 * round + FEEDBACK),
+            counts_until: now + seconds(2.1 * round + FEEDBACK),
+            count: Count::default(),
+            rate: Some(0.9 * self.rates.round),
+        });
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use farhaul_store::{BlockPool, CHUNK, ChunkCv, Identity, Partial, RelPath, Root, Time};
+use farhaul_store::{BlockPool, CHUNK, Identity, Partial, RelPath, Root, Time};
 
 const CHUNKS: u64 = 2048;
 
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     block.fill(0x5a);
                     for index in (parity..CHUNKS).step_by(2) {
                         let data = &block[shift..][..CHUNK as usize];
-                        let written = partial.write_chunk(index, data, ChunkCv([0; 32]));
+                        let written = partial.write_chunk(index, data);
                         assert!(written.expect("room for 2 GiB"));
                     }
                 });

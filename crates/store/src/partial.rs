@@ -235,7 +235,7 @@ impl Partial {
 
     /// Writes a chunk's data, from any thread. True when this call wrote it, which is when to `mark` it; a chunk that is
     /// there already, or in another thread's hand, is left as it is.
-    pub fn write_chunk(&self, index: u64, data: &[u8], _cv: ChunkCv) -> io::Result<bool> {
+    pub fn write_chunk(&self, index: u64, data: &[u8]) -> io::Result<bool> {
         if index >= self.identity.chunks() || data.len() != self.chunk_len(index) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk that the file does not have"));
         }

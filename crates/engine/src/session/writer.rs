@@ -402,7 +402,7 @@ fn fits(file: &Incoming, piece: &Piece) -> bool {
 fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<bool, String> {
     let cv = ChunkCv(piece.digest);
     partial
-        .write_chunk(piece.chunk, data, cv)
+        .write_chunk(piece.chunk, data)
         .and_then(|written| {
             if written {
                 partial.mark(piece.chunk, cv)?;

@@ -43,7 +43,7 @@ fn content() -> Vec<u8> {
 fn put(partial: &Partial, bytes: &[u8], index: u64) {
     let chunk = bytes.chunks(CHUNK as usize).nth(index as usize).unwrap();
     let cv = ChunkCv(chunk_cv(chunk));
-    assert!(partial.write_chunk(index, chunk, cv).unwrap());
+    assert!(partial.write_chunk(index, chunk).unwrap());
     partial.mark(index, cv).unwrap();
 }
 
@@ -79,7 +79,7 @@ fn the_same_source_goes_on_and_another_starts_anew() {
     put(&partial, &bytes, 1);
     put(&partial, &bytes, 5);
     let chunk = &bytes[..CHUNK as usize];
-    partial.write_chunk(0, chunk, ChunkCv(chunk_cv(chunk))).unwrap();
+    partial.write_chunk(0, chunk).unwrap();
     drop(partial);
     let partial = place.open();
     assert_eq!(partial.have_ranges(), [(1, 1), (5, 1)], "what was not booked is not there");
@@ -183,7 +183,7 @@ fn a_sparse_tebibyte_costs_no_time_and_no_room() {
     let mut chunk = vec![0; CHUNK as usize];
     chunk[500_000] = 7;
     let cv = ChunkCv(chunk_cv(&chunk));
-    partial.write_chunk(777_777, &chunk, cv).unwrap();
+    partial.write_chunk(777_777, &chunk).unwrap();
     partial.mark(777_777, cv).unwrap();
     drop(partial);
     let partial = place.open();
@@ -203,7 +203,7 @@ fn holes_are_clean_after_an_interrupted_write() {
     let partial = place.open();
     put(&partial, &bytes, 0);
     // Written but never booked: the run was killed in between.
-    partial.write_chunk(2, &bytes[..CHUNK as usize], ChunkCv([1; 32])).unwrap();
+    partial.write_chunk(2, &bytes[..CHUNK as usize]).unwrap();
     drop(partial);
     let partial = place.open();
     assert!(partial.readback().unwrap());
@@ -237,14 +237,14 @@ fn a_duplicate_of_a_chunk_in_anothers_hand_is_not_booked() {
     let partial = place.open();
     let (chunk, cv) = (&bytes[..CHUNK as usize], ChunkCv([1; 32]));
     partial.state().in_hand.insert(0);
-    assert!(!partial.write_chunk(0, chunk, cv).unwrap());
+    assert!(!partial.write_chunk(0, chunk).unwrap());
     partial.mark(0, cv).unwrap();
     assert_eq!(partial.chunks_there(), 0);
     partial.state().in_hand.remove(0);
-    assert!(partial.write_chunk(0, chunk, cv).unwrap());
-    assert!(!partial.write_chunk(0, chunk, cv).unwrap(), "written, not booked");
+    assert!(partial.write_chunk(0, chunk).unwrap());
+    assert!(!partial.write_chunk(0, chunk).unwrap(), "written, not booked");
     partial.mark(0, cv).unwrap();
-    assert!(!partial.write_chunk(0, chunk, cv).unwrap(), "booked");
+    assert!(!partial.write_chunk(0, chunk).unwrap(), "booked");
     assert_eq!(partial.chunks_there(), 1);
 }
 
@@ -265,7 +265,7 @@ fn chunks_past_the_cache_and_through_it_make_one_file() {
                         block.fill(index as u8);
                         let data = &block[..partial.chunk_len(index)];
                         let cv = ChunkCv(chunk_cv(data));
-                        assert!(partial.write_chunk(index, data, cv).unwrap());
+                        assert!(partial.write_chunk(index, data).unwrap());
                         partial.mark(index, cv).unwrap();
                     }
                 });
@@ -294,7 +294,7 @@ fn chunks_that_do_not_exist_are_refused() {
     let partial = place.open();
     let cv = ChunkCv([1; 32]);
     for (index, len) in [(6, 1), (u64::MAX, 1), (5, CHUNK as usize), (0, 5), (5, 778)] {
-        assert!(partial.write_chunk(index, &vec![1; len], cv).is_err());
+        assert!(partial.write_chunk(index, &vec![1; len]).is_err());
         partial.mark(index, cv).unwrap();
     }
     assert_eq!(partial.chunks_there(), 0);
@@ -329,7 +329,7 @@ fn a_full_disk_is_a_clean_error() {
     let mut failed = None;
     for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate() {
         let cv = ChunkCv(chunk_cv(chunk));
-        match partial.write_chunk(index as u64, chunk, cv) {
+        match partial.write_chunk(index as u64, chunk) {
             Ok(_) => drop(partial.mark(index as u64, cv)),
             Err(error) => failed = Some(error),
         }

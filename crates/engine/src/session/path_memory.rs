@@ -4,10 +4,9 @@
 //! as if it were not there. Two transfers that end at once may lose one of the two notes.
 
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
 use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -60,17 +59,10 @@ pub(crate) fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Resu
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     // Others may be at it: each writes a file of its own, whose name nobody can foresee, and renames it.
-    let mut name = [0; 8];
-    getrandom::fill(&mut name).map_err(|error| std::io::Error::other(error.to_string()))?;
-    let own = folder.join(format!(".paths.{:016x}", u64::from_ne_bytes(name)));
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&own)
-        .and_then(|mut out| out.write_all(&serde_json::to_vec(&notes)?))
-        .and_then(|()| std::fs::rename(&own, file));
-    written.inspect_err(|_| drop(std::fs::remove_file(&own)))
+    let mut own = tempfile::NamedTempFile::new_in(folder)?;
+    own.write_all(&serde_json::to_vec(&notes)?)?;
+    own.persist(file).map_err(|error| error.error)?;
+    Ok(())
 }
 
 /// A note from the future is of a clock that was wrong.

@@ -131,6 +131,10 @@ pub struct Scenario {
     pub reliable: bool,
     /// Flows of the transfer.
     pub flows: u32,
+    /// The first of them has a link of its own behind the bottleneck: of this rate ...
+    pub odd_bps: Option<u64>,
+    /// ... and with this random loss.
+    pub odd_loss: f64,
     /// The rate policy.
     pub policy: Policy,
     /// Ceiling or target.
@@ -183,6 +187,8 @@ impl Default for Scenario {
             mtu_candidates: Vec::new(),
             reliable: false,
             flows: 1,
+            odd_bps: None,
+            odd_loss: 0.0,
             policy: Policy::Fair,
             cap_bps: None,
             floor_bps: None,
@@ -246,6 +252,17 @@ impl Scenario {
                 rtt: Duration::from_secs_f64(rtt_ms / 1e3),
             }),
         }
+    }
+
+    /// The link of its own that the first flow has.
+    pub(crate) fn odd_link(&self) -> Option<Scenario> {
+        (self.odd_bps.is_some() || self.odd_loss > 0.0).then(|| Scenario {
+            rate_bps: self.odd_bps.unwrap_or(self.rate_bps),
+            rtt_ms: 0.0,
+            loss: self.odd_loss,
+            queue_bytes: self.queue_bytes,
+            ..Scenario::default()
+        })
     }
 
     pub(crate) fn warmup_s(&self) -> f64 {
@@ -501,6 +518,8 @@ const FIELDS: &[Field] = fields![
     "mtu-candidates" mtu_candidates,
     "reliable" reliable,
     "flows" flows,
+    "odd" odd_bps,
+    "odd-loss" odd_loss,
     "policy" policy,
     "cap" cap_bps,
     "floor" floor_bps,

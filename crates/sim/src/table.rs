@@ -501,7 +501,31 @@ fn sharing_rows(table: &mut Table) {
         &many,
         |_, end| end.jain(),
     );
+    odd_rows(table, seeds);
     rival_rows(table, seeds);
+}
+
+/// One flow of four has a worse way than its sisters.
+fn odd_rows(table: &mut Table, seeds: u64) {
+    for (name, odd_bps, odd_loss) in
+        [("on a tenth of the rate", Some(10_000_000), 0.0), ("with 10 % more loss", None, 0.1)]
+    {
+        let mut cases = Vec::new();
+        for rtt_ms in [20.0, 100.0] {
+            for queue in [0.25, 1.0] {
+                let base = Scenario::steady(100_000_000, rtt_ms);
+                cases.push(
+                    table.add(Scenario { flows: 4, odd_bps, odd_loss, seeds, ..base }.with_queue(queue)),
+                );
+            }
+        }
+        table.row(
+            format!("4 flows of one transfer, one of them {name}: goodput of C"),
+            Goal::AtLeast(0.95),
+            &cases,
+            |_, end| end.goodput_share,
+        );
+    }
 }
 
 /// Beside models of TCP: what the lab measures beside the kernel's.

@@ -58,6 +58,8 @@ pub(crate) struct World<'a> {
     names: Vec<String>,
     bins: Vec<Bins>,
     links: [Link; 2],
+    /// Behind the forward link, for the first flow of the first transfer alone.
+    odd_link: Option<(Scenario, Link)>,
     /// Changes of the path that lie ahead, next one last.
     changes: Vec<crate::scenario::Change>,
     measured_from: Option<(LinkStats, u64, u64)>,
@@ -66,6 +68,10 @@ pub(crate) struct World<'a> {
 
 impl<'a> World<'a> {
     pub(crate) fn new(scenario: &'a Scenario, seed: u64) -> Self {
+        let odd_link = scenario.odd_link().map(|odd| {
+            let link = Link::new(Way::Forward, &odd, seed + 7);
+            (odd, link)
+        });
         let mut world = World {
             scenario,
             seed,
@@ -74,6 +80,7 @@ impl<'a> World<'a> {
             names: Vec::new(),
             bins: Vec::new(),
             links: [Link::new(Way::Forward, scenario, seed), Link::new(Way::Back, scenario, seed)],
+            odd_link,
             changes: scenario.changes.clone(),
             measured_from: None,
             trace: Trace::new(scenario.trace_ms),
@@ -208,6 +215,7 @@ impl<'a> World<'a> {
             (&mut high[0], &mut low[index - 1])
         };
         let link = &mut self.links[link_index];
+        let mut odd_link = self.odd_link.as_mut().filter(|_| index == 0);
         let mut room = scenario.socket_bytes.unwrap_or(usize::MAX);
         while let Some(packet) = host.inbox.take(self.now) {
             let Some(left) = room.checked_sub(packet.bytes as usize) else {
@@ -224,7 +232,11 @@ impl<'a> World<'a> {
         }
         let delay = host.extra_delay_ns;
         let mut put = |flow: u16, bytes: u32, content: Content| {
-            if let Some(at) = link.pass(self.now, bytes, scenario) {
+            let mut passed = link.pass(self.now, bytes, scenario);
+            if let Some((odd, link)) = odd_link.as_mut().filter(|_| flow == 0) {
+                passed = passed.and_then(|at| link.pass(at, bytes, odd));
+            }
+            if let Some(at) = passed {
                 peer.inbox.put(Packet { at: at + delay, bytes, flow, content });
             }
         };
@@ -298,8 +310,8 @@ impl<'a> World<'a> {
         match &self.hosts[index].node {
             Node::Ours(end) => SenderSample {
                 placed,
-                window: end.controller.window() * end.flows.len() as u64,
-                pace_bps: end.controller.pacing_rate().unwrap_or(0.0) * 8.0 * end.flows.len() as f64,
+                window: end.controller.window(),
+                pace_bps: end.controller.pacing_rate().unwrap_or(0.0) * 8.0,
                 in_flight: end.in_flight(),
                 rtt_ms: end.flows[0].flow.rtt().latest.as_secs_f64() * 1e3,
                 lost: end.stats().packets_lost,

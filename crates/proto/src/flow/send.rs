@@ -20,6 +20,8 @@ const MAP_MAX: usize = 1000;
 const SKIP_EVERY: u64 = 2048;
 /// On shorter paths feedback is there before a copy would be.
 const TAIL_RTT_MIN: Duration = Duration::from_millis(5);
+/// What a flow may have in flight at least: two packets.
+const WINDOW_MIN: u64 = 2 * 1500;
 /// Unacknowledged bytes that a reliable carrier may hold: bounds memory only.
 const RELIABLE_WINDOW: u64 = 64 << 20;
 
@@ -70,9 +72,11 @@ impl Flow {
         if self.config.reliable {
             return Budget { window: RELIABLE_WINDOW, rate: None, tokens: f64::INFINITY };
         }
-        let rate = controller.pacing_rate();
+        let share = controller.share(self.index);
+        let rate = controller.pacing_rate().map(|rate| rate * share);
         let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate));
-        Budget { window: controller.window(), rate, tokens }
+        let window = ((controller.window() as f64 * share) as u64).max(WINDOW_MIN);
+        Budget { window, rate, tokens }
     }
 
     fn send_close(&mut self, now: Timestamp, out: &mut Plan) {

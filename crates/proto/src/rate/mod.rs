@@ -8,6 +8,7 @@ mod loss;
 mod near;
 mod pacer;
 mod path;
+mod shares;
 mod start;
 mod target;
 
@@ -16,6 +17,7 @@ pub(crate) use pacer::Pacer;
 use crate::time::Timestamp;
 use fair::{Fair, Rates};
 use path::Deliveries;
+use shares::Part;
 use std::time::Duration;
 
 /// What is in flight before anything is known: 32 packets of 1200 bytes.
@@ -102,6 +104,11 @@ pub struct Report {
 struct FlowState {
     reported_at: Option<Timestamp>,
     deliveries: Deliveries,
+    in_flight: u64,
+    /// Its newest round trip.
+    rtt: Option<Duration>,
+    /// Its part of the window, once it has reported.
+    share: Option<f64>,
     removed: bool,
 }
 
@@ -117,13 +124,15 @@ pub struct Controller {
     config: RateConfig,
     flows: Vec<FlowState>,
     fair: Fair,
-    sharing: u64,
+    /// Active flows, at least one.
+    sharing: usize,
+    shared_at: Option<Timestamp>,
 }
 
 impl Controller {
     /// A controller without flows.
     pub fn new(config: RateConfig) -> Self {
-        Controller { config, flows: Vec::new(), fair: Fair::new(), sharing: 1 }
+        Controller { config, flows: Vec::new(), fair: Fair::new(), sharing: 1, shared_at: None }
     }
 
     /// Registers a flow. Flows do so by themselves.
@@ -192,7 +201,7 @@ impl Controller {
         if self.fixed_rate().is_some() { "fixed" } else { self.fair.state() }
     }
 
-    /// Wire bytes that one flow may have in flight.
+    /// Wire bytes that all flows together may have in flight.
     pub fn window(&self) -> u64 {
         let window = match self.fixed_rate() {
             Some(rate) => {
@@ -201,18 +210,23 @@ impl Controller {
             }
             None => self.fair.in_flight_max(&self.limits()),
         };
-        (window as u64 / self.sharing).max(2 * 1500)
+        window as u64
     }
 
-    /// Bytes per second at which one flow may send, if it is paced.
+    /// Bytes per second at which all flows together may send, if they are paced.
     pub fn pacing_rate(&self) -> Option<f64> {
-        let share = self.sharing as f64;
-        let ceiling = self.config.rate_bps.map(|rate| rate as f64 * BITS / share);
+        let ceiling = self.config.rate_bps.map(|rate| rate as f64 * BITS);
         let own = match self.fixed_rate() {
             Some(_) => None,
-            None => self.fair.pacing_rate(&self.limits()).map(|rate| rate / share),
+            None => self.fair.pacing_rate(&self.limits()),
         };
         [ceiling, own].into_iter().flatten().reduce(f64::min)
+    }
+
+    /// The part of window and pace that is a flow's; `None` is a flow that has not reported yet.
+    pub(crate) fn share(&self, flow: Option<FlowIndex>) -> f64 {
+        let share = flow.and_then(|flow| self.flows.get(flow.0)).and_then(|flow| flow.share);
+        share.unwrap_or(1.0 / self.sharing as f64)
     }
 
     fn fixed_rate(&self) -> Option<f64> {
@@ -235,20 +249,49 @@ impl Controller {
     pub fn on_report(&mut self, now: Timestamp, flow: FlowIndex, report: &Report) {
         let Some(state) = self.flows.get_mut(flow.0) else { return };
         state.reported_at = Some(now);
+        state.in_flight = report.in_flight;
+        state.rtt = report.rtt.or(state.rtt);
         state.deliveries.on_report(report);
         if self.fair.on_silence(now) {
             self.flows.iter_mut().for_each(|flow| flow.deliveries.clear());
         }
         let round = self.fair.path().round_trip();
         let mut rates = Rates { round: 0.0, quarter: 0.0 };
-        self.sharing = 0;
-        for flow in self.flows.iter().filter(|flow| flow.is_active(now)) {
-            rates.round += flow.deliveries.rate(round);
+        let mut report = Report { in_flight: 0, ..*report };
+        let mut parts = Vec::with_capacity(self.flows.len());
+        for flow in &mut self.flows {
+            if !flow.is_active(now) {
+                flow.share = None;
+                continue;
+            }
+            let rate = flow.deliveries.rate(round);
+            rates.round += rate;
             rates.quarter += flow.deliveries.rate(round / 4.0);
-            self.sharing += 1;
+            report.in_flight += flow.in_flight;
+            // A queue in which one flow alone waits is not the transfer's.
+            let is_news = flow.reported_at.is_some_and(|at| (now - at).as_secs_f64() < round);
+            let other = flow.rtt.filter(|_| is_news);
+            report.rtt = report.rtt.map(|rtt| other.map_or(rtt, |other| other.min(rtt)));
+            parts.push(Part { share: flow.share.unwrap_or(0.0), rate });
         }
-        self.sharing = self.sharing.max(1);
-        self.fair.on_report(now, report, rates, &self.limits());
+        self.split(now, parts);
+        self.fair.on_report(now, &report, rates, &self.limits());
+    }
+
+    /// Gives each active flow its part, as `parts` has them in order.
+    fn split(&mut self, now: Timestamp, mut parts: Vec<Part>) {
+        self.sharing = parts.len().max(1);
+        let round = self.fair.path().round_trip();
+        let rounds = self.shared_at.map_or(0.0, |at| (now - at).as_secs_f64() / round.max(1e-6));
+        self.shared_at = Some(now);
+        // The first flights are too small to tell one flow from another.
+        let is_starting = self.fair.state() == "start";
+        if is_starting || parts.iter().any(|part| part.share == 0.0) {
+            parts.iter_mut().for_each(|part| part.share = 1.0);
+        }
+        shares::step(&mut parts, if is_starting { 0.0 } else { rounds });
+        let active = self.flows.iter_mut().filter(|flow| flow.is_active(now));
+        active.zip(parts).for_each(|(flow, part)| flow.share = Some(part.share));
     }
 }
 

@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 const SPAN_WORDS: u64 = 1 << 16;
 /// In how many feedbacks a packet is reported at least, before the rotation comes by again.
 const RECENT_INTERVALS: usize = 4;
-/// The rotation covers an eighth of the older numbers per feedback, at least this many words.
-const ROTATION_WORDS_MIN: u64 = 16;
+/// The rotation covers at least this many words of the older numbers per feedback.
+const ROTATION_WORDS_MIN: u64 = 4;
 
 /// The packets that have arrived.
 #[derive(Debug)]
@@ -115,8 +115,8 @@ impl Arrivals {
         WordRange { start: self.base, end: self.base + self.words.len() as u64 }
     }
 
-    /// What the next feedback covers: the part of the rotation, then the recent numbers. Begins a new interval.
-    pub(crate) fn next_ranges(&mut self, everything: bool) -> [WordRange; 2] {
+    /// What the next feedback covers: a part of the rotation, which has so many, then the recent numbers. Begins a new interval.
+    pub(crate) fn next_ranges(&mut self, everything: bool, parts: u64) -> [WordRange; 2] {
         let all = self.all();
         let lowest = self.lowest.iter().copied().min().unwrap_or(u64::MAX);
         self.lowest.rotate_right(1);
@@ -127,7 +127,7 @@ impl Arrivals {
         if everything {
             return [WordRange { start: all.start, end: recent.start }, recent];
         }
-        let length = ((recent.start - all.start) / 8).max(ROTATION_WORDS_MIN);
+        let length = ((recent.start - all.start) / parts.max(1)).max(ROTATION_WORDS_MIN);
         let start =
             if (all.start..recent.start).contains(&self.rotation) { self.rotation } else { all.start };
         let end = (start + length).min(recent.start);
@@ -217,7 +217,7 @@ mod tests {
         let mut told = 0;
         for step in 0..200u64 {
             (step * 640..step * 640 + 640).for_each(|number| arrivals.insert(number, Timestamp::ZERO));
-            told += u32::from(arrivals.next_ranges(false)[0].start == 0 && step > 20);
+            told += u32::from(arrivals.next_ranges(false, 8)[0].start == 0 && step > 20);
         }
         assert!(told > 5, "the first word was told {told} times");
     }
@@ -229,7 +229,7 @@ mod tests {
         let mut seen = [0; 100];
         for step in 0..16 {
             arrivals.insert(6400 + step, Timestamp::ZERO);
-            for range in arrivals.next_ranges(false) {
+            for range in arrivals.next_ranges(false, 8) {
                 (range.start..range.end.min(100)).for_each(|word| seen[word as usize] += 1);
             }
         }

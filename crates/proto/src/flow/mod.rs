@@ -272,6 +272,12 @@ impl Flow {
         share.clamp(self.config.feedback_interval_min, self.config.feedback_interval_max)
     }
 
+    /// Feedbacks in which everything that is kept is reported once: those of half a round trip.
+    fn feedback_parts(&self) -> u64 {
+        let rounds = self.rtt.smoothed_or_guess().as_secs_f64() / self.feedback_interval().as_secs_f64();
+        (rounds / 2.0) as u64
+    }
+
     /// Whether the peer may not know how much it may send.
     fn has_news(&self) -> bool {
         self.incoming.granted() > self.announced.credit_confirmed || self.announced.limit_is_news

@@ -6,6 +6,7 @@
 //! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused before it is stored.
 
 use crate::codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
+use crate::options::{Policy, RateOptions};
 use crate::report::Stage;
 
 /// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
@@ -122,6 +123,8 @@ pub(crate) enum Message {
     FlowDown {
         index: u16,
     },
+    /// From now on the sender sets its rate so.
+    Rate(RateOptions),
     /// The initiator's first word, so that the acceptor has something to wait for.
     Start,
 }
@@ -144,6 +147,7 @@ impl Message {
             Message::Finish(_) => "finish",
             Message::Abort { .. } => "abort",
             Message::FlowDown { .. } => "flow-down",
+            Message::Rate(_) => "rate",
             Message::Start => "start",
         }
     }
@@ -227,6 +231,15 @@ impl Encoder {
             Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
             Message::Start => out.push(35),
+            Message::Rate(rate) => {
+                let policy = match rate.policy {
+                    Policy::Fair => 0,
+                    Policy::High => 1,
+                    Policy::Low => 2,
+                    Policy::Fixed => 3,
+                };
+                put_numbers(out, 36, &[policy, rate.rate_bps.unwrap_or(0), rate.rate_min_bps.unwrap_or(0)]);
+            }
             Message::Finish(figures) => encode_figures(figures, out),
             Message::Abort { code, reason, hint } => {
                 out.extend_from_slice(&[33, *code]);
@@ -399,6 +412,7 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
         20 => Message::DirectoriesDone { count: reader.varint()? },
         35 => Message::Start,
+        36 => Message::Rate(decode_rate(&mut reader)?),
         32 => Message::Finish(decode_figures(&mut reader)?),
         33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
         34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
@@ -437,6 +451,19 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
         _ => return Err(Malformed),
     };
     Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what })
+}
+
+/// Only what this end's own user could have asked for.
+fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
+    let policy = match reader.varint()? {
+        0 => Policy::Fair,
+        1 => Policy::High,
+        2 => Policy::Low,
+        3 => Policy::Fixed,
+        _ => return Err(Malformed),
+    };
+    let mut limit = || reader.varint().map(|bps| (bps > 0).then_some(bps));
+    RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
 }
 
 fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
@@ -500,6 +527,7 @@ mod tests {
             }),
             Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
             Message::FlowDown { index: 3 },
+            Message::Rate(RateOptions { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None }),
         ]
     }
 
@@ -538,6 +566,17 @@ mod tests {
         let mut decoder = Decoder::default();
         put_bytes(decoder.buffer(), &body);
         assert_eq!(decoder.next(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_rate_that_a_user_could_not_ask_for_is_refused() {
+        for numbers in [[4, 0, 0], [3, 0, 0], [0, 7_999, 0], [0, 10_000, 20_000]] {
+            let mut body = Vec::new();
+            put_numbers(&mut body, 36, &numbers);
+            let mut decoder = Decoder::default();
+            put_bytes(decoder.buffer(), &body);
+            assert_eq!(decoder.next(), Err(Malformed), "{numbers:?}");
+        }
     }
 
     proptest! {

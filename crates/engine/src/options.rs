@@ -132,22 +132,20 @@ impl Default for TransferOptions {
     }
 }
 
-/// Smallest budget that still lets blocks overlap on the way through the stages.
-pub const MEMORY_MIN: u64 = 16 << 20;
+/// How a sender sets its rate: what of its options can be changed while a transfer runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RateOptions {
+    pub policy: Policy,
+    /// As [`TransferOptions::rate_bps`].
+    pub rate_bps: Option<u64>,
+    /// As [`TransferOptions::rate_min_bps`].
+    pub rate_min_bps: Option<u64>,
+}
 
-impl TransferOptions {
-    /// The one place that judges options, whoever they came from.
+impl RateOptions {
+    /// The one place that judges them.
     pub fn checked(self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::Usage(text.to_string()));
-        if self.flows == 0 || self.flows > 16 {
-            return bad("--flows must be between 1 and 16");
-        }
-        if self.memory_bytes < MEMORY_MIN {
-            return bad("--memory must be at least 16M");
-        }
-        if self.mtu.is_some_and(|mtu| !(576..=65535).contains(&mtu)) {
-            return bad("--mtu must be between 576 and 65535");
-        }
         if self.policy == Policy::Fixed && self.rate_bps.is_none() {
             return bad("--policy fixed needs --rate");
         }
@@ -160,6 +158,32 @@ impl TransferOptions {
         if self.rate_bps.zip(self.rate_min_bps).is_some_and(|(most, least)| least > most) {
             return bad("--min-rate must not be above --rate");
         }
+        Ok(self)
+    }
+}
+
+/// Smallest budget that still lets blocks overlap on the way through the stages.
+pub const MEMORY_MIN: u64 = 16 << 20;
+
+impl TransferOptions {
+    /// What of them can be changed while the transfer runs.
+    pub fn rate_options(&self) -> RateOptions {
+        RateOptions { policy: self.policy, rate_bps: self.rate_bps, rate_min_bps: self.rate_min_bps }
+    }
+
+    /// The one place that judges options, whoever they came from.
+    pub fn checked(self) -> Result<Self, Error> {
+        let bad = |text: &str| Err(Error::Usage(text.to_string()));
+        if self.flows == 0 || self.flows > 16 {
+            return bad("--flows must be between 1 and 16");
+        }
+        if self.memory_bytes < MEMORY_MIN {
+            return bad("--memory must be at least 16M");
+        }
+        if self.mtu.is_some_and(|mtu| !(576..=65535).contains(&mtu)) {
+            return bad("--mtu must be between 576 and 65535");
+        }
+        self.rate_options().checked()?;
         if self.cipher == Cipher::None && self.verify == Verify::Transit {
             return bad("--cipher none needs a digest: use --verify digest or readback");
         }

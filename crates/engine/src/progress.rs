@@ -4,7 +4,11 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Live counters of a transfer. All are written by the session and only read elsewhere, but `cancel`.
+use crate::error::Error;
+use crate::options::RateOptions;
+
+/// Live counters of a transfer, written by the session and only read elsewhere; `cancel` and [`Progress::set_rate`] go the
+/// other way.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Content bytes found by the scan so far, and whether the scan has ended.
@@ -21,6 +25,8 @@ pub struct Progress {
     pub loss_ppm: AtomicU64,
     /// Set by the user's side to end the transfer in an orderly way.
     pub cancel: AtomicBool,
+    /// How the sender is to set its rate from now on.
+    rate_wish: Mutex<Option<RateOptions>>,
     /// A line for each file is wanted.
     pub(crate) verbose: AtomicBool,
     /// Lines for the user (warnings; with -v also a line a file).
@@ -44,6 +50,19 @@ impl Progress {
         if self.verbose.load(Relaxed) {
             self.notice(line());
         }
+    }
+
+    /// Changes policy, ceiling and floor of the running transfer, whichever end sends. What is judged wrong changes nothing.
+    pub fn set_rate(&self, rate: RateOptions) -> Result<(), Error> {
+        let rate = rate.checked()?;
+        if let Ok(mut wish) = self.rate_wish.lock() {
+            *wish = Some(rate);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn take_rate_wish(&self) -> Option<RateOptions> {
+        self.rate_wish.lock().ok().and_then(|mut wish| wish.take())
     }
 
     pub fn cancel(&self) {

@@ -34,8 +34,6 @@ pub(crate) struct FlowThread {
     pub(crate) own: Arc<FlowShared>,
     /// Blocks that this flow may have granted and unwritten at most.
     pub(crate) window_max: u64,
-    /// Datagrams say that they can be marked: who holds his rate whatever happens must not.
-    pub(crate) is_markable: bool,
 }
 
 /// Blocks granted before anything is known about the path: enough to overlap receiving and writing.
@@ -85,7 +83,9 @@ struct Running {
     /// When the first probe was sent.
     began: Option<Timestamp>,
     /// Datagrams say that they can be marked "congestion experienced" in place of being dropped.
-    is_markable: bool,
+    is_marking: bool,
+    /// Nothing was heard while they did.
+    marks_are_thrown_away: bool,
     last_sent: Timestamp,
     last_probe: Option<Timestamp>,
     last_published: Timestamp,
@@ -115,7 +115,8 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         nothing: ControlStream::new(0),
         blocked: false,
         began: None,
-        is_markable: thread.is_markable,
+        is_marking: shared.is_markable.load(Ordering::Acquire),
+        marks_are_thrown_away: false,
         last_sent: now,
         last_probe: None,
         last_published: now,
@@ -144,7 +145,7 @@ const SEND_BATCH_BYTES: usize = 256 << 10;
 impl Running {
     fn run(&mut self) -> Result<(), Error> {
         // A system without it goes on without marks.
-        let _ = self.thread.link.set_ecn(self.is_markable);
+        let _ = self.thread.link.set_ecn(self.is_marking);
         let mut recv_batch = RecvBatch::new();
         loop {
             if self.thread.own.retire.load(Ordering::Acquire) {
@@ -233,7 +234,7 @@ impl Running {
             let _ = thread.own.peer_ip.set(from.ip());
         }
         if thread.peer.authentic(now, authentic, &mut thread.link) == Moved::Connected {
-            let _ = thread.link.set_ecn(self.is_markable);
+            let _ = thread.link.set_ecn(self.is_marking);
         }
         let segment = opened.segment.map(|(segment, _)| segment);
         let received = Received { number: opened.number, control: opened.control, segment, wire_len, ecn_ce };
@@ -377,11 +378,21 @@ impl Running {
         if self.thread.own.state() == FlowState::Connecting && is_possible && is_due {
             // Some networks throw away what says that it can be marked.
             let began = *self.began.get_or_insert(now);
-            if now - began >= ECN_PATIENCE && std::mem::take(&mut self.is_markable) {
-                let _ = self.thread.link.set_ecn(false);
+            if now - began >= ECN_PATIENCE {
+                self.marks_are_thrown_away = true;
+                self.set_marking();
             }
             self.thread.flow.ping();
             self.last_probe = Some(now);
+        }
+    }
+
+    /// Begins or ends to say that datagrams can be marked.
+    fn set_marking(&mut self) {
+        let wanted = self.thread.shared.is_markable.load(Ordering::Acquire) && !self.marks_are_thrown_away;
+        if wanted != self.is_marking {
+            self.is_marking = wanted;
+            let _ = self.thread.link.set_ecn(wanted);
         }
     }
 
@@ -477,6 +488,7 @@ impl Running {
             return;
         }
         self.last_published = now;
+        self.set_marking();
         let thread = &self.thread;
         let refused = thread.link.stats().refused;
         if refused != self.refused_seen {

@@ -202,6 +202,8 @@ pub(crate) struct Shared {
     pub(crate) meters: Meters,
     pub(crate) cpu: CpuTime,
     pub(crate) progress: Arc<Progress>,
+    /// Datagrams say that they can be marked "congestion experienced": who holds his rate whatever happens must not.
+    pub(crate) is_markable: AtomicBool,
     /// Counts what may still bring blocks ([`Unread`](super::unread::Unread)).
     pub(crate) unread: AtomicU64,
     /// Content bytes: handed to flows, handed over again, acknowledged, written.
@@ -242,6 +244,7 @@ impl Shared {
             meters: Meters::new(end),
             cpu: CpuTime::default(),
             progress,
+            is_markable: AtomicBool::new(true),
             unread: AtomicU64::new(0),
             content_sent: AtomicU64::new(0),
             content_resent: AtomicU64::new(0),

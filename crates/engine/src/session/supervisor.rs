@@ -29,7 +29,7 @@ use crate::bootstrap::{
 };
 use crate::error::{Error, ExitCode};
 use crate::messages::{Decoder, EndFigures, Message};
-use crate::options::{self, Cipher, TransferOptions};
+use crate::options::{self, Cipher, RateOptions, TransferOptions};
 use crate::progress::Progress;
 use crate::trailer::BLOCK_BYTES;
 
@@ -115,12 +115,7 @@ impl Supervisor {
         let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
         let end = if role == Role::Sender { "sender" } else { "receiver" };
         let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
-        let policy = match options.policy {
-            options::Policy::Fair => Policy::Fair,
-            options::Policy::High => Policy::High,
-            options::Policy::Low => Policy::Low,
-            options::Policy::Fixed => Policy::Fixed,
-        };
+        let policy = rate_policy(options.policy);
         let peer_addresses = peer_addresses(&established.flows);
         let is_guided = options.rate_bps.is_none() && matches!(policy, Policy::Fair | Policy::High);
         let memory = (role == Role::Sender && is_guided).then(|| Memory {
@@ -136,6 +131,7 @@ impl Supervisor {
             remembered: memory.as_ref().and_then(Memory::recall),
         };
         let shared = Shared::new(end, Controller::new(rate), pool, pool_blocks, progress.clone());
+        shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.cpu.enter();
         let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();
         let fault = fault.map_err(|error| Error::Usage(format!("--fault: {error}")))?;
@@ -227,7 +223,6 @@ impl Supervisor {
             shared: shared.clone(),
             own: own.clone(),
             window_max: self.window_max,
-            is_markable: self.options.policy != options::Policy::Fixed,
         };
         shared.flows.lock().expect("no thread panics while it holds the list of flows").push(own);
         let is_sender = self.is_sender;
@@ -278,6 +273,10 @@ impl Supervisor {
                     self.retire_flow(index);
                     continue;
                 }
+                Some(Message::Rate(rate)) => {
+                    self.apply_rate(rate);
+                    continue;
+                }
                 Some(message) => return Ok(Step::Message(message)),
                 None => {}
             }
@@ -320,6 +319,10 @@ impl Supervisor {
                 return Ok(());
             }
             return Err(self.closed(&reason));
+        }
+        if let Some(rate) = self.shared.progress.take_rate_wish() {
+            self.apply_rate(rate);
+            self.shared.send(&[Message::Rate(rate)]);
         }
         self.publish();
         let now = self.shared.elapsed();
@@ -410,6 +413,21 @@ impl Supervisor {
             .progress
             .loss_ppm
             .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// From now on the rate is set so, also by flows that are opened later.
+    fn apply_rate(&mut self, rate: RateOptions) {
+        let mut controller = self.shared.controller.lock().expect("no thread panics in the controller");
+        controller.set_policy(rate_policy(rate.policy));
+        controller.set_rate(rate.rate_bps);
+        controller.set_floor(rate.rate_min_bps);
+        drop(controller);
+        self.shared.is_markable.store(rate.policy != options::Policy::Fixed, Ordering::Release);
+        // What a limited sender carries says little of the path.
+        if rate.rate_bps.is_some() || rate.policy == options::Policy::Low {
+            self.memory = None;
+        }
+        self.shared.wake_flows();
     }
 
     /// What a path carries shows while there is something to send and UDP carries it.
@@ -630,6 +648,15 @@ impl Memory {
         if let Err(error) = path_memory::keep(&self.file, peer, path) {
             tracing::debug!(file = %self.file.display(), %error, "cannot note what the path carries");
         }
+    }
+}
+
+fn rate_policy(policy: options::Policy) -> Policy {
+    match policy {
+        options::Policy::Fair => Policy::Fair,
+        options::Policy::High => Policy::High,
+        options::Policy::Low => Policy::Low,
+        options::Policy::Fixed => Policy::Fixed,
     }
 }
 

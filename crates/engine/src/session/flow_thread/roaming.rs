@@ -71,7 +71,7 @@ impl Running {
         }
         tracing::info!(flow = self.thread.own.index, ?moved, "the peer has a new address");
         self.refused_seen = self.thread.link.stats().refused;
-        let _ = self.thread.link.set_ecn(self.is_markable);
+        let _ = self.thread.link.set_ecn(self.is_marking);
         if moved == Moved::Network {
             self.begin_anew(now);
         }

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import pathlib
 import signal
 import statistics
 import subprocess
@@ -28,6 +29,21 @@ PAYLOAD_SHARE = (1500 - 28 - 34) / 1500
 #: Until then senders find their rates.
 SETTLE_SECONDS = 10
 CONTROLS = ("cubic", "bbr")
+#: Rate, round trip in ms, queue in BDP, loss; and who sends.
+MODEL_CASES = [
+    ("Cubic alone, 20 ms, 1 BDP", (100e6, 20, 1, 0), ("cubic",)),
+    ("Cubic alone, 100 ms, 0.25 BDP", (100e6, 100, 0.25, 0), ("cubic",)),
+    ("Cubic alone, 50 ms, 0.1 %", (200e6, 50, 1, 0.001), ("cubic",)),
+    ("Cubic alone, 100 ms, 1 %", (200e6, 100, 1, 0.01), ("cubic",)),
+    ("BBR alone, 20 ms, 1 BDP", (100e6, 20, 1, 0), ("bbr",)),
+    ("BBR alone, 50 ms, 0.1 %", (200e6, 50, 1, 0.001), ("bbr",)),
+    ("BBR alone, 100 ms, 1 %", (200e6, 100, 1, 0.01), ("bbr",)),
+    ("two Cubic, 20 ms, 1 BDP", (100e6, 20, 1, 0), ("cubic", "cubic")),
+    ("two BBR, 20 ms, 2 BDP", (100e6, 20, 2, 0), ("bbr", "bbr")),
+    ("Cubic beside BBR, 20 ms, 1 BDP", (100e6, 20, 1, 0), ("cubic", "bbr")),
+    ("Cubic beside BBR, 20 ms, 4 BDP", (100e6, 20, 4, 0), ("cubic", "bbr")),
+    ("Cubic beside BBR, 100 ms, 2 BDP", (100e6, 100, 2, 0), ("cubic", "bbr")),
+]
 
 
 @dataclasses.dataclass
@@ -220,6 +236,20 @@ class Sharing:
         self.row("fixed 800M on 1 Gbit/s with 10 % loss", abs(sent / 800e6 - 1) <= 0.01, f"{sent / 1e6:.1f} Mbit/s",
                  "800 within 1 %", limited, sent_bps=sent)
 
+    def models(self):
+        """The simulator's Cubic and BBR against the kernel's: what each gets on twelve paths."""
+        lab = self.lab
+        for label, (rate, rtt, queue, loss), controls in MODEL_CASES:
+            lab.set(rate, rtt, queue, loss)
+            kernel, limited = lab.together([lab.tcp(control, port) for port, control in enumerate(controls)],
+                                           self.chosen.seconds)
+            model = simulate(rate, rtt, queue, loss, controls, self.chosen.seconds)
+            worst = max(abs(ours / theirs - 1) for ours, theirs in zip(model, kernel, strict=True))
+            figures = ", ".join(f"{control} {theirs / 1e6:.1f} ({ours / 1e6:.1f})"
+                                for control, ours, theirs in zip(controls, model, kernel, strict=True))
+            self.row(f"model: {label}", worst <= 0.15, f"{figures} Mbit/s", "kernel (model) within 15 %", limited,
+                     kernel_bps=kernel, model_bps=model)
+
     def files(self):
         """One file from disk to disk over the long links, to a daemon."""
         lab, size = self.lab, self.chosen.size * MIB
@@ -247,11 +277,21 @@ class Sharing:
                      seconds=seconds, spread=f"{(max(seconds) - min(seconds)) / took:.1%}" if len(seconds) > 1 else "")
 
 
+def simulate(rate, rtt, queue, loss, controls, seconds):
+    """Bits a second of each control in the simulator, as the counters of the lab see them: packets with one header a train."""
+    argv = [str(pathlib.Path(product.binary()).with_name("farhaul-sim")), "run", "--ours=false", f"--rate={int(rate)}", f"--rtt-ms={rtt}", f"--loss={loss}",
+            "--loss-back=0", f"--queue-bytes={int(max(rate / 8 * max(rtt * queue, 1) / 1000, 1514))}", f"--seconds={seconds}",
+            f"--warmup={SETTLE_SECONDS}", f"--rivals={','.join(f'{control}:0:1:1' for control in controls)}", "--seeds=5"]
+    lines = [line.split("Mbit/s: ")[1].split(", ")[1:] for line in call(*argv).splitlines()]
+    runs = [[1e6 * float(sender.split()[-1]) for sender in senders] for senders in lines]
+    return [statistics.median(column) for column in zip(*runs, strict=True)]
+
+
 def name(rate):
     return f"{rate / 1e9:g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:g} Mbit/s"
 
 
-PARTS = ("files", "tcp", "low", "high", "fixed")
+PARTS = ("files", "tcp", "low", "high", "fixed", "models")
 
 
 def main():

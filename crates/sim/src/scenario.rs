@@ -113,6 +113,8 @@ pub struct Scenario {
     pub seconds: f64,
     /// Of these, seconds that are not measured; negative for a third.
     pub warmup_s: f64,
+    /// Whether our own transfer sends at all: without it the rivals are among themselves.
+    pub ours: bool,
     /// Blocks to send forward.
     pub blocks: u64,
     /// Their length.
@@ -178,6 +180,7 @@ impl Default for Scenario {
             socket_bytes: None,
             seconds: 0.0,
             warmup_s: -1.0,
+            ours: true,
             blocks: 100,
             block_len: 1 << 20,
             pool: 4096,
@@ -509,6 +512,7 @@ const FIELDS: &[Field] = fields![
     "socket-bytes" socket_bytes,
     "seconds" seconds,
     "warmup" warmup_s,
+    "ours" ours,
     "blocks" blocks,
     "block-len" block_len,
     "pool" pool,

@@ -86,7 +86,11 @@ impl<'a> World<'a> {
             trace: Trace::new(scenario.trace_ms),
         };
         world.changes.sort_by(|one, other| other.at_s.total_cmp(&one.at_s));
-        let blocks = if scenario.seconds > 0.0 { u64::MAX } else { scenario.blocks };
+        let blocks = match (scenario.ours, scenario.seconds > 0.0) {
+            (false, _) => 0,
+            (true, true) => u64::MAX,
+            (true, false) => scenario.blocks,
+        };
         world.add_transfer("ours", &scenario.transfer(), blocks, scenario.control_bytes, 0.0, 1.0);
         for rival in &scenario.rivals {
             world.add_rival(rival);

@@ -65,6 +65,17 @@ def arguments(description, runs):
     return parser
 
 
+def parts(known):
+    """Reads `--only`: a comma-separated list of what a measurement consists of."""
+    def read(text):
+        chosen = tuple(text.split(","))
+        unknown = [part for part in chosen if part not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"there is no part {unknown[0]!r}: choose from {', '.join(known)}")
+        return chosen
+    return read
+
+
 def run_peer(host, argv, cwd=None, check=True):
     """Runs a peer tool to its end and returns the seconds."""
     begin = time.monotonic()

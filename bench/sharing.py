@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import time
 
-from ground import GIB, MIB, Results, remove
+from ground import GIB, MIB, Results, parts, remove
 from link import LabLink, Profile, set_congestion, tune
 from scenarios import COUNTRY, OCEAN, SATELLITE, WORSE
 
@@ -300,7 +300,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="length of a measurement (default 60)")
     parser.add_argument("--size", type=int, default=8192, metavar="MIB", help="size of the file (default 8192)")
     parser.add_argument("--runs", type=int, default=1, help="runs of each file (default 1)")
-    parser.add_argument("--only", help=f"comma-separated: {', '.join(PARTS)}")
+    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"comma-separated: {', '.join(PARTS)}")
     parser.add_argument("--dir", default="/var/tmp", help="where the hosts' files lie (default /var/tmp)")
     chosen = parser.parse_args()
     install_signal_handlers()
@@ -308,9 +308,9 @@ def main():
     results.notes = {"seconds": chosen.seconds, "full": chosen.full}
     with contextlib.closing(LabLink(chosen.dir)) as link:
         sharing = Sharing(chosen, Lab(link), results)
-        for part in chosen.only.split(",") if chosen.only else PARTS:
+        for part in chosen.only:
             getattr(sharing, part)()
-    results.save(keep_others=bool(chosen.only))
+    results.save(keep_others=chosen.only != PARTS)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ use super::Acked;
 
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
+/// As Reno's rate at the same loss. Linux keeps it; RFC 9438 has 1 once the window is above what it was before the loss.
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
 /// Windows in segments, times in seconds.
 #[derive(Debug)]
@@ -76,8 +78,7 @@ impl Cubic {
         });
         let at = |t: f64| C * (t - self.k).powi(3) + self.w_max;
         let elapsed = acked.now - epoch;
-        let alpha = if self.w_est < self.w_max { 3.0 * (1.0 - BETA) / (1.0 + BETA) } else { 1.0 };
-        self.w_est += alpha * acked.count / self.cwnd;
+        self.w_est += ALPHA * acked.count / self.cwnd;
         if at(elapsed) < self.w_est {
             self.cwnd = self.cwnd.max(self.w_est);
         } else {

@@ -123,5 +123,5 @@ def test_hello_is_as_documented(net, near):
 
     with_far_end(net, script, "beta:/data/asked", near / "x")
     assert seen["magic"] == "farhaul" and seen["kind"] == "hello" and seen["protocol"] == 1
-    assert seen["request"]["direction"] == "pull" and len(seen["flow_ids"]) == 2 and seen["udp"] is True
+    assert seen["request"]["direction"] == "pull" and len(seen["flow_ids"]) == 5 and seen["udp"] is True
     assert len(base64.b64decode(seen["secret_half"])) == 32

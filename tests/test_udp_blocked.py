@@ -1,11 +1,13 @@
 """UDP blocked in every way that firewalls have: noticed within 3 s, named, and the job goes on over the other carrier."""
 
 import contextlib
+import signal
 import time
 
 import pytest
 
-from harness.product import EXIT_CONNECT, EXIT_LOST, finish
+from harness.hosts import wait_until
+from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, finish
 from harness.trees import make_file, sha256
 
 MIB = 1 << 20
@@ -82,6 +84,28 @@ def test_udp_dies_in_the_middle(own_road, way):
     assert "330" in " ".join(outcome.report["warnings"]) + outcome.stderr
     assert sha256(road.far / "file") == sha256(source)
     assert outcome.seconds < 20, outcome
+
+
+def test_udp_is_taken_up_again_when_it_gets_through(own_road):
+    """A transfer without end, which Ctrl-C ends: what carried it last is in its report."""
+    road = own_road
+    log = road.net.folder("near") / "stderr"
+    far = "beta:null:" if road.name == "ssh" else road.net.daemon.url("null:")
+    with log.open("wb") as stderr:
+        process = road.start("--rate", "50M", "random:", far, stderr=stderr)
+
+    def says(words):
+        wait_until(lambda: process.poll() is not None or words in log.read_text(), seconds=30, what=words)
+        assert process.poll() is None, log.read_text()
+
+    # A socket is connected when the far end has answered on it.
+    wait_until(lambda: road.alpha.run(["ss", "-unH", "state", "established"]).stdout, seconds=30, what="a flow is up")
+    with blocked(road.net, "all"):
+        says("going on over")
+    says("UDP gets through to")
+    process.send_signal(signal.SIGINT)
+    outcome = finish(process)
+    assert outcome.code == EXIT_INTERRUPTED and outcome.report["transport"] == "udp", outcome
 
 
 def test_large_packets_vanish_on_the_way(own_road):

@@ -56,6 +56,9 @@ class Up:
                               stderr=subprocess.PIPE)
         assert done.returncode == 0, done.stderr.decode()
 
+    def stats(self):
+        return json.loads(subprocess.run(command("stats", "--lab", self.name), check=True, stdout=subprocess.PIPE).stdout)
+
     def kill(self):
         """kill -9 of the process that the user started."""
         self.process.kill()

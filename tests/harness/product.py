@@ -83,7 +83,7 @@ def start_cp(host, *arguments, **options):
 
 
 def finish(process, timeout=120):
-    """Waits for a run made by `start_cp`."""
+    """Waits for a run made by `start_cp`; its stderr may have gone elsewhere."""
     begin = time.monotonic()
     try:
         out, err = process.communicate(timeout=timeout)
@@ -91,7 +91,7 @@ def finish(process, timeout=120):
         process.kill()
         _, err = process.communicate()
         raise TimeoutError(f"no end within {timeout} s; stderr: {err.decode(errors='replace')[-2000:]}") from None
-    outcome = Outcome(process.returncode, out, err.decode(errors="replace"), time.monotonic() - begin)
+    outcome = Outcome(process.returncode, out, (err or b"").decode(errors="replace"), time.monotonic() - begin)
     if out.strip():
         outcome.report = json.loads(out)
     return outcome

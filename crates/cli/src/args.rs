@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
-use farhaul_engine::{Cipher, Overwrite, Policy, TransferOptions, Verify};
+use farhaul_engine::{Cipher, Overwrite, PathAddresses, Policy, TransferOptions, Verify};
 
 use crate::values;
 
@@ -149,9 +149,12 @@ pub struct Transfer {
     #[arg(long, value_name = "HOW", default_value = "digest", help_heading = TRANSFER,
           value_parser = values::choice::<Verify>(&["transit", "digest", "readback"]))]
     pub verify: Verify,
-    /// Number of flows, 1 to 16
+    /// Number of flows on each path, 1 to 16 in all
     #[arg(long, value_name = "N", help_heading = TRANSFER)]
     pub flows: Option<u16>,
+    /// Use the way from this host's address to that one of the far end; repeat it to use several at once, each at its own rate
+    #[arg(long = "path", value_name = "LOCAL=REMOTE", value_parser = values::path_addresses, help_heading = TRANSFER)]
+    pub paths: Vec<PathAddresses>,
     /// Largest packet in bytes [default: found by probing]
     #[arg(long, value_name = "BYTES", help_heading = TRANSFER)]
     pub mtu: Option<u16>,
@@ -258,6 +261,7 @@ impl Transfer {
             rate_bps: self.rate.or(self.limit),
             rate_min_bps: self.min_rate,
             flows: self.flows.unwrap_or(default.flows),
+            paths: self.paths.clone(),
             mtu: self.mtu,
             memory_bytes: self.memory.unwrap_or(default.memory_bytes),
             durable: self.durable,
@@ -313,6 +317,7 @@ mod tests {
     #[test]
     fn every_transfer_option_arrives() {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
+                    --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 \
                     --mtu 9000 --memory 1G --durable --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
                     --epoch-bits 6 a b";
         let expected = TransferOptions {
@@ -323,6 +328,10 @@ mod tests {
             rate_bps: Some(2_000_000_000),
             rate_min_bps: Some(1_000_000),
             flows: 4,
+            paths: vec![
+                PathAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() },
+                PathAddresses { local: "fd00::1".parse().unwrap(), remote: "fd00::2".parse().unwrap() },
+            ],
             mtu: Some(9000),
             memory_bytes: 1 << 30,
             durable: true,

@@ -4,6 +4,7 @@
 //! nothing overflows or rounds a non-zero value to zero.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use farhaul_engine::PathAddresses;
 use serde::de::DeserializeOwned;
 
 /// Bits a second: `2G`, `800M`, `1.5g`, `64000`; `2Gbit/s` and `2Gbps` as well.
@@ -42,6 +43,15 @@ pub fn port_range(text: &str) -> Result<(u16, u16), String> {
     let first = first.parse::<u16>().map_err(|_| bad())?;
     let last = last.parse::<u16>().map_err(|_| bad())?;
     if first == 0 || first > last { Err(bad()) } else { Ok((first, last)) }
+}
+
+/// `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
+pub fn path_addresses(text: &str) -> Result<PathAddresses, String> {
+    let wrong = || format!("{text:?} is not LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9");
+    let address =
+        |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| wrong());
+    let (local, remote) = text.split_once('=').ok_or_else(wrong)?;
+    Ok(PathAddresses { local: address(local)?, remote: address(remote)? })
 }
 
 /// One of `names`, as the engine's own type spells them.

@@ -167,8 +167,14 @@ impl Plan {
         let far = far.expect("a pull has a remote source");
         let single_file = matches!(near, Near::ReceivePipe);
         // Several flows would bring the chunks out of order, and a pipe takes them in order.
-        let flows = if single_file { 1 } else { options.flows };
-        let options = TransferOptions { flows, ..options };
+        let options = match single_file {
+            true => TransferOptions {
+                flows: 1,
+                paths: options.paths.iter().take(1).copied().collect(),
+                ..options
+            },
+            false => options,
+        };
         let request =
             Request { direction: Direction::Pull, paths, target_is_directory: false, single_file, options };
         Ok(Plan { far, request, near })
@@ -254,6 +260,7 @@ fn local_pair(request: Request) -> Result<(Established, Established), Error> {
             is_initiator,
             request: request.clone(),
             flows: vec![FlowSetup { index: 0, send_id: 0, recv_id: 0, link: FlowLink::Stream(link) }],
+            spares: Vec::new(),
             fallback: Fallback::None,
             transport: Transport::Ssh,
             peer: "this host".into(),

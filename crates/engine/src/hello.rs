@@ -14,14 +14,16 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroize;
 
 use crate::error::Error;
-use crate::options::TransferOptions;
+use crate::options::{self, TransferOptions};
 
 /// Version of everything that the two ends say to each other; they must have the same.
 pub const PROTOCOL: u32 = 1;
 /// Longest frame in bytes.
 pub const FRAME_MAX: usize = 256 << 10;
-/// Most flows of a session, as in [`TransferOptions::checked`].
-pub const FLOWS_MAX: usize = 16;
+/// Most flow ids of a session: each flow that may run at a time, and those that may take its place.
+pub const FLOW_IDS_MAX: usize = options::FLOWS_MAX * GENERATIONS;
+/// A flow whose path has died can be followed by another with ids and keys of its own, so often less one.
+pub const GENERATIONS: usize = 4;
 /// Most paths in one request (a shell's argument list is the usual source).
 pub const PATHS_MAX: usize = 4096;
 const MAGIC: &str = "farhaul";
@@ -116,7 +118,8 @@ pub struct Hello {
     /// Version of the program, for messages to people.
     pub version: String,
     pub request: Request,
-    /// Ids the client wants to receive on: one a flow; over ssh one more, for the channel itself.
+    /// Ids the client wants to receive on: one a flow, then one for each flow that may take its place, as often as the client
+    /// likes; over ssh one more, for the channel itself.
     pub flow_ids: Vec<u16>,
     /// Whether data may go over UDP. Without, flow 0 is the channel that carried this hello.
     pub udp: bool,
@@ -457,10 +460,10 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     if hello.request.direction == Direction::Push && paths != 1 {
         return bad("a push has one destination");
     }
-    if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOWS_MAX + 1 {
-        return bad("between 1 and 16 flows are allowed");
+    if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOW_IDS_MAX + 1 {
+        return bad("between 1 and 64 flow ids are allowed");
     }
-    if hello.client_udp_ports.len() > FLOWS_MAX {
+    if hello.client_udp_ports.len() > options::FLOWS_MAX {
         return bad("more UDP ports than flows");
     }
     hello.request.options =

@@ -1,6 +1,8 @@
 //! What the user may choose for a transfer. The same struct travels in the hello, so that both ends work by one set
 //! of options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -75,6 +77,13 @@ pub enum Policy {
     Fixed,
 }
 
+/// A way between the two hosts: an address of the client and one of the far end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathAddresses {
+    pub local: IpAddr,
+    pub remote: IpAddr,
+}
+
 /// The options of one transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -87,8 +96,10 @@ pub struct TransferOptions {
     pub rate_bps: Option<u64>,
     /// Bits per second that all but `fixed` send at least, whatever happens. Default none.
     pub rate_min_bps: Option<u64>,
-    /// Number of flows, 1 to 16. Default 1.
+    /// Number of flows on each path, 1 to 16. Default 1.
     pub flows: u16,
+    /// Paths to use at once, each at its own rate. Default: the one that the system chooses.
+    pub paths: Vec<PathAddresses>,
     /// Largest IP packet to use, in bytes. Default: found by probing.
     pub mtu: Option<u16>,
     /// Bytes that this transfer may hold in blocks on either end. Default 256 MiB.
@@ -119,6 +130,7 @@ impl Default for TransferOptions {
             rate_bps: None,
             rate_min_bps: None,
             flows: 1,
+            paths: Vec::new(),
             mtu: None,
             memory_bytes: 256 << 20,
             durable: false,
@@ -162,10 +174,27 @@ impl RateOptions {
     }
 }
 
+/// Most flows of a session at a time.
+pub const FLOWS_MAX: usize = 16;
 /// Smallest budget that still lets blocks overlap on the way through the stages.
 pub const MEMORY_MIN: u64 = 16 << 20;
 
 impl TransferOptions {
+    /// Paths that are used at once.
+    pub fn path_count(&self) -> usize {
+        self.paths.len().max(1)
+    }
+
+    /// Flows of all paths together.
+    pub fn flow_count(&self) -> usize {
+        usize::from(self.flows) * self.path_count()
+    }
+
+    /// The path of a flow, by its index.
+    pub fn path_of(&self, flow: usize) -> usize {
+        flow % self.path_count()
+    }
+
     /// What of them can be changed while the transfer runs.
     pub fn rate_options(&self) -> RateOptions {
         RateOptions { policy: self.policy, rate_bps: self.rate_bps, rate_min_bps: self.rate_min_bps }
@@ -174,8 +203,18 @@ impl TransferOptions {
     /// The one place that judges options, whoever they came from.
     pub fn checked(self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::Usage(text.to_string()));
-        if self.flows == 0 || self.flows > 16 {
-            return bad("--flows must be between 1 and 16");
+        if self.flows == 0 || self.flow_count() > FLOWS_MAX {
+            return bad("--flows, times the number of --path, must be between 1 and 16");
+        }
+        if self.paths.iter().any(|path| path.local.is_ipv4() != path.remote.is_ipv4()) {
+            return bad("--path: both addresses must be IPv4, or both IPv6");
+        }
+        if self.paths.iter().any(|path| path.local.is_unspecified() || path.remote.is_unspecified()) {
+            return bad("--path: 0.0.0.0 and :: are no addresses of a host");
+        }
+        let is_repeated = |index: usize| self.paths[..index].contains(&self.paths[index]);
+        if (0..self.paths.len()).any(is_repeated) {
+            return bad("--path: the same path is given twice");
         }
         if self.memory_bytes < MEMORY_MIN {
             return bad("--memory must be at least 16M");
@@ -200,6 +239,21 @@ impl TransferOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_that_make_no_sense_are_refused() {
+        let path = |local: &str, remote: &str| PathAddresses {
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+        };
+        let judge =
+            |flows, paths| TransferOptions { flows, paths, ..TransferOptions::default() }.checked().is_ok();
+        let (one, other) = (path("10.0.0.1", "10.0.0.2"), path("fd00::1", "fd00::2"));
+        assert!(judge(1, vec![one, other]) && judge(8, vec![one, other]));
+        assert!(!judge(9, vec![one, other]), "more than 16 flows");
+        assert!(!judge(1, vec![one, one]) && !judge(1, vec![path("10.0.0.1", "fd00::2")]));
+        assert!(!judge(1, vec![path("0.0.0.0", "10.0.0.2")]));
+    }
 
     #[test]
     fn rates_that_contradict_each_other_are_refused() {

@@ -17,11 +17,11 @@ use super::race::{Failure, Race, Road};
 use super::tls::{self, Pin};
 use super::trust::{self, Verdict};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_any_port, quic,
-    random_flow_ids, reachable_from, tcp, udp_blocked_warning,
+    Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_flows, dialled_flows,
+    quic, random_flow_ids, reachable_from, tcp, udp_blocked_warning,
 };
 use crate::error::Error;
-use crate::hello::{self, Attach, Hello, HelloError, HelloReply, Token};
+use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, Token};
 
 /// UDP that has not answered by then is taken for blocked.
 pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
@@ -180,7 +180,7 @@ impl Attempt<'_> {
     }
 
     fn hello(&self, udp: bool) -> Result<Hello, Error> {
-        let flows = if udp { usize::from(self.params.request.options.flows) } else { 1 };
+        let flows = if udp { self.params.request.options.flow_count() * GENERATIONS } else { 1 };
         Ok(Hello::new(self.params.request.clone(), random_flow_ids(flows, |_| false)?, udp))
     }
 
@@ -210,12 +210,9 @@ impl Attempt<'_> {
         // One moment for the closing packet to leave; a daemon that misses it waits a little in vain.
         let _ = timeout(Duration::from_millis(20), quic.endpoint.wait_idle()).await;
 
-        let mut flows = Vec::new();
-        for (index, (&recv_id, &send_id)) in (0..).zip(hello.flow_ids.iter().zip(&reply.flow_ids)) {
-            let socket = bind_any_port().map_err(Error::io("cannot open a UDP socket"))?;
-            let link = FlowLink::Udp { socket, candidates: vec![quic.remote] };
-            flows.push(FlowSetup { index, send_id, recv_id, link });
-        }
+        let options = &self.params.request.options;
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
+        let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids, |_| vec![quic.remote]);
         let fallback = match reply.ticket.clone() {
             Some(ticket) if !self.params.request.options.udp_only => Fallback::Dial(Dialer {
                 remote: quic.remote,
@@ -225,7 +222,8 @@ impl Attempt<'_> {
             }),
             _ => Fallback::None,
         };
-        Ok(self.established(master, flows, fallback, Transport::Udp, reply))
+        let established = self.established(master, flows, fallback, Transport::Udp, reply);
+        Ok(Established { spares, ..established })
     }
 
     async fn over_tcp(&self, mut tls: tcp::Tls) -> Result<Established, Failure> {
@@ -267,6 +265,7 @@ impl Attempt<'_> {
             is_initiator: true,
             request: self.params.request.clone(),
             flows,
+            spares: Vec::new(),
             fallback,
             transport,
             peer: self.host.to_string(),

@@ -12,7 +12,10 @@ use farhaul_net::{Link as _, StreamLink, UdpLink};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::ssh::{client_ip, session_secret};
-use super::{Established, Fallback, FlowLink, FlowSetup, Stop, Transport, random_flow_ids, reachable_from};
+use super::{
+    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, random_flow_ids,
+    reachable_from,
+};
 use crate::error::{Error, ExitCode};
 use crate::hello::{self, Hello, HelloError, HelloReply, Refusal, Token};
 
@@ -75,8 +78,8 @@ fn refuse(output: &mut File, error: Error) -> Error {
 }
 
 fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<(HelloReply, Vec<UdpLink>), Error> {
-    let flows = hello.flow_ids.len() - 1;
-    if hello.udp && (flows == 0 || hello.client_udp_ports.len() != flows) {
+    let flows = hello.request.options.flow_count();
+    if hello.udp && (hello.flow_ids.len() <= flows || hello.client_udp_ports.len() != flows) {
         return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
     }
     let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
@@ -124,25 +127,37 @@ fn join(
         let index = u16::try_from(position).unwrap_or(u16::MAX);
         FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) }
     };
-    let (flows, fallback, transport) = if sockets.is_empty() {
-        (vec![channel(0)], Fallback::None, Transport::Ssh)
+    let (flows, spares, fallback, transport) = if sockets.is_empty() {
+        (vec![channel(0)], Vec::new(), Fallback::None, Transport::Ssh)
     } else {
-        let mut flows = Vec::new();
-        for (position, (socket, &port)) in sockets.into_iter().zip(&hello.client_udp_ports).enumerate() {
-            let (send_id, recv_id) = ids(position);
-            let candidates: Vec<_> = client.iter().map(|&ip| SocketAddr::new(ip, port)).collect();
-            let candidates = reachable_from(socket.local_addr(), &candidates);
-            let index = u16::try_from(position).unwrap_or(u16::MAX);
-            flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
-        }
+        let options = &hello.request.options;
+        let (mut flows, mut spares) = (Vec::new(), Vec::new());
         let last = hello.flow_ids.len() - 1;
-        (flows, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
+        let ports: Vec<Option<SocketAddr>> = sockets.iter().map(UdpLink::local_addr).collect();
+        let mut sockets = sockets.into_iter();
+        for position in 0..last {
+            let (send_id, recv_id) = ids(position);
+            let index = u16::try_from(position).unwrap_or(u16::MAX);
+            let flow = position % ports.len();
+            if let Some(socket) = sockets.next() {
+                let path = options.paths.get(options.path_of(flow));
+                let client = path.map(|path| path.local).or(client);
+                let at = |ip| SocketAddr::new(ip, hello.client_udp_ports[flow]);
+                let candidates: Vec<_> = client.into_iter().map(at).collect();
+                let candidates = reachable_from(socket.local_addr(), &candidates);
+                flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
+            } else if let Some(local) = ports[flow] {
+                spares.push(Spare { index, send_id, recv_id, way: SpareWay::Listen { local } });
+            }
+        }
+        (flows, spares, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
     };
     Ok(Established {
         master,
         is_initiator: false,
         request: hello.request,
         flows,
+        spares,
         fallback,
         transport,
         peer: client.map_or_else(|| "the client".to_string(), |ip| ip.to_string()),

@@ -31,11 +31,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use farhaul_net::{StreamLink, UdpLink};
+use farhaul_net::{Link as _, StreamLink, UdpLink};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
 use crate::hello::Request;
+use crate::options::TransferOptions;
 
 pub use authorized::AuthorizedKeys;
 pub use connect::{DaemonTarget, Dialer, daemon_connect};
@@ -86,6 +87,8 @@ pub struct Established {
     pub request: Request,
     /// At least one, in the order of their indices.
     pub flows: Vec<FlowSetup>,
+    /// What may take the places of `flows` whose paths have died, in the order of their indices.
+    pub spares: Vec<Spare>,
     /// How to get the stream carrier later. Declared before `control_process`, as its pipes must close first.
     pub fallback: Fallback,
     pub transport: Transport,
@@ -136,10 +139,48 @@ pub enum FlowLink {
     Udp { socket: UdpLink, candidates: Vec<SocketAddr> },
     /// At a daemon: first datagrams come through the listening socket, unproven. Once one has passed its tag,
     /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change of port
-    /// the client's datagrams appear there again.
-    Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, client: IpAddr },
+    /// the client's datagrams appear there again. `clients` are the addresses that the first may come from.
+    Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, clients: Vec<IpAddr> },
     /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
     Stream(StreamLink),
+}
+
+/// A flow that takes the place of one whose path has died: on the same path, under ids and keys of its own.
+pub struct Spare {
+    pub index: u16,
+    pub send_id: u16,
+    pub recv_id: u16,
+    pub way: SpareWay,
+}
+
+/// How a spare flow gets its link.
+pub enum SpareWay {
+    /// The initiator: from a new socket to where the flow before it was.
+    Dial { local: Option<IpAddr>, candidates: Vec<SocketAddr> },
+    /// The far end over ssh: on the port of the flow before it, which must have ended.
+    Listen { local: SocketAddr },
+    /// At a daemon.
+    Accept { first: Receiver<FirstDatagram>, clients: Vec<IpAddr> },
+}
+
+impl Spare {
+    /// The flow, ready to begin.
+    pub fn open(&self) -> std::io::Result<FlowSetup> {
+        let link = match &self.way {
+            SpareWay::Dial { local, candidates } => {
+                FlowLink::Udp { socket: bind_for(*local)?, candidates: candidates.clone() }
+            }
+            SpareWay::Listen { local } => {
+                FlowLink::Udp { socket: UdpLink::bind(*local)?, candidates: Vec::new() }
+            }
+            SpareWay::Accept { first, clients } => FlowLink::Accept {
+                first: first.clone(),
+                socket: AcceptSocket::new(),
+                clients: clients.clone(),
+            },
+        };
+        Ok(FlowSetup { index: self.index, send_id: self.send_id, recv_id: self.recv_id, link })
+    }
 }
 
 /// How to get a stream carrier while the session runs.
@@ -234,10 +275,67 @@ pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
     format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
 }
 
-/// A socket for both families where the system has IPv6, on any port.
-pub(crate) fn bind_any_port() -> std::io::Result<UdpLink> {
-    UdpLink::bind(SocketAddr::from(([0u16; 8], 0)))
-        .or_else(|_| UdpLink::bind(SocketAddr::from(([0u8; 4], 0))))
+/// A socket on any port of an address; without one, for both families where the system has IPv6.
+pub(crate) fn bind_for(local: Option<IpAddr>) -> std::io::Result<UdpLink> {
+    match local {
+        Some(ip) => UdpLink::bind(SocketAddr::new(ip, 0)),
+        None => UdpLink::bind(SocketAddr::from(([0u16; 8], 0)))
+            .or_else(|_| UdpLink::bind(SocketAddr::from(([0u8; 4], 0)))),
+    }
+}
+
+/// The client's sockets, one a flow, each on its path.
+pub(crate) fn bind_flows(options: &TransferOptions) -> Result<Vec<UdpLink>, Error> {
+    let mut sockets = Vec::new();
+    for flow in 0..options.flow_count() {
+        let local = options.paths.get(options.path_of(flow)).map(|path| path.local);
+        let socket = bind_for(local).map_err(|source| match local {
+            Some(ip) => Error::Usage(format!("--path: {ip} is no address of this host ({source})")),
+            None => Error::Io { what: "cannot open a UDP socket".into(), source },
+        })?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+/// The client's flows and spares to a far end whose flow `n` has `remotes(n)` for its addresses. Ids come in the order of the
+/// hello; `sockets` has one a flow.
+pub(crate) fn dialled_flows(
+    options: &TransferOptions,
+    sockets: Vec<UdpLink>,
+    ids: &[(u16, u16)],
+    remotes: impl Fn(usize) -> Vec<SocketAddr>,
+) -> (Vec<FlowSetup>, Vec<Spare>) {
+    let count = sockets.len();
+    let candidates: Vec<Vec<SocketAddr>> = sockets
+        .iter()
+        .enumerate()
+        .map(|(flow, socket)| {
+            let path = options.paths.get(options.path_of(flow));
+            let remotes = remotes(flow)
+                .into_iter()
+                .map(|remote| path.map_or(remote, |path| SocketAddr::new(path.remote, remote.port())));
+            reachable_from(socket.local_addr(), &remotes.collect::<Vec<_>>())
+        })
+        .collect();
+    let mut links = sockets.into_iter();
+    let (mut flows, mut spares) = (Vec::new(), Vec::new());
+    for (index, &(recv_id, send_id)) in (0u16..).zip(ids) {
+        let flow = usize::from(index) % count;
+        let candidates = candidates[flow].clone();
+        match links.next() {
+            Some(socket) => {
+                let link = FlowLink::Udp { socket, candidates };
+                flows.push(FlowSetup { index, send_id, recv_id, link });
+            }
+            None => {
+                let local = options.paths.get(options.path_of(flow)).map(|path| path.local);
+                let way = SpareWay::Dial { local, candidates };
+                spares.push(Spare { index, send_id, recv_id, way });
+            }
+        }
+    }
+    (flows, spares)
 }
 
 /// The addresses that a socket bound to `local` can reach, each once, IPv4 written as IPv4.

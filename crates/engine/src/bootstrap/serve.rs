@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::demux::{AcceptSocket, canonical};
+use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::registry::{Registered, Registry};
-use super::{Established, Fallback, FlowLink, FlowSetup, Stop, Transport, fingerprint, quic, tcp};
-use crate::error::Error;
-use crate::hello::{
-    self, Attach, FLOWS_MAX, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request,
+use super::{
+    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, fingerprint, quic, tcp,
 };
+use crate::error::Error;
+use crate::hello::{self, Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
 
 /// Judges a request before anything is set up for it; the second argument is the client's fingerprint.
 pub type Admit = dyn Fn(&Request, &str) -> Result<(), Refusal> + Send + Sync;
@@ -193,7 +193,7 @@ async fn start_stream(
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
     let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
-    start(shared, hello, client, vec![flow], Transport::Tcp, registered);
+    start(shared, hello, client, (vec![flow], Vec::new()), Transport::Tcp, registered);
     Ok(())
 }
 
@@ -231,8 +231,8 @@ fn prepare(
     if shared.stop.is_set() {
         return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
     }
-    if hello.flow_ids.len() > FLOWS_MAX {
-        return Err(Refusal::new(RefusalCode::Usage, format!("at most {FLOWS_MAX} flows are allowed")));
+    if datagrams && hello.flow_ids.len() < hello.request.options.flow_count() {
+        return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
     }
     (shared.admit)(&hello.request, &fingerprint(&client.key))?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
@@ -246,14 +246,23 @@ fn prepare(
     Ok((reply, registered))
 }
 
-fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> Vec<FlowSetup> {
+/// Flows, and what may take their places.
+fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> (Vec<FlowSetup>, Vec<Spare>) {
+    let options = &hello.request.options;
     let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first);
-    ids.zip(0..)
-        .map(|(((&send_id, &recv_id), first), index)| {
-            let link = FlowLink::Accept { first: first.clone(), socket: AcceptSocket::new(), client };
-            FlowSetup { index, send_id, recv_id, link }
-        })
-        .collect()
+    let (mut flows, mut spares) = (Vec::new(), Vec::new());
+    for (((&send_id, &recv_id), first), index) in ids.zip(0u16..) {
+        let path = options.paths.get(options.path_of(index.into()));
+        let clients = std::iter::once(client).chain(path.map(|path| path.local)).collect();
+        let spare =
+            Spare { index, send_id, recv_id, way: SpareWay::Accept { first: first.clone(), clients } };
+        if usize::from(index) >= options.flow_count() {
+            spares.push(spare);
+        } else if let Ok(flow) = spare.open() {
+            flows.push(flow);
+        }
+    }
+    (flows, spares)
 }
 
 /// Gives the session a thread.
@@ -261,7 +270,7 @@ fn start(
     shared: &Arc<Shared>,
     hello: Hello,
     client: Client,
-    flows: Vec<FlowSetup>,
+    (flows, spares): (Vec<FlowSetup>, Vec<Spare>),
     transport: Transport,
     registered: Registered,
 ) {
@@ -270,6 +279,7 @@ fn start(
         is_initiator: false,
         request: hello.request,
         flows,
+        spares,
         fallback: Fallback::Await(registered.attached),
         transport,
         peer: client.remote.to_string(),

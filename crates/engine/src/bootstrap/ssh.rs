@@ -15,15 +15,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use aws_lc_rs::hkdf;
-use farhaul_net::{Link as _, StreamLink, UdpLink};
+use farhaul_net::{Link as _, StreamLink};
 use zeroize::Zeroizing;
 
 use super::{
-    ControlProcess, Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_any_port,
-    random_flow_ids, reachable_from,
+    ControlProcess, Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_flows,
+    dialled_flows, random_flow_ids,
 };
 use crate::error::Error;
-use crate::hello::{self, Hello, HelloError, HelloReply, Token, printable};
+use crate::hello::{self, GENERATIONS, Hello, HelloError, HelloReply, Token, printable};
 
 /// How long ssh may take to end after its far end did.
 const SSH_END_TIME: Duration = Duration::from_secs(5);
@@ -139,13 +139,10 @@ impl SshTarget {
 pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Established, Error> {
     target.checked()?;
     let options = &params.request.options;
-    let flows = if params.udp { usize::from(options.flows) } else { 0 };
-    let mut sockets = Vec::new();
-    for _ in 0..flows {
-        sockets.push(bind_any_port().map_err(Error::io("cannot open a UDP socket"))?);
-    }
+    let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
     // One id more: the channel's own.
-    let mut hello = Hello::new(params.request.clone(), random_flow_ids(flows + 1, |_| false)?, params.udp);
+    let ids = random_flow_ids(sockets.len() * GENERATIONS + 1, |_| false)?;
+    let mut hello = Hello::new(params.request.clone(), ids, params.udp);
     hello.client_udp_ports =
         sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
     hello.secret_half = Some(Token::random()?);
@@ -166,7 +163,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         link: FlowLink::Stream(link),
     };
     let mut warnings = Vec::new();
-    let (flows, fallback, transport) = if reply.udp_ports.is_empty() {
+    let (flows, spares, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
             return Err(Error::Connect {
                 what: format!("{} has no free UDP port", target.host),
@@ -177,19 +174,23 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
             warnings
                 .push(format!("{} has no free UDP port; going on over ssh, which is slower", target.host));
         }
-        (vec![channel(0, 0)], Fallback::None, Transport::Ssh)
+        (vec![channel(0, 0)], Vec::new(), Fallback::None, Transport::Ssh)
     } else {
         let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref());
-        let flows = udp_flows(sockets, &addresses, &hello.flow_ids, &reply);
         let last = hello.flow_ids.len() - 1;
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
+        let remotes =
+            |flow: usize| addresses.iter().map(|&ip| SocketAddr::new(ip, reply.udp_ports[flow])).collect();
+        let (flows, spares) = dialled_flows(options, sockets, &ids[..last], remotes);
         let index = u16::try_from(last).unwrap_or(u16::MAX);
-        (flows, Fallback::Ready(Box::new(channel(index, last))), Transport::Udp)
+        (flows, spares, Fallback::Ready(Box::new(channel(index, last))), Transport::Udp)
     };
     Ok(Established {
         master,
         is_initiator: true,
         request: params.request,
         flows,
+        spares,
         fallback,
         transport,
         peer: target.host.clone(),
@@ -256,7 +257,7 @@ fn exchange(
     if let Some(refusal) = reply.refusal.take() {
         return Err(HelloOrError::Engine(refusal.into_error()));
     }
-    let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() + 1 == hello.flow_ids.len();
+    let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == hello.client_udp_ports.len();
     if reply.flow_ids.len() != hello.flow_ids.len()
         || !udp_fits
         || (!hello.udp && !reply.udp_ports.is_empty())
@@ -305,24 +306,6 @@ fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) ->
         | HelloError::TooLong(_)
         | HelloError::Malformed(_) => error.into(),
     }
-}
-
-fn udp_flows(
-    sockets: Vec<UdpLink>,
-    addresses: &[IpAddr],
-    recv_ids: &[u16],
-    reply: &HelloReply,
-) -> Vec<FlowSetup> {
-    let ids = recv_ids.iter().zip(&reply.flow_ids);
-    let ends = sockets.into_iter().zip(&reply.udp_ports);
-    (0..)
-        .zip(ids.zip(ends))
-        .map(|(index, ((&recv_id, &send_id), (socket, &port)))| {
-            let candidates: Vec<_> = addresses.iter().map(|&ip| SocketAddr::new(ip, port)).collect();
-            let candidates = reachable_from(socket.local_addr(), &candidates);
-            FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } }
-        })
-        .collect()
 }
 
 /// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself.

@@ -23,6 +23,7 @@ use super::packets::Packets;
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{Arrived, Credit, Filled, FlowShared, FlowState, Shared};
 use crate::error::Error;
+use crate::trailer::BLOCK_BYTES;
 
 /// What a flow thread starts with.
 pub(crate) struct FlowThread {
@@ -42,6 +43,8 @@ const WINDOW_START: u64 = 16;
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 /// Without an answer for so long, datagrams no longer say that they can be marked.
 const ECN_PATIENCE: Duration = Duration::from_millis(1200);
+/// At the end a block goes by another flow if that takes at most so much of the time.
+const SOONER: f64 = 0.8;
 /// First datagrams taken in a turn.
 const FIRST_PER_TURN: usize = 64;
 /// A receiver that finds fewer datagrams than this lets more of them gather for so long ...
@@ -55,6 +58,9 @@ const GATHER_BUFFER_MIN: usize = 512 << 10;
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
 /// The listening socket's hand-over has no descriptor, so it is looked at this often.
 const ACCEPT_INTERVAL: Duration = Duration::from_millis(2);
+/// A flow that waits for a path to come back tries it this often, and looks at what came this often.
+const SPARE_PROBE_INTERVAL: Duration = Duration::from_millis(500);
+const SPARE_ACCEPT_INTERVAL: Duration = Duration::from_millis(50);
 /// Longest sleep; the flags of the session are looked at after it.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 const PROBE_LEN: usize = 1200;
@@ -241,7 +247,7 @@ impl Running {
         let verdict = {
             // Frames other than segments are rare on the data path, so the locks are not contended.
             let mut control = thread.shared.control.lock();
-            let mut controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            let mut controller = thread.shared.controller(thread.own.path);
             let unacked = control.unacked();
             let verdict = thread.flow.handle_packet(now, &received, &mut control, &mut controller);
             if control.unacked() != unacked {
@@ -263,7 +269,7 @@ impl Running {
         let thread = &mut self.thread;
         if thread.flow.poll_timeout().is_some_and(|due| due <= now) {
             let mut control = thread.shared.control.lock();
-            let mut controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            let mut controller = thread.shared.controller(thread.own.path);
             thread.flow.handle_timeout(now, &mut control, &mut controller);
         }
         // Proof that the peer hears us: data that it has acknowledged, or without data a round trip sample. Small packets
@@ -337,8 +343,50 @@ impl Running {
             return;
         }
         self.queue_blocks();
+        self.thread.own.backlog.store(self.thread.flow.backlog(), Ordering::Relaxed);
+        self.give_back();
         let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
         self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
+    }
+
+    /// At the end, a block that waits behind others here may be there sooner by another flow: a slow path must not be the one
+    /// for which everybody waits.
+    fn give_back(&mut self) {
+        while self.is_sooner_elsewhere(0)
+            && let Some(number) = self.thread.flow.take_back()
+        {
+            if let Some(filled) = self.outgoing.take_last(number) {
+                self.thread.shared.content_sent.fetch_sub(u64::from(filled.content), Ordering::Relaxed);
+                self.thread.shared.returned.push(filled);
+            }
+            self.thread.shared.wake_flows();
+            self.tell_pace();
+        }
+    }
+
+    /// Whether `bytes` behind what waits here would arrive sooner by another flow, with nothing left that comes after.
+    fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
+        let (shared, own) = (&self.thread.shared, &self.thread.own);
+        if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.1.is_empty() {
+            return false;
+        }
+        let flows = shared.flow_list();
+        let here = own.arrival(self.thread.flow.backlog() + bytes);
+        flows.iter().any(|flow| {
+            let is_other = flow.index != own.index && !flow.retire.load(Ordering::Acquire);
+            let is_used = flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
+            let there = flow.arrival(flow.backlog.load(Ordering::Relaxed) + BLOCK_BYTES as u64);
+            is_other && is_used && there < SOONER * here
+        })
+    }
+
+    /// Tells the other flows how long a block takes here.
+    fn tell_pace(&self) {
+        let (flow, own) = (&self.thread.flow, &self.thread.own);
+        let rate = self.thread.shared.controller(own.path).rate_of(flow.index());
+        own.backlog.store(flow.backlog(), Ordering::Relaxed);
+        own.rate.store(rate as u64, Ordering::Relaxed);
+        own.delay_us.store(flow.rtt().smoothed.as_micros() as u64 / 2, Ordering::Relaxed);
     }
 
     fn queue_blocks(&mut self) {
@@ -347,6 +395,10 @@ impl Running {
             let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else {
                 return;
             };
+            if self.is_sooner_elsewhere(u64::from(filled.len)) {
+                shared.returned.push(filled);
+                return;
+            }
             let number =
                 self.thread.flow.queue_block(filled.len).expect("block_room() was asked just before");
             shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
@@ -373,7 +425,8 @@ impl Running {
     /// Tries every candidate address until the far end is seen to hear us.
     fn probe(&mut self, now: Timestamp) {
         // Feedback says nothing of whether we are heard, so it does not put a probe off.
-        let is_due = self.last_probe.is_none_or(|last| now - last >= PROBE_INTERVAL);
+        let interval = if self.thread.own.is_spare { SPARE_PROBE_INTERVAL } else { PROBE_INTERVAL };
+        let is_due = self.last_probe.is_none_or(|last| now - last >= interval);
         let is_possible = !self.thread.peer.is_accepting();
         if self.thread.own.state() == FlowState::Connecting && is_possible && is_due {
             // Some networks throw away what says that it can be marked.
@@ -428,13 +481,12 @@ impl Running {
         let open = self.is_open();
         let thread = &mut self.thread;
         self.plan.clear();
-        // Everywhere the control stream is locked before the controller.
         let planned = if open {
             let mut control = thread.shared.control.lock();
-            let controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            let controller = thread.shared.controller(thread.own.path);
             thread.flow.poll_transmit(now, &mut control, &controller, &mut self.plan)
         } else {
-            let controller = thread.shared.controller.lock().expect("no thread panics in the controller");
+            let controller = thread.shared.controller(thread.own.path);
             thread.flow.poll_transmit(now, &mut self.nothing, &controller, &mut self.plan)
         };
         if planned == 0 {
@@ -489,6 +541,7 @@ impl Running {
         }
         self.last_published = now;
         self.set_marking();
+        self.tell_pace();
         let thread = &self.thread;
         let refused = thread.link.stats().refused;
         if refused != self.refused_seen {
@@ -531,8 +584,9 @@ impl Running {
             let due = if self.blocked { None } else { self.thread.flow.poll_timeout() };
             let until = due.map_or(SLEEP_MAX, |due| (due - now).min(SLEEP_MAX));
             let until = match own.state() {
-                FlowState::Connecting if self.thread.peer.is_accepting() => until.min(ACCEPT_INTERVAL),
-                FlowState::Connecting => until.min(PROBE_INTERVAL / 2),
+                FlowState::Connecting if !self.thread.peer.is_accepting() => until.min(PROBE_INTERVAL / 2),
+                FlowState::Connecting if own.is_spare => until.min(SPARE_ACCEPT_INTERVAL),
+                FlowState::Connecting => until.min(ACCEPT_INTERVAL),
                 FlowState::Up | FlowState::Down => until,
             };
             let until = self.challenge_due().map_or(until, |due| until.min(due - now));
@@ -650,6 +704,12 @@ impl Outgoing {
             self.base += 1;
         }
         filled
+    }
+
+    /// The newest block, if it has this number.
+    fn take_last(&mut self, number: u64) -> Option<Filled> {
+        let is_last = number + 1 == self.base + self.blocks.len() as u64;
+        if is_last { self.blocks.pop_back().flatten() } else { None }
     }
 
     fn payload(&self, number: u64, offset: u32, len: u32) -> &[u8] {

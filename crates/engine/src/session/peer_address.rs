@@ -39,8 +39,8 @@ pub(crate) struct Accepting {
     first: Receiver<FirstDatagram>,
     socket: AcceptSocket,
     wrap: Wrap,
-    /// Where the handshake came from.
-    client: IpAddr,
+    /// Where the handshake came from, and what the client has named as its address on this path.
+    clients: Vec<IpAddr>,
     /// Where the newest of the first datagrams arrived, and where those arrive that the socket is for.
     arrived_at: Option<SocketAddr>,
     local: Option<SocketAddr>,
@@ -79,13 +79,13 @@ impl PeerAddress {
     pub(crate) fn accepting(
         first: Receiver<FirstDatagram>,
         socket: AcceptSocket,
-        client: IpAddr,
+        clients: Vec<IpAddr>,
         wrap: Wrap,
     ) -> PeerAddress {
         let (arrived_at, local) = (None, None);
         // The first address is that of the handshake, so every other one has to answer.
         let follower = Follower { steady: STEADY, ..Follower::default() };
-        PeerAddress::Accepting(Accepting { first, socket, wrap, client, arrived_at, local, follower })
+        PeerAddress::Accepting(Accepting { first, socket, wrap, clients, arrived_at, local, follower })
     }
 
     /// A datagram that the listening socket received for this flow.
@@ -185,8 +185,8 @@ impl Accepting {
             return Moved::No;
         };
         if self.local.is_none() {
-            // Nothing else is known of this address, so it must be that of the handshake.
-            if from.ip() != self.client || !self.connect(arrived_at, from, link) {
+            // Nothing else is known of this address, so it must be one that the client has used or named.
+            if !self.clients.contains(&from.ip()) || !self.connect(arrived_at, from, link) {
                 return Moved::No;
             }
             (self.local, self.follower.current) = (Some(arrived_at), Some(from));

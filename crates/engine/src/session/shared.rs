@@ -64,7 +64,11 @@ pub(crate) enum FlowState {
 /// The outside view of one flow.
 pub(crate) struct FlowShared {
     pub(crate) index: u16,
+    /// Whose rate it shares.
+    pub(crate) path: usize,
     pub(crate) is_stream: bool,
+    /// It waits for a path that has died to come back.
+    pub(crate) is_spare: bool,
     state: AtomicU8,
     sleeping: AtomicBool,
     /// Something has come up since the thread last began to look at its queues.
@@ -76,6 +80,10 @@ pub(crate) struct FlowShared {
     /// Milliseconds (session clock) of the last packet from the peer, and of the last proof that the peer hears us.
     pub(crate) heard_ms: AtomicU64,
     pub(crate) answered_ms: AtomicU64,
+    /// As last told: bytes that wait in the flow, bytes a second that it delivers, and half of its round trip.
+    pub(crate) backlog: AtomicU64,
+    pub(crate) rate: AtomicU64,
+    pub(crate) delay_us: AtomicU64,
     /// Since when the peer's port answers with "closed", with nothing authentic meanwhile; 0 for not at all.
     pub(crate) refused_ms: AtomicU64,
     /// Where the first authentic packet came from.
@@ -83,6 +91,16 @@ pub(crate) struct FlowShared {
     /// Data and control may use this flow; a stand-by carrier only keeps itself alive.
     pub(crate) active: AtomicBool,
     pub(crate) figures: Mutex<FlowFigures>,
+}
+
+/// What a flow is in its session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) index: u16,
+    pub(crate) path: usize,
+    pub(crate) is_stream: bool,
+    pub(crate) is_spare: bool,
+    pub(crate) active: bool,
 }
 
 /// Counters that a flow publishes a few times a second and at its end.
@@ -102,10 +120,13 @@ pub(crate) struct FlowFigures {
 }
 
 impl FlowShared {
-    pub(crate) fn new(index: u16, is_stream: bool, active: bool) -> std::io::Result<Arc<FlowShared>> {
+    pub(crate) fn new(place: Place) -> std::io::Result<Arc<FlowShared>> {
+        let Place { index, path, is_stream, is_spare, active } = place;
         Ok(Arc::new(FlowShared {
             index,
+            path,
             is_stream,
+            is_spare,
             state: AtomicU8::new(FlowState::Connecting as u8),
             sleeping: AtomicBool::new(false),
             pending: AtomicBool::new(false),
@@ -114,11 +135,25 @@ impl FlowShared {
             retire: AtomicBool::new(false),
             heard_ms: AtomicU64::new(0),
             answered_ms: AtomicU64::new(0),
+            backlog: AtomicU64::new(0),
+            rate: AtomicU64::new(0),
+            delay_us: AtomicU64::new(0),
             refused_ms: AtomicU64::new(0),
             peer_ip: OnceLock::new(),
             active: AtomicBool::new(active),
             figures: Mutex::default(),
         }))
+    }
+
+    /// When the last of so many further bytes would be there, in seconds from now; never, if nothing is known of the flow.
+    pub(crate) fn arrival(&self, bytes: u64) -> f64 {
+        let rate = self.rate.load(Ordering::Relaxed) as f64;
+        self.delay_us.load(Ordering::Relaxed) as f64 / 1e6 + bytes as f64 / rate
+    }
+
+    /// A spare whose path is still dead: nobody relies on it.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.is_spare && self.state() == FlowState::Connecting
     }
 
     pub(crate) fn state(&self) -> FlowState {
@@ -192,7 +227,8 @@ impl Control {
 /// Everything that the threads of a session have in common.
 pub(crate) struct Shared {
     pub(crate) control: Control,
-    pub(crate) controller: Mutex<Controller>,
+    /// One a path.
+    controllers: Vec<Mutex<Controller>>,
     pub(crate) pool: BlockPool,
     pub(crate) filled: (Sender<Filled>, Receiver<Filled>),
     /// Blocks that a dead flow gave back; they go first.
@@ -227,14 +263,14 @@ const FILLED_MAX: usize = 8;
 impl Shared {
     pub(crate) fn new(
         end: &'static str,
-        controller: Controller,
+        controllers: Vec<Controller>,
         pool: BlockPool,
         pool_blocks: usize,
         progress: Arc<Progress>,
     ) -> Arc<Shared> {
         Arc::new(Shared {
             control: Control::new(),
-            controller: Mutex::new(controller),
+            controllers: controllers.into_iter().map(Mutex::new).collect(),
             pool,
             filled: bounded(FILLED_MAX),
             returned: SegQueue::new(),
@@ -261,6 +297,15 @@ impl Shared {
     /// No block waits for a flow and none will come.
     pub(crate) fn is_all_queued(&self) -> bool {
         self.unread.load(Ordering::Acquire) == 0 && self.filled.1.is_empty() && self.returned.is_empty()
+    }
+
+    /// The rate of a path. Everywhere the control stream is locked before it.
+    pub(crate) fn controller(&self, path: usize) -> MutexGuard<'_, Controller> {
+        self.controllers[path].lock().expect("no thread panics in the controller")
+    }
+
+    pub(crate) fn path_count(&self) -> usize {
+        self.controllers.len()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

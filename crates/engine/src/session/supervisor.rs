@@ -23,9 +23,10 @@ use super::flow_thread::{self, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{self, Watch};
 use super::peer_address::PeerAddress;
-use super::shared::{FlowShared, FlowState, Shared};
+use super::shared::{FlowShared, FlowState, Place, Shared};
 use crate::bootstrap::{
-    ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Stop, udp_blocked_warning,
+    ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
+    udp_blocked_warning,
 };
 use crate::error::{Error, ExitCode};
 use crate::messages::{Decoder, EndFigures, Message};
@@ -45,6 +46,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 /// A stream carrier that could not be opened is tried again after this.
 const DIAL_INTERVAL: Duration = Duration::from_secs(1);
+/// What a spare has to wait for is not over.
+const NOT_YET: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// UDP payload of a first datagram that every path takes; larger ones are probed for.
 const PAYLOAD_FIRST: u16 = 1200;
@@ -85,11 +88,27 @@ pub(crate) struct Supervisor {
     peer: String,
     udp_ports: Vec<u16>,
     warnings: Vec<String>,
-    memory: Option<Memory>,
+    /// One a path, if this end learns what they carry.
+    memories: Vec<Memory>,
+    /// Flows that may take others' places, and those whose turn it is.
+    spares: Vec<Spare>,
+    due_spares: Vec<Spare>,
+    flow_count: u16,
+    /// Of the paths that the user has named, those by which nothing comes back.
+    dead_paths: Vec<usize>,
     stop: Stop,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _registration: Option<Registration>,
     control_process: Option<ControlProcess>,
+}
+
+/// What a flow is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    First,
+    /// A stream carrier that is only used when nothing else is left.
+    StandBy,
+    Spare,
 }
 
 /// Which way the content goes, seen from this end.
@@ -109,28 +128,30 @@ impl Supervisor {
     ) -> Result<Supervisor, Error> {
         let options = established.request.options.clone();
         let flows = established.flows.len() as u64;
+        let paths = if established.transport == Transport::Udp { options.path_count() } else { 1 };
         let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / flows).max(4);
         // One share more than the flows need, for the stream carrier that may take over from them.
         let pool_blocks = (window_max * (flows + 1)) as usize;
         let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
         let end = if role == Role::Sender { "sender" } else { "receiver" };
         let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
-        let policy = rate_policy(options.policy);
-        let peer_addresses = peer_addresses(&established.flows);
-        let is_guided = options.rate_bps.is_none() && matches!(policy, Policy::Fair | Policy::High);
-        let memory = (role == Role::Sender && is_guided).then(|| Memory {
-            file: path_memory::default_path(),
-            peer_addresses,
-            watch: Watch::default(),
-        });
-        let rate = RateConfig {
-            policy,
-            rate_bps: options.rate_bps,
-            floor_bps: options.rate_min_bps,
-            queue_bytes_max,
-            remembered: memory.as_ref().and_then(Memory::recall),
+        let rate = options.rate_options();
+        let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
+            true => {
+                (0..paths).map(|path| Memory::new(peer_addresses(&established.flows, path, paths))).collect()
+            }
+            false => Vec::new(),
         };
-        let shared = Shared::new(end, Controller::new(rate), pool, pool_blocks, progress.clone());
+        let controllers = (0..paths).map(|path| {
+            Controller::new(RateConfig {
+                policy: rate_policy(rate.policy),
+                rate_bps: part_of(rate.rate_bps, paths),
+                floor_bps: part_of(rate.rate_min_bps, paths),
+                queue_bytes_max,
+                remembered: memories.get(path).and_then(Memory::recall),
+            })
+        });
+        let shared = Shared::new(end, controllers.collect(), pool, pool_blocks, progress.clone());
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.cpu.enter();
         let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();
@@ -160,20 +181,24 @@ impl Supervisor {
             peer: established.peer,
             udp_ports: established.udp_ports,
             warnings: established.warnings,
-            memory,
+            memories,
+            spares: established.spares,
+            due_spares: Vec::new(),
+            dead_paths: Vec::new(),
+            flow_count: flows as u16,
             stop: established.stop,
             _registration: established.registration,
             control_process: established.control_process,
             options,
         };
         for flow in established.flows {
-            supervisor.open_flow(flow, true)?;
+            supervisor.open_flow(flow, Part::First)?;
         }
         // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
         if matches!(supervisor.fallback, Fallback::Ready(_))
             && let Some(flow) = supervisor.fallback.open()?
         {
-            supervisor.open_flow(flow, false)?;
+            supervisor.open_flow(flow, Part::StandBy)?;
         }
         if supervisor.is_initiator {
             supervisor.shared.send(&[Message::Start]);
@@ -184,7 +209,7 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    fn open_flow(&mut self, setup: FlowSetup, active: bool) -> Result<(), Error> {
+    fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {
         let identity = FlowIdentity {
             index: setup.index,
             send_id: setup.send_id,
@@ -204,16 +229,22 @@ impl Supervisor {
             FlowLink::Udp { socket, candidates } => {
                 (inject(Box::new(socket)), PeerAddress::candidates(candidates, self.is_initiator))
             }
-            FlowLink::Accept { first, socket, client } => {
+            FlowLink::Accept { first, socket, clients } => {
                 // Until the first authentic datagram there is nothing to receive from.
                 let (silent, _) = memory_pair().map_err(Error::io("cannot make a link"))?;
-                (Box::new(silent), PeerAddress::accepting(first, socket, client, Box::new(inject)))
+                (Box::new(silent), PeerAddress::accepting(first, socket, clients, Box::new(inject)))
             }
             FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
         };
         let config = self.flow_config(is_stream)?;
-        let own =
-            FlowShared::new(setup.index, is_stream, active).map_err(Error::io("cannot make a waker"))?;
+        let place = Place {
+            index: setup.index,
+            path: if is_stream { 0 } else { usize::from(setup.index) % self.shared.path_count() },
+            is_stream,
+            is_spare: part == Part::Spare,
+            active: part != Part::StandBy,
+        };
+        let own = FlowShared::new(place).map_err(Error::io("cannot make a waker"))?;
         let shared = self.shared.clone();
         let thread = FlowThread {
             link,
@@ -257,7 +288,14 @@ impl Supervisor {
             *candidate -= extra;
         }
         let payload_max_initial = PAYLOAD_FIRST.min(limit) - extra;
-        Ok(FlowConfig { payload_max_initial, mtu_candidates, reliable: false, seed, ..FlowConfig::default() })
+        Ok(FlowConfig {
+            payload_max_initial,
+            mtu_candidates,
+            // What waits in a slow flow cannot go by a fast one.
+            blocks_in_advance: 2,
+            seed,
+            ..FlowConfig::default()
+        })
     }
 
     /// The next message for the caller, or `Idle` when nothing is waiting.
@@ -332,6 +370,7 @@ impl Supervisor {
             flows.iter().any(|flow| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire));
         let silent =
             |stamp: &AtomicU64| now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)));
+        self.open_spares(&flows)?;
         let udp: Vec<_> = flows.iter().filter(|flow| is_live_udp(flow)).cloned().collect();
         let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
         let stream_alive =
@@ -353,6 +392,10 @@ impl Supervisor {
         }
         if self.was_up && streams.is_empty() && self.is_refused_for(REFUSED) {
             return Err(self.gone());
+        }
+        if udp.iter().any(|flow| flow.is_spare) {
+            self.take_up_udp(&streams);
+            self.say_alive(&udp);
         }
         let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
         if answered < SILENCE {
@@ -384,7 +427,7 @@ impl Supervisor {
     /// but then the peer speaks again within its keep-alive.
     fn is_refused_for(&self, time: Duration) -> bool {
         let now = self.shared.elapsed();
-        self.shared.flow_list().iter().all(|flow| {
+        self.shared.flow_list().iter().filter(|flow| !flow.is_dormant()).all(|flow| {
             let since = flow.refused_ms.load(Ordering::Acquire);
             since != 0 && now.saturating_sub(Duration::from_millis(since)) >= time
         })
@@ -417,28 +460,29 @@ impl Supervisor {
 
     /// From now on the rate is set so, also by flows that are opened later.
     fn apply_rate(&mut self, rate: RateOptions) {
-        let mut controller = self.shared.controller.lock().expect("no thread panics in the controller");
-        controller.set_policy(rate_policy(rate.policy));
-        controller.set_rate(rate.rate_bps);
-        controller.set_floor(rate.rate_min_bps);
-        drop(controller);
+        let paths = self.shared.path_count();
+        for path in 0..paths {
+            let mut controller = self.shared.controller(path);
+            controller.set_policy(rate_policy(rate.policy));
+            controller.set_rate(part_of(rate.rate_bps, paths));
+            controller.set_floor(part_of(rate.rate_min_bps, paths));
+        }
         self.shared.is_markable.store(rate.policy != options::Policy::Fixed, Ordering::Release);
-        // What a limited sender carries says little of the path.
-        if rate.rate_bps.is_some() || rate.policy == options::Policy::Low {
-            self.memory = None;
+        if !says_what_a_path_carries(rate) {
+            self.memories.clear();
         }
         self.shared.wake_flows();
     }
 
     /// What a path carries shows while there is something to send and UDP carries it.
     fn watch_rate(&mut self) {
-        let Some(memory) = &mut self.memory else { return };
         if self.transport != "udp" || self.shared.is_all_queued() {
             return;
         }
-        let controller = self.shared.controller.lock().expect("no thread panics in the controller");
-        if let Some(seen) = controller.to_remember() {
-            memory.watch.look(seen);
+        for (path, memory) in self.memories.iter_mut().enumerate() {
+            if let Some(seen) = self.shared.controller(path).to_remember() {
+                memory.watch.look(seen);
+            }
         }
     }
 
@@ -464,7 +508,7 @@ impl Supervisor {
         if matches!(self.fallback, Fallback::Await(_))
             && let Some(flow) = self.fallback.open()?
         {
-            self.open_flow(flow, false)?;
+            self.open_flow(flow, Part::StandBy)?;
         }
         let Some(Ok((fallback, result))) = self.dialing.as_ref().map(Receiver::try_recv) else {
             return Ok(());
@@ -472,7 +516,7 @@ impl Supervisor {
         self.dialing = None;
         self.fallback = fallback;
         match result {
-            Ok(Some(flow)) => self.open_flow(flow, false),
+            Ok(Some(flow)) => self.open_flow(flow, Part::StandBy),
             Ok(None) => Ok(()),
             // The network may be gone as a whole; it is tried again.
             Err(error) => {
@@ -488,11 +532,79 @@ impl Supervisor {
         let udp: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| !flow.is_stream).collect();
         let mut messages = Vec::new();
         for flow in &udp {
-            flow.retire.store(true, Ordering::Release);
-            flow.wake();
-            messages.push(Message::FlowDown { index: flow.index });
+            if is_live_udp(flow) {
+                self.retire(flow);
+                messages.push(Message::FlowDown { index: flow.index });
+            }
         }
         self.shared.send(&messages);
+    }
+
+    /// A flow hands over what it has and ends; a spare takes its place when its path comes back.
+    fn retire(&mut self, flow: &FlowShared) {
+        flow.retire.store(true, Ordering::Release);
+        flow.wake();
+        self.say_dead(flow.path);
+        let next = flow.index + self.flow_count;
+        if let Some(position) = self.spares.iter().position(|spare| spare.index == next) {
+            self.due_spares.push(self.spares.remove(position));
+        }
+    }
+
+    /// Spares whose flow before them has ended begin to try their path.
+    fn open_spares(&mut self, flows: &[Arc<FlowShared>]) -> Result<(), Error> {
+        let has_ended =
+            |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
+        for spare in std::mem::take(&mut self.due_spares) {
+            let opened =
+                if has_ended(spare.index - self.flow_count) { spare.open() } else { Err(NOT_YET.into()) };
+            match opened {
+                Ok(flow) => self.open_flow(flow, Part::Spare)?,
+                // Its port may not be free yet, or the network of its address be gone.
+                Err(_) => self.due_spares.push(spare),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the user of a path that he has named.
+    fn say_dead(&mut self, path: usize) {
+        let Some(addresses) = self.options.paths.get(path).filter(|_| self.is_initiator) else { return };
+        if !self.dead_paths.contains(&path) {
+            self.dead_paths.push(path);
+            let warning = format!(
+                "nothing comes back by the path {}={}; going on without it until something does",
+                addresses.local, addresses.remote
+            );
+            self.shared.progress.notice(format!("warning: {warning}"));
+            self.warnings.push(warning);
+        }
+    }
+
+    /// As [`Supervisor::say_dead`], when it is used again.
+    fn say_alive(&mut self, udp: &[Arc<FlowShared>]) {
+        let is_used = |path: usize| {
+            udp.iter().any(|flow| flow.path == path && flow.is_spare && flow.state() == FlowState::Up)
+        };
+        let (back, dead): (Vec<usize>, Vec<usize>) =
+            std::mem::take(&mut self.dead_paths).into_iter().partition(|&path| is_used(path));
+        self.dead_paths = dead;
+        for path in back {
+            let addresses = self.options.paths[path];
+            let line = format!("the path {}={} is used again", addresses.local, addresses.remote);
+            self.shared.progress.notice(line);
+        }
+    }
+
+    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new.
+    fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
+        for stream in streams.iter().filter(|stream| stream.active.swap(false, Ordering::AcqRel)) {
+            stream.wake();
+            self.transport = "udp";
+            if self.is_initiator {
+                self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
+            }
+        }
     }
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
@@ -508,11 +620,11 @@ impl Supervisor {
     }
 
     /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
-    fn retire_silent(&self, udp: &[Arc<FlowShared>], now: Duration) {
+    fn retire_silent(&mut self, udp: &[Arc<FlowShared>], now: Duration) {
         for flow in udp {
             let answered = Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed));
-            if now.saturating_sub(answered) >= SILENCE && !flow.retire.swap(true, Ordering::AcqRel) {
-                flow.wake();
+            if now.saturating_sub(answered) >= SILENCE {
+                self.retire(flow);
                 self.shared.send(&[Message::FlowDown { index: flow.index }]);
             }
         }
@@ -521,11 +633,11 @@ impl Supervisor {
     /// The peer no longer uses flow `index`.
     fn retire_flow(&mut self, index: u16) {
         let flows = self.shared.flow_list();
-        if let Some(flow) = flows.iter().find(|flow| flow.index == index && !flow.is_stream) {
-            flow.retire.store(true, Ordering::Release);
-            flow.wake();
+        let found = flows.iter().find(|flow| flow.index == index && !flow.is_stream);
+        if let Some(flow) = found.filter(|flow| !flow.retire.load(Ordering::Acquire)) {
+            self.retire(flow);
         }
-        let udp_left = flows.iter().any(|flow| !flow.is_stream && !flow.retire.load(Ordering::Acquire));
+        let udp_left = flows.iter().any(|flow| is_live_udp(flow));
         let stream = flows.iter().find(|flow| flow.is_stream && flow.state() != FlowState::Down);
         if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
             self.activate(&stream);
@@ -623,9 +735,10 @@ impl Supervisor {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        if let Some(memory) = &self.memory {
-            let used = self.shared.flow_list().iter().filter_map(|flow| flow.peer_ip.get().copied()).next();
-            memory.keep(used, self.shared.elapsed());
+        let flows = self.shared.flow_list();
+        for (path, memory) in self.memories.iter().enumerate() {
+            let mut used = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
+            memory.keep(used.find_map(|flow| flow.peer_ip.get().copied()), self.shared.elapsed());
         }
     }
 }
@@ -638,6 +751,10 @@ struct Memory {
 }
 
 impl Memory {
+    fn new(peer_addresses: Vec<IpAddr>) -> Memory {
+        Memory { file: path_memory::default_path(), peer_addresses, watch: Watch::default() }
+    }
+
     fn recall(&self) -> Option<Remembered> {
         path_memory::recall(&self.file, self.peer_addresses.iter().copied())
     }
@@ -660,13 +777,23 @@ fn rate_policy(policy: options::Policy) -> Policy {
     }
 }
 
-/// The addresses that the far end may have.
-fn peer_addresses(flows: &[FlowSetup]) -> Vec<IpAddr> {
+/// A sender that is held back learns little of the path.
+fn says_what_a_path_carries(rate: RateOptions) -> bool {
+    rate.rate_bps.is_none() && matches!(rate.policy, options::Policy::Fair | options::Policy::High)
+}
+
+/// A limit of the whole transfer is split evenly among its paths.
+fn part_of(bps: Option<u64>, paths: usize) -> Option<u64> {
+    bps.map(|bps| bps / paths as u64)
+}
+
+/// The addresses that the far end may have on one of so many paths.
+fn peer_addresses(flows: &[FlowSetup], path: usize, paths: usize) -> Vec<IpAddr> {
     let mut addresses = Vec::new();
-    for flow in flows {
+    for flow in flows.iter().filter(|flow| usize::from(flow.index) % paths == path) {
         match &flow.link {
             FlowLink::Udp { candidates, .. } => addresses.extend(candidates.iter().map(SocketAddr::ip)),
-            FlowLink::Accept { client, .. } => addresses.push(*client),
+            FlowLink::Accept { clients, .. } => addresses.extend(clients.last()),
             FlowLink::Stream(_) => {}
         }
     }
@@ -676,7 +803,8 @@ fn peer_addresses(flows: &[FlowSetup]) -> Vec<IpAddr> {
 }
 
 fn is_live_udp(flow: &FlowShared) -> bool {
-    !flow.is_stream && flow.state() != FlowState::Down && !flow.retire.load(Ordering::Acquire)
+    let is_ended = flow.state() == FlowState::Down || flow.retire.load(Ordering::Acquire);
+    !flow.is_stream && !is_ended && !flow.is_dormant()
 }
 
 fn lost(what: String) -> Error {

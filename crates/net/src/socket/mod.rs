@@ -25,6 +25,8 @@ const BUFFER_BYTES: usize = 8 << 20;
 pub struct UdpLink {
     socket: UdpSocket,
     six: bool,
+    /// Bound to an address that the caller chose: no route changes it.
+    anchored: bool,
     ecn: bool,
     remote: Option<SocketAddr>,
     messages: Box<Messages>,
@@ -49,7 +51,9 @@ impl std::fmt::Debug for UdpLink {
 impl UdpLink {
     /// A socket bound to `local`; `[::]` takes IPv4 too.
     pub fn bind(local: SocketAddr) -> io::Result<UdpLink> {
-        UdpLink::from_socket(open::bound(local, open::Port::Own)?)
+        let mut link = UdpLink::from_socket(open::bound(local, open::Port::Own)?)?;
+        link.anchored = !local.ip().is_unspecified();
+        Ok(link)
     }
 
     /// A socket bound to the first free port of a range.
@@ -93,6 +97,7 @@ impl UdpLink {
         Ok(UdpLink {
             socket,
             six,
+            anchored: false,
             ecn: false,
             remote,
             messages,
@@ -154,6 +159,9 @@ impl Link for UdpLink {
 
     fn follow_route(&mut self) -> io::Result<bool> {
         let (Some(remote), Some(local)) = (self.remote, Link::local_addr(self)) else { return Ok(false) };
+        if self.anchored {
+            return Ok(false);
+        }
         let any: IpAddr = if self.six { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
         let mut fresh = UdpLink::bind(SocketAddr::new(any, 0))?;
         fresh.set_remote(remote)?;

@@ -171,6 +171,7 @@ mod tests {
         let link = UdpLink {
             socket: std::os::fd::OwnedFd::from(one).into(),
             six: false,
+            anchored: false,
             ecn: false,
             remote: None,
             messages: crate::sys::Messages::new(),

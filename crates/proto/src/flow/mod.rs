@@ -179,6 +179,11 @@ impl Flow {
         self.index
     }
 
+    /// Its name in its controller, once it has reported.
+    pub fn index(&self) -> Option<FlowIndex> {
+        self.index
+    }
+
     /// Blocks that may be queued now: granted by the peer, and within [`FlowConfig::blocks_in_advance`].
     pub fn block_room(&self) -> usize {
         if self.state == State::Open { self.outgoing.room() } else { 0 }
@@ -187,6 +192,16 @@ impl Flow {
     /// Queues a block of `len` bytes and returns its number: 0, 1, 2 and so on.
     pub fn queue_block(&mut self, len: u32) -> Result<u64, Full> {
         if self.state == State::Open { self.outgoing.queue(len) } else { Err(Full) }
+    }
+
+    /// Takes the newest block back, if nothing of it was sent yet, and returns its number, which the next block will have.
+    pub fn take_back(&mut self) -> Option<u64> {
+        if self.state == State::Open { self.outgoing.take_back() } else { None }
+    }
+
+    /// Bytes of queued blocks that were not sent yet.
+    pub fn backlog(&self) -> u64 {
+        self.outgoing.uncut_bytes()
     }
 
     /// Says whether the last block has been queued: then what is outstanding at the end is repaired ahead of feedback, with

@@ -78,6 +78,23 @@ impl Outgoing {
         Ok(number)
     }
 
+    /// Takes the newest block back, if nothing of it was cut yet; its number is the next one's then.
+    pub(super) fn take_back(&mut self) -> Option<u64> {
+        let number = self.end().checked_sub(1)?;
+        let is_whole = self.blocks.back().is_some_and(|block| block.cut == 0);
+        if !is_whole || number < self.cutting {
+            return None;
+        }
+        self.spare.extend(self.blocks.pop_back().map(|block| block.acked));
+        Some(number)
+    }
+
+    /// Bytes that were queued and not cut yet.
+    pub(super) fn uncut_bytes(&self) -> u64 {
+        let waiting = self.blocks.iter().skip((self.cutting - self.first) as usize);
+        waiting.map(|block| u64::from(block.len - block.cut)).sum()
+    }
+
     /// The peer's credit; whether it has grown.
     pub(super) fn set_credit(&mut self, credit: u64) -> bool {
         let grown = credit > self.credit;
@@ -203,6 +220,17 @@ mod tests {
         );
         assert!(out.lacks_credit() && !out.set_credit(2) && out.set_credit(100));
         assert_eq!(out.room(), 1);
+    }
+
+    #[test]
+    fn only_a_whole_block_is_taken_back_and_its_number_used_again() {
+        let mut out = outgoing(9);
+        assert_eq!(out.take_back(), None);
+        (0..3).for_each(|number| assert_eq!(out.queue(100), Ok(number)));
+        assert!(out.next_new(60).is_some());
+        assert_eq!((out.uncut_bytes(), out.take_back(), out.take_back()), (240, Some(2), Some(1)));
+        assert_eq!((out.uncut_bytes(), out.take_back()), (40, None), "its first bytes are on their way");
+        assert_eq!(out.queue(100), Ok(1));
     }
 
     #[test]

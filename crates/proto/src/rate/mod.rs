@@ -174,6 +174,11 @@ impl Controller {
         self.fair.rate()
     }
 
+    /// Delivered bytes per second of one flow.
+    pub fn rate_of(&self, flow: Option<FlowIndex>) -> f64 {
+        self.delivery_rate() * self.share(flow)
+    }
+
     /// The share of packets that is lost, over the last rounds.
     pub fn loss(&self) -> f64 {
         self.fair.loss()

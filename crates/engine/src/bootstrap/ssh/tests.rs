@@ -3,6 +3,8 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use farhaul_net::UdpLink;
+
 use super::*;
 use crate::bootstrap::endpoint;
 use crate::hello::{Direction, Request};
@@ -185,7 +187,12 @@ fn both_ends_agree_on_secret_ids_and_addresses() {
     else {
         panic!("the channel is the fallback")
     };
-    assert_eq!(near_channel.index, 3);
+    assert_eq!(near_channel.index, 3 * GENERATIONS as u16, "behind all spares");
+    let spare = |spare: &crate::bootstrap::Spare| (spare.index, spare.send_id, spare.recv_id);
+    let mirrored = |(index, send_id, recv_id)| (index, recv_id, send_id);
+    let near_spares: Vec<_> = near.spares.iter().map(spare).collect();
+    assert_eq!(near_spares.len(), 3 * (GENERATIONS - 1));
+    assert_eq!(near_spares, far.spares.iter().map(spare).map(mirrored).collect::<Vec<_>>());
     let ids = (near_channel.index, near_channel.send_id, near_channel.recv_id);
     assert_eq!(ids, (far_channel.index, far_channel.recv_id, far_channel.send_id));
     assert!(!far.stop.is_set());

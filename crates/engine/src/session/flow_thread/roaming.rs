@@ -79,8 +79,7 @@ impl Running {
 
     /// Another network is another path: what was measured of the old one says nothing of it (RFC 9000, section 9.4).
     fn begin_anew(&mut self, now: Timestamp) {
-        let mut controller =
-            self.thread.shared.controller.lock().expect("no thread panics in the controller");
+        let mut controller = self.thread.shared.controller(self.thread.own.path);
         self.thread.flow.restart_path(now);
         controller.restart();
     }

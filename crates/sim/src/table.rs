@@ -501,6 +501,14 @@ fn sharing_rows(table: &mut Table) {
         &many,
         |_, end| end.jain(),
     );
+    // A transfer must not get more because more pacers catch up after a pause.
+    let paused = [table.add(Scenario { noise_ms: 6.0, ..pair(ours(0.0, 1.0, 1), 4, 20.0) }.with_queue(1.0))];
+    table.row(
+        "4 flows of one transfer against 1 flow of another, on busy hosts: Jain",
+        Goal::AtLeast(0.97),
+        &paused,
+        |_, end| end.jain(),
+    );
     odd_rows(table, seeds);
     rival_rows(table, seeds);
 }

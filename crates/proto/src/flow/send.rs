@@ -74,7 +74,7 @@ impl Flow {
         }
         let share = controller.share(self.index);
         let rate = controller.pacing_rate().map(|rate| rate * share);
-        let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate));
+        let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, share));
         let window = ((controller.window() as f64 * share) as u64).max(WINDOW_MIN);
         Budget { window, rate, tokens }
     }

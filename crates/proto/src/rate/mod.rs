@@ -24,6 +24,11 @@ use std::time::Duration;
 const WINDOW_INITIAL: u64 = 32 * 1200;
 /// A flow that has reported nothing for so long has no share.
 const FLOW_IDLE: Duration = Duration::from_secs(3);
+/// A flow that waits for longer than its sisters by this, and by this part of a round trip, has a queue of its own.
+const ALONE_MIN: Duration = Duration::from_millis(2);
+const ALONE_PART: u32 = 8;
+/// Reports may be so far apart on near paths.
+const REPORT_MIN: f64 = 0.05;
 /// Bytes per second of a bit per second.
 const BITS: f64 = 1.0 / 8.0;
 /// Copies do not join a longer queue than this, or a sixteenth of the round trip.
@@ -105,7 +110,7 @@ struct FlowState {
     reported_at: Option<Timestamp>,
     deliveries: Deliveries,
     in_flight: u64,
-    /// Its newest round trip.
+    /// Its round trip, smoothed over a few feedbacks.
     rtt: Option<Duration>,
     /// Its part of the window, once it has reported.
     share: Option<f64>,
@@ -255,7 +260,9 @@ impl Controller {
         let Some(state) = self.flows.get_mut(flow.0) else { return };
         state.reported_at = Some(now);
         state.in_flight = report.in_flight;
-        state.rtt = report.rtt.or(state.rtt);
+        if let Some(rtt) = report.rtt {
+            state.rtt = Some(state.rtt.map_or(rtt, |before| (3 * before + rtt) / 4));
+        }
         state.deliveries.on_report(report);
         if self.fair.on_silence(now) {
             self.flows.iter_mut().for_each(|flow| flow.deliveries.clear());
@@ -273,14 +280,29 @@ impl Controller {
             rates.round += rate;
             rates.quarter += flow.deliveries.rate(round / 4.0);
             report.in_flight += flow.in_flight;
-            // A queue in which one flow alone waits is not the transfer's.
-            let is_news = flow.reported_at.is_some_and(|at| (now - at).as_secs_f64() < round);
-            let other = flow.rtt.filter(|_| is_news);
-            report.rtt = report.rtt.map(|rtt| other.map_or(rtt, |other| other.min(rtt)));
             parts.push(Part { share: flow.share.unwrap_or(0.0), rate });
+        }
+        if self.reference(now, round) != Some(flow) {
+            report.rtt = None;
         }
         self.split(now, parts);
         self.fair.on_report(now, &report, rates, &self.limits());
+    }
+
+    /// The flow whose round trips count: the largest of those that do not wait alone, longer than their sisters. Not the least
+    /// of all flows': of many samples the least is less than what a transfer with one flow sees, and more than a share is taken.
+    fn reference(&self, now: Timestamp, round: f64) -> Option<FlowIndex> {
+        let rtt_of = |flow: &FlowState| {
+            let is_news = flow.reported_at.is_some_and(|at| (now - at).as_secs_f64() < round + REPORT_MIN);
+            flow.rtt.filter(|_| is_news && !flow.removed)
+        };
+        let least = self.flows.iter().filter_map(rtt_of).min()?;
+        let longest = least + ALONE_MIN.max(least / ALONE_PART);
+        let fit =
+            self.flows.iter().enumerate().filter(|(_, flow)| rtt_of(flow).is_some_and(|rtt| rtt <= longest));
+        let share = |flow: &FlowState| flow.share.unwrap_or(0.0);
+        fit.max_by(|(_, one), (_, other)| share(one).total_cmp(&share(other)))
+            .map(|(index, _)| FlowIndex(index))
     }
 
     /// Gives each active flow its part, as `parts` has them in order.

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 /// A burst is what leaves in this time ...
 const BURST: f64 = 0.001;
-/// ... but at least so many bytes: ten packets.
+/// ... but at least so many bytes, for all flows of a transfer together: ten packets ...
 const BURST_MIN: f64 = 15_000.0;
+/// ... and two for each.
+const BURST_FLOW_MIN: f64 = 3_000.0;
 /// How much is worth waking up for: a batch, or what leaves in this time.
 const WAKE: f64 = 0.000_25;
 const WAKE_MAX: f64 = 64_000.0;
@@ -18,9 +20,10 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// Bytes that may leave now, at `rate` bytes per second. Negative while an earlier packet is being paid for.
-    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64) -> f64 {
-        let most = (rate * BURST).max(BURST_MIN);
+    /// Bytes that may leave now, at `rate` bytes per second, which is `share` of the transfer's. Negative while an earlier packet is
+    /// being paid for.
+    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, share: f64) -> f64 {
+        let most = (rate * BURST).max(BURST_MIN * share).max(BURST_FLOW_MIN);
         let gained = self.filled_at.map_or(most, |at| (now - at).as_secs_f64() * rate);
         self.filled_at = Some(now);
         self.tokens = (self.tokens + gained).min(most);
@@ -49,7 +52,7 @@ mod tests {
         let (mut pacer, rate) = (Pacer::default(), 125e6);
         let (mut now, mut sent) = (Timestamp::ZERO, 0usize);
         while now < Timestamp::from_nanos(1_000_000_000) {
-            while pacer.budget(now, rate) >= 0.0 {
+            while pacer.budget(now, rate, 1.0) >= 0.0 {
                 pacer.on_sent(1500);
                 sent += 1500;
             }

@@ -9,6 +9,7 @@ use farhaul_engine::{Cipher, Overwrite, PathAddresses, Policy, TransferOptions, 
 
 use crate::values;
 
+pub mod bench;
 pub mod lab;
 
 /// Moves big data at the speed of the link, between any two machines that can reach each other.
@@ -29,6 +30,7 @@ pub enum Verb {
     Serve(Serve),
     Keygen(Keygen),
     Lab(Box<lab::Lab>),
+    Bench(bench::Bench),
     /// The far end of a transfer over SSH, on stdin and stdout
     #[command(hide = true)]
     Endpoint,

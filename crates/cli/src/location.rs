@@ -62,6 +62,23 @@ impl Place {
         }
     }
 
+    /// Reads an argument that names a host and no path: `[user@]host`, `ssh://host[:port]`, `fh://host[:port]`.
+    pub fn parse_host(argument: &OsStr) -> Result<Place, Error> {
+        let bytes = argument.as_bytes();
+        let bad = |why: &str| Err(Error::Usage(format!("{}: {why}", argument.display())));
+        let place = match split_scheme(bytes) {
+            Some((scheme, rest)) => url(scheme, rest, argument)?,
+            None => {
+                let name = bytes.strip_suffix(b":").unwrap_or(bytes);
+                Place::Ssh(host(name, Port::Forbid, argument)?, home_if_empty(b""))
+            }
+        };
+        match place.path() {
+            b"" | b"." | b"/" => Ok(place),
+            _ => bad("only a host is wanted here, without a path"),
+        }
+    }
+
     /// With the far end's path as the engine reads it.
     fn resolved(self) -> Result<Place, Error> {
         let path = |path: Vec<u8>| Ok::<_, Error>(without_files(&path)?.unwrap_or(path));
@@ -302,6 +319,23 @@ mod tests {
         ];
         for (text, host, path) in table {
             assert_eq!(parse(text).unwrap(), Place::Ssh(host, path.as_bytes().to_vec()), "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts_alone() {
+        let host = |text: &str| Place::parse_host(OsStr::new(text)).map(|place| place.host().cloned());
+        for (text, expected) in [
+            ("dtn", at("", "dtn", 0)),
+            ("me@dtn:", at("me", "dtn", 0)),
+            ("[fd00::2]", at("", "fd00::2", 0)),
+            ("ssh://me@dtn:2222", at("me", "dtn", 2222)),
+            ("fh://dtn:5/", at("", "dtn", 5)),
+        ] {
+            assert_eq!(host(text).unwrap(), Some(expected), "{text}");
+        }
+        for text in ["", "dtn:x", "fd00::2", "fh://dtn/x", "ssh://dtn/x", "-x", "ftp://dtn"] {
+            assert!(host(text).is_err(), "{text}");
         }
     }
 

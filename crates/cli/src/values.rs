@@ -30,6 +30,12 @@ pub fn size(text: &str) -> Result<u64, String> {
     scaled(number, 1024).ok_or_else(|| format!("'{text}' is not a size; write bytes, such as 256M or 1G"))
 }
 
+/// Seconds, up to an hour: `3`, `0.5`.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let value = text.parse::<f64>().ok().filter(|value| (0.001..=3600.0).contains(value));
+    value.ok_or_else(|| format!("'{text}' is not a time; write seconds, such as 3 or 0.5"))
+}
+
 /// `2222`.
 pub fn port(text: &str) -> Result<u16, String> {
     let port = text.parse::<u16>().ok().filter(|&port| port > 0);
@@ -147,6 +153,14 @@ mod tests {
         assert!(kilobits("0").is_err());
         assert!(kilobits("8M").is_err());
         assert!(kilobits("18446744073709551615").is_err());
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        assert_eq!((seconds("3"), seconds("0.5")), (Ok(3.0), Ok(0.5)));
+        for text in ["", "0", "-1", "nan", "inf", "3601", "3s"] {
+            assert!(seconds(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

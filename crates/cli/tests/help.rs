@@ -12,7 +12,22 @@ fn farhaul(arguments: &[&str]) -> Output {
 
 #[test]
 fn help_is_what_the_golden_files_say() {
-    for verb in ["", "cp", "serve", "keygen", "lab", "lab run", "lab up", "lab set", "lab exec"] {
+    for verb in [
+        "",
+        "cp",
+        "serve",
+        "keygen",
+        "lab",
+        "lab run",
+        "lab up",
+        "lab set",
+        "lab exec",
+        "bench",
+        "bench cpu",
+        "bench disk",
+        "bench link",
+        "bench transfer",
+    ] {
         let arguments: Vec<&str> = verb.split_whitespace().chain(["--help"]).collect();
         let output = farhaul(&arguments);
         assert_eq!(output.status.code(), Some(0), "{verb}");
@@ -39,6 +54,14 @@ fn wrong_usage_is_code_two_and_one_line_of_error() {
         &["lab", "run", "--link", "loss=2", "--", "true"],
         &["lab", "set"],
         &["lab", "world", "x"],
+        &["bench", "disk", "/dev/null"],
+        &["bench", "disk", "/"],
+        &["bench", "disk", "--write", "/dev/null"],
+        &["bench", "cpu", "--seconds", "0"],
+        &["bench", "link", "fh://host"],
+        &["bench", "link", "host:path"],
+        &["bench", "link", "--flows", "17", "host"],
+        &["bench", "transfer", "--dry-run", "host"],
     ] {
         let output = farhaul(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

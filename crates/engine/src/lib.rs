@@ -25,7 +25,7 @@ pub use copy::{CopyJob, Location, copy};
 pub use endpoint::serve_endpoint;
 pub use error::{Error, ExitCode};
 pub use options::{
-    Cipher, MEMORY_MIN, Overwrite, PathAddresses, Policy, RateOptions, TransferOptions, Verify,
+    Cipher, FLOWS_MAX, MEMORY_MIN, Overwrite, PathAddresses, Policy, RateOptions, TransferOptions, Verify,
 };
 pub use progress::Progress;
 pub use report::{FailedEntry, REPORT_SCHEMA, Report, Stage};

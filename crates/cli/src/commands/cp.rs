@@ -135,7 +135,7 @@ fn location(place: &Place, connection: &Connection, output: &Output) -> Result<L
     })
 }
 
-fn ssh_target(host: &Host, connection: &Connection, output: &Output) -> SshTarget {
+pub(super) fn ssh_target(host: &Host, connection: &Connection, output: &Output) -> SshTarget {
     SshTarget {
         user: host.user.clone(),
         host: host.name.clone(),
@@ -150,7 +150,7 @@ fn ssh_target(host: &Host, connection: &Connection, output: &Output) -> SshTarge
 }
 
 /// The client's key says who it is, so a user in the name has no part in it.
-fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarget {
+pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarget {
     DaemonTarget {
         host: host.name.clone(),
         port: host.port.or(connection.port).unwrap_or(DEFAULT_PORT),

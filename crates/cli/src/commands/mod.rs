@@ -1,5 +1,6 @@
-//! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon or wanem.
+//! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon, bench or wanem.
 
+mod bench;
 mod completions;
 mod cp;
 mod endpoint;
@@ -22,6 +23,7 @@ pub fn run(verb: Verb) -> process::ExitCode {
         Verb::Cp(args) => return process_code(cp::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(args)),
         Verb::Endpoint => return process_code(endpoint::run()),
+        Verb::Bench(args) => return process_code(bench::run(&args)),
         Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Completions { shell } => completions::run(shell),

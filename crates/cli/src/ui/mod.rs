@@ -1,8 +1,10 @@
-//! What the user sees: `units.rs` and `summary.rs` make text, `printer.rs` writes it, `progress.rs` draws while a
-//! transfer runs, `log.rs` is for those who look inside.
+//! What the user sees: `units.rs`, `summary.rs` and `findings.rs` make text, `printer.rs` writes it, `progress.rs` draws
+//! while a transfer runs and `waiting.rs` while a measurement does, `log.rs` is for those who look inside.
 
+pub mod findings;
 pub mod log;
 pub mod printer;
 pub mod progress;
 pub mod summary;
 mod units;
+pub mod waiting;

@@ -2,7 +2,7 @@
 //!
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
 //! [`daemon_connect`] (`connect.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`, `demux.rs`,
-//! `half_open.rs`). Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`.
+//! `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`.
 //!
 //! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
 //! keys derive, is given out once a session.
@@ -18,6 +18,7 @@ mod listen;
 mod quic;
 mod race;
 mod registry;
+mod remote;
 mod serve;
 mod ssh;
 mod tcp;
@@ -46,6 +47,7 @@ pub use identity::{Identity, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
 pub use registry::Registration;
+pub use remote::RemoteProgram;
 pub use ssh::{SshTarget, ssh_connect};
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.

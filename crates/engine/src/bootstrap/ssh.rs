@@ -69,7 +69,7 @@ impl Default for SshTarget {
 
 impl SshTarget {
     /// A host or user that ssh or a shell would take for something else is refused.
-    fn checked(&self) -> Result<(), Error> {
+    pub(super) fn checked(&self) -> Result<(), Error> {
         let unfit = |text: &str| {
             text.is_empty()
                 || text.starts_with('-')
@@ -115,13 +115,13 @@ impl SshTarget {
         args
     }
 
-    /// The arguments that start the far end.
-    fn start_args(&self) -> Vec<OsString> {
+    /// The arguments that start a verb of the far end's program.
+    fn start_args(&self, verb: &str) -> Vec<OsString> {
         let mut args = self.options();
         args.extend([
             "--".into(),
             self.host.clone().into(),
-            format!("{} endpoint", self.remote_program).into(),
+            format!("{} {verb}", self.remote_program).into(),
         ]);
         args
     }
@@ -213,7 +213,7 @@ struct Channel {
 }
 
 /// What an exchange over the channel can end with.
-enum HelloOrError {
+pub(super) enum HelloOrError {
     Hello(HelloError),
     Engine(Error),
 }
@@ -225,7 +225,7 @@ impl From<HelloError> for HelloOrError {
 }
 
 fn open_channel(target: &SshTarget, hello: &Hello) -> Result<Channel, Error> {
-    let mut child = start(target)?;
+    let mut child = start(target, "endpoint")?;
     let pipes = (child.stdin.take(), child.stdout.take());
     let process = ControlProcess::new(child);
     let (Some(mut stdin), Some(mut stdout)) = pipes else {
@@ -235,9 +235,9 @@ fn open_channel(target: &SshTarget, hello: &Hello) -> Result<Channel, Error> {
     Ok(Channel { process, stdin, stdout, reply })
 }
 
-fn start(target: &SshTarget) -> Result<Child, Error> {
+pub(super) fn start(target: &SshTarget, verb: &str) -> Result<Child, Error> {
     let mut command = Command::new(&target.program);
-    command.args(target.start_args()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.args(target.start_args(verb)).stdin(Stdio::piped()).stdout(Stdio::piped());
     command.spawn().map_err(|error| Error::Connect {
         what: format!("cannot run {}: {error}", target.program.display()),
         hint: Some("install OpenSSH's client, or name another program with -S".into()),
@@ -268,7 +268,7 @@ fn exchange(
 }
 
 /// What keeps the far end from answering, in the words of who has to repair it.
-fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) -> Error {
+pub(super) fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) -> Error {
     let host = &target.host;
     let connect = |what: String, hint: &str| Error::Connect { what, hint: Some(hint.to_string()) };
     let error = match error {
@@ -309,7 +309,7 @@ fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) ->
 }
 
 /// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself.
-fn look_up(target: SshTarget) -> JoinHandle<Vec<IpAddr>> {
+pub(super) fn look_up(target: SshTarget) -> JoinHandle<Vec<IpAddr>> {
     std::thread::spawn(move || {
         let mut command = Command::new(&target.program);
         command.args(target.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
@@ -326,7 +326,10 @@ fn hostname_of(output: &[u8]) -> Option<String> {
     output.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("hostname ").map(str::to_string))
 }
 
-fn candidate_addresses(found: JoinHandle<Vec<IpAddr>>, ssh_connection: Option<&str>) -> Vec<IpAddr> {
+pub(super) fn candidate_addresses(
+    found: JoinHandle<Vec<IpAddr>>,
+    ssh_connection: Option<&str>,
+) -> Vec<IpAddr> {
     let mut addresses = found.join().unwrap_or_default();
     addresses.extend(ssh_connection.and_then(server_ip));
     addresses.iter_mut().for_each(|address| *address = address.to_canonical());

@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 pub(crate) use destination::{is_null, last_component};
 pub(crate) use outcome::Outcome;
+pub use packets::{FlowIdentity, Opened, Packets};
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
 pub(crate) use sender::Origin;

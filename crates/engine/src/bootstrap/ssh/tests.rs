@@ -49,7 +49,10 @@ fn arguments_are_those_of_scp_then_the_users() {
         "-oRequestTTY=no",
         "-oForwardAgent=no",
     ];
-    assert_eq!(texts(plain.start_args()), [&fixed[..], &["--", "dtn", "farhaul endpoint"]].concat());
+    assert_eq!(
+        texts(plain.start_args("endpoint")),
+        [&fixed[..], &["--", "dtn", "farhaul endpoint"]].concat()
+    );
     let full = SshTarget {
         user: Some("me".into()),
         host: "fd00::2".into(),
@@ -76,7 +79,10 @@ fn arguments_are_those_of_scp_then_the_users() {
         "ControlPath=/x y",
     ];
     let end = ["-l", "me", "--", "fd00::2"];
-    assert_eq!(texts(full.start_args()), [&fixed[..], &users, &end, &["~/bin/farhaul endpoint"]].concat());
+    assert_eq!(
+        texts(full.start_args("endpoint")),
+        [&fixed[..], &users, &end, &["~/bin/farhaul endpoint"]].concat()
+    );
     assert_eq!(texts(full.query_args()), [&["-G"], &fixed[..], &users, &end].concat());
 }
 

@@ -1,0 +1,168 @@
+//! `farhaul bench cpu`: what one core does with the content of a transfer, by itself: cipher, digest, copy.
+//!
+//! Always true: a rate is of the thread's processor time, so that other work on the host changes it little; the content
+//! comes from blocks as a transfer's does and stays in the cache, but for the copies.
+
+mod cipher;
+mod copy;
+
+use std::time::Duration;
+
+use farhaul_engine::{Cipher, Error};
+use farhaul_store::{BlockPool, CHUNK, chunk_cv};
+
+use crate::findings::{CipherRow, DigestRow, Expected, Findings, Row};
+use crate::stopwatch::Stopwatch;
+use crate::{Watch, bps, disk_threads};
+
+/// Payloads of datagrams: the first ones of a path, those of 1500-byte packets, those of 9000-byte packets.
+pub const SEGMENTS: [usize; 3] = [1200, 1438, 8938];
+const CIPHERS: [Cipher; 3] = [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305];
+/// A small file and a chunk.
+const DIGESTED: [usize; 2] = [64 << 10, CHUNK as usize];
+
+/// What to measure.
+#[derive(Debug, Clone, Copy)]
+pub struct Config {
+    /// Time of each line.
+    pub time: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { time: Duration::from_millis(300) }
+    }
+}
+
+/// Measures all that one core does.
+pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+    let seconds = config.time.as_secs_f64();
+    let pool = BlockPool::new(2, CHUNK as usize)
+        .map_err(|source| Error::Io { what: "no memory for blocks".into(), source })?;
+    let mut block = pool.take();
+    // Zeros would do for a cipher, but nobody should have to wonder.
+    fill(&mut block);
+    for cipher in CIPHERS {
+        for segment_bytes in SEGMENTS {
+            watch.begin(&format!("{}, {segment_bytes} bytes", cipher.name()))?;
+            findings.rows.push(Row::Cipher(cipher::measure(cipher, segment_bytes, &block, seconds)));
+        }
+    }
+    for segment_bytes in DIGESTED {
+        watch.begin(&format!("blake3, {segment_bytes} bytes"))?;
+        let bps = rate(seconds, segment_bytes, || {
+            std::hint::black_box(chunk_cv(std::hint::black_box(&block[..segment_bytes])));
+        });
+        findings.rows.push(Row::Digest(DigestRow { segment_bytes, bps }));
+    }
+    watch.begin("memory copy")?;
+    copy::measure(seconds, findings)?;
+    findings.expected = expected(findings);
+    Ok(())
+}
+
+/// Bits per second of processor time of something that handles `bytes` bytes.
+fn rate(seconds: f64, bytes: usize, mut once: impl FnMut()) -> f64 {
+    // The first touches memory that is not there yet, and code.
+    once();
+    let watch = Stopwatch::start();
+    let mut count = 0;
+    while watch.wall() < seconds || count == 0 {
+        once();
+        count += 1;
+    }
+    bps(count * bytes as u64, watch.cpu())
+}
+
+/// Bytes without a pattern.
+fn fill(bytes: &mut [u8]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for word in bytes.chunks_mut(8) {
+        // xorshift64 (Marsaglia 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+    }
+}
+
+/// One flow with the default cipher in 1500-byte packets: the flow's thread seals or opens, readers or writers digest
+/// beside it, and no end has more cores than this host.
+fn expected(findings: &Findings) -> Option<Expected> {
+    let default = Cipher::default().name();
+    let is_default = |row: &&CipherRow| row.cipher == default && row.segment_bytes == SEGMENTS[1];
+    let ciphers =
+        findings.rows.iter().filter_map(|row| if let Row::Cipher(row) = row { Some(row) } else { None });
+    let cipher = ciphers.clone().find(is_default)?;
+    let digest = findings.rows.iter().find_map(|row| match row {
+        Row::Digest(row) if row.segment_bytes as u64 == CHUNK => Some(row.bps),
+        _ => None,
+    })?;
+    let (bps, limit) = limit(cipher, digest, findings.here.cores);
+    let of =
+        format!("one flow between two such hosts, {default}, 1500-byte packets, without network and disks");
+    Some(Expected { bps, limit, of })
+}
+
+fn limit(cipher: &CipherRow, digest: f64, cores: usize) -> (f64, String) {
+    let all_cores = |flow: f64| cores as f64 / (1.0 / flow + 1.0 / digest);
+    let candidates = [
+        (cipher.seal_bps, "cipher: one core seals"),
+        (cipher.open_bps, "cipher: one core opens"),
+        (digest * disk_threads().min(cores) as f64, "digest"),
+        (all_cores(cipher.seal_bps), "all cores of the sender: cipher and digest"),
+        (all_cores(cipher.open_bps), "all cores of the receiver: cipher and digest"),
+    ];
+    let (bps, limit) =
+        candidates.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).expect("the list is not empty");
+    (bps, limit.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn every_line_is_there_and_a_figure() {
+        let mut findings = Findings::new("cpu");
+        let watch = Watch { stop: &AtomicBool::new(false), tell: &|_| {} };
+        measure(&Config { time: Duration::ZERO }, &watch, &mut findings).unwrap();
+        let ciphers = findings.rows.iter().filter(|row| matches!(row, Row::Cipher(_))).count();
+        assert_eq!(ciphers, 9);
+        assert!(findings.expected.unwrap().bps > 0.0);
+        for row in &findings.rows {
+            match row {
+                Row::Cipher(row) => assert!(row.seal_bps > 0.0 && row.open_bps > 0.0),
+                Row::Digest(row) => assert!(row.bps > 0.0),
+                Row::Copy(row) => assert!(row.bps > 0.0),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_slowest_stage_is_named() {
+        let cipher = |seal_bps, open_bps| CipherRow {
+            cipher: String::new(),
+            segment_bytes: 1438,
+            seal_bps,
+            open_bps,
+            seal_ns: 0.0,
+            open_ns: 0.0,
+        };
+        assert_eq!(limit(&cipher(10.0, 20.0), 100.0, 8).1, "cipher: one core seals");
+        assert_eq!(limit(&cipher(20.0, 10.0), 100.0, 8).1, "cipher: one core opens");
+        let (bps, text) = limit(&cipher(20.0, 20.0), 20.0, 1);
+        assert_eq!((bps, &text[..9]), (10.0, "all cores"));
+    }
+
+    #[test]
+    fn a_stop_is_obeyed() {
+        let mut findings = Findings::new("cpu");
+        let watch = Watch { stop: &AtomicBool::new(true), tell: &|_| {} };
+        assert!(matches!(measure(&Config::default(), &watch, &mut findings), Err(Error::Interrupted)));
+        assert!(findings.rows.is_empty());
+    }
+}

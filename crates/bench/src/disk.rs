@@ -1,0 +1,461 @@
+//! `farhaul bench disk`: how fast a file leaves a disk and reaches one, past the page cache and through it.
+//!
+//! Always true: nothing is written unless the user allowed it; what is written has no name, so that it is gone with this
+//! process, however that ends. Blocks are those of a transfer: page-aligned, a chunk long, handled by as many threads.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use farhaul_engine::Error;
+use farhaul_store::{BlockPool, CHUNK};
+use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
+
+use crate::findings::{DiskRow, Expected, Findings, Row};
+use crate::stopwatch::Stopwatch;
+use crate::{Watch, bps, disk_threads};
+
+/// A block that is smaller than a chunk, to show what a chunk gains.
+const SMALL_BLOCK: usize = 128 << 10;
+/// What every usual disk takes as the length of a direct read or write.
+const ALIGN: u64 = 4096;
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// A file that is read, or a directory in which a file is made.
+    pub path: PathBuf,
+    /// Whether a file may be made.
+    pub write: bool,
+    /// Bytes of each line, at most.
+    pub size: u64,
+    /// Time of each line, at most (the sync of a buffered write comes on top).
+    pub time: Duration,
+}
+
+/// Reads, and writes where that is allowed, in every way that a transfer might.
+pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+    let size = config.size / ALIGN * ALIGN;
+    if size == 0 {
+        return Err(Error::Usage("--size must be 4K at least".into()));
+    }
+    let look = |source| unusable(&config.path, "look at", &source);
+    let meta = std::fs::metadata(&config.path).map_err(look)?;
+    let file = match (meta.is_dir(), meta.is_file(), config.write) {
+        (true, _, true) => write_all(config, size, watch, findings)?,
+        (false, true, false) => Subject::existing(&config.path, &meta, size)?,
+        (true, _, false) => {
+            return Err(Error::Usage(format!(
+                "{}: a directory can be measured only by writing a file; allow that with --write, or name a file to read",
+                config.path.display()
+            )));
+        }
+        (_, true, true) => {
+            return Err(Error::Usage(format!(
+                "{}: a file is never written to; name a directory with --write",
+                config.path.display()
+            )));
+        }
+        (_, _, _) => {
+            return Err(Error::Usage(format!("{}: neither a file nor a directory", config.path.display())));
+        }
+    };
+    read_all(&file, config, watch, findings)?;
+    findings.expected = expected(findings);
+    Ok(())
+}
+
+/// A file to be read, and how to speak of it.
+struct Subject {
+    file: File,
+    path: PathBuf,
+    size: u64,
+}
+
+impl Subject {
+    fn existing(path: &Path, meta: &Metadata, size: u64) -> Result<Subject, Error> {
+        let size = meta.len().min(size) / ALIGN * ALIGN;
+        if size == 0 {
+            return Err(Error::Usage(format!(
+                "{}: too short to measure; name a larger file",
+                path.display()
+            )));
+        }
+        let file = File::open(path).map_err(|source| unusable(path, "open", &source))?;
+        Ok(Subject { file, path: path.into(), size })
+    }
+
+    /// A second descriptor that passes the page cache by; none where the file system knows no such thing.
+    fn direct(&self, access: OFlags) -> Option<File> {
+        let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let opened = rustix::fs::open(name, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty());
+        opened.ok().map(File::from)
+    }
+
+    /// Takes the file's pages out of the cache, as far as the kernel follows the advice.
+    fn chill(&self) {
+        let _ = rustix::fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+    }
+}
+
+/// How many blocks of which length are under way at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    block: usize,
+    depth: usize,
+}
+
+/// The transfer's own way last, and what it gains over less.
+fn shapes() -> Vec<Shape> {
+    let chunk = CHUNK as usize;
+    let mut shapes = vec![
+        Shape { block: SMALL_BLOCK, depth: 1 },
+        Shape { block: chunk, depth: 1 },
+        Shape { block: chunk, depth: disk_threads() },
+    ];
+    shapes.dedup();
+    shapes
+}
+
+fn write_all(
+    config: &Config,
+    size: u64,
+    watch: &Watch<'_>,
+    findings: &mut Findings,
+) -> Result<Subject, Error> {
+    let mut last = None;
+    for way in [Way::Direct, Way::Buffered] {
+        for shape in shapes().into_iter().filter(|shape| shape.block as u64 == CHUNK) {
+            // A fresh file for each, since writing over blocks that are there is another thing. The one before goes
+            // first, so that there is never room for two needed.
+            drop(last.take());
+            let made = make_file(&config.path, size)?;
+            watch.begin(&format!("{} write, depth {}", way.name(), shape.depth))?;
+            let row = write(&made, way, shape, config.time, watch)?;
+            match row {
+                Some(row) => {
+                    // What was not reached in time is a hole, which would be read from nowhere.
+                    let size = row.bytes;
+                    findings.rows.push(Row::Disk(row));
+                    last = Some(Subject { size, ..made });
+                }
+                None => {
+                    findings.skip("direct write", "the file system does not take it");
+                    last = Some(made);
+                    break;
+                }
+            }
+        }
+    }
+    last.ok_or_else(|| Error::Usage("nothing was written".into()))
+}
+
+fn read_all(
+    subject: &Subject,
+    config: &Config,
+    watch: &Watch<'_>,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    for way in [Way::Direct, Way::Buffered] {
+        for shape in shapes() {
+            watch.begin(&format!("{} read, {} bytes, depth {}", way.name(), shape.block, shape.depth))?;
+            subject.chill();
+            match read(subject, way, shape, config.time, watch)? {
+                Some(row) => findings.rows.push(Row::Disk(row)),
+                None => {
+                    findings.skip("direct read", "the file system does not take it");
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A file without a name, with its room reserved as a transfer reserves it.
+fn make_file(folder: &Path, size: u64) -> Result<Subject, Error> {
+    let file = tempfile::tempfile_in(folder).map_err(|source| unusable(folder, "make a file in", &source))?;
+    match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+        Ok(()) => {}
+        Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT | rustix::io::Errno::FBIG)) => {
+            return Err(unusable(folder, "reserve room in", &error.into()));
+        }
+        // A file system that cannot reserve is written without, but the length must be there for direct reads.
+        Err(_) => file.set_len(size).map_err(|source| unusable(folder, "write to", &source))?,
+    }
+    Ok(Subject { file, path: folder.into(), size })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Direct,
+    Buffered,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::Direct => "direct",
+            Way::Buffered => "buffered",
+        }
+    }
+}
+
+/// None when there is no direct way.
+fn write(
+    subject: &Subject,
+    way: Way,
+    shape: Shape,
+    time: Duration,
+    watch: &Watch<'_>,
+) -> Result<Option<DiskRow>, Error> {
+    let direct = if way == Way::Direct { subject.direct(OFlags::RDWR) } else { None };
+    let file = match (way, &direct) {
+        (Way::Direct, None) => return Ok(None),
+        (Way::Direct, Some(direct)) => direct,
+        (Way::Buffered, _) => &subject.file,
+    };
+    // The kernel lets one buffered write into a file at a time, and a transfer knows it.
+    let turn = Mutex::new(());
+    let begun = Stopwatch::start();
+    let done = blocks(subject, shape, time, watch, |block, offset| {
+        let _turn = (way == Way::Buffered).then(|| turn.lock());
+        file.write_all_at(block, offset)
+    });
+    let mut done = match done {
+        Err(Stopped::Io(error)) if way == Way::Direct && is_refusal(&error) => return Ok(None),
+        Err(Stopped::Io(error)) => return Err(unusable(&subject.path, "write to", &error)),
+        Err(Stopped::User) => return Err(Error::Interrupted),
+        Ok(done) => done,
+    };
+    let sync = Stopwatch::start();
+    file.sync_data().map_err(|source| unusable(&subject.path, "sync", &source))?;
+    done.seconds = begun.wall();
+    done.cpu += sync.cpu();
+    Ok(Some(done.row("write", way, shape)))
+}
+
+/// None when there is no direct way.
+fn read(
+    subject: &Subject,
+    way: Way,
+    shape: Shape,
+    time: Duration,
+    watch: &Watch<'_>,
+) -> Result<Option<DiskRow>, Error> {
+    let direct = if way == Way::Direct { subject.direct(OFlags::RDONLY) } else { None };
+    let file = match (way, &direct) {
+        (Way::Direct, None) => return Ok(None),
+        (Way::Direct, Some(direct)) => direct,
+        (Way::Buffered, _) => {
+            // As a transfer advises the kernel. Advice only.
+            let _ = rustix::fs::fadvise(&subject.file, 0, None, Advice::Sequential);
+            &subject.file
+        }
+    };
+    let done = blocks(subject, shape, time, watch, |block, offset| file.read_exact_at(block, offset));
+    match done {
+        Ok(done) => Ok(Some(done.row("read", way, shape))),
+        Err(Stopped::Io(error)) if way == Way::Direct && is_refusal(&error) => Ok(None),
+        Err(Stopped::Io(error)) => Err(unusable(&subject.path, "read", &error)),
+        Err(Stopped::User) => Err(Error::Interrupted),
+    }
+}
+
+/// What a pass over a file came to.
+#[derive(Debug, Default)]
+struct Pass {
+    blocks: u64,
+    bytes: u64,
+    seconds: f64,
+    cpu: f64,
+    /// Time that all threads spent with blocks.
+    busy: f64,
+}
+
+impl Pass {
+    fn row(&self, operation: &str, way: Way, shape: Shape) -> DiskRow {
+        DiskRow {
+            operation: operation.into(),
+            way: way.name().into(),
+            block_bytes: shape.block,
+            depth: shape.depth,
+            bytes: self.bytes,
+            seconds: self.seconds,
+            bps: bps(self.bytes, self.seconds),
+            block_ms: self.busy * 1e3 / self.blocks.max(1) as f64,
+            cpu: self.cpu / self.seconds.max(1e-9),
+        }
+    }
+}
+
+enum Stopped {
+    Io(io::Error),
+    User,
+}
+
+/// Goes over the file once, in the order of its offsets, with `depth` threads that each handle one block at a time.
+fn blocks(
+    subject: &Subject,
+    shape: Shape,
+    time: Duration,
+    watch: &Watch<'_>,
+    handle: impl Fn(&mut [u8], u64) -> io::Result<()> + Sync,
+) -> Result<Pass, Stopped> {
+    let pool = BlockPool::new(shape.depth, shape.block).map_err(Stopped::Io)?;
+    let (next, begun) = (AtomicU64::new(0), Stopwatch::start());
+    let stop = watch.stop;
+    let thread = || -> io::Result<Pass> {
+        let own = Stopwatch::start();
+        let (mut block, mut pass) = (pool.take(), Pass::default());
+        // Zeros might be kept as a hole.
+        block.fill(0xa5);
+        while begun.wall() < time.as_secs_f64() && !stop.load(Relaxed) {
+            let offset = next.fetch_add(shape.block as u64, Relaxed);
+            if offset >= subject.size {
+                break;
+            }
+            let len = (subject.size - offset).min(shape.block as u64) as usize;
+            let one = Stopwatch::start();
+            handle(&mut block[..len], offset)?;
+            pass.busy += one.wall();
+            pass.blocks += 1;
+            pass.bytes += len as u64;
+        }
+        pass.cpu = own.cpu();
+        Ok(pass)
+    };
+    let passes: Vec<io::Result<Pass>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..shape.depth).map(|_| scope.spawn(thread)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a reader or writer does not panic")).collect()
+    });
+    let mut all = Pass { seconds: begun.wall(), ..Pass::default() };
+    for pass in passes {
+        let pass = pass.map_err(Stopped::Io)?;
+        all.blocks += pass.blocks;
+        all.bytes += pass.bytes;
+        all.cpu += pass.cpu;
+        all.busy += pass.busy;
+    }
+    if stop.load(Relaxed) { Err(Stopped::User) } else { Ok(all) }
+}
+
+/// Whether the error says that this file is not read or written past the cache.
+fn is_refusal(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(code, Some(rustix::io::Errno::INVAL | rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOTTY))
+}
+
+fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
+    let hint = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Some("free space, or give a smaller --size".into())
+        }
+        _ => None,
+    };
+    Error::Files { what: format!("cannot {what} {}: {error}", path.display()), hint }
+}
+
+/// A transfer reads through the cache, and writes whichever way is faster, with all its threads.
+fn expected(findings: &Findings) -> Option<Expected> {
+    let rows = findings.rows.iter().filter_map(|row| if let Row::Disk(row) = row { Some(row) } else { None });
+    let own = |operation: &'static str| {
+        let rows = rows.clone().filter(move |row| row.operation == operation);
+        rows.filter(|row| row.block_bytes as u64 == CHUNK && row.depth == disk_threads())
+    };
+    let read = own("read").find(|row| row.way == "buffered")?;
+    let write = own("write").max_by(|one, other| one.bps.total_cmp(&other.bps));
+    let threads = disk_threads();
+    Some(match write {
+        Some(write) if write.bps < read.bps => Expected {
+            bps: write.bps,
+            limit: format!("disk: {} write", write.way),
+            of: format!("a file from such a disk to such a disk, {threads} threads at either end"),
+        },
+        Some(_) => Expected {
+            bps: read.bps,
+            limit: "disk: buffered read".into(),
+            of: format!("a file from such a disk to such a disk, {threads} threads at either end"),
+        },
+        None => Expected {
+            bps: read.bps,
+            limit: "disk: buffered read".into(),
+            of: format!("a file that leaves this disk, {threads} threads"),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn run(path: &Path, write: bool) -> (Findings, Result<(), Error>) {
+        let config = Config { path: path.into(), write, size: 3 << 20, time: Duration::from_secs(60) };
+        let mut findings = Findings::new("disk");
+        let watch = Watch { stop: &AtomicBool::new(false), tell: &|_| {} };
+        let outcome = measure(&config, &watch, &mut findings);
+        (findings, outcome)
+    }
+
+    #[test]
+    fn a_directory_is_written_and_read_and_left_empty() {
+        let temp = tempfile::tempdir().unwrap();
+        let (findings, outcome) = run(temp.path(), true);
+        outcome.unwrap();
+        let count = |operation| {
+            let is = |row: &&Row| matches!(row, Row::Disk(row) if row.operation == operation && row.bytes == 3 << 20);
+            findings.rows.iter().filter(is).count()
+        };
+        assert!(count("write") >= 1 && count("read") >= 2, "{findings:?}");
+        assert!(findings.expected.unwrap().bps > 0.0);
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_is_only_read() {
+        let temp = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(temp.path(), vec![7; 1_500_000]).unwrap();
+        let (findings, outcome) = run(temp.path(), false);
+        outcome.unwrap();
+        assert!(findings.rows.iter().all(|row| matches!(row, Row::Disk(row) if row.operation == "read")));
+        assert_eq!(std::fs::read(temp.path()).unwrap(), vec![7; 1_500_000]);
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        let short = temp.path().join("short");
+        std::fs::write(&short, "x").unwrap();
+        for (path, write, code) in [
+            (temp.path(), false, 2),
+            (&short, true, 2),
+            (&short, false, 2),
+            (Path::new("/dev/null"), false, 2),
+            (Path::new("/no/such/file"), false, 6),
+        ] {
+            let error = run(path, write).1.unwrap_err();
+            assert_eq!(error.exit_code() as u8, code, "{}: {error}", path.display());
+        }
+    }
+
+    #[test]
+    fn a_stop_in_the_middle_is_obeyed() {
+        let temp = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let tell = |what: &str| stop.store(what.contains("read"), Relaxed);
+        let config =
+            Config { path: temp.path().into(), write: true, size: 3 << 20, time: Duration::from_secs(60) };
+        let mut findings = Findings::new("disk");
+        let outcome = measure(&config, &Watch { stop: &stop, tell: &tell }, &mut findings);
+        assert!(matches!(outcome, Err(Error::Interrupted)));
+        assert!(!findings.rows.is_empty());
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+}

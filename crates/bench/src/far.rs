@@ -1,0 +1,117 @@
+//! The far end, `farhaul bench endpoint`: ssh starts it, and it does what the near end asks.
+//!
+//! Always true: it ends when its standard input does, and then nothing is sent any more and its folder is gone; it sends
+//! datagrams only to who has shown the token that came through ssh.
+
+use std::io::{stdin, stdout};
+use std::net::IpAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+
+use farhaul_engine::hello::{self, HelloError, Refusal};
+use farhaul_engine::{Error, ExitCode};
+
+use crate::findings::HostFacts;
+use crate::folder::Folder;
+use crate::link::{self, Running};
+use crate::messages::{Answer, Opening, PROTOCOL, Question};
+
+/// Answers questions on standard input and output until there are no more.
+pub fn serve() -> ExitCode {
+    let gone = Arc::new(AtomicBool::new(false));
+    let questions = read_questions(gone.clone());
+    let ssh_connection = std::env::var("SSH_CONNECTION").ok();
+    let mut state = State { ssh_connection, folder: None, running: None, gone };
+    for body in questions {
+        let answer = match serde_json::from_slice(&body) {
+            Ok(question) => {
+                state.answer(question).unwrap_or_else(|error| Answer::Refused(Refusal::from_error(&error)))
+            }
+            Err(error) => Answer::Refused(Refusal::from_error(&Error::Misbehaved(error.to_string()))),
+        };
+        let written: Result<(), HelloError> = hello::write_frame(&mut stdout().lock(), &answer);
+        if written.is_err() {
+            return ExitCode::Lost;
+        }
+    }
+    ExitCode::Ok
+}
+
+/// Reads in a thread of its own, so that the near end's going is noticed in the middle of a measurement.
+fn read_questions(gone: Arc<AtomicBool>) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        while let Ok(body) = hello::read_frame(&mut stdin().lock()) {
+            if sender.send(body).is_err() {
+                break;
+            }
+        }
+        gone.store(true, Relaxed);
+    });
+    receiver
+}
+
+struct State {
+    ssh_connection: Option<String>,
+    folder: Option<Folder>,
+    running: Option<Running>,
+    gone: Arc<AtomicBool>,
+}
+
+impl State {
+    fn answer(&mut self, question: Question) -> Result<Answer, Error> {
+        match question {
+            Question::Hello { .. } => Ok(Answer::Hello {
+                protocol: PROTOCOL,
+                version: env!("CARGO_PKG_VERSION").into(),
+                facts: HostFacts::of_this_host(),
+                ssh_connection: self.ssh_connection.clone(),
+            }),
+            Question::Open(opening) => self.open(*opening),
+            Question::Close => match self.running.take() {
+                Some(running) => Ok(Answer::Closed(running.finish())),
+                None => Err(Error::Misbehaved("nothing was opened".into())),
+            },
+            Question::Folder { path, room } => {
+                let path = PathBuf::from(std::ffi::OsString::from_vec(path));
+                let folder = self.folder.insert(Folder::make(&path, room)?);
+                Ok(Answer::Folder { path: folder.path().as_os_str().as_bytes().to_vec() })
+            }
+            Question::Settle { name } => self.folder()?.settle(&name).map(|()| Answer::Done),
+            Question::Forget { name } => self.folder()?.forget(&name).map(|()| Answer::Done),
+        }
+    }
+
+    fn folder(&self) -> Result<&Folder, Error> {
+        self.folder.as_ref().ok_or_else(|| Error::Misbehaved("no folder was made".into()))
+    }
+
+    fn open(&mut self, opening: Opening) -> Result<Answer, Error> {
+        let case = opening.case.checked()?;
+        if opening.ports.len() != case.flows {
+            return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
+        }
+        if self.running.is_some() {
+            return Err(Error::Misbehaved("a case is open already".into()));
+        }
+        let (first, last) = opening.udp_ports;
+        let sockets =
+            (0..case.flows).map(|_| link::bind(Some(first..=last))).collect::<std::io::Result<Vec<_>>>();
+        let sockets = sockets.map_err(|_| Error::Connect {
+            what: format!("the far end has too few free UDP ports between {first} and {last}"),
+            hint: Some("choose others with --udp-ports".into()),
+        })?;
+        let client: Option<IpAddr> =
+            self.ssh_connection.as_deref().and_then(|text| text.split_whitespace().next()?.parse().ok());
+        let ports = link::ports(&sockets);
+        let recv_buffer_bytes = link::recv_buffer_bytes(&sockets);
+        let addresses: Vec<IpAddr> = client.into_iter().collect();
+        let keys = link::Keys { token: opening.token, secret: opening.secret };
+        let ends = link::ends(sockets, &addresses, &opening.ports);
+        self.running = Some(Running::start(&case, link::Which::Far, ends, &keys, self.gone.clone())?);
+        Ok(Answer::Opened { ports, recv_buffer_bytes })
+    }
+}

@@ -1,0 +1,227 @@
+//! What a measurement finds: the `--json` object, published in docs/bench.md, from which the table is made as well.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the object's shape; raised when a field changes its meaning or goes.
+pub const FINDINGS_SCHEMA: u32 = 1;
+
+/// All that one `farhaul bench` has found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Findings {
+    pub schema: u32,
+    pub ok: bool,
+    /// Why it ended early, if it did; the rows are those from before.
+    pub error: Option<String>,
+    /// "cpu", "disk", "link" or "transfer".
+    pub bench: String,
+    pub here: HostFacts,
+    /// The other host of a link or transfer, as far as it has told.
+    pub there: Option<HostFacts>,
+    pub rows: Vec<Row>,
+    /// None when too little was measured to say.
+    pub expected: Option<Expected>,
+    /// What was not measured, and why.
+    pub skipped: Vec<Skipped>,
+    pub warnings: Vec<String>,
+}
+
+impl Findings {
+    pub fn new(bench: &str) -> Findings {
+        Findings {
+            schema: FINDINGS_SCHEMA,
+            bench: bench.into(),
+            here: HostFacts::of_this_host(),
+            ..Findings::default()
+        }
+    }
+
+    pub(crate) fn skip(&mut self, what: impl Into<String>, why: impl Into<String>) {
+        self.skipped.push(Skipped { what: what.into(), why: why.into() });
+    }
+
+    pub(crate) fn warn(&mut self, text: String) {
+        if !self.warnings.contains(&text) {
+            self.warnings.push(text);
+        }
+    }
+}
+
+/// What the figures depend on.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// As the user named it; empty for this host.
+    pub name: String,
+    /// Version of farhaul.
+    pub version: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// As the system names the processor; empty where it does not.
+    pub processor: String,
+    pub kernel: String,
+}
+
+impl HostFacts {
+    pub(crate) fn of_this_host() -> HostFacts {
+        let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        HostFacts {
+            name: String::new(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: processor(&text),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        }
+    }
+}
+
+fn processor(cpuinfo: &str) -> String {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"));
+    line.and_then(|line| line.split_once(':')).map(|(_, name)| name.trim().to_string()).unwrap_or_default()
+}
+
+/// The figure that the rows lead to, and the stage that sets it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Expected {
+    /// Content bits a second.
+    pub bps: f64,
+    /// What will limit it.
+    pub limit: String,
+    /// What the figure is of, in words.
+    pub of: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Skipped {
+    pub what: String,
+    pub why: String,
+}
+
+/// One line of the table.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "what", rename_all = "lowercase")]
+pub enum Row {
+    Cipher(CipherRow),
+    Digest(DigestRow),
+    Copy(CopyRow),
+    Disk(DiskRow),
+    Link(LinkRow),
+    Transfer(TransferRow),
+}
+
+/// Sealing and opening as a flow does it, on one core.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CipherRow {
+    pub cipher: String,
+    /// Payload of a datagram.
+    pub segment_bytes: usize,
+    /// Payload bits per second of processor time.
+    pub seal_bps: f64,
+    pub open_bps: f64,
+    /// Processor time of one datagram.
+    pub seal_ns: f64,
+    pub open_ns: f64,
+}
+
+/// The store's BLAKE3 on one core.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DigestRow {
+    pub segment_bytes: usize,
+    pub bps: f64,
+}
+
+/// A copy from memory to memory on one core.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CopyRow {
+    /// "plain" or "non-temporal" (past the cache).
+    pub how: String,
+    pub segment_bytes: usize,
+    /// Bytes copied before the same ones come again.
+    pub working_set_bytes: u64,
+    pub bps: f64,
+}
+
+/// One way of reading or writing a file.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DiskRow {
+    /// "read" or "write".
+    pub operation: String,
+    /// "direct" or "buffered".
+    pub way: String,
+    pub block_bytes: usize,
+    /// Threads that each have one block under way.
+    pub depth: usize,
+    pub bytes: u64,
+    /// The sync of a buffered write counts.
+    pub seconds: f64,
+    pub bps: f64,
+    /// Mean time of one block.
+    pub block_ms: f64,
+    /// Busy cores.
+    pub cpu: f64,
+}
+
+/// Datagrams of one size, one way.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LinkRow {
+    /// "to" or "from" the host.
+    pub direction: String,
+    /// IP packet, headers included.
+    pub packet_bytes: usize,
+    /// UDP payload of it.
+    pub datagram_bytes: usize,
+    /// None: plain.
+    pub cipher: Option<String>,
+    pub flows: usize,
+    pub seconds: f64,
+    /// UDP payload that arrived (and opened, when sealed).
+    pub bps: f64,
+    /// Datagrams lost of those sent, 0 to 1.
+    pub lost: f64,
+    /// Busy cores at either end, the kernel's share included as far as it is booked on our threads.
+    pub sender_cpu: f64,
+    pub receiver_cpu: f64,
+    /// Bits per second of processor time.
+    pub sender_bps_per_core: f64,
+    pub receiver_bps_per_core: f64,
+    /// What held it, in words: "sender's core", "receiver's core", "--rate", "window" or "path".
+    pub limit: String,
+}
+
+/// One transfer of the real engine.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TransferRow {
+    /// "memory" or "disk".
+    pub from: String,
+    pub to: String,
+    /// "to" or "from" the host.
+    pub direction: String,
+    pub bytes: u64,
+    pub seconds: f64,
+    pub bps: f64,
+    pub lost: f64,
+    pub cpu_seconds_here: f64,
+    pub cpu_seconds_there: f64,
+    /// "udp", "tcp" or "ssh".
+    pub transport: String,
+    /// The busiest stage, in words.
+    pub bottleneck: String,
+    /// Whether it was ended by the time limit before all bytes had arrived.
+    pub cut: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_it_is() {
+        let row = Row::Digest(DigestRow { segment_bytes: 1 << 20, bps: 8.0 });
+        let text = serde_json::to_string(&row).unwrap();
+        assert_eq!(text, r#"{"what":"digest","segment_bytes":1048576,"bps":8.0}"#);
+    }
+
+    #[test]
+    fn the_processor_is_named_where_the_system_names_it() {
+        assert_eq!(processor("processor\t: 0\nmodel name\t: AMD EPYC\nflags: x\n"), "AMD EPYC");
+        assert_eq!(processor("CPU implementer: 0x41\n"), "");
+    }
+}

@@ -1,0 +1,124 @@
+//! A folder for files that are measured and then no longer wanted.
+//!
+//! Always true: it did not exist before, and is removed with all that is in it when this is dropped.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use farhaul_engine::Error;
+use rustix::fs::Advice;
+use tempfile::TempDir;
+
+/// A transfer that was ended may still be putting a file there.
+const REMOVE_TRIES: u32 = 50;
+const REMOVE_PAUSE: Duration = Duration::from_millis(100);
+
+pub(crate) struct Folder {
+    folder: Option<TempDir>,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// A new one below `parent`, where `room` bytes are free.
+    pub(crate) fn make(parent: &Path, room: u64) -> Result<Folder, Error> {
+        let failed = |source| failed(parent, "make a folder in", source);
+        let parent_path = std::path::absolute(parent).map_err(failed)?;
+        let made =
+            tempfile::Builder::new().prefix(".farhaul-bench-").tempdir_in(parent_path).map_err(failed)?;
+        let free = rustix::fs::statvfs(made.path()).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+        if let Ok(free) = free
+            && free < room
+        {
+            return Err(Error::Files {
+                what: format!(
+                    "too little room in {}: {} MiB needed, {} MiB free",
+                    parent.display(),
+                    room >> 20,
+                    free >> 20
+                ),
+                hint: Some("free space, name another directory, or give a smaller --size".into()),
+            });
+        }
+        Ok(Folder { path: made.path().to_path_buf(), folder: Some(made) })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Brings a file to the disk and takes it out of the cache, as far as the kernel follows that advice.
+    pub(crate) fn settle(&self, name: &str) -> Result<(), Error> {
+        let path = self.file(name)?;
+        let settled = File::open(&path).and_then(|file| {
+            file.sync_data()?;
+            let _ = rustix::fs::fadvise(&file, 0, None, Advice::DontNeed);
+            Ok(())
+        });
+        settled.map_err(|source| failed(&path, "sync", source))
+    }
+
+    /// Removes a file, if it is there.
+    pub(crate) fn forget(&self, name: &str) -> Result<(), Error> {
+        let path = self.file(name)?;
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(failed(&path, "remove", source)),
+            _ => Ok(()),
+        }
+    }
+
+    fn file(&self, name: &str) -> Result<PathBuf, Error> {
+        if name.is_empty() || name.contains('/') || name.starts_with('.') {
+            return Err(Error::Misbehaved(format!("{name:?} is no file of the folder")));
+        }
+        Ok(self.path.join(name))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let Some(folder) = self.folder.take() else { return };
+        // From here on it is ours to remove, as the type gives up after one try.
+        let path = folder.keep();
+        for _ in 0..REMOVE_TRIES {
+            match std::fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => std::thread::sleep(REMOVE_PAUSE),
+                _ => return,
+            }
+        }
+    }
+}
+
+fn failed(path: &Path, what: &str, source: io::Error) -> Error {
+    Error::Files { what: format!("cannot {what} {}: {source}", path.display()), hint: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_stays() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = Folder::make(temp.path(), 1).unwrap();
+        std::fs::write(folder.path().join("source"), "x").unwrap();
+        folder.settle("source").unwrap();
+        folder.forget("source").unwrap();
+        folder.forget("source").unwrap();
+        std::fs::write(folder.path().join(".part"), "x").unwrap();
+        drop(folder);
+        assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_or_lies_elsewhere_is_refused() {
+        let temp = tempfile::tempdir().unwrap();
+        assert!(matches!(Folder::make(temp.path(), u64::MAX), Err(Error::Files { .. })));
+        assert!(matches!(Folder::make(Path::new("/no/such"), 1), Err(Error::Files { .. })));
+        let folder = Folder::make(temp.path(), 1).unwrap();
+        for name in ["", "..", "../x", "/x", ".x"] {
+            assert!(folder.forget(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What the parts of a host can do by themselves: cipher, digest and memory, a disk, a link, whole transfers.
+//!
+//! How to read it: [`cpu`], [`disk`], [`link`] and [`transfer`] each have a `measure` that is told what to do, works until
+//! it is done or stopped, and puts what it finds into [`Findings`] (`findings.rs`) as it goes, so that what was found
+//! before an error is kept. The far end of `link` and `transfer` is [`serve`] (`far.rs`), which ssh starts;
+//! `messages.rs` is what the two say to each other.
+//!
+//! Always true: nothing is written to a disk that the user did not allow; what is written is gone at the end, whatever the
+//! end is; no load lasts longer than it was told to. The only `unsafe` is the non-temporal copy of `cpu/copy.rs`.
+#![deny(unsafe_code)]
+
+pub mod cpu;
+pub mod disk;
+mod far;
+mod findings;
+mod folder;
+pub mod link;
+mod messages;
+mod near;
+mod sealed;
+mod stopwatch;
+pub mod transfer;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use farhaul_engine::Error;
+
+pub use far::serve;
+pub use findings::{
+    CipherRow, CopyRow, DigestRow, DiskRow, Expected, FINDINGS_SCHEMA, Findings, HostFacts, LinkRow, Row,
+    Skipped, TransferRow,
+};
+
+/// What a measurement gets to know of, and tells to, the one who waits for it.
+pub struct Watch<'a> {
+    /// Set when the user wants it to end.
+    pub stop: &'a AtomicBool,
+    /// Is told what is being measured now.
+    pub tell: &'a dyn Fn(&str),
+}
+
+impl Watch<'_> {
+    /// Begins a part, unless the user wants to end.
+    fn begin(&self, what: &str) -> Result<(), Error> {
+        self.check()?;
+        (self.tell)(what);
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        if self.stop.load(Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Bits a second of so many bytes in so many seconds.
+fn bps(bytes: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
+}
+
+/// Threads that a transfer reads and writes with (`farhaul_engine::session`).
+fn disk_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4)
+}

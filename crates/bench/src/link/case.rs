@@ -1,0 +1,117 @@
+//! One case of a link measurement: what both ends have agreed on, and what each has counted.
+
+use farhaul_engine::FLOWS_MAX;
+use farhaul_engine::{Cipher, Error};
+use farhaul_net::DATAGRAM_LEN_MAX;
+use farhaul_proto::{HEADER_LEN, SEGMENT_FRAME_LEN, TAG_LEN};
+use serde::{Deserialize, Serialize};
+
+/// What a sealed datagram has beside its payload.
+pub(super) const OVERHEAD: usize = HEADER_LEN + SEGMENT_FRAME_LEN + TAG_LEN;
+/// Shortest datagram: a sealed one with a byte in it.
+pub(super) const DATAGRAM_MIN: usize = OVERHEAD + 1;
+/// Longest case.
+pub(super) const SECONDS_MAX: f64 = 60.0;
+
+/// One of the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Which {
+    Near,
+    Far,
+}
+
+/// Datagrams of one size from one end to the other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) sender: Which,
+    pub(crate) datagram_bytes: usize,
+    /// None: plain.
+    pub(crate) cipher: Option<Cipher>,
+    pub(crate) flows: usize,
+    pub(crate) seconds: f64,
+    /// Of all flows together.
+    pub(crate) rate_bps: Option<u64>,
+    /// Bytes on the way, of all flows together.
+    pub(crate) window_bytes: u64,
+}
+
+impl Case {
+    /// The one place that judges it; the other end may be of any origin.
+    pub(crate) fn checked(self) -> Result<Case, Error> {
+        let is_sound = (DATAGRAM_MIN..=DATAGRAM_LEN_MAX).contains(&self.datagram_bytes)
+            && (1..=FLOWS_MAX).contains(&self.flows)
+            && (0.0..=SECONDS_MAX).contains(&self.seconds)
+            && self.cipher != Some(Cipher::None);
+        if is_sound { Ok(self) } else { Err(Error::Usage(format!("a link cannot be measured so: {self:?}"))) }
+    }
+
+    /// A flow's part of the window, one datagram at least.
+    pub(super) fn flow_window(&self) -> u64 {
+        (self.window_bytes / self.flows as u64).max(self.datagram_bytes as u64)
+    }
+
+    /// A flow's part of the rate, in bytes a second.
+    pub(super) fn flow_rate(&self) -> Option<f64> {
+        self.rate_bps.map(|bps| bps as f64 / 8.0 / self.flows as f64)
+    }
+}
+
+/// What one end has counted, all flows together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    pub(crate) datagrams: u64,
+    pub(crate) bytes: u64,
+    /// From the first datagram to the last.
+    pub(crate) seconds: f64,
+    pub(crate) cpu_seconds: f64,
+    /// Time that the threads could have run and got no core, as other work had them.
+    pub(crate) starved_seconds: f64,
+    /// Time that a sender waited for news of what was on the way, mean of the flows.
+    pub(crate) window_seconds: f64,
+    /// Reads that the receiver's kernel dropped.
+    pub(crate) overflows: u64,
+    /// Flows that met the other end.
+    pub(crate) met: usize,
+    /// Why a flow ended early.
+    pub(crate) error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case() -> Case {
+        Case {
+            sender: Which::Near,
+            datagram_bytes: 1472,
+            cipher: None,
+            flows: 2,
+            seconds: 1.0,
+            rate_bps: Some(16_000),
+            window_bytes: 4000,
+        }
+    }
+
+    #[test]
+    fn a_flow_has_its_part() {
+        assert_eq!((case().flow_window(), case().flow_rate()), (2000, Some(1000.0)));
+        assert_eq!(Case { window_bytes: 0, ..case() }.flow_window(), 1472);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        assert!(case().checked().is_ok());
+        for bad in [
+            Case { datagram_bytes: OVERHEAD, ..case() },
+            Case { datagram_bytes: DATAGRAM_LEN_MAX + 1, ..case() },
+            Case { flows: 0, ..case() },
+            Case { flows: 17, ..case() },
+            Case { seconds: f64::NAN, ..case() },
+            Case { seconds: 1e9, ..case() },
+            Case { cipher: Some(Cipher::None), ..case() },
+        ] {
+            assert!(bad.clone().checked().is_err(), "{bad:?}");
+        }
+    }
+}

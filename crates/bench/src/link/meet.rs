@@ -1,0 +1,179 @@
+//! The small datagrams beside the measured ones: finding each other, and news of what has arrived.
+//!
+//! Always true: nothing but these goes to an address that has not shown the token; they begin with a byte that no packet of
+//! ours begins with.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use farhaul_engine::hello::Token;
+use farhaul_net::{Link, RecvBatch, SendBatch, UdpLink, wait};
+
+/// How long the ends look for each other, and how often they call.
+const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_EVERY: Duration = Duration::from_millis(20);
+
+const MEET: u8 = 0xb1;
+const NEWS: u8 = 0xb2;
+
+/// What is said beside the data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Word {
+    /// I am here; `heard`: and have heard you.
+    Meet { heard: bool },
+    /// The number behind the newest datagram that has arrived, and how many have.
+    News { next: u64, count: u64 },
+}
+
+/// Which flow of which measurement.
+#[derive(Debug, Clone)]
+pub(super) struct Badge {
+    pub(super) token: Token,
+    pub(super) flow: u16,
+}
+
+const WORD_LEN: usize = 1 + 32 + 2 + 16;
+
+impl Badge {
+    fn encode(&self, word: Word) -> [u8; WORD_LEN] {
+        let (kind, value, count) = match word {
+            Word::Meet { heard } => (MEET, u64::from(heard), 0),
+            Word::News { next, count } => (NEWS, next, count),
+        };
+        let mut bytes = [0; WORD_LEN];
+        bytes[0] = kind;
+        bytes[1..33].copy_from_slice(&self.token.0);
+        bytes[33..35].copy_from_slice(&self.flow.to_be_bytes());
+        bytes[35..43].copy_from_slice(&value.to_be_bytes());
+        bytes[43..].copy_from_slice(&count.to_be_bytes());
+        bytes
+    }
+
+    /// None for what is no word, or not for this flow.
+    pub(super) fn decode(&self, bytes: &[u8]) -> Option<Word> {
+        let bytes: &[u8; WORD_LEN] = bytes.try_into().ok()?;
+        if bytes[1..33] != self.token.0 || bytes[33..35] != self.flow.to_be_bytes() {
+            return None;
+        }
+        let value = u64::from_be_bytes(bytes[35..43].try_into().ok()?);
+        let count = u64::from_be_bytes(bytes[43..].try_into().ok()?);
+        match bytes[0] {
+            MEET => Some(Word::Meet { heard: value != 0 }),
+            NEWS => Some(Word::News { next: value, count }),
+            _ => None,
+        }
+    }
+
+    /// Says something; that it may be lost is known.
+    pub(super) fn say(
+        &self,
+        link: &mut UdpLink,
+        batch: &mut SendBatch,
+        to: Option<SocketAddr>,
+        word: Word,
+    ) -> io::Result<()> {
+        batch.clear();
+        batch.to(to);
+        if let Some(bytes) = batch.datagram(WORD_LEN) {
+            bytes.copy_from_slice(&self.encode(word));
+        }
+        let _ = link.send(batch)?;
+        Ok(())
+    }
+}
+
+/// Calls all candidates until the other end has been heard and has heard us; then the link goes there and only there.
+/// False when time is up or `stop` is set.
+pub(super) fn meet(
+    link: &mut UdpLink,
+    badge: &Badge,
+    candidates: &[SocketAddr],
+    stop: &AtomicBool,
+) -> io::Result<bool> {
+    let (mut out, mut arrived) = (SendBatch::new(0), RecvBatch::new());
+    let until = Instant::now() + PATIENCE;
+    let mut heard = false;
+    while Instant::now() < until && !stop.load(Relaxed) {
+        if heard {
+            badge.say(link, &mut out, None, Word::Meet { heard })?;
+        } else {
+            for &candidate in candidates {
+                badge.say(link, &mut out, Some(candidate), Word::Meet { heard })?;
+            }
+        }
+        let mut fds = Vec::new();
+        link.poll_fds(false, &mut fds);
+        wait(&mut fds, Some(CALL_EVERY))?;
+        while link.recv(&mut arrived)? > 0 {
+            let mut is_mutual = false;
+            for datagram in arrived.datagrams() {
+                match badge.decode(datagram.bytes) {
+                    Some(Word::Meet { heard: mutual }) => {
+                        if let Some(from) = datagram.from
+                            && !heard
+                        {
+                            link.set_remote(from)?;
+                            heard = true;
+                        }
+                        is_mutual |= mutual;
+                    }
+                    Some(Word::News { .. }) => {}
+                    // Data: the other end has heard us and begun. A stranger's would have been dropped.
+                    None => is_mutual |= heard,
+                }
+            }
+            if is_mutual {
+                // Whichever of these arrives ends the other end's calling.
+                for _ in 0..3 {
+                    badge.say(link, &mut out, None, Word::Meet { heard: true })?;
+                }
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn badge(first: u8, flow: u16) -> Badge {
+        Badge { token: Token([first; 32]), flow }
+    }
+
+    #[test]
+    fn words_are_read_back_by_who_has_the_token_only() {
+        for word in
+            [Word::Meet { heard: false }, Word::Meet { heard: true }, Word::News { next: 1 << 39, count: 7 }]
+        {
+            let bytes = badge(1, 2).encode(word);
+            assert_eq!(badge(1, 2).decode(&bytes), Some(word));
+            assert_eq!(badge(1, 3).decode(&bytes), None);
+            assert_eq!(badge(2, 2).decode(&bytes), None);
+            assert_eq!(badge(1, 2).decode(&bytes[1..]), None);
+            assert!(!farhaul_proto::is_ours(bytes[0]));
+        }
+    }
+
+    #[test]
+    fn two_ends_find_each_other_and_a_stranger_nobody() {
+        let bind = || UdpLink::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (mut one, mut two, mut other) = (bind(), bind(), bind());
+        let at = |link: &UdpLink| link.local_addr().unwrap();
+        let (first, second, third) = (at(&one), at(&two), at(&other));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let near = scope.spawn(|| meet(&mut one, &badge(1, 0), &[third, second], &stop));
+            let stranger = scope.spawn(|| meet(&mut other, &badge(9, 0), &[first, second], &stop));
+            // Without candidates: the near end has to begin.
+            assert!(meet(&mut two, &badge(1, 0), &[], &stop).unwrap());
+            assert!(near.join().unwrap().unwrap());
+            stop.store(true, Relaxed);
+            assert!(!stranger.join().unwrap().unwrap());
+        });
+        assert_eq!((one.remote(), two.remote()), (Some(second), Some(first)));
+    }
+}

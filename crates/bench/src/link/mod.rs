@@ -1,0 +1,508 @@
+//! `farhaul bench link`: datagrams from host to host without the transport, plain and sealed, one and more flows, both ways.
+//!
+//! How to read it: [`measure`] is the near end, which chooses the cases (`case.rs`) and asks the far end to take part;
+//! `running.rs` is one end of a case, `flow.rs` one flow of it with its `window.rs`, `meet.rs` the datagrams beside the
+//! measured ones.
+//!
+//! Always true: with a rate given no more is sent; without one, no more than a window is on the way at any time, and less
+//! when datagrams are lost; no case lasts longer than it was told to.
+
+mod case;
+mod flow;
+mod meet;
+mod running;
+mod window;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use farhaul_engine::hello::Token;
+use farhaul_engine::{Cipher, Error, SshTarget};
+
+use crate::Watch;
+use crate::bps;
+use crate::findings::{Expected, Findings, LinkRow, Row};
+use crate::messages::{Answer, Opening, Question};
+use crate::near::FarEnd;
+
+pub(crate) use case::{Case, Totals, Which};
+use running::Way;
+pub(crate) use running::{Keys, Running, bind, ends, ports, recv_buffer_bytes};
+
+/// Bytes on the way without a rate given: what keeps a link of 10 Gbit/s and 1 ms busy, and what a switch can hold.
+const WINDOW: u64 = 2 << 20;
+/// With a rate given, so much time of it may be on the way.
+const WINDOW_TIME: f64 = 0.5;
+/// IP packets of Ethernet, plain and jumbo.
+const PACKETS: [usize; 2] = [1500, 9000];
+/// From this on a core counts as full.
+const FULL: f64 = 0.9;
+
+/// Which way the datagrams go, seen from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Direction {
+    To,
+    From,
+    #[default]
+    Both,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub target: SshTarget,
+    /// Time of each case, at most a minute.
+    pub time: Duration,
+    /// Highest rate of all flows together, in UDP payload bits a second.
+    pub rate_bps: Option<u64>,
+    pub direction: Direction,
+    /// Numbers of flows. Empty: one and two.
+    pub flows: Vec<usize>,
+    /// IP packets in bytes. Empty: 1500 and 9000, as the path allows.
+    pub packets: Vec<usize>,
+    pub cipher: Cipher,
+    /// First and last UDP port that the far end may use.
+    pub udp_ports: (u16, u16),
+}
+
+/// Sends and receives in every case that was asked for.
+pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+    judge(config)?;
+    watch.begin("connecting")?;
+    let far = FarEnd::start(&config.target)?;
+    findings.there = Some(far.facts.clone());
+    let mut link = LinkBench { config, watch, far, far_buffer_bytes: None };
+    let way = link.find_way()?;
+    for packet in link.packets(way, findings) {
+        for direction in [Which::Near, Which::Far].into_iter().filter(|&sender| config.wants(sender)) {
+            for cipher in [None, Some(config.cipher)] {
+                for &flows in config.flows() {
+                    link.case(direction, packet, way, cipher, flows, findings)?;
+                }
+            }
+        }
+    }
+    findings.expected = expected(findings);
+    Ok(())
+}
+
+/// Refuses what cannot work, before anything is connected.
+fn judge(config: &Config) -> Result<(), Error> {
+    let usage = |text: String| Err(Error::Usage(text));
+    if config.cipher == Cipher::None {
+        return usage("--cipher none: the plain datagrams are measured anyway".into());
+    }
+    if config.time.as_secs_f64() > case::SECONDS_MAX {
+        return usage(format!("--seconds: {} is the most for a link", case::SECONDS_MAX));
+    }
+    for &packet in &config.packets {
+        let is_sound = (128..=65_535).contains(&packet);
+        if !is_sound {
+            return usage(format!("--packet {packet}: IP packets have 128 to 65535 bytes here"));
+        }
+    }
+    for &flows in &config.flows {
+        if !(1..=16).contains(&flows) {
+            return usage(format!("--flows {flows}: between 1 and 16 flows are allowed"));
+        }
+    }
+    Ok(())
+}
+
+impl Config {
+    fn wants(&self, sender: Which) -> bool {
+        match self.direction {
+            Direction::Both => true,
+            Direction::To => sender == Which::Near,
+            Direction::From => sender == Which::Far,
+        }
+    }
+
+    fn flows(&self) -> &[usize] {
+        if self.flows.is_empty() { &[1, 2] } else { &self.flows }
+    }
+
+    fn window_bytes(&self, flows: usize, recv_buffer_bytes: usize) -> u64 {
+        let window = self.rate_bps.map_or(WINDOW, |rate| (rate as f64 / 8.0 * WINDOW_TIME) as u64);
+        match (self.rate_bps, recv_buffer_bytes) {
+            // What the receiver's socket cannot hold would be lost when its thread is held up.
+            (None, bytes) if bytes > 0 => window.min((bytes * flows) as u64),
+            _ => window.max(WINDOW),
+        }
+    }
+}
+
+/// IP and UDP headers.
+fn headers(is_six: bool) -> usize {
+    if is_six { 48 } else { 28 }
+}
+
+struct LinkBench<'a> {
+    config: &'a Config,
+    watch: &'a Watch<'a>,
+    far: FarEnd,
+    /// What its sockets hold until it receives; known after the first case.
+    far_buffer_bytes: Option<usize>,
+}
+
+impl LinkBench<'_> {
+    /// Meets the far end once and sends nothing.
+    fn find_way(&mut self) -> Result<Way, Error> {
+        let case = Case {
+            sender: Which::Near,
+            datagram_bytes: 1200,
+            cipher: None,
+            flows: 1,
+            seconds: 0.0,
+            rate_bps: None,
+            window_bytes: WINDOW,
+        };
+        let ran = self.run(case)?;
+        ran.way.ok_or_else(|| self.unreachable(&ran.ports))
+    }
+
+    fn unreachable(&self, ports: &[u16]) -> Error {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        Error::Connect {
+            what: format!("no datagram gets through to UDP port {} of {}", ports.join(", "), self.far.host()),
+            hint: Some("open these ports in its firewall, or choose others with --udp-ports".into()),
+        }
+    }
+
+    /// The sizes to measure; why others are not.
+    fn packets(&self, way: Way, findings: &mut Findings) -> Vec<usize> {
+        let asked = if self.config.packets.is_empty() { &PACKETS[..] } else { &self.config.packets };
+        let fits = |&&packet: &&usize| way.mtu.is_none_or(|mtu| packet <= usize::from(mtu));
+        for packet in asked.iter().filter(|packet| !fits(packet)) {
+            let mtu = way.mtu.unwrap_or(0);
+            findings.skip(format!("packets of {packet} bytes"), format!("this host's way there takes {mtu}"));
+        }
+        asked.iter().filter(fits).copied().collect()
+    }
+
+    fn case(
+        &mut self,
+        sender: Which,
+        packet_bytes: usize,
+        way: Way,
+        cipher: Option<Cipher>,
+        flows: usize,
+        findings: &mut Findings,
+    ) -> Result<(), Error> {
+        let direction = if sender == Which::Near { "to" } else { "from" };
+        let name = cipher.map_or("plain", Cipher::name);
+        let what = format!(
+            "{direction} {}, packets of {packet_bytes} bytes, {name}, flows: {flows}",
+            self.far.host()
+        );
+        self.watch.begin(&what)?;
+        let case = Case {
+            sender,
+            datagram_bytes: packet_bytes - headers(way.is_six),
+            cipher,
+            flows,
+            seconds: self.config.time.as_secs_f64(),
+            rate_bps: self.config.rate_bps,
+            window_bytes: WINDOW,
+        };
+        let ran = self.run(case)?;
+        if ran.sent.met < flows || ran.received.met < flows {
+            return Err(self.unreachable(&ran.ports));
+        }
+        if let Some(error) = ran.sent.error.as_ref().or(ran.received.error.as_ref()) {
+            findings.warn(format!("{what}: {error}"));
+        }
+        if ran.received.datagrams == 0 {
+            findings.skip(what, "none of the datagrams arrives: the path takes no packets of this size");
+            return Ok(());
+        }
+        if ran.recv_buffer_bytes < WINDOW as usize / 2 {
+            findings.warn(format!(
+                "a receiving socket holds {} KiB only, which limits the rate: raise net.core.rmem_max",
+                ran.recv_buffer_bytes >> 10
+            ));
+        }
+        findings.rows.push(Row::Link(row(direction, packet_bytes, &ran)));
+        Ok(())
+    }
+
+    /// One case from its sockets to its figures.
+    fn run(&mut self, mut case: Case) -> Result<Ran, Error> {
+        let io = |source| Error::Io { what: "cannot open a UDP socket".into(), source };
+        let sockets = (0..case.flows).map(|_| bind(None)).collect::<std::io::Result<Vec<_>>>().map_err(io)?;
+        let near_buffer = recv_buffer_bytes(&sockets);
+        let receiver_buffer = match case.sender {
+            Which::Near => self.far_buffer_bytes.unwrap_or(near_buffer),
+            Which::Far => near_buffer,
+        };
+        case.window_bytes = self.config.window_bytes(case.flows, receiver_buffer);
+        let case = case.checked()?;
+        let keys = Keys { token: Token::random()?, secret: Token::random()? };
+        let opening = Opening {
+            case: case.clone(),
+            token: keys.token.clone(),
+            secret: keys.secret.clone(),
+            ports: ports(&sockets),
+            udp_ports: self.config.udp_ports,
+        };
+        let (far_ports, recv_buffer_bytes) = match self.far.ask(&Question::Open(Box::new(opening)))? {
+            Answer::Opened { ports, recv_buffer_bytes } if ports.len() == case.flows => {
+                (ports, recv_buffer_bytes)
+            }
+            other => return Err(FarEnd::strange(&other)),
+        };
+        self.far_buffer_bytes = Some(recv_buffer_bytes);
+        let ends = ends(sockets, self.far.addresses(), &far_ports);
+        let running = Running::start(&case, Which::Near, ends, &keys, Arc::default())?;
+        self.await_end(&case, &running)?;
+        let (near, way, far) = if case.sender == Which::Near {
+            let (near, way) = running.finish_with_way();
+            (near, way, self.close()?)
+        } else {
+            let far = self.close()?;
+            let (near, way) = running.finish_with_way();
+            (near, way, far)
+        };
+        let (sent, received) = if case.sender == Which::Near { (near, far) } else { (far, near) };
+        let recv_buffer_bytes = if case.sender == Which::Near { recv_buffer_bytes } else { near_buffer };
+        Ok(Ran { case, sent, received, way, ports: far_ports, recv_buffer_bytes })
+    }
+
+    /// Until the own flows are through, or the far ones should be.
+    fn await_end(&self, case: &Case, running: &Running) -> Result<(), Error> {
+        let begun = Instant::now();
+        while !running.is_through() {
+            if self.watch.stop.load(Relaxed) {
+                // Dropped, both ends stop sending.
+                return Err(Error::Interrupted);
+            }
+            if case.sender == Which::Far && begun.elapsed().as_secs_f64() >= case.seconds {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<Totals, Error> {
+        match self.far.ask(&Question::Close)? {
+            Answer::Closed(totals) => Ok(totals),
+            other => Err(FarEnd::strange(&other)),
+        }
+    }
+}
+
+/// A case that is over.
+struct Ran {
+    case: Case,
+    sent: Totals,
+    received: Totals,
+    way: Option<Way>,
+    /// The far end's.
+    ports: Vec<u16>,
+    /// Of the receiver.
+    recv_buffer_bytes: usize,
+}
+
+fn row(direction: &str, packet_bytes: usize, ran: &Ran) -> LinkRow {
+    let Ran { case, sent, received, .. } = ran;
+    let bits = received.bytes as f64 * 8.0;
+    let per_core = |cpu: f64| if cpu > 0.0 { bits / cpu } else { 0.0 };
+    let share = |totals: &Totals| totals.cpu_seconds / totals.seconds.max(1e-9);
+    let row = LinkRow {
+        direction: direction.into(),
+        packet_bytes,
+        datagram_bytes: case.datagram_bytes,
+        cipher: case.cipher.map(|cipher| cipher.name().to_string()),
+        flows: case.flows,
+        seconds: received.seconds,
+        bps: bps(received.bytes, received.seconds),
+        lost: 1.0 - received.datagrams as f64 / sent.datagrams.max(received.datagrams) as f64,
+        sender_cpu: share(sent),
+        receiver_cpu: share(received),
+        sender_bps_per_core: per_core(sent.cpu_seconds),
+        receiver_bps_per_core: per_core(received.cpu_seconds),
+        limit: String::new(),
+    };
+    LinkRow { limit: limit(row.bps, case, sent, received).into(), ..row }
+}
+
+/// A thread that waits for a core counts as one that has it, or a busy host would look like a slow path.
+fn limit(bps: f64, case: &Case, sent: &Totals, received: &Totals) -> &'static str {
+    let is_at_rate = case.rate_bps.is_some_and(|rate| bps >= 0.95 * rate as f64);
+    let wanted = |totals: &Totals| {
+        (totals.cpu_seconds + totals.starved_seconds) / totals.seconds.max(1e-9) / case.flows as f64
+    };
+    let core = |totals: &Totals, own, shared| {
+        if totals.starved_seconds > 0.2 * totals.cpu_seconds { shared } else { own }
+    };
+    let (sender, receiver) = (wanted(sent), wanted(received));
+    match () {
+        () if is_at_rate => "--rate",
+        () if sender >= FULL && sender >= receiver => {
+            core(sent, "sender's core", "sender's core, shared with other work")
+        }
+        () if receiver >= FULL => {
+            core(received, "receiver's core", "receiver's core, shared with other work")
+        }
+        () if received.datagrams == sent.datagrams && sent.window_seconds > 0.5 * sent.seconds => "window",
+        () => "path",
+    }
+}
+
+/// The slower way of the best sealed case, as a transfer may go either way.
+fn expected(findings: &Findings) -> Option<Expected> {
+    let rows = findings.rows.iter().filter_map(|row| if let Row::Link(row) = row { Some(row) } else { None });
+    let best = |direction: &'static str| {
+        let sealed = rows.clone().filter(move |row| row.direction == direction && row.cipher.is_some());
+        sealed.max_by(|one, other| one.bps.total_cmp(&other.bps))
+    };
+    let row = [best("to"), best("from")]
+        .into_iter()
+        .flatten()
+        .min_by(|one, other| one.bps.total_cmp(&other.bps))?;
+    let LinkRow { direction, packet_bytes, flows, limit, .. } = row;
+    let host = findings.there.as_ref().map_or("the host", |there| there.name.as_str());
+    // Headers and tag of the transport are no content.
+    let content = (row.datagram_bytes - case::OVERHEAD) as f64 / row.datagram_bytes as f64;
+    Some(Expected {
+        bps: row.bps * content,
+        limit: limit.clone(),
+        of: format!(
+            "content {direction} {host}, sealed, flows: {flows}, {packet_bytes}-byte packets, without protocol and disks"
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn config() -> Config {
+        Config {
+            target: SshTarget::default(),
+            time: Duration::from_secs(3),
+            rate_bps: None,
+            direction: Direction::Both,
+            flows: Vec::new(),
+            packets: Vec::new(),
+            cipher: Cipher::default(),
+            udp_ports: (33001, 33100),
+        }
+    }
+
+    /// Both ends of a case in this process.
+    fn both(case: &Case) -> (Totals, Totals) {
+        let keys = Keys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
+        let sockets = || (0..case.flows).map(|_| bind(None).unwrap()).collect::<Vec<_>>();
+        let (near, far) = (sockets(), sockets());
+        let (near_ports, far_ports) = (ports(&near), ports(&far));
+        let loopback = ["127.0.0.1".parse().unwrap()];
+        let start = |own, sockets, ports: &[u16]| {
+            Running::start(case, own, ends(sockets, &loopback, ports), &keys, Arc::default()).unwrap()
+        };
+        let (near, far) = (start(Which::Near, near, &far_ports), start(Which::Far, far, &near_ports));
+        let (sender, receiver) = if case.sender == Which::Near { (near, far) } else { (far, near) };
+        let sent = sender.finish();
+        (sent, receiver.finish())
+    }
+
+    #[test]
+    fn datagrams_go_both_ways_plain_and_sealed() {
+        for sender in [Which::Near, Which::Far] {
+            for cipher in [None, Some(Cipher::Aes128Gcm)] {
+                let case = Case {
+                    sender,
+                    datagram_bytes: 1472,
+                    cipher,
+                    flows: 2,
+                    seconds: 0.1,
+                    rate_bps: Some(20_000_000),
+                    window_bytes: WINDOW,
+                };
+                let (sent, received) = both(&case);
+                assert_eq!((sent.met, received.met, &sent.error, &received.error), (2, 2, &None, &None));
+                assert!(
+                    received.datagrams > 0 && received.datagrams <= sent.datagrams,
+                    "{sent:?} {received:?}"
+                );
+                // The rate is a ceiling: a slow machine may send less, never more.
+                assert!(sent.bytes <= 300_000 + 2 * 65_536, "{sent:?}");
+                assert_eq!(received.bytes, received.datagrams * 1472);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stop_ends_a_flow_that_meets_nobody() {
+        let case = Case {
+            sender: Which::Near,
+            datagram_bytes: 1472,
+            cipher: None,
+            flows: 1,
+            seconds: 30.0,
+            rate_bps: None,
+            window_bytes: 100_000,
+        };
+        let keys = Keys { token: Token::random().unwrap(), secret: Token::random().unwrap() };
+        let stop = Arc::new(AtomicBool::new(true));
+        let ends = ends(vec![bind(None).unwrap()], &[], &[9]);
+        let (totals, way) = Running::start(&case, Which::Near, ends, &keys, stop).unwrap().finish_with_way();
+        assert_eq!((totals.met, totals.datagrams, way), (0, 0, None));
+    }
+
+    #[test]
+    fn the_window_is_what_the_receiver_holds_and_a_rate_lifts_it() {
+        let plain = config();
+        assert_eq!(plain.window_bytes(1, 8 << 20), WINDOW);
+        assert_eq!(plain.window_bytes(2, 100 << 10), 200 << 10);
+        let rated = Config { rate_bps: Some(8_000_000_000), ..config() };
+        assert_eq!(rated.window_bytes(1, 100 << 10), 500_000_000);
+        assert_eq!(Config { rate_bps: Some(8000), ..config() }.window_bytes(1, 0), WINDOW);
+    }
+
+    #[test]
+    fn what_holds_a_case_is_named() {
+        let case = Case {
+            sender: Which::Near,
+            datagram_bytes: 1472,
+            cipher: None,
+            flows: 1,
+            seconds: 1.0,
+            rate_bps: Some(1_000_000),
+            window_bytes: WINDOW,
+        };
+        let totals = |cpu_seconds, starved_seconds, window_seconds| Totals {
+            seconds: 1.0,
+            cpu_seconds,
+            starved_seconds,
+            window_seconds,
+            ..Totals::default()
+        };
+        let idle = totals(0.1, 0.0, 0.0);
+        assert_eq!(limit(1e6, &case, &totals(1.0, 0.0, 0.0), &idle), "--rate");
+        assert_eq!(limit(1e5, &case, &totals(1.0, 0.0, 0.0), &idle), "sender's core");
+        assert_eq!(limit(1e5, &case, &idle, &totals(0.95, 0.0, 0.0)), "receiver's core");
+        let shared = limit(1e5, &case, &idle, &totals(0.5, 0.45, 0.0));
+        assert_eq!(shared, "receiver's core, shared with other work");
+        assert_eq!(limit(1e5, &case, &totals(0.1, 0.0, 0.9), &idle), "window");
+        assert_eq!(limit(1e5, &case, &idle, &idle), "path");
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused() {
+        assert!(judge(&config()).is_ok());
+        for bad in [
+            Config { flows: vec![17], ..config() },
+            Config { packets: vec![100], ..config() },
+            Config { packets: vec![70_000], ..config() },
+            Config { cipher: Cipher::None, ..config() },
+            Config { time: Duration::from_secs(61), ..config() },
+        ] {
+            assert_eq!(judge(&bad).unwrap_err().exit_code() as u8, 2, "{bad:?}");
+        }
+    }
+}

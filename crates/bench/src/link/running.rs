@@ -1,0 +1,191 @@
+//! One end of a case while it runs: a thread a flow.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use farhaul_engine::Error;
+use farhaul_engine::hello::Token;
+use farhaul_net::{Link, UdpLink};
+
+use super::case::{Case, Totals, Which};
+use super::flow::{self, Counted};
+use super::meet::{Badge, meet};
+use crate::sealed;
+
+/// What both ends know and nobody else.
+pub(crate) struct Keys {
+    pub(crate) token: Token,
+    pub(crate) secret: Token,
+}
+
+/// A flow's socket and where its other end may be.
+pub(crate) struct End {
+    socket: UdpLink,
+    candidates: Vec<SocketAddr>,
+}
+
+/// Sockets for both families where the system has IPv6, on ports of the range or on any.
+pub(crate) fn bind(ports: Option<RangeInclusive<u16>>) -> io::Result<UdpLink> {
+    let at = |ip: IpAddr| match ports.clone() {
+        Some(ports) => UdpLink::bind_in_range(ip, ports),
+        None => UdpLink::bind(SocketAddr::new(ip, 0)),
+    };
+    at(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| at(Ipv4Addr::UNSPECIFIED.into()))
+}
+
+pub(crate) fn ports(sockets: &[UdpLink]) -> Vec<u16> {
+    sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect()
+}
+
+/// What the kernel holds for the poorest of them until it is received.
+pub(crate) fn recv_buffer_bytes(sockets: &[UdpLink]) -> usize {
+    sockets.iter().map(|socket| socket.capabilities().recv_buffer_bytes).min().unwrap_or(0)
+}
+
+/// Each socket with the other end's port at each of its addresses.
+pub(crate) fn ends(sockets: Vec<UdpLink>, addresses: &[IpAddr], ports: &[u16]) -> Vec<End> {
+    let end = |(socket, &port): (UdpLink, &u16)| {
+        let has_six = socket.local_addr().is_none_or(|local| local.is_ipv6());
+        let reachable = addresses.iter().map(IpAddr::to_canonical).filter(|ip| ip.is_ipv4() || has_six);
+        let candidates = reachable.map(|ip| SocketAddr::new(ip, port)).collect();
+        End { socket, candidates }
+    };
+    sockets.into_iter().zip(ports).map(end).collect()
+}
+
+/// What a thread comes to.
+#[derive(Default)]
+struct Ended {
+    counted: Option<Counted>,
+    /// Where the other end was.
+    remote: Option<SocketAddr>,
+    mtu: Option<u16>,
+    error: Option<String>,
+}
+
+/// Where a case's other end was, and the longest packet that this host sends there in one piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) is_six: bool,
+    pub(super) mtu: Option<u16>,
+}
+
+/// Dropped, it ends without regard to what is on the way.
+pub(crate) struct Running {
+    threads: Vec<JoinHandle<Ended>>,
+    ending: Arc<AtomicBool>,
+    /// Of this case alone.
+    dropped: Arc<AtomicBool>,
+}
+
+impl Running {
+    /// Starts the threads of the end `own`; `stop` ends them from outside.
+    pub(crate) fn start(
+        case: &Case,
+        own: Which,
+        ends: Vec<End>,
+        keys: &Keys,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Running, Error> {
+        let mut running = Running { threads: Vec::new(), ending: Arc::default(), dropped: stop };
+        for (flow, mut end) in (0..).zip(ends) {
+            let (case, badge) = (case.clone(), Badge { token: keys.token.clone(), flow });
+            let (secret, stop, ending) =
+                (keys.secret.clone(), running.dropped.clone(), running.ending.clone());
+            let work = move || {
+                let mut ended = Ended::default();
+                let outcome = run(&case, own, &mut end, &badge, &secret, &ending, &stop);
+                match outcome {
+                    Ok(counted) => ended.counted = counted,
+                    Err(error) => ended.error = Some(error.to_string()),
+                }
+                ended.remote = end.socket.remote();
+                ended.mtu = end.socket.path_mtu_hint();
+                ended
+            };
+            let thread = std::thread::Builder::new().name(format!("flow-{flow}")).spawn(work);
+            let thread =
+                thread.map_err(|source| Error::Io { what: "cannot start a thread".into(), source })?;
+            running.threads.push(thread);
+        }
+        Ok(running)
+    }
+
+    /// Whether all senders are through, or all receivers have given up.
+    pub(super) fn is_through(&self) -> bool {
+        self.threads.iter().all(JoinHandle::is_finished)
+    }
+
+    /// Waits for the senders, or for what is still to be received, and adds up.
+    pub(crate) fn finish(self) -> Totals {
+        self.finish_with_way().0
+    }
+
+    pub(super) fn finish_with_way(mut self) -> (Totals, Option<Way>) {
+        self.ending.store(true, Relaxed);
+        let ended: Vec<Ended> =
+            self.threads.drain(..).map(|thread| thread.join().unwrap_or_default()).collect();
+        let way = ended
+            .iter()
+            .find_map(|ended| ended.remote.map(|remote| Way { is_six: remote.is_ipv6(), mtu: ended.mtu }));
+        (totals(&ended), way)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // After `finish` there is nobody left to hear it.
+        if !self.threads.is_empty() {
+            self.dropped.store(true, Relaxed);
+        }
+    }
+}
+
+fn run(
+    case: &Case,
+    own: Which,
+    end: &mut End,
+    badge: &Badge,
+    secret: &Token,
+    ending: &AtomicBool,
+    stop: &AtomicBool,
+) -> io::Result<Option<Counted>> {
+    // Without the exact timer a pace would be kept in steps of 50 us.
+    let _ = farhaul_net::timer_slack_min();
+    if !meet(&mut end.socket, badge, &end.candidates, stop)? {
+        return Ok(None);
+    }
+    let cipher = case.cipher.unwrap_or_default();
+    let (mut near, mut far) = sealed::ends(&secret.0, badge.flow, cipher);
+    let packets = if own == Which::Near { &mut near } else { &mut far };
+    let counted = if case.sender == own {
+        flow::send(&mut end.socket, badge, packets, case, stop)?
+    } else {
+        flow::receive(&mut end.socket, badge, packets, case, ending, stop)?
+    };
+    Ok(Some(counted))
+}
+
+fn totals(ended: &[Ended]) -> Totals {
+    let counted: Vec<Counted> = ended.iter().filter_map(|ended| ended.counted).collect();
+    let busy: Vec<&Counted> = counted.iter().filter(|counted| counted.datagrams > 0).collect();
+    let first = busy.iter().map(|counted| counted.first).min();
+    let last = busy.iter().map(|counted| counted.last).max();
+    let seconds = first.zip(last).map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+    Totals {
+        datagrams: counted.iter().map(|counted| counted.datagrams).sum(),
+        bytes: counted.iter().map(|counted| counted.bytes).sum(),
+        seconds,
+        cpu_seconds: counted.iter().map(|counted| counted.cpu_seconds).sum(),
+        starved_seconds: counted.iter().map(|counted| counted.starved_seconds).sum(),
+        window_seconds: counted.iter().map(|counted| counted.window_seconds).sum::<f64>()
+            / counted.len().max(1) as f64,
+        overflows: counted.iter().map(|counted| counted.overflows).sum(),
+        met: counted.len(),
+        error: ended.iter().find_map(|ended| ended.error.clone()),
+    }
+}

@@ -1,0 +1,63 @@
+//! What the two ends of a measurement say to each other, in frames on ssh's pipes: the near end asks, the far end answers.
+//!
+//! Always true: [`Question::Hello`] and [`Answer::Hello`] keep their shape in every version, so that two versions that
+//! do not fit can say so.
+
+use farhaul_engine::hello::{Refusal, Token};
+use serde::{Deserialize, Serialize};
+
+use crate::findings::HostFacts;
+use crate::link::{Case, Totals};
+
+/// Version of everything in here but the hello.
+pub(crate) const PROTOCOL: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Question {
+    Hello {
+        protocol: u32,
+    },
+    /// Open sockets and begin to send or receive as soon as the near end is met there.
+    Open(Box<Opening>),
+    /// Wait until all has arrived, or has been sent.
+    Close,
+    /// Make a folder for measured files, below this directory; the only one, and gone with this program.
+    Folder {
+        path: Vec<u8>,
+        room: u64,
+    },
+    /// Bring a file of the folder to the disk and take it out of the cache.
+    Settle {
+        name: String,
+    },
+    /// Remove a file of the folder.
+    Forget {
+        name: String,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    Hello { protocol: u32, version: String, facts: HostFacts, ssh_connection: Option<String> },
+    Opened { ports: Vec<u16>, recv_buffer_bytes: usize },
+    Closed(Totals),
+    Folder { path: Vec<u8> },
+    Done,
+    Refused(Refusal),
+}
+
+/// One case of a link, for the far end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Opening {
+    pub(crate) case: Case,
+    /// Who knows it may be sent to.
+    pub(crate) token: Token,
+    /// What packets are sealed with.
+    pub(crate) secret: Token,
+    /// Ports of the near end, one a flow.
+    pub(crate) ports: Vec<u16>,
+    /// First and last port that the far end may use.
+    pub(crate) udp_ports: (u16, u16),
+}

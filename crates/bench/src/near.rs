@@ -1,0 +1,63 @@
+//! The near end's view of the far one.
+
+use std::net::IpAddr;
+
+use farhaul_engine::bootstrap::RemoteProgram;
+use farhaul_engine::hello::printable;
+use farhaul_engine::{Error, SshTarget};
+
+use crate::findings::HostFacts;
+use crate::messages::{Answer, PROTOCOL, Question};
+
+/// What starts the far end there.
+const VERB: &str = "bench endpoint";
+
+/// A far end that has answered the hello.
+pub(crate) struct FarEnd {
+    program: RemoteProgram,
+    addresses: Vec<IpAddr>,
+    pub(crate) facts: HostFacts,
+}
+
+impl FarEnd {
+    pub(crate) fn start(target: &SshTarget) -> Result<FarEnd, Error> {
+        let mut program = RemoteProgram::start(target, VERB)?;
+        let answer = program.ask(&Question::Hello { protocol: PROTOCOL })?;
+        let Answer::Hello { protocol, version, mut facts, ssh_connection } = answer else {
+            return Err(FarEnd::strange(&answer));
+        };
+        if protocol != PROTOCOL {
+            return Err(Error::Incompatible(format!(
+                "{} runs farhaul {}, this is farhaul {}: install the same version on both ends",
+                target.host,
+                printable(version.as_bytes(), 40),
+                env!("CARGO_PKG_VERSION")
+            )));
+        }
+        facts.name = target.host.clone();
+        let addresses = program.addresses(ssh_connection.as_deref());
+        Ok(FarEnd { program, addresses, facts })
+    }
+
+    pub(crate) fn ask(&mut self, question: &Question) -> Result<Answer, Error> {
+        match self.program.ask(question)? {
+            Answer::Refused(refusal) => Err(refusal.into_error()),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Where it may be reached by UDP.
+    pub(crate) fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        self.program.host()
+    }
+
+    /// An answer to another question.
+    pub(crate) fn strange(answer: &Answer) -> Error {
+        let text = format!("{answer:?}");
+        Error::Misbehaved(format!("it answered {}", printable(text.as_bytes(), 60)))
+    }
+}

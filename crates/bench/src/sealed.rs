@@ -1,0 +1,20 @@
+//! The engine's own seal, for flows that have no session and no purpose but to be measured.
+
+use farhaul_engine::Cipher;
+use farhaul_engine::session::{FlowIdentity, Packets};
+use farhaul_proto::{EPOCH_BITS, PlannedPacket, Segment, Span};
+
+/// Initiator and acceptor of flow `index` of the session that has this secret.
+pub(crate) fn ends(secret: &[u8; 32], index: u16, cipher: Cipher) -> (Packets, Packets) {
+    let end = |is_initiator| {
+        let identity = FlowIdentity { index, send_id: index, recv_id: index, is_initiator };
+        Packets::new(secret, &identity, cipher, EPOCH_BITS)
+    };
+    (end(true), end(false))
+}
+
+/// A packet that carries `len` bytes of a block from `offset` on and nothing else.
+pub(crate) fn packet(number: u64, offset: usize, len: usize) -> PlannedPacket {
+    let segment = Segment { block: 0, offset: offset as u32, len: len as u32, last: false };
+    PlannedPacket { number, control: Span { start: 0, len: 0 }, segment: Some(segment), padding: 0 }
+}

@@ -1,0 +1,410 @@
+//! `farhaul bench transfer`: the real engine between this host and another one, with memory or a disk at either end.
+//!
+//! Always true: nothing is written to a disk at either end unless the user allowed it; what is written lies in a folder
+//! made for it, which is removed at the end, at the far end even if this host is gone.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use farhaul_engine::{
+    CopyJob, DaemonTarget, Error, Location, Progress, Report, SshTarget, TransferOptions, copy,
+};
+
+use crate::findings::{Expected, Findings, HostFacts, Row, TransferRow};
+use crate::folder::Folder;
+use crate::messages::{Answer, Question};
+use crate::near::FarEnd;
+use crate::{Watch, bps};
+
+/// Names of the files in the folders.
+const SOURCE: &str = "source";
+const ARRIVED: &str = "arrived";
+/// How soon a time limit or the user is obeyed.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// The other host.
+#[derive(Debug, Clone)]
+pub enum Target {
+    Ssh(SshTarget),
+    Daemon(DaemonTarget),
+}
+
+impl Target {
+    fn host(&self) -> &str {
+        match self {
+            Target::Ssh(target) => &target.host,
+            Target::Daemon(target) => &target.host,
+        }
+    }
+}
+
+/// Which way the content goes, seen from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    Push,
+    Pull,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct Config {
+    pub target: Target,
+    pub direction: Direction,
+    /// Whether files may be made, in `here` and `there`.
+    pub write: bool,
+    pub here: PathBuf,
+    pub there: Vec<u8>,
+    /// A file at the sending end that is read instead of one made for it.
+    pub from: Option<Vec<u8>>,
+    /// Content of each case, at most.
+    pub size: u64,
+    /// Time of each case, at most.
+    pub time: Duration,
+    pub options: TransferOptions,
+}
+
+/// What content comes from or goes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Medium {
+    Memory,
+    Disk,
+}
+
+impl Medium {
+    fn name(self) -> &'static str {
+        match self {
+            Medium::Memory => "memory",
+            Medium::Disk => "disk",
+        }
+    }
+}
+
+/// One of the two ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Here,
+    There,
+}
+
+const CASES: [(Medium, Medium); 4] = [
+    (Medium::Memory, Medium::Memory),
+    (Medium::Memory, Medium::Disk),
+    (Medium::Disk, Medium::Memory),
+    (Medium::Disk, Medium::Disk),
+];
+
+/// Runs every case that is allowed.
+pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
+    if config.size == 0 || config.options.dry_run {
+        return Err(Error::Usage("without content there is nothing to measure".into()));
+    }
+    findings.there = Some(HostFacts { name: config.target.host().into(), ..HostFacts::default() });
+    watch.begin("connecting")?;
+    let mut bench = TransferBench::new(config, watch)?;
+    if let Some(far) = &bench.far {
+        findings.there = Some(far.facts.clone());
+    }
+    for (from, to) in CASES {
+        match bench.refusal(from, to) {
+            Some(why) => findings.skip(format!("{} to {}", from.name(), to.name()), why),
+            None => bench.case(from, to, findings)?,
+        }
+    }
+    findings.expected = expected(findings);
+    Ok(())
+}
+
+struct TransferBench<'a> {
+    config: &'a Config,
+    watch: &'a Watch<'a>,
+    here: Option<Folder>,
+    /// Its folder is gone with it.
+    far: Option<FarEnd>,
+    there: Option<PathBuf>,
+    has_source: bool,
+}
+
+impl<'a> TransferBench<'a> {
+    fn new(config: &'a Config, watch: &'a Watch<'a>) -> Result<TransferBench<'a>, Error> {
+        let mut bench = TransferBench {
+            config,
+            watch,
+            here: None,
+            far: None,
+            there: None,
+            has_source: config.from.is_some(),
+        };
+        if config.write {
+            // A file at a time arrives; the one before is still there while the next one takes its name.
+            let room = config.size.saturating_mul(2);
+            bench.here = Some(Folder::make(&config.here, room)?);
+            if let Target::Ssh(target) = &config.target {
+                let mut far = FarEnd::start(target)?;
+                let path = config.there.clone();
+                match far.ask(&Question::Folder { path, room })? {
+                    Answer::Folder { path } => bench.there = Some(OsString::from_vec(path).into()),
+                    other => return Err(FarEnd::strange(&other)),
+                }
+                bench.far = Some(far);
+            }
+        }
+        Ok(bench)
+    }
+
+    fn sender(&self) -> Which {
+        match self.config.direction {
+            Direction::Push => Which::Here,
+            Direction::Pull => Which::There,
+        }
+    }
+
+    fn receiver(&self) -> Which {
+        match self.config.direction {
+            Direction::Push => Which::There,
+            Direction::Pull => Which::Here,
+        }
+    }
+
+    /// Why a case cannot be, if it cannot.
+    fn refusal(&self, from: Medium, to: Medium) -> Option<&'static str> {
+        let needs = |medium: Medium, which| medium == Medium::Disk && self.folder(which).is_none();
+        let source = from == Medium::Disk && self.config.from.is_none() && needs(from, self.sender());
+        if !source && !needs(to, self.receiver()) {
+            None
+        } else if self.config.write {
+            Some("a daemon does not remove what was written; over SSH it can be measured")
+        } else if needs(to, self.receiver()) {
+            Some("it writes to a disk: allow that with --write")
+        } else {
+            Some("a file must be written to be read: allow that with --write, or name one with --from")
+        }
+    }
+
+    fn folder(&self, which: Which) -> Option<PathBuf> {
+        match which {
+            Which::Here => self.here.as_ref().map(|folder| folder.path().to_path_buf()),
+            Which::There => self.there.clone(),
+        }
+    }
+
+    fn case(&mut self, from: Medium, to: Medium, findings: &mut Findings) -> Result<(), Error> {
+        if from == Medium::Disk && !self.has_source {
+            self.make_source()?;
+        }
+        let (sender, receiver) = (self.sender(), self.receiver());
+        let source = match (from, &self.config.from) {
+            (Medium::Memory, _) => format!("random:{}", self.config.size).into_bytes(),
+            (Medium::Disk, Some(file)) => file.clone(),
+            (Medium::Disk, None) => self.file(sender, SOURCE),
+        };
+        let sink = match to {
+            Medium::Memory => b"null:".to_vec(),
+            Medium::Disk => self.file(receiver, ARRIVED),
+        };
+        if from == Medium::Disk && self.config.from.is_none() {
+            self.settle(sender)?;
+        }
+        self.watch.begin(&format!("{} to {}", from.name(), to.name()))?;
+        let begun = Instant::now();
+        let (report, error) =
+            self.copy(self.place(sender, source), self.place(receiver, sink), Some(self.config.time));
+        let cut = matches!(error, Some(Error::Interrupted)) && !self.watch.stop.load(Relaxed);
+        match error {
+            Some(error) if !cut => return Err(error),
+            _ => {}
+        }
+        report.warnings.iter().for_each(|warning| findings.warn(warning.clone()));
+        if report.bytes == 0 {
+            findings.skip(format!("{} to {}", from.name(), to.name()), "nothing arrived in time");
+        } else {
+            findings.rows.push(Row::Transfer(self.row(from, to, &report, cut, begun.elapsed())));
+        }
+        if to == Medium::Disk {
+            self.forget(receiver)?;
+        }
+        Ok(())
+    }
+
+    fn row(&self, from: Medium, to: Medium, report: &Report, cut: bool, wall: Duration) -> TransferRow {
+        // A transfer that was ended has no duration of its own.
+        let seconds = if report.seconds > 0.0 { report.seconds } else { wall.as_secs_f64() };
+        TransferRow {
+            from: from.name().into(),
+            to: to.name().into(),
+            direction: if self.config.direction == Direction::Push { "to" } else { "from" }.into(),
+            bytes: report.bytes,
+            seconds,
+            bps: bps(report.bytes, seconds),
+            lost: report.loss_fraction,
+            cpu_seconds_here: report.cpu_seconds_local,
+            cpu_seconds_there: report.cpu_seconds_remote,
+            transport: report.transport.clone(),
+            bottleneck: report.bottleneck.clone(),
+            cut,
+        }
+    }
+
+    /// A file at the sending end, written by the engine itself; without a time limit, as half a file is none.
+    fn make_source(&mut self) -> Result<(), Error> {
+        self.watch.begin("writing the file to be read")?;
+        let made = Location::Local(format!("random:{}", self.config.size).into());
+        let sender = self.sender();
+        let place = self.place(sender, self.file(sender, SOURCE));
+        if let Some(error) = self.copy(made, place, None).1 {
+            return Err(error);
+        }
+        self.has_source = true;
+        Ok(())
+    }
+
+    /// A file in the folder of an end that has one.
+    fn file(&self, which: Which, name: &str) -> Vec<u8> {
+        self.folder(which).unwrap_or_default().join(name).into_os_string().into_vec()
+    }
+
+    fn place(&self, which: Which, path: Vec<u8>) -> Location {
+        match (which, &self.config.target) {
+            (Which::Here, _) => Location::Local(OsString::from_vec(path).into()),
+            (Which::There, Target::Ssh(target)) => Location::Ssh { target: target.clone(), path },
+            (Which::There, Target::Daemon(target)) => Location::Daemon { target: target.clone(), path },
+        }
+    }
+
+    /// Copies until it is done, time is up, or the user has had enough.
+    fn copy(&self, from: Location, to: Location, time: Option<Duration>) -> (Report, Option<Error>) {
+        let job = CopyJob {
+            sources: vec![from],
+            destination: to,
+            options: self.config.options.clone(),
+            verbose: false,
+        };
+        let (progress, done) = (Arc::new(Progress::default()), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut since = None;
+                while !done.load(Relaxed) {
+                    // The time counts from the first byte on, as a connection may wait for a password.
+                    if progress.bytes_done.load(Relaxed) > 0 {
+                        since.get_or_insert_with(Instant::now);
+                    }
+                    let is_over = since.zip(time).is_some_and(|(since, time)| since.elapsed() >= time);
+                    if is_over || self.watch.stop.load(Relaxed) {
+                        progress.cancel();
+                    }
+                    std::thread::sleep(LOOK_EVERY);
+                }
+            });
+            let outcome = copy(job, &progress);
+            done.store(true, Relaxed);
+            outcome
+        })
+    }
+
+    fn settle(&mut self, which: Which) -> Result<(), Error> {
+        match which {
+            Which::Here => self.here.as_ref().map_or(Ok(()), |folder| folder.settle(SOURCE)),
+            Which::There => self.tell(&Question::Settle { name: SOURCE.into() }),
+        }
+    }
+
+    fn forget(&mut self, which: Which) -> Result<(), Error> {
+        match which {
+            Which::Here => self.here.as_ref().map_or(Ok(()), |folder| folder.forget(ARRIVED)),
+            Which::There => self.tell(&Question::Forget { name: ARRIVED.into() }),
+        }
+    }
+
+    fn tell(&mut self, question: &Question) -> Result<(), Error> {
+        match self.far.as_mut().map(|far| far.ask(question)) {
+            None | Some(Ok(Answer::Done)) => Ok(()),
+            Some(Ok(other)) => Err(FarEnd::strange(&other)),
+            Some(Err(error)) => Err(error),
+        }
+    }
+}
+
+/// The case that comes nearest to what people do.
+fn expected(findings: &Findings) -> Option<Expected> {
+    let rows =
+        findings.rows.iter().filter_map(|row| if let Row::Transfer(row) = row { Some(row) } else { None });
+    let disks = |row: &TransferRow| [&row.from, &row.to].into_iter().filter(|end| *end == "disk").count();
+    let row = rows.max_by_key(|row| disks(row))?;
+    Some(Expected {
+        bps: row.bps,
+        limit: row.bottleneck.clone(),
+        of: format!("a transfer from {} to {}, as measured", row.from, row.to),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(write: bool) -> Config {
+        Config {
+            target: Target::Daemon(DaemonTarget {
+                host: "dtn".into(),
+                port: 1,
+                identity_file: None,
+                known_hosts_file: None,
+                fingerprint: None,
+                accept_new: false,
+            }),
+            direction: Direction::Push,
+            write,
+            here: std::env::temp_dir(),
+            there: Vec::new(),
+            from: None,
+            size: 1 << 20,
+            time: Duration::from_secs(10),
+            options: TransferOptions::default(),
+        }
+    }
+
+    fn possible(config: &Config) -> Vec<bool> {
+        let watch = Watch { stop: &AtomicBool::new(false), tell: &|_| {} };
+        let bench = TransferBench::new(config, &watch).unwrap();
+        CASES.into_iter().map(|(from, to)| bench.refusal(from, to).is_none()).collect()
+    }
+
+    #[test]
+    fn no_disk_is_written_unless_it_is_allowed_and_can_be_undone() {
+        assert_eq!(possible(&config(false)), [true, false, false, false]);
+        let named = Config { from: Some(b"file".to_vec()), ..config(false) };
+        assert_eq!(possible(&named), [true, false, true, false]);
+        // What is written at a daemon stays there.
+        assert_eq!(possible(&config(true)), [true, false, true, false]);
+        let pull = Config { direction: Direction::Pull, ..config(true) };
+        assert_eq!(possible(&pull), [true, true, false, false]);
+    }
+
+    #[test]
+    fn the_case_with_most_disks_is_expected() {
+        let row = |from: &str, to: &str, bps| {
+            Row::Transfer(TransferRow {
+                from: from.into(),
+                to: to.into(),
+                direction: "to".into(),
+                bytes: 1,
+                seconds: 1.0,
+                bps,
+                lost: 0.0,
+                cpu_seconds_here: 0.0,
+                cpu_seconds_there: 0.0,
+                transport: "udp".into(),
+                bottleneck: "sender network".into(),
+                cut: false,
+            })
+        };
+        let mut findings = Findings::new("transfer");
+        assert_eq!(expected(&findings), None);
+        findings.rows =
+            vec![row("memory", "memory", 9.0), row("disk", "disk", 5.0), row("disk", "memory", 7.0)];
+        assert_eq!(expected(&findings).unwrap().bps, 5.0);
+    }
+}

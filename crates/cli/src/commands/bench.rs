@@ -1,0 +1,149 @@
+//! `farhaul bench`: from the command line to a measurement, and from what it finds to a table or JSON.
+
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farhaul_bench::transfer::Target;
+use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
+use farhaul_engine::{Error, ExitCode, Progress, TransferOptions};
+
+use super::cp::{daemon_target, ssh_target};
+use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, TransferBench};
+use crate::args::{Connection, Output};
+use crate::location::{Host, Place};
+use crate::signals;
+use crate::ui::waiting::Waiting;
+use crate::ui::{findings, log, printer};
+
+pub fn run(args: &Bench) -> ExitCode {
+    log::to_stderr("off");
+    match &args.part {
+        BenchPart::Cpu(args) => {
+            let config = cpu::Config { time: time(args.seconds) };
+            show("cpu", &args.output, |watch, findings| cpu::measure(&config, watch, findings))
+        }
+        BenchPart::Disk(args) => {
+            let (path, write, size) = (args.path.clone(), args.write, args.size);
+            let config = disk::Config { path, write, size, time: time(args.seconds) };
+            show("disk", &args.output, |watch, findings| disk::measure(&config, watch, findings))
+        }
+        BenchPart::Link(args) => {
+            show("link", &args.output, |watch, findings| link::measure(&link_config(args)?, watch, findings))
+        }
+        BenchPart::Transfer(args) => show("transfer", &args.output, |watch, findings| {
+            transfer::measure(&transfer_config(args)?, watch, findings)
+        }),
+        BenchPart::Endpoint => farhaul_bench::serve(),
+    }
+}
+
+fn time(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds)
+}
+
+/// Measures and shows what was found, which may be something even when there is an error.
+fn show(
+    bench: &str,
+    output: &BenchOutput,
+    measure: impl FnOnce(&Watch<'_>, &mut Findings) -> Result<(), Error>,
+) -> ExitCode {
+    let mut findings = Findings::new(bench);
+    let outcome = watched(output, |watch| measure(watch, &mut findings));
+    findings.ok = outcome.is_ok();
+    findings.error = outcome.as_ref().err().map(text_of);
+    if !output.quiet {
+        findings.warnings.iter().for_each(|warning| printer::warning(warning));
+    }
+    let shown = match (output.json, output.quiet) {
+        (true, _) => printer::json(&findings),
+        (false, false) if !findings.rows.is_empty() => printer::data(findings::table(&findings).as_bytes()),
+        (false, _) => Ok(()),
+    };
+    match outcome.and(shown) {
+        Ok(()) => ExitCode::Ok,
+        Err(error) => {
+            complain(&error);
+            error.exit_code()
+        }
+    }
+}
+
+/// With a line that says what is measured now, and an ear for Ctrl-C.
+fn watched(output: &BenchOutput, measure: impl FnOnce(&Watch<'_>) -> Result<(), Error>) -> Result<(), Error> {
+    let progress = Arc::new(Progress::default());
+    signals::cancel_on_signal(progress.clone())
+        .map_err(|source| Error::Io { what: "cannot listen for signals".into(), source })?;
+    let waiting = Waiting::start(!output.quiet);
+    let tell = |what: &str| waiting.tell(what);
+    measure(&Watch { stop: &progress.cancel, tell: &tell })
+}
+
+/// A measurement does not go on where it stopped.
+fn text_of(error: &Error) -> String {
+    match error {
+        Error::Interrupted => "interrupted".into(),
+        error => error.to_string(),
+    }
+}
+
+fn complain(error: &Error) {
+    match error {
+        Error::Interrupted => printer::line("error: interrupted"),
+        error => printer::error(error, None),
+    }
+}
+
+fn link_config(args: &Link) -> Result<link::Config, Error> {
+    let Place::Ssh(host, _) = Place::parse_host(&args.host)? else {
+        return Err(Error::Usage(format!(
+            "{}: a daemon takes no raw datagrams; name the host as for SSH, [user@]host",
+            args.host.display()
+        )));
+    };
+    Ok(link::Config {
+        target: ssh_target(&host, &args.connection, &cp_output(&args.output)),
+        time: time(args.seconds),
+        rate_bps: args.rate,
+        direction: args.direction,
+        flows: args.flows.clone(),
+        packets: args.packets.clone(),
+        cipher: args.cipher,
+        udp_ports: args.udp_ports,
+    })
+}
+
+fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
+    let place = Place::parse_host(&args.host)?;
+    let target = match &place {
+        Place::Ssh(host, _) => Target::Ssh(ssh_target(host, &args.connection, &cp_output(&args.output))),
+        Place::Daemon(host, _) => daemon(host, &args.connection)?,
+        Place::Local(_) | Place::Pipe => unreachable!("a host was parsed"),
+    };
+    let there = args.there.as_ref().map_or(b".".to_vec(), |path| path.as_bytes().to_vec());
+    Ok(transfer::Config {
+        target,
+        direction: if args.pull { transfer::Direction::Pull } else { transfer::Direction::Push },
+        write: args.write,
+        here: args.here.clone(),
+        there,
+        from: args.from.as_ref().map(|path| path.as_bytes().to_vec()),
+        size: args.size,
+        time: time(args.seconds),
+        options: TransferOptions { keep_setuid: false, ..args.transfer.options() }.checked()?,
+    })
+}
+
+fn daemon(host: &Host, connection: &Connection) -> Result<Target, Error> {
+    if connection.ipv4 || connection.ipv6 {
+        return Err(Error::Usage(
+            "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]".into(),
+        ));
+    }
+    Ok(Target::Daemon(daemon_target(host, connection)))
+}
+
+/// What `cp` has as its output options, as far as they concern ssh.
+fn cp_output(output: &BenchOutput) -> Output {
+    Output { json: output.json, quiet: output.quiet, verbose: false }
+}

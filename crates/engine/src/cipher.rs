@@ -37,14 +37,11 @@ impl CipherSuite for Suite {
 pub(crate) struct Key(LessSafeKey);
 
 impl Aead for Key {
-    fn seal(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8]) -> [u8; 16] {
-        let tag = self
-            .0
-            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(*nonce), Aad::from(aad), in_out)
+    fn seal(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], more: &[u8], more_and_tag: &mut [u8]) {
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        self.0
+            .seal_in_place_scatter(nonce, Aad::from(aad), in_out, more, more_and_tag)
             .expect("a datagram is far shorter than the AEAD's limit");
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(tag.as_ref());
-        bytes
     }
 
     fn open(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], tag: &[u8; 16]) -> bool {

@@ -71,20 +71,18 @@ impl Packets {
 
     /// Writes the datagram of `packet` into `out`, which has exactly `datagram_len` bytes.
     ///
-    /// Per packet at 10 Gbit/s there are 1100 ns; the copy and the seal of 1440 bytes take about 280.
+    /// The payload is read once, by the cipher: a copy before it would cost a tenth of the sender's core.
     pub fn seal(&mut self, packet: &PlannedPacket, control: &[u8], payload: &[u8], out: &mut [u8]) {
         let header = Header { flow_id: self.send_id, number: packet.number }.encode();
         out[..HEADER_LEN].copy_from_slice(&header);
         let segment_header = packet.segment.map(Segment::encode_header);
         let frames = control.len() + packet.padding as usize + segment_header.map_or(0, |bytes| bytes.len());
-        let sealed_len = if self.clear { frames } else { frames + payload.len() };
         let start = HEADER_LEN + self.extra();
         if self.clear {
-            out[HEADER_LEN..start].copy_from_slice(&(sealed_len as u16).to_be_bytes());
+            out[HEADER_LEN..start].copy_from_slice(&(frames as u16).to_be_bytes());
         }
         let (aad, rest) = out.split_at_mut(start);
-        let (sealed, tail) = rest.split_at_mut(sealed_len);
-        let (tag_out, clear_payload) = tail.split_at_mut(TAG_LEN);
+        let (sealed, tail) = rest.split_at_mut(frames);
 
         let mut at = control.len();
         sealed[..at].copy_from_slice(control);
@@ -92,15 +90,15 @@ impl Packets {
         at += packet.padding as usize;
         if let Some(bytes) = segment_header {
             sealed[at..at + bytes.len()].copy_from_slice(&bytes);
-            at += bytes.len();
-        }
-        if self.clear {
-            clear_payload.copy_from_slice(payload);
-        } else {
-            sealed[at..].copy_from_slice(payload);
         }
         let (key, nonce) = self.sealing.seal_key(packet.number);
-        tag_out.copy_from_slice(&key.seal(&nonce, aad, sealed));
+        if self.clear {
+            let (tag, clear_payload) = tail.split_at_mut(TAG_LEN);
+            clear_payload.copy_from_slice(payload);
+            key.seal(&nonce, aad, sealed, &[], tag);
+        } else {
+            key.seal(&nonce, aad, sealed, payload, tail);
+        }
     }
 
     /// The number in the clear header, if this looks like a datagram of this flow.

@@ -11,8 +11,9 @@ use sha2::Sha256;
 
 /// A key that is ready to seal and open packets.
 pub trait Aead: Send {
-    /// Seals `in_out` in place and returns the tag.
-    fn seal(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8]) -> [u8; 16];
+    /// Seals `in_out` in place, and `more` behind it from where it lies: its ciphertext and the tag go to `more_and_tag`, which
+    /// has exactly the room.
+    fn seal(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], more: &[u8], more_and_tag: &mut [u8]);
     /// Opens the ciphertext `in_out` in place; `false` if the tag is wrong, and then the bytes mean nothing.
     fn open(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], tag: &[u8; 16]) -> bool;
 }

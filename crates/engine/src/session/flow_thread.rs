@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
-use farhaul_proto::{ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
+use farhaul_proto::{ControlStream, Event, Flow, Limit, Plan, Received, Timestamp, Verdict};
 use farhaul_store::Block;
 
-use super::meter::Meter;
+use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RECEIVER};
 use super::packets::Packets;
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{Arrived, Credit, Filled, FlowShared, FlowState, Shared};
@@ -73,6 +73,14 @@ struct Meters {
     open: Arc<Meter>,
     seal: Arc<Meter>,
     send: Arc<Meter>,
+    /// Time in which nothing moved, by who could have changed that.
+    waits: Waits,
+}
+
+struct Waits {
+    content: Arc<Meter>,
+    receiver: Arc<Meter>,
+    network: Arc<Meter>,
 }
 
 struct Running {
@@ -108,8 +116,15 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     let shared = thread.shared.clone();
     let own = thread.own.clone();
     let meter = |stage| shared.meters.meter(stage);
-    let meters =
-        Meters { receive: meter("receive"), open: meter("open"), seal: meter("seal"), send: meter("send") };
+    let waits =
+        Waits { content: meter(WAIT_CONTENT), receiver: meter(WAIT_RECEIVER), network: meter(WAIT_NETWORK) };
+    let meters = Meters {
+        receive: meter("receive"),
+        open: meter("open"),
+        seal: meter("seal"),
+        send: meter("send"),
+        waits,
+    };
     let now = shared.now();
     let mut running = Running {
         outgoing: Outgoing::default(),
@@ -593,10 +608,29 @@ impl Running {
             let mut fds = Vec::with_capacity(3);
             self.thread.link.poll_fds(self.blocked, &mut fds);
             fds.push(own.waker().poll_fd());
+            let slept_at = Instant::now();
             farhaul_net::wait(&mut fds, Some(until))?;
+            self.book_wait(slept_at.elapsed());
         }
         own.awake();
         Ok(())
+    }
+
+    /// Who the sender has waited for, while there was something left to send.
+    fn book_wait(&self, time: Duration) {
+        if !self.is_sender
+            || !self.is_open()
+            || self.thread.shared.is_all_queued() && self.outgoing.is_empty()
+        {
+            return;
+        }
+        let waits = &self.meters.waits;
+        match self.thread.flow.limited_by() {
+            _ if self.blocked => waits.network.add(time),
+            Limit::Window | Limit::Pacing => waits.network.add(time),
+            Limit::Credit => waits.receiver.add(time),
+            Limit::Application => waits.content.add(time),
+        }
     }
 
     /// Hands over what others must carry on with.

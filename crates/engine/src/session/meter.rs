@@ -7,6 +7,11 @@ use std::time::{Duration, Instant};
 
 use crate::report::Stage;
 
+/// What a sender waited for while it had something to send: no stages, but booked as such.
+pub(crate) const WAIT_CONTENT: &str = "wait-content";
+pub(crate) const WAIT_RECEIVER: &str = "wait-receiver";
+pub(crate) const WAIT_NETWORK: &str = "wait-network";
+
 /// Time that one thread has spent in one stage.
 #[derive(Debug)]
 pub(crate) struct Meter {

@@ -25,6 +25,7 @@ mod supervisor;
 mod tree;
 mod trial;
 mod unread;
+mod verdict;
 mod writer;
 
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 use super::end::End;
 use super::supervisor::{Role, Supervisor};
+use super::verdict::verdict;
 use crate::error::Error;
 use crate::messages::EndFigures;
 use crate::options::{Policy, TransferOptions};
@@ -12,9 +13,6 @@ pub(crate) struct Outcome {
     pub(crate) report: Report,
     pub(crate) error: Option<Error>,
 }
-
-/// Below this no stage was the limit, so the network (or the rate set) was.
-const BUSY: f64 = 0.7;
 
 impl Outcome {
     /// A session that never ran.
@@ -75,7 +73,7 @@ impl Outcome {
             cpu_seconds_remote: end.theirs.cpu_us as f64 / 1e6,
             peak_rss_bytes_local: end.ours.peak_rss_bytes,
             peak_rss_bytes_remote: end.theirs.peak_rss_bytes,
-            bottleneck: bottleneck(&stages),
+            bottleneck: verdict(&stages, end.bytes, seconds, options),
             stages,
             warnings,
         };
@@ -101,43 +99,6 @@ fn nothing_arrived(report: &Report) -> Option<Error> {
     Some(Error::Files { what, hint: None })
 }
 
-/// The busiest stage in words. The stages of a flow's thread share one core and count together.
-fn bottleneck(stages: &[Stage]) -> String {
-    const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
-    let mut worst = (0.0, String::new());
-    for end in ["sender", "receiver"] {
-        let of_end = || stages.iter().filter(|stage| stage.end == end);
-        let flow = of_end().filter(|stage| FLOW.contains(&&*stage.name));
-        let flow_busy: f64 = flow.clone().map(|stage| stage.busy).sum();
-        let longest = flow.max_by(|a, b| a.busy.total_cmp(&b.busy));
-        if let Some(longest) = longest.filter(|_| flow_busy > worst.0) {
-            worst = (flow_busy, words(end, &longest.name, flow_busy));
-        }
-        for stage in of_end().filter(|stage| !FLOW.contains(&&*stage.name)) {
-            if stage.busy > worst.0 {
-                worst = (stage.busy, words(end, &stage.name, stage.busy));
-            }
-        }
-    }
-    if worst.0 >= BUSY { worst.1 } else { format!("network or rate limit (busiest stage: {})", worst.1) }
-}
-
-fn words(end: &str, stage: &str, busy: f64) -> String {
-    let stage = match stage {
-        "scan" => "directory scan",
-        "read" => "disk reads",
-        "digest" => "digest",
-        "seal" => "sealing of packets",
-        "send" => "sending of packets (system calls)",
-        "receive" => "receiving of packets (system calls)",
-        "open" => "opening of packets",
-        "write" => "disk writes",
-        "finish" => "finishing of files",
-        other => other,
-    };
-    format!("{end}'s {stage}, {:.0} % busy", (busy * 100.0).min(100.0))
-}
-
 /// Loss from which on a held rate is worth a word.
 const FIXED_LOSS: f64 = 0.02;
 
@@ -153,25 +114,4 @@ fn cost_of_fixed(options: &TransferOptions, sender: &EndFigures) -> Option<Strin
             rate as f64 / 1e6
         )
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn stage(end: &str, name: &str, busy: f64) -> Stage {
-        Stage { name: name.into(), end: end.into(), busy }
-    }
-
-    #[test]
-    fn the_busiest_thread_is_the_bottleneck() {
-        let stages =
-            [stage("sender", "seal", 0.5), stage("sender", "send", 0.4), stage("receiver", "write", 0.8)];
-        assert_eq!(bottleneck(&stages), "sender's sealing of packets, 90 % busy");
-    }
-
-    #[test]
-    fn idle_stages_mean_the_network() {
-        assert!(bottleneck(&[stage("sender", "read", 0.1)]).starts_with("network"));
-    }
 }

@@ -1,0 +1,42 @@
+"""Which stage limited a transfer: each is made the slow one in turn, and has to be named."""
+
+import json
+import sys
+
+import pytest
+
+from harness import lab
+
+MB = 1_000_000
+#: Passes stdin to stdout at 4 MB/s.
+SLOWLY = f"{sys.executable} -c \"import sys, time\nwhile b := sys.stdin.buffer.read(200_000):\n sys.stdout.buffer.write(b); sys.stdout.flush(); time.sleep(.05)\""
+
+
+@pytest.fixture(scope="module")
+def link():
+    with lab.Up("--rtt", "4ms", "--rate", "200m") as up:
+        yield up
+
+
+CASES = {
+    "network": (f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{60 * MB} ${{FARHAUL_LAB_URL}}null:", "network: "),
+    "rate": (f"farhaul cp --json --rate 50M $FARHAUL_LAB_CP_OPTIONS random:{20 * MB} ${{FARHAUL_LAB_URL}}null:",
+             "the rate that was set, 50.0 Mbit/s"),
+    "source": (f"head -c {12 * MB} /dev/urandom | {SLOWLY} | "
+               "farhaul cp --json $FARHAUL_LAB_CP_OPTIONS - ${FARHAUL_LAB_URL}piped",
+               "sender's reading of the source: "),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_slow_stage_is_named(link, case):
+    script, words = CASES[case]
+    report = json.loads(link.execute("a", "bash", "-ec", script, timeout=120).stdout)
+    assert report["bottleneck"].startswith(words), report
+
+
+def test_a_slow_destination_is_named(link):
+    """The report of a pull to a pipe goes nowhere, so the summary line tells."""
+    script = (f"farhaul cp --memory 16M $FARHAUL_LAB_CP_OPTIONS ${{FARHAUL_LAB_URL}}random:{48 * MB} - | {SLOWLY} > /dev/null")
+    done = link.execute("a", "bash", "-ec", script, timeout=120)
+    assert b"receiver's writing of the destination: " in done.stderr, done.stderr.decode()

@@ -178,6 +178,7 @@ impl Sender {
                     self.shared.progress.failed.fetch_add(1, Relaxed);
                     batch.push(Message::SourceFailed { path, reason });
                 }
+                ScanItem::LeftOut { .. } => {}
                 ScanItem::DirEnd { .. } => {
                     if let Some(id) = directories.pop() {
                         batch.push(Message::DirectoryEnd { id });

@@ -12,7 +12,7 @@ fn farhaul(arguments: &[&str]) -> Output {
 
 #[test]
 fn help_is_what_the_golden_files_say() {
-    for verb in ["", "cp", "serve", "keygen", "lab", "lab run", "lab up", "lab set", "lab exec"] {
+    for verb in ["", "cp", "sync", "serve", "keygen", "lab", "lab run", "lab up", "lab set", "lab exec"] {
         let arguments: Vec<&str> = verb.split_whitespace().chain(["--help"]).collect();
         let output = farhaul(&arguments);
         assert_eq!(output.status.code(), Some(0), "{verb}");
@@ -35,6 +35,23 @@ fn wrong_usage_is_code_two_and_one_line_of_error() {
         &["cp", "h:a", "h:b"],
         &["cp", "fh://[x/y", "."],
         &["cp", "--flows", "17", "a", "h:"],
+        &["cp", "--filter", "x y", "a", "h:"],
+        &["cp", "--filter", ": .rules", "a", "h:"],
+        &["cp", "--exclude-from", "/nonexistent", "a", "h:"],
+        &["cp", "--files-from", "/nonexistent", "a", "h:"],
+        &["cp", "--files-from", "/dev/null", "a", "b", "h:"],
+        &["cp", "--min-size", "2", "--max-size", "1", "a", "h:"],
+        &["cp", "--min-age", "yesterday", "a", "h:"],
+        &["cp", "--min-age", "2d", "--max-age", "1d", "a", "h:"],
+        &["sync", "a"],
+        &["sync", "a", "b", "h:"],
+        &["sync", "-", "h:"],
+        &["sync", "h:", "-"],
+        &["sync", "zero:1", "h:"],
+        &["sync", "--max-delete", "1", "a", "h:"],
+        &["sync", "--delete", "--max-delete", "few", "a", "h:"],
+        &["sync", "--checksum", "--overwrite", "never", "a", "h:"],
+        &["sync", "--delete", "--files-from", "/dev/null", "a", "h:"],
         &["lab", "run", "--hosts", "0", "--", "true"],
         &["lab", "run", "--link", "loss=2", "--", "true"],
         &["lab", "set"],

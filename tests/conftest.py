@@ -103,6 +103,9 @@ class Road:
     def cp(self, *arguments, **options):
         return product.cp(self.alpha, *self.arguments, *arguments, **options)
 
+    def sync(self, *arguments, **options):
+        return product.cp(self.alpha, *self.arguments, *arguments, verb="sync", **options)
+
     def start(self, *arguments, **options):
         return product.start_cp(self.alpha, *self.arguments, *arguments, **options)
 

@@ -1,4 +1,4 @@
-"""The product as a user runs it: `farhaul cp`, `farhaul keygen`, `farhaul serve`.
+"""The product as a user runs it: `farhaul cp`, `farhaul sync`, `farhaul keygen`, `farhaul serve`.
 
 Always true: the report is the JSON on stdout and nothing else was on stdout; every run has a time limit.
 """
@@ -60,9 +60,9 @@ class Outcome:
         return f"exit {self.code} after {self.seconds:.2f} s\nstderr: {self.stderr}\nreport: {json.dumps(report)}"
 
 
-def cp(host, *arguments, as_json=True, check=True, timeout=120, expect=EXIT_OK, **options):
-    """Runs `farhaul cp` to its end on `host`. With `check`, another exit code than `expect` fails the test."""
-    argv = ["farhaul", "cp"] + (["--json"] if as_json else []) + [os.fspath(part) for part in arguments]
+def cp(host, *arguments, verb="cp", as_json=True, check=True, timeout=120, expect=EXIT_OK, **options):
+    """Runs `farhaul cp` (or `verb`) to its end on `host`. With `check`, another exit code than `expect` fails the test."""
+    argv = ["farhaul", verb] + (["--json"] if as_json else []) + [os.fspath(part) for part in arguments]
     begin = time.monotonic()
     done = host.run(argv, timeout=timeout, **options)
     out = done.stdout or b""
@@ -74,12 +74,12 @@ def cp(host, *arguments, as_json=True, check=True, timeout=120, expect=EXIT_OK, 
     return outcome
 
 
-def start_cp(host, *arguments, **options):
-    """Starts `farhaul cp --json` and leaves it running."""
+def start_cp(host, *arguments, verb="cp", **options):
+    """Starts `farhaul cp --json` (or `verb`) and leaves it running."""
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     options.setdefault("stdin", subprocess.DEVNULL)
-    return host.start(["farhaul", "cp", "--json"] + [os.fspath(part) for part in arguments], **options)
+    return host.start(["farhaul", verb, "--json"] + [os.fspath(part) for part in arguments], **options)
 
 
 def finish(process, timeout=120):

@@ -280,6 +280,7 @@ impl<'a> TransferBench<'a> {
         let job = CopyJob {
             sources: vec![from],
             destination: to,
+            names: None,
             options: self.config.options.clone(),
             verbose: false,
         };

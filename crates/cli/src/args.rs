@@ -11,6 +11,9 @@ use crate::values;
 
 pub mod bench;
 pub mod lab;
+pub mod select;
+
+use select::Select;
 
 /// Moves big data at the speed of the link, between any two machines that can reach each other.
 #[derive(Parser, Debug)]
@@ -27,6 +30,7 @@ authorized, 5 versions do not fit, 6 source or destination unusable, 7 connectio
 #[derive(Subcommand, Debug)]
 pub enum Verb {
     Cp(Box<Cp>),
+    Sync(Box<Sync>),
     Serve(Serve),
     Keygen(Keygen),
     Lab(Box<lab::Lab>),
@@ -58,6 +62,8 @@ pub struct Cp {
     #[command(flatten)]
     pub transfer: Transfer,
     #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
     pub output: Output,
 
     /// Accepted as in scp; directories are copied anyway
@@ -68,6 +74,50 @@ pub struct Cp {
     pub preserve: bool,
 }
 
+/// Make a directory like another one, here or on another host: what is new or changed is sent
+#[derive(Group, Debug)]
+#[command(after_help = format!("{SYNC_LOCATIONS}\n\n{EXIT_CODES}"))]
+pub struct Sync {
+    /// The source directory, then the destination
+    #[arg(required = true, value_name = "LOCATION")]
+    pub locations: Vec<OsString>,
+
+    /// Compare files of the same size by their content, not by their times
+    #[arg(short = 'c', long, help_heading = SYNC)]
+    pub checksum: bool,
+    /// Delete what the destination has and the source has not, when all else is done
+    #[arg(long, help_heading = SYNC)]
+    pub delete: bool,
+    /// Delete before anything is sent; the source is listed twice
+    #[arg(long, conflicts_with = "delete_after", help_heading = SYNC)]
+    pub delete_before: bool,
+    /// The same as --delete
+    #[arg(long, help_heading = SYNC)]
+    pub delete_after: bool,
+    /// Delete also what is left out by rules
+    #[arg(long, help_heading = SYNC)]
+    pub delete_excluded: bool,
+    /// Delete at most so many files and directories
+    #[arg(long, value_name = "N", help_heading = SYNC)]
+    pub max_delete: Option<u64>,
+
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(flatten)]
+    pub transfer: Transfer,
+    #[command(flatten)]
+    pub select: Select,
+    #[command(flatten)]
+    pub output: Output,
+
+    /// Keep set-user-id and set-group-id bits too; times and other modes are kept anyway
+    #[arg(short = 'p', help_heading = SCP)]
+    pub preserve: bool,
+}
+
+const SYNC_LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, or fh://[user@]host[:port]/path at a \
+daemon. What is in the source directory goes straight into the destination, with a slash behind it or without.";
+const SYNC: &str = "Sync";
 const LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, fh://[user@]host[:port]/path at a \
 daemon, or - for a pipe. As a source, dir is the directory itself, dir/ what is in it.";
 const SCP: &str = "Connection (as in scp)";
@@ -269,6 +319,8 @@ impl Transfer {
             durable: self.durable,
             dry_run: self.dry_run,
             keep_setuid: false,
+            select: default.select,
+            sync: None,
             udp_only: self.udp_only,
             udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
             fault: self.fault.clone(),
@@ -295,8 +347,10 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use super::select::Origin;
     use super::*;
     use clap::CommandFactory;
+    use farhaul_engine::SelectOptions;
 
     fn cp(arguments: &str) -> Result<Cp, clap::Error> {
         let words = ["farhaul", "cp"].into_iter().chain(arguments.split_whitespace());
@@ -339,6 +393,8 @@ mod tests {
             durable: true,
             dry_run: true,
             keep_setuid: false,
+            select: SelectOptions::default(),
+            sync: None,
             udp_only: true,
             udp_ports: (5000, 5005),
             fault: Some("loss=0.1".into()),
@@ -379,6 +435,41 @@ mod tests {
         for text in ["a", "", "-4 -6 a b", "-q -v a b", "-l 5 --rate 5k a b", "-P 0 a b", "--mtu 70000 a b"] {
             assert!(cp(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn rules_keep_their_order_across_options() {
+        let cp = Args::try_parse_from([
+            "farhaul",
+            "cp",
+            "--exclude",
+            "a",
+            "--include=b",
+            "-v",
+            "--filter",
+            "- c",
+            "--exclude",
+            "- d",
+            "--exclude-from",
+            "-",
+            "--include",
+            "-e",
+            "x",
+            "y",
+        ]);
+        let Verb::Cp(cp) = cp.unwrap().verb else { panic!("a cp") };
+        let rules: Vec<_> =
+            cp.select.rules.0.iter().map(|(origin, text)| (*origin, text.to_str().unwrap())).collect();
+        let expected = [
+            (Origin::Exclude, "a"),
+            (Origin::Include, "b"),
+            (Origin::Filter, "- c"),
+            (Origin::Exclude, "- d"),
+            (Origin::ExcludeFrom, "-"),
+            (Origin::Include, "-e"),
+        ];
+        assert_eq!(rules, expected);
+        assert_eq!(cp.locations, ["x", "y"]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod exit;
 mod location;
+mod selection;
 mod signals;
 mod ui;
 mod values;

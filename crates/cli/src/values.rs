@@ -36,6 +36,23 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     value.ok_or_else(|| format!("'{text}' is not a time; write seconds, such as 3 or 0.5"))
 }
 
+/// The same, or nothing at all: `0`.
+pub fn size_or_none(text: &str) -> Result<u64, String> {
+    if text == "0" { Ok(0) } else { size(text) }
+}
+
+/// Seconds: `90`, `90s`, `30m`, `12h`, `7d`, `2w`.
+pub fn age(text: &str) -> Result<u64, String> {
+    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400), ("w", 604_800)];
+    let unit = units.into_iter().find_map(|(name, seconds)| Some((text.strip_suffix(name)?, seconds)));
+    let (number, seconds) = unit.unwrap_or((text, 1));
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let value = number.parse::<u64>().ok().filter(|_| is_number).and_then(|value| value.checked_mul(seconds));
+    value.ok_or_else(|| {
+        format!("'{text}' is not an age; write a number with s, m, h, d or w, such as 12h or 7d")
+    })
+}
+
 /// `2222`.
 pub fn port(text: &str) -> Result<u16, String> {
     let port = text.parse::<u16>().ok().filter(|&port| port > 0);
@@ -145,6 +162,30 @@ mod tests {
         for (text, value) in table {
             assert_eq!(size(text).ok(), value, "{text:?}");
         }
+    }
+
+    #[test]
+    fn ages_are_seconds() {
+        for (text, value) in [
+            ("90", Some(90)),
+            ("0", Some(0)),
+            ("90s", Some(90)),
+            ("2m", Some(120)),
+            ("1h", Some(3600)),
+            ("7d", Some(604_800)),
+            ("2w", Some(1_209_600)),
+            ("", None),
+            ("d", None),
+            ("-1d", None),
+            ("+1d", None),
+            ("1.5h", None),
+            ("1y", None),
+            ("99999999999999999999w", None),
+            ("9999999999999999999w", None),
+        ] {
+            assert_eq!(age(text).ok(), value, "{text:?}");
+        }
+        assert_eq!((size_or_none("0"), size_or_none("1k")), (Ok(0), Ok(1024)));
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Visitor {
             transport = report.transport,
             files = report.files,
             skipped = report.skipped,
+            deleted = report.deleted,
             bytes = report.bytes,
             seconds = report.seconds,
             result,

@@ -1,9 +1,11 @@
-//! `farhaul cp`: from what the user named to a session and its report.
+//! `farhaul cp` and `farhaul sync`: from what the user named to a session and its report.
 
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use farhaul_store::Generated;
 use zeroize::Zeroizing;
 
 use crate::bootstrap::{
@@ -33,11 +35,13 @@ pub enum Location {
     },
 }
 
-/// One `farhaul cp`.
+/// One `farhaul cp` or, with [`TransferOptions::sync`], one `farhaul sync`.
 #[derive(Debug, Clone)]
 pub struct CopyJob {
     pub sources: Vec<Location>,
     pub destination: Location,
+    /// Nothing but these of what the single source directory contains.
+    pub names: Option<Vec<Vec<u8>>>,
     pub options: TransferOptions,
     /// A line a file.
     pub verbose: bool,
@@ -66,6 +70,7 @@ struct Plan {
     far: Far,
     request: Request,
     near: Near,
+    names: Option<Vec<Vec<u8>>>,
 }
 
 enum Near {
@@ -77,6 +82,7 @@ enum Near {
 
 impl Plan {
     fn new(job: CopyJob) -> Result<Plan, Error> {
+        let job = only_content(job)?;
         let options = job.options.checked()?;
         let usage = |text: &str| Err(Error::Usage(text.to_string()));
         if job.sources.is_empty() {
@@ -90,11 +96,12 @@ impl Plan {
         if far_sources > 0 && far_sources < job.sources.len() {
             return usage("some sources are remote and some are local: copy them one after the other");
         }
-        if far_sources > 0 {
+        let plan = if far_sources > 0 {
             Plan::pull(job.sources, job.destination, options)
         } else {
             Plan::push(job.sources, job.destination, options)
-        }
+        };
+        Ok(Plan { names: job.names, ..plan? })
     }
 
     fn push(sources: Vec<Location>, destination: Location, options: TransferOptions) -> Result<Plan, Error> {
@@ -123,7 +130,7 @@ impl Plan {
             options,
         };
         let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
-        Ok(Plan { far, request, near })
+        Ok(Plan { far, request, near, names: None })
     }
 
     /// `cp file -`: this end is asked for its own file.
@@ -139,7 +146,7 @@ impl Plan {
             single_file: true,
             options,
         };
-        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe })
+        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe, names: None })
     }
 
     fn pull(sources: Vec<Location>, destination: Location, options: TransferOptions) -> Result<Plan, Error> {
@@ -177,7 +184,7 @@ impl Plan {
         };
         let request =
             Request { direction: Direction::Pull, paths, target_is_directory: false, single_file, options };
-        Ok(Plan { far, request, near })
+        Ok(Plan { far, request, near, names: None })
     }
 
     fn run(self, progress: &Arc<Progress>) -> Outcome {
@@ -186,21 +193,26 @@ impl Plan {
             Ok(side) => side,
             Err(error) => return Outcome::failed(error),
         };
+        let names = self.names.filter(|_| matches!(side, Side::Receive(_)));
+        let terms = Terms { names, ..Terms::default() };
         let params = HelloParams { request: self.request, udp: true };
         let established = match self.far {
             Far::Ssh(target) => bootstrap::ssh_connect(&target, params),
             Far::Daemon(target) => bootstrap::daemon_connect(&target, params),
-            Far::Here => return run_here(params.request, side, progress),
+            Far::Here => return run_here(params.request, side, &terms, progress),
         };
         match established {
-            Ok(established) => session::run(established, side, &Terms::default(), progress),
+            Ok(established) => session::run(established, side, &terms, progress),
             Err(error) => Outcome::failed(error),
         }
     }
 
     fn side(&self) -> Result<Side, Error> {
         Ok(match &self.near {
-            Near::Send(paths) => Side::Send(session::local_origin(paths)?),
+            Near::Send(paths) => {
+                let (options, names) = (&self.request.options, self.names.clone());
+                Side::Send(session::local_origin(paths, options, names)?)
+            }
             Near::SendPipe => Side::Send(Origin::Pipe { name: b"stdin".to_vec() }),
             Near::ReceivePipe => Side::Receive(Destination::Pipe),
             Near::Receive(path) if session::is_null(path) => Side::Receive(Destination::Null),
@@ -217,6 +229,60 @@ impl Plan {
     }
 }
 
+/// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
+fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
+    job.options.select.by_name = job.names.is_some();
+    if job.options.sync.is_none() && job.names.is_none() {
+        return Ok(job);
+    }
+    let what = if job.options.sync.is_some() { "sync" } else { "--files-from" };
+    let usage = |text: &str| Err(Error::Usage(format!("{what} {text}")));
+    let [source] = &mut job.sources[..] else { return usage("takes one source directory") };
+    if matches!(job.destination, Location::Pipe) {
+        return usage("writes a directory, not a pipe");
+    }
+    if let (true, Location::Local(from), Location::Local(to)) =
+        (job.options.sync.is_some(), &*source, &job.destination)
+        && let (Ok(from), Ok(to)) = (from.canonicalize(), to.canonicalize())
+        && (from.starts_with(&to) || to.starts_with(&from))
+    {
+        return usage("takes two directories of which neither is in the other");
+    }
+    let slashed = |path: &mut Vec<u8>| {
+        if !path.is_empty() && !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+    };
+    match source {
+        Location::Pipe => return usage("reads a directory, not a pipe"),
+        Location::Ssh { path, .. } | Location::Daemon { path, .. } if Generated::parse(path).is_none() => {
+            slashed(path)
+        }
+        Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_none() => {
+            if std::fs::metadata(&*path).is_ok_and(|there| !there.is_dir()) {
+                let what = format!("{} is not a directory", path.display());
+                return Err(Error::Files { what, hint: Some("copy a file with farhaul cp".into()) });
+            }
+            let mut bytes = std::mem::take(path).into_os_string().into_encoded_bytes();
+            slashed(&mut bytes);
+            *path = PathBuf::from(OsString::from_vec(bytes));
+        }
+        Location::Ssh { .. } | Location::Daemon { .. } | Location::Local(_) => {
+            return usage("reads a directory, not made-up content");
+        }
+    }
+    if let Some(names) = &job.names {
+        let bytes: usize = names.iter().map(Vec::len).sum();
+        if names.len() > session::NAMES_MAX || bytes > session::NAMES_BYTES_MAX {
+            return usage("takes at most 1,048,576 names and 32 MiB of them");
+        }
+        // Judged here, so that the far end is not troubled.
+        farhaul_store::Selection::new(names.clone())
+            .map_err(|error| Error::Usage(format!("{what}: {error}")))?;
+    }
+    Ok(job)
+}
+
 impl Far {
     fn is_same(&self, other: &Far) -> bool {
         match (self, other) {
@@ -228,7 +294,7 @@ impl Far {
 }
 
 /// Both ends in this process, joined by a pair of sockets.
-fn run_here(request: Request, side: Side, progress: &Arc<Progress>) -> Outcome {
+fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
     let (near, far) = match local_pair(request) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
@@ -238,7 +304,7 @@ fn run_here(request: Request, side: Side, progress: &Arc<Progress>) -> Outcome {
         Ok(thread) => thread,
         Err(source) => return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source }),
     };
-    let mut outcome = session::run(near, side, &Terms::default(), progress);
+    let mut outcome = session::run(near, side, terms, progress);
     let _ = far.join();
     outcome.report.transport = "local".into();
     outcome

@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for Token {
     }
 }
 
-mod base64_list {
+pub(crate) mod base64_list {
     use super::*;
 
     pub fn serialize<S: Serializer>(list: &[Vec<u8>], serializer: S) -> Result<S::Ok, S::Error> {

@@ -26,6 +26,13 @@ pub(crate) struct ManifestEntry {
     pub(crate) what: What,
 }
 
+impl ManifestEntry {
+    /// Bytes of content, as far as they are known ahead.
+    pub(crate) fn size(&self) -> u64 {
+        if let What::File { size, .. } = self.what { size } else { 0 }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum What {
     File {
@@ -47,6 +54,17 @@ pub(crate) enum What {
     },
 }
 
+/// How an entry is there, when entries are listed ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// Anything but a directory.
+    Plain,
+    /// A directory, whose entries come next.
+    Directory,
+    /// Of that directory nothing more comes.
+    DirectoryEnd,
+}
+
 /// What the receiver wants of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Decision {
@@ -58,6 +76,8 @@ pub(crate) enum Decision {
     Have(Vec<(u64, u64)>),
     /// It would be sent, but this is a dry run.
     Listed,
+    /// Whether all of it depends on whether its content has this digest.
+    Compare([u8; 32]),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +107,25 @@ pub(crate) enum Message {
     },
     /// The scan is over.
     EntriesEnd,
+    /// There is something of this name, which is not sent: it is no reason to remove what the receiver has. Only said when
+    /// something may be removed.
+    LeftOut {
+        path: Vec<u8>,
+    },
+    /// Ahead of the entries: what there will be, in their order, so that the rest can be removed first.
+    Present {
+        path: Vec<u8>,
+        presence: Presence,
+    },
+    /// All of that has been said; without an error, so that it is all that there is.
+    PresentEnd {
+        is_complete: bool,
+    },
+    /// What came of [`Decision::Compare`].
+    Compared {
+        id: u64,
+        is_same: bool,
+    },
     // Receiver to sender.
     Decide {
         id: u64,
@@ -109,6 +148,20 @@ pub(crate) enum Message {
     /// Directories that got their mode and time; sent once, before `Finish`.
     DirectoriesDone {
         count: u64,
+    },
+    /// This was too much and has been removed (in a dry run: would be).
+    Deleted {
+        path: Vec<u8>,
+    },
+    /// This was too much and is still there.
+    NotDeleted {
+        path: Vec<u8>,
+        reason: String,
+    },
+    /// Names that are asked for, before anything else is; the last of such messages says that there are no more.
+    Names {
+        names: Vec<Vec<u8>>,
+        is_last: bool,
     },
     // Both ways.
     /// The side has nothing more to do; its figures.
@@ -139,6 +192,13 @@ impl Message {
             Message::FileEnd { .. } => "file-end",
             Message::FileFailed { .. } => "file-failed",
             Message::EntriesEnd => "entries-end",
+            Message::LeftOut { .. } => "left-out",
+            Message::Present { .. } => "present",
+            Message::PresentEnd { .. } => "present-end",
+            Message::Compared { .. } => "compared",
+            Message::Deleted { .. } => "deleted",
+            Message::NotDeleted { .. } => "not-deleted",
+            Message::Names { .. } => "names",
             Message::Decide { .. } => "decide",
             Message::Done { .. } => "done",
             Message::Failed { .. } => "failed",
@@ -205,12 +265,31 @@ impl Encoder {
                 put_reason(out, reason);
             }
             Message::EntriesEnd => out.push(6),
+            Message::LeftOut { path } => {
+                out.push(7);
+                put_bytes(out, path);
+            }
+            Message::Present { path, presence } => {
+                out.push(8);
+                put_bytes(out, path);
+                out.push(match presence {
+                    Presence::Plain => 0,
+                    Presence::Directory => 1,
+                    Presence::DirectoryEnd => 2,
+                });
+            }
+            Message::PresentEnd { is_complete } => out.extend_from_slice(&[9, u8::from(*is_complete)]),
+            Message::Compared { id, is_same } => put_numbers(out, 10, &[*id, u64::from(*is_same)]),
             Message::Decide { id, decision } => {
                 put_numbers(out, 16, &[*id]);
                 match decision {
                     Decision::Send => out.push(0),
                     Decision::Skip => out.push(1),
                     Decision::Listed => out.push(3),
+                    Decision::Compare(digest) => {
+                        out.push(4);
+                        out.extend_from_slice(digest);
+                    }
                     Decision::Have(ranges) => {
                         out.push(2);
                         let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
@@ -230,6 +309,19 @@ impl Encoder {
             }
             Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
+            Message::Deleted { path } => {
+                out.push(21);
+                put_bytes(out, path);
+            }
+            Message::NotDeleted { path, reason } => {
+                out.push(22);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Names { names, is_last } => {
+                put_numbers(out, 23, &[u64::from(*is_last), names.len() as u64]);
+                names.iter().for_each(|name| put_bytes(out, name));
+            }
             Message::Start => out.push(35),
             Message::Rate(rate) => {
                 let policy = match rate.policy {
@@ -404,6 +496,10 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         4 => Message::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
         5 => Message::FileFailed { id: reader.varint()?, reason: reader.text()? },
         6 => Message::EntriesEnd,
+        7 => Message::LeftOut { path: reader.bytes()?.to_vec() },
+        8 => Message::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
+        9 => Message::PresentEnd { is_complete: decode_flag(&mut reader)? },
+        10 => Message::Compared { id: reader.varint()?, is_same: decode_flag(&mut reader)? },
         16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
         17 => Message::Done { id: reader.varint()? },
         18 => {
@@ -411,6 +507,16 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         }
         19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
         20 => Message::DirectoriesDone { count: reader.varint()? },
+        21 => Message::Deleted { path: reader.bytes()?.to_vec() },
+        22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        23 => {
+            let is_last = decode_flag(&mut reader)?;
+            let mut names = Vec::new();
+            for _ in 0..reader.varint()? {
+                names.push(reader.bytes()?.to_vec());
+            }
+            Message::Names { names, is_last }
+        }
         35 => Message::Start,
         36 => Message::Rate(decode_rate(&mut reader)?),
         32 => Message::Finish(decode_figures(&mut reader)?),
@@ -466,11 +572,29 @@ fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
     RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
 }
 
+fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed),
+    }
+}
+
+fn decode_presence(reader: &mut Reader<'_>) -> Result<Presence, Malformed> {
+    Ok(match reader.byte()? {
+        0 => Presence::Plain,
+        1 => Presence::Directory,
+        2 => Presence::DirectoryEnd,
+        _ => return Err(Malformed),
+    })
+}
+
 fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
     Ok(match reader.byte()? {
         0 => Decision::Send,
         1 => Decision::Skip,
         3 => Decision::Listed,
+        4 => Decision::Compare(reader.array()?),
         2 => {
             let count = reader.varint()?;
             if count > RANGES_MAX as u64 {
@@ -511,6 +635,16 @@ mod tests {
             Message::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
             Message::FileFailed { id: 1, reason: "changed".into() },
             Message::EntriesEnd,
+            Message::LeftOut { path: b"a/b".to_vec() },
+            Message::Present { path: b"a".to_vec(), presence: Presence::Directory },
+            Message::Present { path: b"a/b".to_vec(), presence: Presence::Plain },
+            Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryEnd },
+            Message::PresentEnd { is_complete: true },
+            Message::Compared { id: 1, is_same: true },
+            Message::Decide { id: 1, decision: Decision::Compare([7; 32]) },
+            Message::Deleted { path: b"too/much".to_vec() },
+            Message::NotDeleted { path: b"x".to_vec(), reason: "busy".into() },
+            Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
             Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
             Message::Decide { id: 2, decision: Decision::Skip },
             Message::Decide { id: 3, decision: Decision::Send },

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use farhaul_store::{Filter, Limits, ScanOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -84,6 +85,69 @@ pub struct PathAddresses {
     pub remote: IpAddr,
 }
 
+/// Which of the sources' entries are taken. Judged in [`SelectOptions::scan`].
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SelectOptions {
+    /// Filter rules as lines, see [`farhaul_store::RuleList`]. At most 4096, and 64 KiB.
+    #[serde(with = "crate::hello::base64_list")]
+    pub rules: Vec<Vec<u8>>,
+    /// Bytes of a file. Default none.
+    pub size_min: Option<u64>,
+    pub size_max: Option<u64>,
+    /// Modification time of a file in seconds since 1970. Default none.
+    pub mtime_min: Option<i64>,
+    pub mtime_max: Option<i64>,
+    /// Only what a list of names asks for; on a pull it follows on the control stream.
+    pub by_name: bool,
+}
+
+impl SelectOptions {
+    /// What a scan has to know of them, but for the names.
+    pub(crate) fn scan(&self) -> Result<ScanOptions, Error> {
+        let usage = |error: farhaul_store::FilterError| Error::Usage(error.to_string());
+        let filter = Filter::new(&self.rules).map_err(usage)?;
+        let limits = Limits {
+            size_min: self.size_min,
+            size_max: self.size_max,
+            mtime_min: self.mtime_min,
+            mtime_max: self.mtime_max,
+        };
+        Ok(ScanOptions { filter, limits, only: None })
+    }
+}
+
+/// When what is too much is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeleteWhen {
+    /// Before anything is sent; the source is listed twice.
+    Before,
+    /// When everything else is done.
+    #[default]
+    After,
+}
+
+/// What the destination has and the source has not is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DeleteOptions {
+    pub when: DeleteWhen,
+    /// What filter rules exclude is removed too.
+    pub excluded: bool,
+    /// At most so many entries. Default: no limit.
+    pub max: Option<u64>,
+}
+
+/// The destination is made like the content of the one source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SyncOptions {
+    /// Files of the same size are compared by their digests, not by their times.
+    pub checksum: bool,
+    pub delete: Option<DeleteOptions>,
+}
+
 /// The options of one transfer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -110,6 +174,9 @@ pub struct TransferOptions {
     pub dry_run: bool,
     /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
     pub keep_setuid: bool,
+    pub select: SelectOptions,
+    /// None for a copy.
+    pub sync: Option<SyncOptions>,
     /// Never fall back to TCP or the SSH channel.
     pub udp_only: bool,
     /// First and last UDP port that the far end may bind (over SSH).
@@ -136,6 +203,8 @@ impl Default for TransferOptions {
             durable: false,
             dry_run: false,
             keep_setuid: false,
+            select: SelectOptions::default(),
+            sync: None,
             udp_only: false,
             udp_ports: (33001, 33100),
             fault: None,
@@ -229,6 +298,24 @@ impl TransferOptions {
         if self.udp_ports.0 == 0 || self.udp_ports.0 > self.udp_ports.1 {
             return bad("--udp-ports must be a range such as 33001-33100");
         }
+        self.select.scan()?;
+        let select = &self.select;
+        if select.size_min.zip(select.size_max).is_some_and(|(min, max)| min > max) {
+            return bad("--min-size must not be above --max-size");
+        }
+        if select.mtime_min.zip(select.mtime_max).is_some_and(|(min, max)| min > max) {
+            return bad("--min-age must not be above --max-age");
+        }
+        if let Some(sync) = &self.sync {
+            if sync.checksum && self.overwrite != Overwrite::Different {
+                return bad("--checksum and --overwrite contradict each other: leave one of them");
+            }
+            if sync.delete.is_some() && select.by_name {
+                return bad(
+                    "--delete and --files-from contradict each other: a list of names is not the whole source",
+                );
+            }
+        }
         if !(4..=22).contains(&self.epoch_bits) {
             return bad("the key epoch must be 2^4 to 2^22 packets");
         }
@@ -253,6 +340,22 @@ mod tests {
         assert!(!judge(9, vec![one, other]), "more than 16 flows");
         assert!(!judge(1, vec![one, one]) && !judge(1, vec![path("10.0.0.1", "fd00::2")]));
         assert!(!judge(1, vec![path("0.0.0.0", "10.0.0.2")]));
+    }
+
+    #[test]
+    fn a_choice_that_contradicts_itself_is_refused() {
+        let judge = |select: SelectOptions, sync: Option<SyncOptions>| {
+            TransferOptions { select, sync, ..TransferOptions::default() }.checked().is_ok()
+        };
+        let none = SelectOptions::default;
+        assert!(judge(SelectOptions { rules: vec![b"- *.o".to_vec()], ..none() }, None));
+        assert!(!judge(SelectOptions { rules: vec![b"*.o".to_vec()], ..none() }, None));
+        assert!(!judge(SelectOptions { rules: vec![b"- x".to_vec(); 5000], ..none() }, None));
+        assert!(!judge(SelectOptions { size_min: Some(2), size_max: Some(1), ..none() }, None));
+        assert!(!judge(SelectOptions { mtime_min: Some(2), mtime_max: Some(1), ..none() }, None));
+        let delete = || Some(SyncOptions { delete: Some(DeleteOptions::default()), checksum: false });
+        assert!(judge(none(), delete()));
+        assert!(!judge(SelectOptions { by_name: true, ..none() }, delete()));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Report {
     pub links: u64,
     /// Files that were already there.
     pub skipped: u64,
+    /// Entries that the destination had too much and that were removed (in a dry run: would be).
+    pub deleted: u64,
     /// Content bytes that an earlier run had brought.
     pub bytes_resumed: u64,
     pub failed: Vec<FailedEntry>,

@@ -1,7 +1,7 @@
 //! Files as the transfer sees them: found by a scan, read and written in chunks, digested, and safe against paths and
 //! contents that a peer has chosen.
 //!
-//! How to read it: a sender walks `scan` and `read`; a receiver opens a `root` and writes with `small` (whole small
+//! How to read it: a sender walks `scan` (as `filter` lets it) and `read`; a receiver opens a `root` and writes with `small` (whole small
 //! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `pool`.
 //!
 //! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`], and no
@@ -11,6 +11,7 @@ mod digest;
 mod direct;
 mod entry;
 mod error;
+mod filter;
 mod generated;
 mod glob;
 mod journal;
@@ -21,6 +22,7 @@ mod path;
 mod pool;
 mod ranges;
 mod read;
+mod removal;
 mod root;
 mod scan;
 mod small;
@@ -30,6 +32,7 @@ mod temporary;
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 pub use entry::{Entry, FileKind, Kind, Meta, Time};
 pub use error::{Error, PartialError};
+pub use filter::{Filter, FilterError, RULES_BYTES_MAX, RULES_MAX, RuleList, Separator, Side};
 pub use generated::Generated;
 pub use glob::{Base, expand};
 pub use journal::Request;
@@ -38,8 +41,9 @@ pub use path::{PathError, RelPath, escape};
 pub use pool::{Block, BlockPool};
 pub use ranges::ChunkMap;
 pub use read::SourceFile;
+pub use removal::{Removal, Removed};
 pub use root::Root;
-pub use scan::{ScanItem, ScanOptions, Scanner, Source, SourceRef};
+pub use scan::{Limits, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
 pub use small::{TempFile, WriteOptions, write_whole};
 
 /// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.

@@ -10,8 +10,11 @@ use rustix::fs::{self, Advice, SeekFrom};
 use rustix::io::Errno;
 
 use crate::CHUNK;
+use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::entry::{Entry, Kind, Meta};
 use crate::generated::Generated;
+use crate::path::RelPath;
+use crate::root::Root;
 use crate::scan::SourceRef;
 
 /// An open source.
@@ -38,6 +41,36 @@ impl SourceFile {
             return Ok(SourceFile(Open::Generated(generated)));
         }
         Ok(SourceFile(Open::Disk(DiskFile::open(source, entry)?)))
+    }
+
+    /// Opens a plain file below a root as it is now.
+    pub fn at(root: &Root, path: &RelPath) -> io::Result<SourceFile> {
+        let file = root.open_read(path)?;
+        let meta = Meta::from(&fs::fstat(&file)?);
+        if !meta.is_file() {
+            return Err(changed());
+        }
+        Ok(SourceFile(Open::Disk(DiskFile { file, meta, sparse: meta.allocated < meta.size })))
+    }
+
+    /// Digest of the whole content. `buffer` has a chunk's size; `goes_on` is asked before each chunk.
+    pub fn digest(&self, buffer: &mut [u8], goes_on: impl Fn() -> bool) -> io::Result<Digest> {
+        let size = self.size();
+        let mut tree = FileTree::new(size);
+        let mut next = 0;
+        while let Some(chunk) = self.next_data_chunk(next).filter(|chunk| chunk * CHUNK < size) {
+            if !goes_on() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let want = (size - chunk * CHUNK).min(CHUNK) as usize;
+            if self.read_chunk(chunk, &mut buffer[..want])? != want {
+                return Err(changed());
+            }
+            let bytes = &buffer[..want];
+            tree.set(chunk, ChunkCv(if size <= CHUNK { whole_digest(bytes) } else { chunk_cv(bytes) }));
+            next = chunk + 1;
+        }
+        if self.unchanged()? { Ok(tree.root()) } else { Err(changed()) }
     }
 
     pub fn size(&self) -> u64 {
@@ -133,4 +166,32 @@ impl DiskFile {
 
 fn changed() -> io::Error {
     io::Error::other("the source changed after it was listed")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    #[test]
+    fn the_digest_of_a_file_is_that_of_its_bytes_holes_or_not() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let path = RelPath::from_bytes(b"file").unwrap();
+        let mut buffer = vec![0; CHUNK as usize];
+        for size in [0, 1, CHUNK, CHUNK + 1, 5 * CHUNK + 77] {
+            let file = File::create(temp.path().join("file")).unwrap();
+            file.set_len(size).unwrap();
+            if size > 0 {
+                file.write_all_at(b"x", size - 1).unwrap();
+            }
+            let content = std::fs::read(temp.path().join("file")).unwrap();
+            let source = SourceFile::at(&root, &path).unwrap();
+            assert_eq!(source.digest(&mut buffer, || true).unwrap().0, whole_digest(&content));
+            assert!(size == 0 || source.digest(&mut buffer, || false).is_err());
+        }
+        std::os::unix::fs::symlink("file", temp.path().join("link")).unwrap();
+        assert!(SourceFile::at(&root, &RelPath::from_bytes(b"link").unwrap()).is_err());
+    }
 }

@@ -8,12 +8,13 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::entry::{Meta, Time};
@@ -124,8 +125,44 @@ impl Root {
         }
     }
 
+    /// The names in a directory, and which of them are directories; our own files are not among them.
+    pub fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
+        self.list_where(path, |name| !names::is_ours(name))
+    }
+
+    /// Removes what transfers that were interrupted have left in a directory.
+    pub(crate) fn remove_ours(&self, path: &RelPath) -> io::Result<()> {
+        let dir = self.dir(path.as_bytes())?;
+        let ours = self.list_where(path, names::is_ours)?;
+        Ok(ours.iter().try_for_each(|(name, _)| fs::unlinkat(&dir, &name[..], AtFlags::empty()))?)
+    }
+
+    fn list_where(&self, path: &RelPath, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<(Vec<u8>, bool)>> {
+        // A descriptor of our own: a shared one has a shared position.
+        let fd = fs::openat(self.dir(path.as_bytes())?, ".", DIRECTORY, Mode::empty())?;
+        let mut buffer = [MaybeUninit::uninit(); 32 << 10];
+        let mut listing = RawDir::new(&fd, &mut buffer);
+        let mut names = Vec::new();
+        while let Some(entry) = listing.next() {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." || !wanted(name) {
+                continue;
+            }
+            let is_dir = match entry.file_type() {
+                FileType::Unknown => {
+                    let stat = fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+                }
+                kind => kind == FileType::Directory,
+            };
+            names.push((name.to_vec(), is_dir));
+        }
+        Ok(names)
+    }
+
     /// An existing directory, made writable for us: its own mode may be read-only, from an earlier run.
-    fn use_dir(&self, path: &RelPath) -> io::Result<()> {
+    pub(crate) fn use_dir(&self, path: &RelPath) -> io::Result<()> {
         let there = self.metadata(path)?;
         let Some(meta) = there.filter(Meta::is_dir) else {
             return Err(io::Error::new(

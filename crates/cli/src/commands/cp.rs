@@ -1,27 +1,55 @@
-//! `farhaul cp`: from the command line to a job, through the engine, to lines and an exit code.
+//! `farhaul cp`, and what `farhaul sync` has in common with it: from the command line to a job, through the engine, to lines and
+//! an exit code.
 
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use farhaul_engine::bootstrap::DEFAULT_PORT;
 use farhaul_engine::{
     CopyJob, DaemonTarget, Error, ExitCode, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
-    TransferOptions,
+    SyncOptions, TransferOptions,
 };
 
-use crate::args::{Connection, Cp, Output};
+use crate::args::select::Select;
+use crate::args::{self, Connection, Cp, Output};
 use crate::exit;
 use crate::location::{Host, Place};
+use crate::selection;
 use crate::signals;
 use crate::ui::progress::Display;
 use crate::ui::{log, printer, summary};
 
+/// What a verb that moves files was told.
+pub(super) struct Transfer<'a> {
+    pub(super) locations: &'a [OsString],
+    pub(super) connection: &'a Connection,
+    pub(super) transfer: &'a args::Transfer,
+    pub(super) select: &'a Select,
+    pub(super) output: &'a Output,
+    pub(super) preserve: bool,
+    /// None for a copy; an error if the options of the sync contradict each other.
+    pub(super) sync: Result<Option<SyncOptions>, String>,
+}
+
 pub fn run(args: &Cp) -> ExitCode {
+    transfer(Transfer {
+        locations: &args.locations,
+        connection: &args.connection,
+        transfer: &args.transfer,
+        select: &args.select,
+        output: &args.output,
+        preserve: args.preserve,
+        sync: Ok(None),
+    })
+}
+
+pub(super) fn transfer(args: Transfer<'_>) -> ExitCode {
     log::to_stderr("off");
-    let (outcome, seen) = match job(args) {
-        Ok(job) => watch(job, &args.output),
+    let (outcome, seen) = match job(&args) {
+        Ok(job) => watch(job, args.output),
         Err(error) => (refused(error), Vec::new()),
     };
-    finish(&outcome, &seen, args)
+    finish(&outcome, &seen, &args)
 }
 
 /// What the engine answers.
@@ -38,7 +66,7 @@ fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
     (outcome, display.stop())
 }
 
-fn finish((report, error): &Outcome, seen: &[String], args: &Cp) -> ExitCode {
+fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> ExitCode {
     let code = exit::code_of_copy(report, error.as_ref());
     if !args.output.quiet {
         report
@@ -81,17 +109,25 @@ fn refused(error: Error) -> Outcome {
     (report, Some(error))
 }
 
-fn job(args: &Cp) -> Result<CopyJob, Error> {
+fn job(args: &Transfer<'_>) -> Result<CopyJob, Error> {
     let places = args.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Error::Usage("a source and a destination are needed".into()));
     };
-    check(sources, destination, &args.output)?;
-    let locate = |place: &Place| location(place, &args.connection, &args.output);
+    check(sources, destination, args.output)?;
+    let locate = |place: &Place| location(place, args.connection, args.output);
+    let (select, names) = selection::read(args.select)?;
+    let options = TransferOptions {
+        keep_setuid: args.preserve,
+        select,
+        sync: args.sync.clone().map_err(Error::Usage)?,
+        ..args.transfer.options()
+    };
     Ok(CopyJob {
         sources: sources.iter().map(locate).collect::<Result<_, _>>()?,
         destination: locate(destination)?,
-        options: TransferOptions { keep_setuid: args.preserve, ..args.transfer.options() }.checked()?,
+        names,
+        options: options.checked()?,
         verbose: args.output.verbose,
     })
 }

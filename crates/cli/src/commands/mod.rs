@@ -8,6 +8,7 @@ mod keygen;
 mod lab;
 mod man;
 mod serve;
+mod sync;
 
 use std::process;
 
@@ -21,6 +22,7 @@ use crate::ui::printer;
 pub fn run(verb: Verb) -> process::ExitCode {
     let outcome = match verb {
         Verb::Cp(args) => return process_code(cp::run(&args)),
+        Verb::Sync(args) => return process_code(sync::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(args)),
         Verb::Endpoint => return process_code(endpoint::run()),
         Verb::Bench(args) => return process_code(bench::run(&args)),

@@ -23,6 +23,10 @@ pub fn line(report: &Report, dry_run: bool) -> String {
     if report.skipped > 0 {
         parts.push(format!("{} already there", units::count(report.skipped, "file")));
     }
+    if report.deleted > 0 {
+        let would = if dry_run { "would delete " } else { "deleted " };
+        parts.push(format!("{would}{}", report.deleted));
+    }
     if report.failed_count > 0 {
         parts.push(format!("{} FAILED", report.failed_count));
     }
@@ -102,16 +106,17 @@ mod tests {
             files: 7,
             bytes_resumed: 1 << 20,
             skipped: 2,
+            deleted: 4,
             failed_count: 3,
             transport: "ssh".into(),
             rtt_mean_ms: 0.0,
             bottleneck: String::new(),
             ..report()
         };
-        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, 3 FAILED, 3.4 s, \
+        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, 3 FAILED, 3.4 s, \
                     10.1 Gbit/s over ssh";
         assert_eq!(line(&report, false), text);
-        let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, 3 FAILED";
+        let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, would delete 4, 3 FAILED";
         assert_eq!(line(&report, true), dry);
     }
 

@@ -144,3 +144,34 @@ fn refusals_become_errors_with_their_exit_codes() {
     let unknown: Refusal = serde_json::from_str(r#"{"code":"tomorrow","text":"x"}"#).unwrap();
     assert_eq!(unknown.code, RefusalCode::Other);
 }
+
+#[test]
+fn a_choice_of_any_origin_is_judged_with_the_hello() {
+    use base64::Engine as _;
+    let line = |text: &str| serde_json::Value::from(STANDARD.encode(text));
+    let select = |field: &str, value: serde_json::Value| {
+        decode_hello(&changed(|hello| hello["request"]["options"]["select"][field] = value))
+    };
+    let hello = select("rules", vec![line("- *.o"), line("+s a/**")].into()).unwrap();
+    assert_eq!(hello.request.options.select.rules, [b"- *.o".to_vec(), b"+s a/**".to_vec()]);
+    for hostile in [
+        vec![line(". /etc/passwd")].into(),
+        vec![line("x")].into(),
+        vec![line("")].into(),
+        vec![serde_json::Value::from("not base64")].into(),
+        vec![line("- x"); 4097].into(),
+        vec![line(&format!("- {}", "x".repeat(4096)))].into(),
+        vec![line(&format!("- {}", "x".repeat(4000))); 17].into(),
+        serde_json::Value::from(7),
+    ] {
+        assert!(select("rules", hostile).is_err());
+    }
+    assert!(select("size_min", serde_json::Value::from(-1)).is_err());
+    assert!(select("mtime_min", serde_json::Value::from(i64::MIN)).is_ok());
+    let sync = |value: serde_json::Value| {
+        decode_hello(&changed(|hello| hello["request"]["options"]["sync"] = value))
+    };
+    let delete = serde_json::json!({"checksum": true, "delete": {"when": "before", "max": 3}});
+    assert!(sync(delete).unwrap().request.options.sync.unwrap().delete.is_some());
+    assert!(sync(serde_json::json!({"delete": {"when": "never"}})).is_err());
+}

@@ -9,6 +9,7 @@ pub(crate) struct End {
     pub(crate) directories: u64,
     pub(crate) links: u64,
     pub(crate) skipped: u64,
+    pub(crate) deleted: u64,
     pub(crate) bytes: u64,
     pub(crate) bytes_resumed: u64,
     pub(crate) failures: FailureList,

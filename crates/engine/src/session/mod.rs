@@ -1,8 +1,9 @@
 //! A running session: flows, stages and the conversation of its two ends.
 //!
 //! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
-//! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (and `receiver/entries.rs`) with
-//! `writer.rs`, `destination.rs`, `tree.rs` and `links.rs`. All threads of one end meet in `shared.rs`.
+//! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in
+//! `receiver/`), `writer.rs`, `destination.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. All threads of one end meet in
+//! `shared.rs`.
 
 mod destination;
 mod end;
@@ -22,6 +23,7 @@ mod sender;
 mod serve;
 mod shared;
 mod supervisor;
+mod surplus;
 mod tree;
 mod trial;
 mod unread;
@@ -35,7 +37,7 @@ pub(crate) use outcome::Outcome;
 pub use packets::{FlowIdentity, Opened, Packets};
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
-pub(crate) use sender::Origin;
+pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
 pub use serve::{SessionSummary, serve};
 
 use crate::bootstrap::Established;
@@ -58,6 +60,8 @@ pub(crate) enum Side {
 pub(crate) struct Terms {
     pub(crate) strip_setuid: bool,
     pub(crate) fault: Option<String>,
+    /// Names that the sender is to be asked for.
+    pub(crate) names: Option<Vec<Vec<u8>>>,
 }
 
 /// Runs one end of a session to its end.
@@ -66,6 +70,11 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
     let role = match side {
         Side::Send(_) => Role::Sender,
         Side::Receive(_) => Role::Receiver,
+    };
+    // The same rules choose what is sent and protect what is not to be removed.
+    let filter = match options.select.scan() {
+        Ok(scan) => scan.filter,
+        Err(error) => return Outcome::failed(error),
     };
     let flows = established.flows.len() as u16;
     let in_order = established.request.direction == Direction::Pull && established.request.single_file;
@@ -78,11 +87,14 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
     let (end, error) = match side {
         Side::Send(origin) => {
             let readers = if in_order { 1 } else { threads };
-            let plan = ReadPlan { readers, digests: options.verify != Verify::Transit, in_order };
+            let digests = options.verify != Verify::Transit;
+            let plan = ReadPlan { readers, digests, in_order, dry_run: options.dry_run };
             sender::run(&mut supervisor, origin, plan)
         }
         Side::Receive(destination) => {
-            receiver::run(&mut supervisor, destination, Rules::new(&options, terms.strip_setuid), threads)
+            let rules = Rules::new(&options, terms.strip_setuid);
+            let wish = receiver::Wanted { filter, names: terms.names.as_deref() };
+            receiver::run(&mut supervisor, destination, rules, wish, threads)
         }
     };
     let outcome = Outcome::new(&supervisor, role, end, error, flows, &options);

@@ -51,6 +51,7 @@ impl Outcome {
             directories: end.directories,
             links: end.links,
             skipped: end.skipped,
+            deleted: end.deleted,
             bytes_resumed: end.bytes_resumed,
             failed: end.failures.listed.clone(),
             failed_count: end.failures.count,
@@ -92,7 +93,7 @@ fn rtt(sender: &EndFigures, receiver: &EndFigures, which: impl Fn(&EndFigures) -
 /// When not a single entry arrived, the transfer as a whole has failed.
 fn nothing_arrived(report: &Report) -> Option<Error> {
     let first = report.failed.first()?;
-    if report.bytes + report.files + report.directories + report.links + report.skipped > 0 {
+    if report.bytes + report.files + report.directories + report.links + report.skipped + report.deleted > 0 {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);

@@ -9,12 +9,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use farhaul_store::{Base, Generated, RelPath, Root, ScanOptions, Scanner, Source, expand};
+use farhaul_store::{Base, Generated, RelPath, Root, Selection, Source, expand};
 
-use super::Origin;
 use super::destination::{Asked, Target, last_component};
 use super::failures::plain;
+use super::{Origin, Scan};
 use crate::error::Error;
+use crate::hello::Request;
+use crate::options::TransferOptions;
 
 /// What a destination is to be.
 #[derive(Debug, Clone, Copy)]
@@ -45,21 +47,25 @@ pub(crate) fn open_root(path: &Path) -> Result<Root, Error> {
     Root::open(path).map_err(|error| files(format!("cannot open {}: {}", path.display(), plain(&error))))
 }
 
-/// What a client sends of its own files.
-pub(crate) fn local_origin(paths: &[PathBuf]) -> Result<Origin, Error> {
+/// What a client sends of its own files; of their content only what `names` ask for, if given.
+pub(crate) fn local_origin(
+    paths: &[PathBuf],
+    options: &TransferOptions,
+    names: Option<Vec<Vec<u8>>>,
+) -> Result<Origin, Error> {
     let sources =
         paths.iter().map(|path| source(path.as_os_str().as_bytes(), None)).collect::<Result<_, _>>()?;
-    Ok(Origin::Scan(Box::new(Scanner::new(sources, ScanOptions::default()))))
+    let mut scan = Scan::new(sources, options)?;
+    let only = names.map(Selection::new).transpose();
+    scan.options.only = only.map_err(|error| Error::Usage(format!("a name that is asked for: {error}")))?;
+    scan.awaits_names = false;
+    Ok(Origin::Scan(Box::new(scan)))
 }
 
 /// What a far end sends: `~` and patterns are expanded here, as scp does.
-pub(crate) fn far_origin(
-    confinement: &Confinement,
-    paths: &[Vec<u8>],
-    single_file: bool,
-) -> Result<Origin, Error> {
+pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result<Origin, Error> {
     let mut sources = Vec::new();
-    for path in paths {
+    for path in &request.paths {
         if Generated::parse(path).is_some() {
             sources.push(source(path, None)?);
             continue;
@@ -73,10 +79,15 @@ pub(crate) fn far_origin(
             sources.push(source(&path, confinement.root())?);
         }
     }
-    if single_file && sources.len() != 1 {
+    if request.single_file && sources.len() != 1 {
         return Err(Error::Usage("only a single file can go to standard output".into()));
     }
-    Ok(Origin::Scan(Box::new(Scanner::new(sources, ScanOptions::default()))))
+    let options = &request.options;
+    let only_content = sources.len() == 1 && sources[0].dest.is_empty();
+    if (options.sync.is_some() || options.select.by_name) && !only_content {
+        return Err(Error::Usage("this needs a single source directory".into()));
+    }
+    Ok(Origin::Scan(Box::new(Scan::new(sources, options)?)))
 }
 
 impl Confinement {

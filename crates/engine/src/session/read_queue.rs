@@ -119,6 +119,8 @@ enum Work {
     /// A chunk, and whether it has been sent before.
     Chunk(Arc<Large>, u64, Sent),
     Whole(Arc<FileJob>, Option<Unread>),
+    /// The receiver's content has this digest.
+    Compare(Arc<FileJob>, [u8; 32]),
     Pipe(u64, Option<Unread>),
     /// Nothing is waiting now.
     Nothing,
@@ -136,6 +138,7 @@ struct Waiting {
 enum Waited {
     Whole(Arc<FileJob>, Option<Unread>),
     Large(Arc<Large>),
+    Compare(Arc<FileJob>, [u8; 32]),
 }
 
 /// Wanted files, in the order of the receiver's answers.
@@ -161,6 +164,10 @@ impl ReadQueue {
 
     pub(crate) fn push_large(&self, large: Arc<Large>) {
         self.push(|waiting| waiting.files.push_back(Waited::Large(large)));
+    }
+
+    pub(crate) fn push_compare(&self, job: Arc<FileJob>, digest: [u8; 32]) {
+        self.push(|waiting| waiting.files.push_back(Waited::Compare(job, digest)));
     }
 
     pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
@@ -216,6 +223,11 @@ impl ReadQueue {
                     self.let_go(&large);
                     waiting = self.waiting.lock().expect(LOCK);
                 }
+                Some(Waited::Compare(..)) => {
+                    if let Some(Waited::Compare(job, digest)) = waiting.files.pop_front() {
+                        return Work::Compare(job, digest);
+                    }
+                }
                 None if wait => {
                     (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).expect(LOCK);
                 }
@@ -229,6 +241,7 @@ impl ReadQueue {
         let mut reader = Reader {
             queue: self,
             pack: None,
+            scratch: Vec::new(),
             reading: self.shared.meters.meter("read"),
             digesting: self.shared.meters.meter("digest"),
         };
@@ -237,6 +250,7 @@ impl ReadQueue {
                 Work::Closed => return,
                 Work::Nothing => reader.flush(),
                 Work::Whole(job, unread) => reader.whole(&job, unread),
+                Work::Compare(job, digest) => reader.compare(&job, digest),
                 Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
                 Work::Pipe(id, _unread) => reader.pipe(id),
             }
@@ -291,6 +305,8 @@ struct Pack {
 struct Reader<'a> {
     queue: &'a ReadQueue,
     pack: Option<Pack>,
+    /// For content that is only looked at.
+    scratch: Vec<u8>,
     reading: Arc<Meter>,
     digesting: Arc<Meter>,
 }
@@ -353,6 +369,20 @@ impl Reader<'_> {
         pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, digest });
         pack.content += size;
         pack.unread.extend(unread);
+    }
+
+    /// Answers whether the receiver has the same content. What cannot be read is not; why is said when it is asked for.
+    fn compare(&mut self, job: &FileJob, digest: [u8; 32]) {
+        // What is packed must not wait behind a file that may be terabytes long.
+        self.flush();
+        self.scratch.resize(CHUNK as usize, 0);
+        let (queue, scratch) = (self.queue, &mut self.scratch);
+        let read = || {
+            let file = SourceFile::open(&job.source, &job.entry)?;
+            file.digest(scratch, || !queue.is_over())
+        };
+        let is_same = self.digesting.time(read).is_ok_and(|own| own.0 == digest);
+        queue.shared.send(&[Message::Compared { id: job.id, is_same }]);
     }
 
     fn chunk(&mut self, large: &Arc<Large>, chunk: u64, sent: Sent) {

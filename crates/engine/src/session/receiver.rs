@@ -7,6 +7,8 @@
 //! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
 //! the manifest ends the session before anything of it is created.
 
+mod comparing;
+mod deleting;
 mod entries;
 
 use std::collections::HashMap;
@@ -15,8 +17,9 @@ use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use farhaul_store::{RelPath, Request};
+use farhaul_store::{Filter, RelPath, Request};
 
+use self::comparing::Comparing;
 use self::entries::Made;
 use super::destination::Target;
 use super::end::End;
@@ -24,11 +27,12 @@ use super::failures::{Failures, plain};
 use super::links::Links;
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
+use super::surplus::{Conflicts, Surplus};
 use super::tree::{Directory, Tree};
 use super::writer::{self, Incoming};
 use crate::error::Error;
 use crate::messages::{Decision, EndFigures, ManifestEntry, Message};
-use crate::options::{Overwrite, TransferOptions, Verify};
+use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
 
 /// What becomes of the transfer's entries.
 pub(crate) enum Destination {
@@ -46,6 +50,8 @@ pub(crate) struct Rules {
     pub(crate) verify: Verify,
     pub(crate) durable: bool,
     pub(crate) dry_run: bool,
+    /// None for a copy.
+    pub(crate) sync: Option<SyncOptions>,
     /// Mode bits that may be set.
     pub(crate) mode_mask: u32,
 }
@@ -58,9 +64,17 @@ impl Rules {
             verify: options.verify,
             durable: options.durable,
             dry_run: options.dry_run,
+            sync: options.sync,
             mode_mask: if strip_setuid { 0o1777 } else { 0o7777 },
         }
     }
+}
+
+/// What of the source is wanted.
+pub(crate) struct Wanted<'a> {
+    pub(crate) filter: Filter,
+    /// What the sender is to be asked for, if it is by name.
+    pub(crate) names: Option<&'a [Vec<u8>]>,
 }
 
 /// State that the receiving end's threads share.
@@ -68,6 +82,8 @@ pub(crate) struct Receiver {
     pub(crate) shared: Arc<Shared>,
     pub(crate) destination: Destination,
     pub(crate) rules: Rules,
+    /// What it excludes at the receiver is not deleted.
+    protection: Filter,
     pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
     /// Writers that have taken something out of the tables and not told the sender yet.
     pub(crate) settling: AtomicU64,
@@ -83,19 +99,60 @@ struct Counts {
     links: AtomicU64,
     directories: AtomicU64,
     skipped: AtomicU64,
+    deleted: AtomicU64,
     bytes_resumed: AtomicU64,
     /// Content bytes that a dry run would have moved.
     bytes_listed: AtomicU64,
 }
 
 /// What only the conversing thread knows.
-#[derive(Default)]
 struct Conversation {
     next_id: u64,
     entries_done: bool,
     finish_sent: bool,
     replies: Vec<Message>,
     locked: Vec<Waiting>,
+    /// Files whose content is being compared, by their id.
+    comparing: HashMap<u64, Comparing>,
+    /// What the destination has too much, if that is to be deleted.
+    surplus: Option<Surplus>,
+    /// Something of the source could not be listed.
+    listing_failed: bool,
+    /// In whose places there are directories.
+    blocked: Vec<Comparing>,
+    /// To the threads that digest.
+    compare: crossbeam_channel::Sender<(u64, RelPath)>,
+}
+
+impl Conversation {
+    fn new(receiver: &Receiver, compare: crossbeam_channel::Sender<(u64, RelPath)>) -> Conversation {
+        let conflicts = |delete: DeleteOptions| match delete.when {
+            DeleteWhen::Before => Conflicts::Surplus,
+            DeleteWhen::After => Conflicts::Keep,
+        };
+        // In a dry run the destination may be missing.
+        let is_there = matches!(&receiver.destination, Destination::Tree(target) if target.prefix.is_none());
+        Conversation {
+            next_id: 0,
+            entries_done: false,
+            finish_sent: false,
+            replies: Vec::new(),
+            locked: Vec::new(),
+            comparing: HashMap::new(),
+            surplus: receiver
+                .delete_options()
+                .filter(|_| is_there)
+                .map(|delete| Surplus::new(conflicts(delete))),
+            listing_failed: false,
+            blocked: Vec::new(),
+            compare,
+        }
+    }
+
+    /// The comparison, if it goes by the manifest.
+    fn surplus_after(&mut self, delete: Option<DeleteOptions>) -> Option<&mut Surplus> {
+        self.surplus.as_mut().filter(|_| delete.is_some_and(|delete| delete.when == DeleteWhen::After))
+    }
 }
 
 /// A large file whose partial another transfer still holds.
@@ -115,16 +172,21 @@ pub(crate) fn run(
     supervisor: &mut Supervisor,
     destination: Destination,
     rules: Rules,
+    wanted: Wanted<'_>,
     writers: usize,
 ) -> (End, Option<Error>) {
     let shared = supervisor.shared.clone();
     let writers = if matches!(destination, Destination::Pipe) { 1 } else { writers };
     let (finish, finishing) = crossbeam_channel::unbounded();
     let (open, over) = crossbeam_channel::bounded(0);
+    let delete = rules.sync.and_then(|sync| sync.delete);
+    let is_excluded_too = delete.is_some_and(|delete| delete.excluded);
+    let (compare, compared) = crossbeam_channel::unbounded();
     let receiver = Receiver {
         shared: shared.clone(),
         destination,
         rules,
+        protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
         files: Mutex::default(),
         settling: AtomicU64::new(0),
         tree: Mutex::default(),
@@ -143,11 +205,26 @@ pub(crate) fn run(
                 .spawn_scoped(scope, work)
                 .map_err(Error::io("cannot start a thread"))?;
         }
+        let comparers = if rules.sync.is_some_and(|sync| sync.checksum) { writers } else { 0 };
+        for _ in 0..comparers {
+            let (compared, over) = (compared.clone(), over.clone());
+            let work = move || receiver.shared.cpu.count(|| comparing::run(receiver, &compared, &over));
+            std::thread::Builder::new()
+                .name("compare".into())
+                .spawn_scoped(scope, work)
+                .map_err(Error::io("cannot start a thread"))?;
+        }
         std::thread::Builder::new()
             .name("checkpoint".into())
             .spawn_scoped(scope, move || receiver.shared.cpu.count(|| writer::checkpoints(receiver, &over)))
             .map_err(Error::io("cannot start a thread"))?;
-        let ended = receiver.converse(supervisor, &finish);
+        if let Some(names) = wanted.names {
+            std::thread::Builder::new()
+                .name("names".into())
+                .spawn_scoped(scope, || receiver.ask_for(names))
+                .map_err(Error::io("cannot start a thread"))?;
+        }
+        let ended = receiver.converse(supervisor, &finish, compare);
         // That ends the writers; on success everything has been written already.
         drop(open);
         if let Err(error) = &ended {
@@ -167,12 +244,16 @@ impl Receiver {
         &self,
         supervisor: &mut Supervisor,
         finish: &crossbeam_channel::Sender<Arc<Incoming>>,
+        compare: crossbeam_channel::Sender<(u64, RelPath)>,
     ) -> Result<EndFigures, Error> {
-        let mut conversation = Conversation::default();
+        let mut conversation = Conversation::new(self, compare);
         loop {
             match supervisor.step()? {
                 Step::Message(Message::Finish(theirs)) if conversation.finish_sent => {
                     return Ok(theirs);
+                }
+                Step::Message(Message::PresentEnd { is_complete }) => {
+                    self.delete_surplus(is_complete, supervisor, &mut conversation);
                 }
                 Step::Message(message) => {
                     self.handle(message, &mut conversation, finish)?;
@@ -206,7 +287,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn finish_if_done(&self, supervisor: &Supervisor, conversation: &mut Conversation) {
+    fn finish_if_done(&self, supervisor: &mut Supervisor, conversation: &mut Conversation) {
         if conversation.finish_sent || !conversation.entries_done || !conversation.locked.is_empty() {
             return;
         }
@@ -217,6 +298,7 @@ impl Receiver {
         if self.settling.load(Ordering::SeqCst) > 0 {
             return;
         }
+        self.delete_surplus(!conversation.listing_failed, supervisor, conversation);
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
         self.shared.send(&[Message::DirectoriesDone { count }, Message::Finish(supervisor.figures())]);
@@ -228,6 +310,7 @@ impl Receiver {
             directories: self.counts.directories.load(Relaxed),
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
+            deleted: self.counts.deleted.load(Relaxed),
             bytes: self.shared.content_written.load(Relaxed) + self.counts.bytes_listed.load(Relaxed),
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
             failures: self.failures.take(),
@@ -246,10 +329,15 @@ impl Receiver {
             Message::Entry(entry) => self.entry(entry, conversation),
             Message::DirectoryEnd { id } => {
                 let done = self.tree.lock().expect(LOCK).end(id)?;
+                self.note_end(conversation)?;
                 self.finish_directories(done);
                 Ok(())
             }
+            Message::LeftOut { path } => self.note_left_out(&path, conversation),
+            Message::Present { path, presence } => self.present(&path, presence, conversation),
+            Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
             Message::SourceFailed { path, reason } => {
+                conversation.listing_failed = true;
                 self.failures.add(&path, &reason);
                 self.shared.progress.failed.fetch_add(1, Relaxed);
                 Ok(())
@@ -273,7 +361,7 @@ impl Receiver {
             Message::EntriesEnd => {
                 conversation.entries_done = true;
                 self.shared.progress.scan_done.store(true, Relaxed);
-                Ok(())
+                self.free_places(conversation)
             }
             other => Err(Error::Misbehaved(format!("unexpected message {}", other.name()))),
         }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_store::{Entry, Kind, ScanItem, Scanner, SourceRef, Time};
+use farhaul_store::{Entry, Kind, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef, Time};
 
 use super::end::End;
 use super::failures::{Failures, plain};
@@ -20,7 +20,8 @@ use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
 use super::unread::Unread;
 use crate::error::Error;
-use crate::messages::{Decision, EndFigures, ManifestEntry, Message, What};
+use crate::messages::{Decision, EndFigures, ManifestEntry, Message, Presence, What};
+use crate::options::{DeleteWhen, TransferOptions};
 
 /// Files announced and not yet accounted for: at 200 ms of round trip still 160,000 a second.
 const OUTSTANDING_MAX: usize = 32 << 10;
@@ -29,13 +30,49 @@ const LINKS_MAX: usize = 1 << 20;
 /// A chunk that arrives damaged is sent again this often before its file fails.
 const AGAIN_MAX: u32 = 3;
 
+/// Names that a receiver may ask for, and their bytes together.
+pub(crate) const NAMES_MAX: usize = 1 << 20;
+pub(crate) const NAMES_BYTES_MAX: usize = 32 << 20;
+
 /// What is to be sent.
 pub(crate) enum Origin {
-    Scan(Box<Scanner>),
+    Scan(Box<Scan>),
     /// Standard input, under this name.
     Pipe {
         name: Vec<u8>,
     },
+}
+
+/// What is listed, and how.
+pub(crate) struct Scan {
+    sources: Vec<Source>,
+    pub(crate) options: ScanOptions,
+    /// The receiver says first which names it wants.
+    pub(crate) awaits_names: bool,
+    /// The receiver has to know what there is, so as to remove the rest.
+    delete: Option<DeleteWhen>,
+}
+
+impl Scan {
+    pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<Scan, Error> {
+        let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
+        let awaits_names = options.select.by_name;
+        Ok(Scan { sources, options: options.select.scan()?, awaits_names, delete })
+    }
+
+    fn scanner(&self) -> Scanner {
+        Scanner::new(self.sources.clone(), self.options.clone())
+    }
+}
+
+/// Names that have come so far.
+#[derive(Default)]
+struct Names {
+    names: Vec<Vec<u8>>,
+    bytes: usize,
+    /// Whether any are expected, and whether all are here.
+    is_awaited: bool,
+    is_complete: bool,
 }
 
 struct Pending {
@@ -43,6 +80,8 @@ struct Pending {
     job: Option<Arc<FileJob>>,
     large: Option<Arc<Large>>,
     again: u32,
+    /// Its digest has been asked for.
+    compared: bool,
     /// Until the receiver has decided.
     unread: Option<Unread>,
 }
@@ -60,6 +99,8 @@ pub(crate) struct ReadPlan {
     pub(crate) digests: bool,
     /// One chunk after the other, holes as zeros.
     pub(crate) in_order: bool,
+    /// Nothing is sent, only said.
+    pub(crate) dry_run: bool,
 }
 
 /// State that the sending end's threads share.
@@ -72,6 +113,8 @@ pub(crate) struct Sender {
     is_pipe: bool,
     /// Chunks must leave in order and without holes: the receiver writes to a pipe.
     in_order: bool,
+    dry_run: bool,
+    names: Mutex<Names>,
     failures: Failures,
     counts: Mutex<Counts>,
 }
@@ -83,6 +126,7 @@ struct Counts {
     directories: u64,
     links: u64,
     skipped: u64,
+    deleted: u64,
     resumed_bytes: u64,
     /// Of files that a dry run would have sent.
     listed_bytes: u64,
@@ -90,7 +134,8 @@ struct Counts {
 
 /// Runs the sending end to its end.
 pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -> (End, Option<Error>) {
-    let ReadPlan { readers, digests, in_order } = plan;
+    let ReadPlan { readers, digests, in_order, dry_run } = plan;
+    let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
     let shared = supervisor.shared.clone();
     let queue = Arc::new(ReadQueue::new(shared.clone(), digests));
     let sender = Sender {
@@ -100,6 +145,8 @@ pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -
         queue: queue.clone(),
         is_pipe: matches!(origin, Origin::Pipe { .. }),
         in_order,
+        dry_run,
+        names: Mutex::new(Names { is_awaited, ..Names::default() }),
         failures: Failures::default(),
         counts: Mutex::default(),
     };
@@ -137,7 +184,7 @@ impl Sender {
     fn announce(&self, origin: Origin, _scanning: Unread) {
         match origin {
             Origin::Pipe { name } => self.announce_pipe(name),
-            Origin::Scan(scanner) => self.announce_tree(*scanner),
+            Origin::Scan(scan) => self.announce_scan(*scan),
         }
         self.table.lock().expect(LOCK).entries_done = true;
         self.shared.progress.scan_done.store(true, Relaxed);
@@ -155,13 +202,69 @@ impl Sender {
             what: What::Stream,
         };
         let unread = Some(Unread::new(&self.shared));
-        let pending = Pending { size: 0, job: None, large: None, again: 0, unread };
+        let pending = Pending { size: 0, job: None, large: None, again: 0, compared: false, unread };
         self.table.lock().expect(LOCK).pending.insert(0, pending);
         self.shared.progress.files_total.store(1, Relaxed);
         self.shared.send(&[Message::Entry(entry)]);
     }
 
-    fn announce_tree(&self, mut scanner: Scanner) {
+    fn announce_scan(&self, mut scan: Scan) {
+        if scan.awaits_names {
+            let Some(names) = self.wait_for_names() else { return };
+            match Selection::new(names) {
+                Ok(only) => scan.options.only = Some(only),
+                Err(error) => {
+                    return self.shared.fail(Error::Misbehaved(format!("it asked for a name: {error}")));
+                }
+            }
+        }
+        if scan.delete == Some(DeleteWhen::Before) {
+            self.list_ahead(scan.scanner());
+        }
+        self.announce_tree(scan.scanner(), scan.delete == Some(DeleteWhen::After));
+    }
+
+    /// None when the session ends first.
+    fn wait_for_names(&self) -> Option<Vec<Vec<u8>>> {
+        let mut names = self.names.lock().expect(LOCK);
+        while !names.is_complete {
+            if self.shared.is_stopped() {
+                return None;
+            }
+            (names, _) = self.room.wait_timeout(names, Duration::from_millis(100)).expect(LOCK);
+        }
+        Some(std::mem::take(&mut names.names))
+    }
+
+    /// Says what there will be, without sending anything of it.
+    fn list_ahead(&self, mut scanner: Scanner) {
+        let mut batch = Vec::new();
+        let mut is_complete = true;
+        while !self.shared.is_stopped() {
+            let (path, presence) = match scanner.next() {
+                None => break,
+                Some(ScanItem::Failed { .. }) => {
+                    is_complete = false;
+                    continue;
+                }
+                Some(ScanItem::LeftOut { path }) => (path, Presence::Plain),
+                Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
+                Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
+                    Kind::Dir => (path, Presence::Directory),
+                    Kind::File { .. } | Kind::Symlink { .. } | Kind::Special => (path, Presence::Plain),
+                },
+            };
+            batch.push(Message::Present { path: path.into_bytes(), presence });
+            if batch.len() >= 64 {
+                self.shared.send(&std::mem::take(&mut batch));
+            }
+        }
+        batch.push(Message::PresentEnd { is_complete });
+        self.shared.send(&batch);
+    }
+
+    /// `says_all`: also that something is there which is not sent.
+    fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
         let meter = self.shared.meters.meter("scan");
         let mut next_id = 0;
         let mut directories = Vec::new();
@@ -178,6 +281,9 @@ impl Sender {
                     self.shared.progress.failed.fetch_add(1, Relaxed);
                     batch.push(Message::SourceFailed { path, reason });
                 }
+                ScanItem::LeftOut { path } => {
+                    batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                }
                 ScanItem::DirEnd { .. } => {
                     if let Some(id) = directories.pop() {
                         batch.push(Message::DirectoryEnd { id });
@@ -189,6 +295,7 @@ impl Sender {
                     }
                     let Some(what) = describe(&entry, &mut links, next_id) else {
                         self.shared.progress.notice(format!("skipped {path}: not a file, directory or link"));
+                        batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                         continue;
                     };
                     if what == What::Directory {
@@ -240,7 +347,7 @@ impl Sender {
             }
         }
         let unread = job.is_some().then(|| Unread::new(&self.shared));
-        table.pending.insert(id, Pending { size, job, large: None, again: 0, unread });
+        table.pending.insert(id, Pending { size, job, large: None, again: 0, compared: false, unread });
         if matches!(what, What::File { .. }) {
             self.shared.progress.files_total.fetch_add(1, Relaxed);
             self.shared.progress.bytes_total.fetch_add(size, Relaxed);
@@ -282,8 +389,35 @@ impl Sender {
                 Ok(())
             }
             Message::Again { id, chunk } => self.again(id, chunk),
+            Message::Names { names, is_last } => self.take_names(names, is_last),
+            Message::Deleted { path } => {
+                counts.deleted += 1;
+                tell_deleted(&self.shared, &path, self.dry_run);
+                Ok(())
+            }
+            Message::NotDeleted { path, reason } => {
+                self.failures.add(&path, &reason);
+                self.shared.progress.failed.fetch_add(1, Relaxed);
+                Ok(())
+            }
             other => Err(Error::Misbehaved(format!("unexpected message {}", other.name()))),
         }
+    }
+
+    fn take_names(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
+        let mut names = self.names.lock().expect(LOCK);
+        names.bytes += more.iter().map(Vec::len).sum::<usize>();
+        if !names.is_awaited || names.is_complete {
+            return Err(Error::Misbehaved("it asked for names out of order".into()));
+        }
+        if names.names.len() + more.len() > NAMES_MAX || names.bytes > NAMES_BYTES_MAX {
+            return Err(Error::Misbehaved("it asked for more names than are allowed".into()));
+        }
+        names.names.extend(more);
+        names.is_complete = is_last;
+        drop(names);
+        self.room.notify_all();
+        Ok(())
     }
 
     fn decide(&self, id: u64, decision: Decision, counts: &mut Counts) -> Result<(), Error> {
@@ -306,6 +440,17 @@ impl Sender {
         }
         let mut table = self.table.lock().expect(LOCK);
         let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        if let Decision::Compare(digest) = decision {
+            // It is compared once, before it is sent.
+            let (true, Some(job)) = (pending.unread.is_some() && !pending.compared, pending.job.clone())
+            else {
+                return Err(unknown(id));
+            };
+            pending.compared = true;
+            drop(table);
+            self.queue.push_compare(job, digest);
+            return Ok(());
+        }
         let unread = pending.unread.take();
         let Some(job) = pending.job.clone() else {
             if !self.is_pipe || id != 0 || self.queue.has_pipe() {
@@ -401,6 +546,7 @@ impl Sender {
             directories: counts.directories,
             links: counts.links,
             skipped: counts.skipped,
+            deleted: counts.deleted,
             bytes: self.shared.content_acked.load(Relaxed) + counts.listed_bytes,
             bytes_resumed: counts.resumed_bytes,
             failures: self.failures.take(),
@@ -411,6 +557,16 @@ impl Sender {
 }
 
 const LOCK: &str = "no thread panics while it holds the sender's table";
+
+/// A line for what has been removed at the other end or here.
+pub(crate) fn tell_deleted(shared: &Shared, path: &[u8], dry_run: bool) {
+    let path = || farhaul_store::escape(path);
+    if dry_run {
+        shared.progress.notice(format!("would delete {}", path()));
+    } else {
+        shared.progress.detail(|| format!("deleted {}", path()));
+    }
+}
 
 fn unknown(id: u64) -> Error {
     Error::Misbehaved(format!("entry {id} is not outstanding"))

@@ -39,6 +39,7 @@ pub fn serve(mut established: Established, policy: Option<&ServerPolicy>) -> Ses
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
         fault: policy.and_then(|policy| policy.fault.clone()),
+        names: None,
     };
     let outcome = match side(&established, policy) {
         Ok(side) => run(established, side, &terms, &progress),
@@ -60,9 +61,7 @@ fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side
         None => Confinement::User,
     };
     match request.direction {
-        Direction::Pull => {
-            Ok(Side::Send(paths::far_origin(&confinement, &request.paths, request.single_file)?))
-        }
+        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, request)?)),
         Direction::Push => {
             let path =
                 request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;

@@ -418,6 +418,12 @@ impl Supervisor {
         if heard > PATIENCE { Err(self.silent_too_long(heard)) } else { Ok(()) }
     }
 
+    /// Something that both users should know although nothing failed.
+    pub(crate) fn warn(&mut self, text: String) {
+        self.shared.progress.notice(format!("warning: {text}"));
+        self.warnings.push(text);
+    }
+
     /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
     pub(crate) fn peer_seems_gone(&self) -> bool {
         self.was_up && (self.silence() >= SILENCE || self.is_refused_for(REFUSED_HINT))
@@ -612,8 +618,7 @@ impl Supervisor {
         // The initiator's user is the one to tell, and the far end's ports are the ones to open.
         if self.is_initiator && !stream.active.load(Ordering::Acquire) {
             let warning = udp_blocked_warning(&self.peer, &self.udp_ports, self.stream_transport);
-            self.shared.progress.notice(format!("warning: {warning}"));
-            self.warnings.push(warning);
+            self.warn(warning);
         }
         stream.active.store(true, Ordering::Release);
         stream.wake();

@@ -12,6 +12,7 @@ use rustix::fs::{RawDir, SeekFrom, seek};
 
 use super::ScanItem;
 use super::directory::Directory;
+use super::selection::Names;
 use crate::entry::Entry;
 use crate::path::RelPath;
 
@@ -29,6 +30,10 @@ pub(super) struct Level {
     next: usize,
     cookie: Option<u64>,
     is_over: bool,
+    /// The names are given, not read.
+    only: Option<Names>,
+    /// What is wanted below the name given last, if not all.
+    below: Option<Names>,
 }
 
 struct Listed {
@@ -38,7 +43,7 @@ struct Listed {
 }
 
 impl Level {
-    pub(super) fn new(directory: Arc<Directory>, path: RelPath, entry: Entry) -> Level {
+    pub(super) fn new(directory: Arc<Directory>, path: RelPath, entry: Entry, only: Option<Names>) -> Level {
         Level {
             directory,
             path,
@@ -49,6 +54,8 @@ impl Level {
             next: 0,
             cookie: None,
             is_over: false,
+            only,
+            below: None,
         }
     }
 
@@ -72,6 +79,11 @@ impl Level {
         }
         path.extend_from_slice(name);
         path
+    }
+
+    /// What is wanted below the name given last; none for everything.
+    pub(super) fn take_below(&mut self) -> Option<Names> {
+        self.below.take()
     }
 
     /// What is said when the listing is over.
@@ -103,6 +115,11 @@ impl Level {
 
     /// The next name. After an error the listing is over.
     pub(super) fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> io::Result<Option<Vec<u8>>> {
+        if let Some(only) = &mut self.only {
+            let Some((name, below)) = only.next() else { return Ok(None) };
+            self.below = below;
+            return Ok(Some(name));
+        }
         if self.next == self.listed.len() && !self.is_over {
             let filled = self.fill(scratch);
             self.is_over |= filled.is_err();

@@ -5,6 +5,7 @@
 
 mod directory;
 mod level;
+mod selection;
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags};
 
 use crate::entry::{Entry, Kind, Meta};
+use crate::filter::{Filter, Side};
 use crate::generated::Generated;
 use crate::names;
 use crate::path::RelPath;
@@ -22,6 +24,7 @@ use crate::root::Root;
 pub use directory::SourceRef;
 use directory::{Directory, FdCache};
 use level::{Level, SCRATCH_BYTES};
+pub use selection::Selection;
 
 /// Levels whose directories stay open; deeper trees have the upper ones closed and opened again on the way back.
 const OPEN_LEVELS: usize = 32;
@@ -40,10 +43,44 @@ pub struct Source {
     pub generated: Option<Generated>,
 }
 
-/// Choices of a scan. There are none yet.
+/// Choices of a scan.
 #[derive(Debug, Clone, Default)]
-#[non_exhaustive]
-pub struct ScanOptions {}
+pub struct ScanOptions {
+    /// Asked with paths as they are given out.
+    pub filter: Filter,
+    pub limits: Limits,
+    /// Nothing but this of what a source's directory contains. For sources without a name of their own.
+    pub only: Option<Selection>,
+}
+
+impl ScanOptions {
+    fn excludes(&self, path: &RelPath, entry: &Entry) -> bool {
+        // The place itself is what the user named, and has no name to be judged by.
+        !path.is_empty() && self.filter.excludes(path.as_bytes(), entry.kind == Kind::Dir, Side::Sender)
+    }
+}
+
+/// Plain files outside of these are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// Bytes.
+    pub size_min: Option<u64>,
+    pub size_max: Option<u64>,
+    /// Seconds since 1970.
+    pub mtime_min: Option<i64>,
+    pub mtime_max: Option<i64>,
+}
+
+impl Limits {
+    fn allow(&self, entry: &Entry) -> bool {
+        let Kind::File { size, .. } = entry.kind else { return true };
+        let time = entry.mtime.secs;
+        self.size_min.is_none_or(|min| size >= min)
+            && self.size_max.is_none_or(|max| size <= max)
+            && self.mtime_min.is_none_or(|min| time >= min)
+            && self.mtime_max.is_none_or(|max| time <= max)
+    }
+}
 
 /// What a scan comes upon.
 #[derive(Debug)]
@@ -58,6 +95,10 @@ pub enum ScanItem {
         path: RelPath,
         entry: Entry,
     },
+    /// A file outside the limits.
+    LeftOut {
+        path: RelPath,
+    },
     /// This could not be looked at; the scan goes on.
     Failed {
         path: Vec<u8>,
@@ -71,12 +112,13 @@ pub struct Scanner {
     stack: Vec<Level>,
     cache: Arc<FdCache>,
     scratch: Vec<std::mem::MaybeUninit<u8>>,
+    options: ScanOptions,
 }
 
 impl Scanner {
-    pub fn new(sources: Vec<Source>, _options: ScanOptions) -> Scanner {
+    pub fn new(sources: Vec<Source>, options: ScanOptions) -> Scanner {
         let scratch = vec![std::mem::MaybeUninit::uninit(); SCRATCH_BYTES];
-        Scanner { sources: sources.into(), stack: Vec::new(), cache: Arc::default(), scratch }
+        Scanner { sources: sources.into(), stack: Vec::new(), cache: Arc::default(), scratch, options }
     }
 
     /// The next thing found; none at the end.
@@ -88,13 +130,20 @@ impl Scanner {
         loop {
             let Some(level) = self.stack.last_mut() else {
                 let source = self.sources.pop_front()?;
-                return Some(self.begin(source));
+                match self.begin(source) {
+                    Some(item) => return Some(item),
+                    None => continue,
+                }
             };
             match level.next_name(&mut self.scratch) {
                 Err(error) => return Some(ScanItem::Failed { path: level.shown_path(), error }),
                 Ok(None) => return self.stack.pop().map(Level::end),
                 Ok(Some(name)) if names::is_ours(&name) => {}
                 Ok(Some(name)) => match look(level, &name) {
+                    Ok((path, entry)) if self.options.excludes(&path, &entry) => {}
+                    Ok((path, entry)) if !self.options.limits.allow(&entry) => {
+                        return Some(ScanItem::LeftOut { path });
+                    }
                     Ok((path, entry)) => return Some(self.found(name, path, entry)),
                     Err(error) => return Some(ScanItem::Failed { path: level.shown_child(&name), error }),
                 },
@@ -102,37 +151,54 @@ impl Scanner {
         }
     }
 
-    /// Starts a source with its own entry.
-    fn begin(&mut self, source: Source) -> ScanItem {
+    /// Starts a source with its own entry, unless that is left out.
+    fn begin(&mut self, source: Source) -> Option<ScanItem> {
         self.try_begin(&source).unwrap_or_else(|error| {
             let path = source.path.as_os_str().as_bytes().to_vec();
-            ScanItem::Failed { path, error }
+            Some(ScanItem::Failed { path, error })
         })
     }
 
-    fn try_begin(&mut self, source: &Source) -> io::Result<ScanItem> {
+    fn try_begin(&mut self, source: &Source) -> io::Result<Option<ScanItem>> {
+        let path = source.dest.clone();
         if let Some(generated) = source.generated {
-            let (path, handle) = (source.dest.clone(), SourceRef::of_generated(generated));
-            return Ok(ScanItem::Entry { path, entry: generated.entry(), handle });
+            let handle = SourceRef::of_generated(generated);
+            return Ok(Some(ScanItem::Entry { path, entry: generated.entry(), handle }));
         }
         let handle = SourceRef::of_source(source, &self.cache)?;
         let (meta, target) = handle.look()?;
         let entry = meta.entry(target);
+        if self.options.excludes(&path, &entry) {
+            return Ok(None);
+        }
+        if !self.options.limits.allow(&entry) {
+            return Ok(Some(ScanItem::LeftOut { path }));
+        }
         if entry.kind == Kind::Dir {
             let directory = Directory::of_source(handle.clone(), &self.cache);
-            self.push(Level::new(directory, source.dest.clone(), entry.clone()));
-        } else if source.dest.is_empty() {
+            let only = self.options.only.clone().filter(|_| path.is_empty());
+            self.push(Level::new(
+                directory,
+                path.clone(),
+                entry.clone(),
+                only.and_then(Selection::into_names),
+            ));
+        } else if path.is_empty() {
             return Err(rustix::io::Errno::NOTDIR.into());
         }
-        Ok(ScanItem::Entry { path: source.dest.clone(), entry, handle })
+        Ok(Some(ScanItem::Entry { path, entry, handle }))
     }
 
     fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry) -> ScanItem {
-        let parent = self.stack.last().map(Level::directory).expect("the name was found in the level on top");
+        let level = self.stack.last_mut().expect("the name was found in the level on top");
+        let (parent, below) = (level.directory(), level.take_below());
+        if below.is_some() && entry.kind != Kind::Dir {
+            return ScanItem::Failed { path: path.into_bytes(), error: rustix::io::Errno::NOTDIR.into() };
+        }
         let handle = SourceRef::child(&parent, &name);
         if entry.kind == Kind::Dir {
             let directory = Directory::child(&parent, name, &self.cache);
-            self.push(Level::new(directory, path.clone(), entry.clone()));
+            self.push(Level::new(directory, path.clone(), entry.clone(), below));
         }
         ScanItem::Entry { path, entry, handle }
     }

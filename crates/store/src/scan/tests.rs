@@ -38,7 +38,7 @@ fn check_order(items: &[ScanItem]) {
                 }
             }
             ScanItem::DirEnd { path, .. } => assert_eq!(open.pop().as_ref(), Some(path)),
-            ScanItem::Failed { .. } => {}
+            ScanItem::LeftOut { .. } | ScanItem::Failed { .. } => {}
         }
     }
     assert!(open.is_empty());
@@ -90,6 +90,38 @@ fn a_link_on_the_command_line_is_followed_and_a_missing_source_is_told() {
     assert!(
         matches!(&missing[..], [ScanItem::Failed { error, .. }] if error.kind() == io::ErrorKind::NotFound)
     );
+}
+
+#[test]
+fn rules_limits_and_names_choose() {
+    let temp = tempfile::tempdir().unwrap();
+    let top = temp.path().join("top");
+    std::fs::create_dir_all(top.join("dir/below")).unwrap();
+    for (name, size) in [("a.o", 1), ("b.c", 10), ("dir/c.c", 20), ("dir/below/d", 30), ("e", 5)] {
+        std::fs::write(top.join(name), vec![0; size]).unwrap();
+    }
+    let content = || Source { dest: RelPath::empty(), ..source(&top, b"x") };
+    let scan = |options| {
+        let items: Vec<_> = Scanner::new(vec![content()], options).collect();
+        check_order(&items);
+        let names = entries(&items).into_keys().map(|name| String::from_utf8(name).unwrap());
+        let left_out = items.iter().filter(|item| matches!(item, ScanItem::LeftOut { .. })).count();
+        let failed = items.iter().filter(|item| matches!(item, ScanItem::Failed { .. })).count();
+        (names.collect::<Vec<_>>().join(" "), left_out, failed)
+    };
+    let filter = Filter::new(&[b"- *.o".to_vec(), b"- /dir/below/".to_vec()]).unwrap();
+    assert_eq!(scan(ScanOptions { filter, ..ScanOptions::default() }), (" b.c dir dir/c.c e".into(), 0, 0));
+    let filter = Filter::new(&[b"- *".to_vec()]).unwrap();
+    assert_eq!(scan(ScanOptions { filter, ..ScanOptions::default() }), (String::new(), 0, 0));
+    let limits = Limits { size_min: Some(5), size_max: Some(20), ..Limits::default() };
+    let expected = (" b.c dir dir/below dir/c.c e".into(), 2, 0);
+    assert_eq!(scan(ScanOptions { limits, ..ScanOptions::default() }), expected);
+    let limits = Limits { mtime_max: Some(1), ..Limits::default() };
+    assert_eq!(scan(ScanOptions { limits, ..ScanOptions::default() }).1, 5);
+    let names = ["dir/below", "e", "dir/none", "a.o/x"].map(|name| name.as_bytes().to_vec()).to_vec();
+    let only = Some(Selection::new(names).unwrap());
+    let expected = (" dir dir/below dir/below/d e".into(), 0, 2);
+    assert_eq!(scan(ScanOptions { only, ..ScanOptions::default() }), expected);
 }
 
 #[test]

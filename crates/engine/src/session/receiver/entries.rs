@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_store::{CHUNK, Identity, Partial, PartialError, PathError, RelPath, Time};
+use farhaul_store::{CHUNK, Identity, Meta, Partial, PartialError, PathError, RelPath, Time};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
 use super::super::read_queue::Large;
 use super::super::tree::Directory;
 use super::super::writer::{self, Incoming, Kind};
+use super::comparing::Comparing;
+use super::deleting::DIRECTORY_THERE;
 use super::{Conversation, Destination, LOCK, Receiver, Waiting};
 use crate::error::Error;
 use crate::messages::{Decision, ManifestEntry, Message, What};
@@ -44,17 +46,54 @@ impl Receiver {
         if parent.is_none() && entry.path.contains(&b'/') {
             return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
         }
+        self.note_entry(target, &entry, &path, conversation)?;
+        if matches!(entry.what, What::Directory) {
+            return self.directory(target, &entry, path, parent);
+        }
+        self.shared.progress.bytes_total.fetch_add(entry.size(), Relaxed);
+        if matches!(entry.what, What::File { .. } | What::Stream) {
+            self.shared.progress.files_total.fetch_add(1, Relaxed);
+        }
+        if let What::File { linked: true, .. } = entry.what {
+            self.links.lock().expect(LOCK).expect(entry.id);
+        }
+        let is_link = matches!(entry.what, What::Symlink { .. } | What::HardLink { .. });
+        if is_link && self.delete_options().is_some() && is_directory(target, &path) {
+            return self.blocked(target, entry, path, parent, conversation);
+        }
         match &entry.what {
-            What::Directory => self.directory(target, &entry, path, parent),
             What::Symlink { target: to } => {
                 let made = self.symlink(target, &entry, &path, to);
                 self.settle_link(&entry, &path, parent, made, conversation);
                 Ok(())
             }
             What::HardLink { to } => self.hard_link(target, &entry, path, parent, *to, conversation),
-            What::File { .. } | What::Stream => {
-                self.shared.progress.files_total.fetch_add(1, Relaxed);
+            What::Directory | What::File { .. } | What::Stream => {
                 self.file(target, entry, path, parent, conversation)
+            }
+        }
+    }
+
+    /// Puts an entry in a place that has been made free, or asks for it.
+    pub(super) fn put(
+        &self,
+        target: &Target,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        match &entry.what {
+            What::Symlink { target: to } => {
+                // In a dry run the place is as it was.
+                let made =
+                    if self.rules.dry_run { Ok(Made::New) } else { self.symlink(target, &entry, &path, to) };
+                self.settle_link(&entry, &path, parent, made, conversation);
+                Ok(())
+            }
+            What::HardLink { to } => self.hard_link(target, &entry, path, parent, *to, conversation),
+            What::Directory | What::File { .. } | What::Stream => {
+                self.fetch(target, entry, path, parent, conversation)
             }
         }
     }
@@ -66,7 +105,17 @@ impl Receiver {
         path: RelPath,
         parent: Option<u64>,
     ) -> Result<(), Error> {
-        let made = if self.rules.dry_run { Ok(()) } else { target.root.create_dir(&path) };
+        let made = match self.rules.dry_run {
+            true => Ok(()),
+            false => target.root.create_dir(&path).or_else(|error| match self.rules.sync {
+                // As a file is replaced by another one.
+                Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                    target.root.unlink(&path)?;
+                    target.root.create_dir(&path)
+                }
+                Some(_) | None => Err(error),
+            }),
+        };
         let is_made = made.is_ok();
         if let Err(error) = made {
             self.fail(entry.id, &path, &format!("cannot create the directory: {}", plain(&error)));
@@ -92,10 +141,10 @@ impl Receiver {
         path: &RelPath,
         to: &[u8],
     ) -> Result<Made, String> {
-        let existing = target.root.metadata(path).map_err(|error| plain(&error))?;
+        let existing = self.existing(target, path).map_err(|error| plain(&error))?;
         if let Some(existing) = &existing {
             if existing.is_dir() {
-                return Err("a directory is in its place".into());
+                return Err(DIRECTORY_THERE.into());
             }
             if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
                 return Ok(Made::Skipped);
@@ -196,64 +245,116 @@ impl Receiver {
         parent: Option<u64>,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let size = if let What::File { size, .. } = entry.what { size } else { 0 };
-        self.shared.progress.bytes_total.fetch_add(size, Relaxed);
-        if let What::File { linked: true, .. } = entry.what {
-            self.links.lock().expect(LOCK).expect(entry.id);
-        }
+        let size = entry.size();
         match self.wants(target, &entry, &path) {
             Err(reason) => self.refuse(entry.id, &path, parent, &reason),
-            Ok(false) => self.skip(&entry, &path, parent, size, conversation),
-            Ok(true) if self.rules.dry_run => {
-                self.counts.bytes_listed.fetch_add(size, Relaxed);
-                self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
-                self.counts.files.fetch_add(1, Relaxed);
-                conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Listed });
-                self.link_target_done(entry.id, Some(&path));
-                self.child_done(parent);
+            Ok(Want::Nothing) => self.skip(&entry, &path, parent, size, conversation),
+            Ok(Want::Same(existing)) => {
+                self.adopt(target, &entry, &path, &existing);
+                self.skip(&entry, &path, parent, size, conversation);
             }
-            Ok(true) if matches!(entry.what, What::Stream) => {
-                match writer::Stream::create(&target.root, &path) {
-                    Ok(stream) => {
-                        self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)?
-                    }
-                    Err(error) => {
-                        self.refuse(entry.id, &path, parent, &format!("cannot create: {}", plain(&error)))
-                    }
-                }
+            Ok(Want::Comparison) => {
+                let _ = conversation.compare.send((entry.id, path.clone()));
+                conversation.comparing.insert(entry.id, Comparing { entry, path, parent });
             }
-            Ok(true) if size <= CHUNK => {
-                self.accept(entry, path, parent, Kind::Whole, Decision::Send, conversation)?;
-            }
-            Ok(true) => {
-                self.open_partial(target, entry, path, parent, None, conversation)?;
-            }
+            Ok(Want::Room) => return self.blocked(target, entry, path, parent, conversation),
+            Ok(Want::Content) => return self.fetch(target, entry, path, parent, conversation),
         }
         Ok(())
     }
 
-    /// Whether the file is to be sent, by what is in its place.
-    fn wants(&self, target: &Target, entry: &ManifestEntry, path: &RelPath) -> Result<bool, String> {
+    /// Gives a file that is there already what else it lacks, when destination and source are to be the same.
+    pub(super) fn adopt(&self, target: &Target, entry: &ManifestEntry, path: &RelPath, existing: &Meta) {
+        let mode = entry.mode & self.rules.mode_mask;
+        let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
+        if self.rules.sync.is_none() || self.rules.dry_run || (existing.mode, existing.mtime) == (mode, mtime)
+        {
+            return;
+        }
+        if let Err(error) = target.root.set_meta(path, Some(mode), Some(mtime)) {
+            let reason = format!("cannot set mode and time: {}", plain(&error));
+            self.fail(entry.id, path, &reason);
+        }
+    }
+
+    /// Asks for a file's content.
+    pub(super) fn fetch(
+        &self,
+        target: &Target,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let size = entry.size();
+        if self.rules.dry_run {
+            self.counts.bytes_listed.fetch_add(size, Relaxed);
+            self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
+            self.counts.files.fetch_add(1, Relaxed);
+            conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Listed });
+            self.link_target_done(entry.id, Some(&path));
+            self.child_done(parent);
+            return Ok(());
+        }
+        if matches!(entry.what, What::Stream) {
+            return match writer::Stream::create(&target.root, &path) {
+                Ok(stream) => {
+                    self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)
+                }
+                Err(error) => {
+                    self.refuse(entry.id, &path, parent, &format!("cannot create: {}", plain(&error)));
+                    Ok(())
+                }
+            };
+        }
+        if size <= CHUNK {
+            return self.accept(entry, path, parent, Kind::Whole, Decision::Send, conversation);
+        }
+        self.open_partial(target, entry, path, parent, None, conversation)
+    }
+
+    /// What is in a place.
+    fn existing(&self, target: &Target, path: &RelPath) -> std::io::Result<Option<Meta>> {
+        match target.root.metadata(path) {
+            // What is in the place of a directory above it would have been replaced.
+            Err(error) if self.rules.dry_run && error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Ok(None)
+            }
+            existing => existing,
+        }
+    }
+
+    /// What is wanted of a file, by what is in its place.
+    fn wants(&self, target: &Target, entry: &ManifestEntry, path: &RelPath) -> Result<Want, String> {
         let existing =
-            target.root.metadata(path).map_err(|error| format!("cannot look it up: {}", plain(&error)))?;
-        let Some(existing) = existing else { return Ok(true) };
+            self.existing(target, path).map_err(|error| format!("cannot look it up: {}", plain(&error)))?;
+        let Some(existing) = existing else { return Ok(Want::Content) };
         if existing.is_dir() {
-            return Err("a directory is in its place".into());
+            let may_go = self.delete_options().is_some();
+            return if may_go { Ok(Want::Room) } else { Err(DIRECTORY_THERE.into()) };
         }
         let ours = (existing.mtime.secs, existing.mtime.nanos);
         let theirs = (entry.mtime_secs, entry.mtime_nanos);
+        let by_content = self.rules.sync.is_some_and(|sync| sync.checksum);
+        let unless = |kept| if kept { Want::Nothing } else { Want::Content };
         Ok(match self.rules.overwrite {
-            Overwrite::Always => true,
-            Overwrite::Never => false,
-            Overwrite::Older => ours < theirs,
+            Overwrite::Always => Want::Content,
+            Overwrite::Never => Want::Nothing,
+            Overwrite::Older => unless(ours >= theirs),
             Overwrite::Different => match entry.what {
-                What::File { size, .. } => !(existing.is_file() && existing.size == size && ours == theirs),
-                _ => true,
+                What::File { size, .. } if existing.is_file() && existing.size == size => {
+                    match (by_content && size > 0, ours == theirs) {
+                        (true, _) => Want::Comparison,
+                        (false, is_same) if is_same || by_content => Want::Same(existing),
+                        (false, _) => Want::Content,
+                    }
+                }
+                _ => Want::Content,
             },
         })
     }
 
-    fn skip(
+    pub(super) fn skip(
         &self,
         entry: &ManifestEntry,
         path: &RelPath,
@@ -297,7 +398,8 @@ impl Receiver {
             }
         };
         // The transfer that has held it may have completed it.
-        if waited.is_some() && self.wants(target, &entry, &path) == Ok(false) {
+        if waited.is_some() && matches!(self.wants(target, &entry, &path), Ok(Want::Nothing | Want::Same(_)))
+        {
             partial.discard_if_empty();
             self.skip(&entry, &path, parent, size, conversation);
             return Ok(());
@@ -422,6 +524,23 @@ impl Receiver {
         }
         Ok(())
     }
+}
+
+/// What is wanted of a file.
+enum Want {
+    Content,
+    /// It may not be overwritten.
+    Nothing,
+    /// It is there already.
+    Same(Meta),
+    /// Content, if the sender's is not the same.
+    Comparison,
+    /// A directory has to go first.
+    Room,
+}
+
+fn is_directory(target: &Target, path: &RelPath) -> bool {
+    target.root.metadata(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
 }
 
 pub(super) enum Made {

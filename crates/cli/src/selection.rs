@@ -1,0 +1,122 @@
+//! From the options that choose to the engine's words: reads the files of rules and of names.
+//!
+//! Always true: nothing is read to its end that is longer than the engine would take.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use farhaul_engine::{Error, FilterError, RuleList, SelectOptions, Separator};
+
+use crate::args::select::{Origin, Rules, Select};
+
+/// Twice what the engine takes of names: comments, and what JSON adds.
+const NAMES_FILE_MAX: u64 = 64 << 20;
+
+type Names = Vec<Vec<u8>>;
+
+/// What is chosen, and the names if it is by name.
+pub fn read(select: &Select) -> Result<(SelectOptions, Option<Names>), Error> {
+    let separator = if select.from0 { Separator::Nul } else { Separator::Newline };
+    let rules = rules(&select.rules, separator).map_err(|error| Error::Usage(error.to_string()))?;
+    let names = select.files_from.as_deref().map(|path| names(path, separator)).transpose()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let ago = |age: u64| i64::try_from(now).unwrap_or(i64::MAX).saturating_sub_unsigned(age);
+    let options = SelectOptions {
+        rules: rules.lines(),
+        size_min: select.min_size,
+        size_max: select.max_size,
+        mtime_min: select.max_age.map(ago),
+        mtime_max: select.min_age.map(ago),
+        by_name: names.is_some(),
+    };
+    Ok((options, names))
+}
+
+fn rules(rules: &Rules, separator: Separator) -> Result<RuleList, FilterError> {
+    let mut list = RuleList::new(separator);
+    for (origin, value) in &rules.0 {
+        match origin {
+            Origin::Include => list.include(value.as_bytes())?,
+            Origin::Exclude => list.exclude(value.as_bytes())?,
+            Origin::Filter => list.rule(value.as_bytes())?,
+            Origin::IncludeFrom => list.include_from(Path::new(value))?,
+            Origin::ExcludeFrom => list.exclude_from(Path::new(value))?,
+        }
+    }
+    Ok(list)
+}
+
+fn names(path: &Path, separator: Separator) -> Result<Names, Error> {
+    let cannot = |why: String| Error::Usage(format!("--files-from {}: {why}", path.display()));
+    let mut text = Vec::new();
+    let read = if path.as_os_str() == "-" {
+        io::stdin().lock().take(NAMES_FILE_MAX).read_to_end(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(NAMES_FILE_MAX).read_to_end(&mut text))
+    };
+    read.map_err(|error| cannot(error.to_string()))?;
+    if text.len() as u64 == NAMES_FILE_MAX {
+        return Err(cannot("longer than 64 MiB".into()));
+    }
+    names_in(&text, separator).map_err(cannot)
+}
+
+/// One name a line, or one JSON object with a `path` a line; by zero bytes only names.
+fn names_in(text: &[u8], separator: Separator) -> Result<Names, String> {
+    if separator == Separator::Nul {
+        let names = text.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+        return Ok(names.map(<[u8]>::to_vec).collect());
+    }
+    let lines = || text.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let mut numbered = (1..).zip(lines()).filter(|(_, line)| !line.is_empty()).peekable();
+    // A file may be called {a}; it is JSON only if it reads as such.
+    if numbered.peek().is_some_and(|(_, line)| object(line).is_some()) {
+        let path = |(number, line): (usize, &[u8])| match object(line)?.remove("path")? {
+            serde_json::Value::String(path) => Some(Ok(path.into_bytes())),
+            _ => Some(Err(format!("line {number}: \"path\" is not a string"))),
+        };
+        return numbered
+            .map(|line| {
+                path(line).unwrap_or_else(|| Err(format!("line {}: no JSON object with a \"path\"", line.0)))
+            })
+            .collect();
+    }
+    Ok(numbered.map(|(_, line)| line.to_vec()).filter(|line| !matches!(line[0], b'#' | b';')).collect())
+}
+
+fn object(line: &[u8]) -> Option<serde_json::Map<String, serde_json::Value>> {
+    serde_json::from_slice(line).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn newline(text: &str) -> Result<Vec<String>, String> {
+        let names = names_in(text.as_bytes(), Separator::Newline)?;
+        Ok(names.into_iter().map(|name| String::from_utf8(name).unwrap()).collect())
+    }
+
+    #[test]
+    fn lists_of_names() {
+        assert_eq!(newline("a\n\n# no\n; no\r\nb c\r\n{d}\n").unwrap(), ["a", "b c", "{d}"]);
+        assert_eq!(newline("{\"path\":\"a\",\"size\":1}\n\n{\"path\":\"b\\n\"}").unwrap(), ["a", "b\n"]);
+        assert!(newline("").unwrap().is_empty());
+        for bad in ["{\"path\":\"a\"}\nb", "{\"name\":\"a\"}", "{\"path\":7}"] {
+            assert!(newline(bad).unwrap_err().starts_with("line "), "{bad}");
+        }
+        let names = names_in(b"a\n\0#b\0\0{}", Separator::Nul).unwrap();
+        assert_eq!(names, [&b"a\n"[..], b"#b", b"{}"]);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_wrong_usage() {
+        let select = |files_from: &str| Select { files_from: Some(files_from.into()), ..Select::default() };
+        for file in ["/nonexistent", "/", "/dev/zero"] {
+            assert!(matches!(read(&select(file)), Err(Error::Usage(_))), "{file}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Comparing files by their content: the receiver says the digest of what it has, the sender whether its own is the same.
+//!
+//! Always true: nobody waits for a single answer; a file stays in the conversation's table from its entry to the sender's word.
+
+use std::convert::Infallible;
+
+use crossbeam_channel::Receiver as Channel;
+use farhaul_store::{CHUNK, RelPath, SourceFile};
+
+use super::super::failures::plain;
+use super::{Conversation, Destination, Receiver};
+use crate::error::Error;
+use crate::messages::{Decision, ManifestEntry, Message};
+
+/// An entry that is not decided yet.
+pub(super) struct Comparing {
+    pub(super) entry: ManifestEntry,
+    pub(super) path: RelPath,
+    pub(super) parent: Option<u64>,
+}
+
+/// Bytes of names in one message: well below what a message may have.
+const NAMES_BYTES: usize = 32 << 10;
+
+/// The body of a thread that digests. Nothing comes through `over`; it is closed when the session is.
+pub(super) fn run(receiver: &Receiver, files: &Channel<(u64, RelPath)>, over: &Channel<Infallible>) {
+    let Destination::Tree(target) = &receiver.destination else { return };
+    let meter = receiver.shared.meters.meter("digest");
+    let mut buffer = vec![0; CHUNK as usize];
+    loop {
+        crossbeam_channel::select! {
+            recv(files) -> file => {
+                let Ok((id, path)) = file else { return };
+                let goes_on = || !receiver.shared.is_stopped();
+                let digest = meter.time(|| SourceFile::at(&target.root, &path)?.digest(&mut buffer, goes_on));
+                if let Err(error) = &digest {
+                    tracing::debug!(%path, error = plain(error), "cannot compare");
+                }
+                // No content has a digest of zeros: what cannot be read here is sent.
+                let digest = digest.map_or([0; 32], |digest| digest.0);
+                receiver.shared.send(&[Message::Decide { id, decision: Decision::Compare(digest) }]);
+            }
+            recv(over) -> _ => return,
+        }
+    }
+}
+
+impl Receiver {
+    /// Tells the sender which names are wanted.
+    pub(super) fn ask_for(&self, names: &[Vec<u8>]) {
+        let mut rest = names;
+        loop {
+            let mut bytes = 0;
+            let count = rest.iter().take_while(|name| {
+                bytes += name.len() + 10;
+                bytes <= NAMES_BYTES
+            });
+            let (some, more) = rest.split_at(count.count());
+            self.shared.send(&[Message::Names { names: some.to_vec(), is_last: more.is_empty() }]);
+            if more.is_empty() || some.is_empty() {
+                return;
+            }
+            rest = more;
+        }
+    }
+
+    /// The sender has compared its file with the digest of ours.
+    pub(super) fn compared(
+        &self,
+        id: u64,
+        is_same: bool,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        let Some(Comparing { entry, path, parent }) = conversation.comparing.remove(&id) else {
+            return Err(Error::Misbehaved(format!("file {id} was not to be compared")));
+        };
+        if !is_same {
+            return self.fetch(target, entry, path, parent, conversation);
+        }
+        if let Ok(Some(existing)) = target.root.metadata(&path) {
+            self.adopt(target, &entry, &path, &existing);
+        }
+        self.skip(&entry, &path, parent, entry.size(), conversation);
+        Ok(())
+    }
+}

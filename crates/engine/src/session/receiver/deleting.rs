@@ -1,0 +1,217 @@
+//! Removing what the destination has and the source has not.
+//!
+//! Always true: nothing is removed before the whole source has been listed without an error, and nothing but what a complete
+//! comparison has found or what is in the place of a file.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_store::{RelPath, Removal, Removed, Time};
+
+use super::super::destination::Target;
+use super::super::failures::plain;
+use super::super::sender::tell_deleted;
+use super::super::supervisor::Supervisor;
+use super::{Comparing, Conversation, Destination, Receiver};
+use crate::error::Error;
+use crate::messages::{ManifestEntry, Message, Presence, What};
+use crate::options::{DeleteOptions, DeleteWhen};
+
+/// Entries that may wait for their place to be made free.
+const BLOCKED_MAX: usize = 4096;
+pub(super) const DIRECTORY_THERE: &str = "a directory is in its place";
+
+impl Receiver {
+    pub(super) fn delete_options(&self) -> Option<DeleteOptions> {
+        self.rules.sync.and_then(|sync| sync.delete)
+    }
+
+    // ---- the listing -------------------------------------------------------------------------------------------
+
+    /// Notes what the manifest says of the source, when the comparison goes by it.
+    pub(super) fn note_entry(
+        &self,
+        target: &Target,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let Some(surplus) = conversation.surplus_after(self.delete_options()) else { return Ok(()) };
+        let is_dir = matches!(entry.what, What::Directory);
+        if !path.is_empty() {
+            surplus.name(path, is_dir)?;
+        }
+        if is_dir {
+            let mode = (!path.is_empty()).then_some(entry.mode & self.rules.mode_mask);
+            let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
+            surplus.enter(&target.root, path, Some((mode, mtime)))?;
+        }
+        Ok(())
+    }
+
+    /// All entries of a directory have come.
+    pub(super) fn note_end(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        match conversation.surplus_after(self.delete_options()) {
+            Some(surplus) => surplus.leave(&target.root, &self.protection),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn note_left_out(&self, path: &[u8], conversation: &mut Conversation) -> Result<(), Error> {
+        let path = RelPath::from_bytes(path).map_err(|error| Error::Misbehaved(error.to_string()))?;
+        match conversation.surplus_after(self.delete_options()) {
+            Some(surplus) => surplus.name(&path, false),
+            None => Ok(()),
+        }
+    }
+
+    /// A listing ahead of the entries.
+    pub(super) fn present(
+        &self,
+        path: &[u8],
+        presence: Presence,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        let path = match (path.is_empty(), presence) {
+            (true, Presence::Directory | Presence::DirectoryEnd) => RelPath::empty(),
+            _ => RelPath::from_bytes(path).map_err(|error| Error::Misbehaved(error.to_string()))?,
+        };
+        // Without a comparison there is nothing to be deleted, whatever is said.
+        let Some(surplus) = &mut conversation.surplus else { return Ok(()) };
+        match presence {
+            Presence::Plain => surplus.name(&path, false),
+            Presence::Directory => {
+                if !path.is_empty() {
+                    surplus.name(&path, true)?;
+                }
+                surplus.enter(&target.root, &path, None)
+            }
+            Presence::DirectoryEnd => surplus.leave(&target.root, &self.protection),
+        }
+    }
+
+    // ---- removing ----------------------------------------------------------------------------------------------
+
+    /// Removes what the comparison has found, unless there was none; once.
+    pub(super) fn delete_surplus(
+        &self,
+        is_complete: bool,
+        supervisor: &mut Supervisor,
+        conversation: &mut Conversation,
+    ) {
+        let (Some(delete), Some(mut surplus)) = (self.delete_options(), conversation.surplus.take()) else {
+            return;
+        };
+        let Destination::Tree(target) = &self.destination else { return };
+        let found = match surplus.take() {
+            Ok(found) if is_complete => found,
+            Ok(_) => {
+                supervisor.warn("nothing was deleted: the source could not be listed completely".into());
+                return;
+            }
+            Err(why) => {
+                supervisor.warn(format!("nothing was deleted: {why}"));
+                return;
+            }
+        };
+        for found in found {
+            if !self.rules.dry_run {
+                // What is ours but not writable is made so; if that fails, the removal says why.
+                let _ = target.root.create_dir(&found.directory);
+            }
+            let goes_on = found
+                .paths()
+                .try_for_each(|(path, is_dir)| self.delete(target, delete, path, is_dir).1.then_some(()));
+            if let (false, Some((mode, mtime))) = (self.rules.dry_run, found.meta)
+                && let Err(error) = target.root.set_meta(&found.directory, mode, Some(mtime))
+            {
+                let reason = format!("cannot set mode and time: {}", plain(&error));
+                self.not_deleted(&found.directory, &reason);
+            }
+            if goes_on.is_none() {
+                break;
+            }
+        }
+    }
+
+    /// Whether all of it is gone, and whether more may go.
+    fn delete(&self, target: &Target, delete: DeleteOptions, path: RelPath, is_dir: bool) -> (bool, bool) {
+        let left = delete.max.unwrap_or(u64::MAX).saturating_sub(self.counts.deleted.load(Relaxed));
+        let (filter, dry_run) = (&self.protection, self.rules.dry_run);
+        let mut removal = Removal { root: &target.root, filter, dry_run, left };
+        let mut goes_on = true;
+        let is_gone = removal.remove(path, is_dir, &mut |path, removed| {
+            goes_on = self.tell_removed(path, removed, delete);
+            goes_on
+        });
+        (is_gone, goes_on)
+    }
+
+    fn tell_removed(&self, path: &RelPath, removed: Removed, delete: DeleteOptions) -> bool {
+        match removed {
+            Removed::Gone => {
+                self.counts.deleted.fetch_add(1, Relaxed);
+                tell_deleted(&self.shared, path.as_bytes(), self.rules.dry_run);
+                self.shared.send(&[Message::Deleted { path: path.as_bytes().to_vec() }]);
+            }
+            Removed::Failed(error) => self.not_deleted(path, &format!("cannot delete: {}", plain(&error))),
+            Removed::OverLimit => {
+                let max = delete.max.unwrap_or_default();
+                self.not_deleted(
+                    path,
+                    &format!("--max-delete {max} is reached: this and the rest is not deleted"),
+                );
+                return false;
+            }
+        }
+        // Whoever has asked for it may have gone meanwhile.
+        let is_over = self.shared.is_stopped() || self.shared.peer_closed().is_some();
+        !is_over && !self.shared.progress.cancelled()
+    }
+
+    fn not_deleted(&self, path: &RelPath, reason: &str) {
+        self.failures.add(path.as_bytes(), reason);
+        self.shared.progress.failed.fetch_add(1, Relaxed);
+        self.shared
+            .send(&[Message::NotDeleted { path: path.as_bytes().to_vec(), reason: reason.to_string() }]);
+    }
+
+    // ---- places that are taken ---------------------------------------------------------------------------------
+
+    /// A directory is in the place of this entry. With deletion it goes, as soon as that is allowed.
+    pub(super) fn blocked(
+        &self,
+        target: &Target,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        match self.delete_options().map(|delete| delete.when) {
+            Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
+                conversation.blocked.push(Comparing { entry, path, parent });
+            }
+            // It would have been removed ahead.
+            Some(DeleteWhen::Before) if self.rules.dry_run => {
+                self.put(target, entry, path, parent, conversation)?;
+            }
+            Some(_) | None => self.refuse(entry.id, &path, parent, DIRECTORY_THERE),
+        }
+        Ok(())
+    }
+
+    /// The listing has ended: makes room for what waits for it.
+    pub(super) fn free_places(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        for Comparing { entry, path, parent } in std::mem::take(&mut conversation.blocked) {
+            let delete = self.delete_options().filter(|_| !conversation.listing_failed);
+            if delete.is_some_and(|delete| self.delete(target, delete, path.clone(), true).0) {
+                self.put(target, entry, path, parent, conversation)?;
+            } else {
+                self.refuse(entry.id, &path, parent, DIRECTORY_THERE);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,375 @@
+//! Which paths a transfer takes: rsync's filter rules. The first rule whose pattern matches decides; what none matches is taken;
+//! a directory that is left out is not entered.
+//!
+//! How to read it: [`RuleList`] collects rules in the order of the command line and reads the files they come from; its lines
+//! travel to the end that scans, where [`Filter`] is made of them. `pattern.rs` matches.
+//!
+//! Always true: lines of any origin make a filter or an error, never a panic; what they can make us hold and do is bounded.
+//! From: rsync's exclude.c. Differs: rules of directories (`dir-merge`), word lists and CVS rules are refused, not ignored.
+//! Globset is not used: its `**` is special only as a whole component, and its patterns are UTF-8 and know no classes such as
+//! `[:alpha:]`; rsync's are bytes, and `a**b` crosses slashes.
+
+mod pattern;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use pattern::{PATTERN_MAX, Pattern};
+
+use crate::path::escape;
+
+/// Most bytes of all rules of a transfer together, and most rules.
+pub const RULES_BYTES_MAX: usize = 64 << 10;
+pub const RULES_MAX: usize = 4096;
+/// Merge files within merge files.
+const MERGE_DEPTH_MAX: usize = 16;
+
+/// Why rules cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilterError {
+    #[error("unknown filter rule: {0}")]
+    Unknown(String),
+    #[error("filter rule without a pattern: {0}")]
+    Unfinished(String),
+    #[error("filter rule with something behind its end: {0}")]
+    Trailing(String),
+    #[error("'{0}' is no modifier that this program knows, in the filter rule: {1}")]
+    Modifier(char, String),
+    #[error("rules of directories (dir-merge) are not supported: {0}")]
+    PerDirectory(String),
+    #[error("a pattern has more than {PATTERN_MAX} bytes: {0}")]
+    TooLong(String),
+    #[error("more than {RULES_MAX} filter rules, or {} KiB of them", RULES_BYTES_MAX >> 10)]
+    TooMany,
+    #[error("{0}: merge files are nested too deep")]
+    TooDeep(String),
+    #[error("cannot read {path}: {source}")]
+    Read { path: String, source: io::Error },
+}
+
+/// The end for whose files a rule is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// What is sent.
+    Sender,
+    /// What is deleted.
+    Receiver,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Include,
+    Exclude,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    action: Action,
+    /// It is about what does not match.
+    is_negated: bool,
+    at_sender: bool,
+    at_receiver: bool,
+    pattern: Vec<u8>,
+}
+
+impl Rule {
+    /// As a line that [`parse`] reads.
+    fn line(&self) -> Vec<u8> {
+        let mut line = vec![if self.action == Action::Include { b'+' } else { b'-' }];
+        line.extend(self.is_negated.then_some(b'!'));
+        if self.at_sender != self.at_receiver {
+            line.push(if self.at_sender { b's' } else { b'r' });
+        }
+        line.push(b' ');
+        line.extend_from_slice(&self.pattern);
+        line
+    }
+}
+
+/// Rules as the sender and the receiver of a transfer ask them.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    rules: Vec<(Rule, Pattern)>,
+}
+
+impl Filter {
+    /// From lines of any origin, such as `- *.o`; they cannot name files to read.
+    pub fn new(lines: &[Vec<u8>]) -> Result<Filter, FilterError> {
+        if lines.len() > RULES_MAX || lines.iter().map(Vec::len).sum::<usize>() > RULES_BYTES_MAX {
+            return Err(FilterError::TooMany);
+        }
+        let mut rules = Vec::with_capacity(lines.len());
+        for line in lines {
+            match parse(line)? {
+                Parsed::Rule(rule) => rules.push((rule.clone(), Pattern::new(&rule.pattern))),
+                Parsed::Clear => rules.clear(),
+                Parsed::Merge(..) => return Err(FilterError::Unknown(shown(line))),
+            }
+        }
+        Ok(Filter { rules })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether a path below the root of the transfer is left out. That it lies in a directory which is left out is for the
+    /// caller to know.
+    pub fn excludes(&self, path: &[u8], is_dir: bool, side: Side) -> bool {
+        let asked = |rule: &Rule| if side == Side::Sender { rule.at_sender } else { rule.at_receiver };
+        let mut rules = self.rules.iter().filter(|(rule, _)| asked(rule));
+        let first = rules.find(|(rule, pattern)| pattern.matches(path, is_dir) != rule.is_negated);
+        first.is_some_and(|(rule, _)| rule.action == Action::Exclude)
+    }
+
+    /// The same without the rules' say in what is deleted, but for those that are only about that.
+    pub fn unprotecting(mut self) -> Filter {
+        for (rule, _) in &mut self.rules {
+            rule.at_receiver &= !rule.at_sender;
+        }
+        self
+    }
+}
+
+// ---- rules as people write them ----------------------------------------------------------------------------------------
+
+/// How the lines of a file are separated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Separator {
+    #[default]
+    Newline,
+    Nul,
+}
+
+/// Rules in the order in which they were given.
+#[derive(Debug, Clone, Default)]
+pub struct RuleList {
+    rules: Vec<Rule>,
+    bytes: usize,
+    separator: Separator,
+}
+
+/// What the lines of a file are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    /// Rules as `--filter` takes them.
+    Rules,
+    /// Patterns of one kind; with `prefixes`, `+ `, `- ` and `!` are understood.
+    Patterns { action: Action, prefixes: bool },
+}
+
+enum Parsed {
+    Rule(Rule),
+    Clear,
+    /// A file of further rules.
+    Merge(PathBuf, Lines),
+}
+
+impl RuleList {
+    /// `separator` is what stands between the lines of all files.
+    pub fn new(separator: Separator) -> RuleList {
+        RuleList { separator, ..RuleList::default() }
+    }
+
+    /// `--include PATTERN`
+    pub fn include(&mut self, pattern: &[u8]) -> Result<(), FilterError> {
+        self.pattern(pattern, Action::Include)
+    }
+
+    /// `--exclude PATTERN`
+    pub fn exclude(&mut self, pattern: &[u8]) -> Result<(), FilterError> {
+        self.pattern(pattern, Action::Exclude)
+    }
+
+    /// `--include-from FILE`; `-` is standard input.
+    pub fn include_from(&mut self, path: &Path) -> Result<(), FilterError> {
+        self.file(path, Lines::Patterns { action: Action::Include, prefixes: true }, 0)
+    }
+
+    /// `--exclude-from FILE`; `-` is standard input.
+    pub fn exclude_from(&mut self, path: &Path) -> Result<(), FilterError> {
+        self.file(path, Lines::Patterns { action: Action::Exclude, prefixes: true }, 0)
+    }
+
+    /// `--filter RULE`
+    pub fn rule(&mut self, rule: &[u8]) -> Result<(), FilterError> {
+        self.rule_at(rule, 0)
+    }
+
+    /// The rules as lines for [`Filter::new`].
+    pub fn lines(&self) -> Vec<Vec<u8>> {
+        self.rules.iter().map(Rule::line).collect()
+    }
+
+    fn rule_at(&mut self, rule: &[u8], depth: usize) -> Result<(), FilterError> {
+        match parse(rule)? {
+            Parsed::Rule(rule) => self.push(rule),
+            Parsed::Clear => {
+                self.clear();
+                Ok(())
+            }
+            Parsed::Merge(path, lines) => self.file(&path, lines, depth + 1),
+        }
+    }
+
+    fn pattern(&mut self, text: &[u8], action: Action) -> Result<(), FilterError> {
+        let (action, pattern) = match text {
+            b"!" => {
+                self.clear();
+                return Ok(());
+            }
+            [] => return Ok(()),
+            [b'+', b' ', pattern @ ..] => (Action::Include, pattern),
+            [b'-', b' ', pattern @ ..] => (Action::Exclude, pattern),
+            pattern => (action, pattern),
+        };
+        self.push(Rule {
+            action,
+            is_negated: false,
+            at_sender: true,
+            at_receiver: true,
+            pattern: checked(pattern, text)?,
+        })
+    }
+
+    fn push(&mut self, rule: Rule) -> Result<(), FilterError> {
+        self.bytes += rule.line().len();
+        if self.rules.len() == RULES_MAX || self.bytes > RULES_BYTES_MAX {
+            return Err(FilterError::TooMany);
+        }
+        self.rules.push(rule);
+        Ok(())
+    }
+
+    fn clear(&mut self) {
+        self.rules.clear();
+        self.bytes = 0;
+    }
+
+    fn file(&mut self, path: &Path, lines: Lines, depth: usize) -> Result<(), FilterError> {
+        let shown = || escape(path.as_os_str().as_encoded_bytes());
+        if depth > MERGE_DEPTH_MAX {
+            return Err(FilterError::TooDeep(shown()));
+        }
+        let text = read(path).map_err(|source| FilterError::Read { path: shown(), source })?;
+        for line in separated(&text, self.separator) {
+            if line.is_empty() || matches!(line[0], b'#' | b';') {
+                continue;
+            }
+            match lines {
+                Lines::Rules => self.rule_at(line, depth)?,
+                Lines::Patterns { action, prefixes: true } => self.pattern(line, action)?,
+                Lines::Patterns { action, prefixes: false } => self.push(Rule {
+                    action,
+                    is_negated: false,
+                    at_sender: true,
+                    at_receiver: true,
+                    pattern: checked(line, line)?,
+                })?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Twice what all rules may have: the file of somebody's data is not read to its end.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let most = 2 * RULES_BYTES_MAX as u64;
+    if path.as_os_str() == "-" {
+        io::stdin().lock().take(most).read_to_end(&mut text)?;
+    } else {
+        File::open(path)?.take(most).read_to_end(&mut text)?;
+    }
+    if text.len() as u64 == most {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "too long for a file of rules"));
+    }
+    Ok(text)
+}
+
+fn separated(text: &[u8], separator: Separator) -> impl Iterator<Item = &[u8]> {
+    text.split(move |&byte| match separator {
+        Separator::Newline => matches!(byte, b'\n' | b'\r'),
+        Separator::Nul => byte == 0,
+    })
+}
+
+fn shown(rule: &[u8]) -> String {
+    escape(&rule[..rule.len().min(200)])
+}
+
+fn checked(pattern: &[u8], rule: &[u8]) -> Result<Vec<u8>, FilterError> {
+    match pattern.len() {
+        0 => Err(FilterError::Unfinished(shown(rule))),
+        PATTERN_MAX.. => Err(FilterError::TooLong(shown(rule))),
+        _ => Ok(pattern.to_vec()),
+    }
+}
+
+/// Reads `NAME[,][MODIFIERS] PATTERN`, with a space or an underscore before the pattern.
+fn parse(line: &[u8]) -> Result<Parsed, FilterError> {
+    const NAMES: [(&[u8], u8); 9] = [
+        (b"clear", b'!'),
+        (b"exclude", b'-'),
+        (b"include", b'+'),
+        (b"merge", b'.'),
+        (b"dir-merge", b':'),
+        (b"hide", b'H'),
+        (b"show", b'S'),
+        (b"protect", b'P'),
+        (b"risk", b'R'),
+    ];
+    let ends = |rest: &[u8]| rest.is_empty() || matches!(rest[0], b' ' | b'_' | b',');
+    let long = NAMES
+        .iter()
+        .find_map(|&(name, code)| line.strip_prefix(name).filter(|rest| ends(rest)).map(|rest| (code, rest)));
+    let (code, rest) = match (long, line) {
+        (Some(found), _) => found,
+        (None, [code @ (b'!' | b'-' | b'+' | b'.' | b':' | b'H' | b'S' | b'P' | b'R'), rest @ ..]) => {
+            (*code, rest)
+        }
+        (None, _) => return Err(FilterError::Unknown(shown(line))),
+    };
+    if code == b':' {
+        return Err(FilterError::PerDirectory(shown(line)));
+    }
+    if code == b'!' {
+        return if rest.is_empty() { Ok(Parsed::Clear) } else { Err(FilterError::Trailing(shown(line))) };
+    }
+    let rest = rest.strip_prefix(b",").unwrap_or(rest);
+    let end = rest.iter().position(|byte| matches!(byte, b' ' | b'_')).unwrap_or(rest.len());
+    let (modifiers, pattern) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
+    let mut rule = Rule {
+        action: if matches!(code, b'+' | b'S' | b'R') { Action::Include } else { Action::Exclude },
+        is_negated: false,
+        at_sender: !matches!(code, b'P' | b'R'),
+        at_receiver: !matches!(code, b'H' | b'S'),
+        pattern: Vec::new(),
+    };
+    let mut lines = Lines::Rules;
+    let (mut sender, mut receiver) = (false, false);
+    for &modifier in modifiers {
+        match (modifier, code) {
+            (b'!', b'-' | b'+' | b'H' | b'S' | b'P' | b'R') => rule.is_negated = true,
+            (b's', b'-' | b'+') => sender = true,
+            (b'r', b'-' | b'+') => receiver = true,
+            (b'-', b'.') => lines = Lines::Patterns { action: Action::Exclude, prefixes: false },
+            (b'+', b'.') => lines = Lines::Patterns { action: Action::Include, prefixes: false },
+            _ => return Err(FilterError::Modifier(char::from(modifier), shown(line))),
+        }
+    }
+    if sender != receiver {
+        (rule.at_sender, rule.at_receiver) = (sender, receiver);
+    }
+    let pattern = checked(pattern, line)?;
+    if code == b'.' {
+        use std::os::unix::ffi::OsStringExt;
+        return Ok(Parsed::Merge(PathBuf::from(std::ffi::OsString::from_vec(pattern)), lines));
+    }
+    Ok(Parsed::Rule(Rule { pattern, ..rule }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! The part of a directory's content that a list of names asks for.
+//!
+//! Always true: the names are sorted component by component, so those below one directory stand together and a scan enters
+//! it once; what a name stands for is taken whole, so names below it add nothing. It holds the names and nothing else.
+
+use std::sync::Arc;
+
+use crate::path::{PathError, RelPath};
+
+/// What a list of names asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Selection(Option<Arc<[Vec<u8>]>>);
+
+impl Selection {
+    /// From names as people write them: slashes at their ends, doubled ones and `.` mean nothing. The directories on the way
+    /// to a name need not be named.
+    pub fn new(names: Vec<Vec<u8>>) -> Result<Selection, PathError> {
+        let mut names = names.into_iter().map(plain).collect::<Result<Vec<_>, _>>()?;
+        // A slash sorts before every other byte that a name can have, so that a/b comes before a.b.
+        names.sort_unstable_by(|a, b| by_component(a).cmp(by_component(b)));
+        names.dedup();
+        let is_all = names.first().is_some_and(Vec::is_empty);
+        Ok(Selection((!is_all).then(|| names.into())))
+    }
+
+    /// The names in the directory itself; none for everything.
+    pub(super) fn into_names(self) -> Option<Names> {
+        self.0.map(|list| Names { at: 0, end: list.len(), depth: 0, list })
+    }
+}
+
+fn by_component(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    name.iter().map(|&byte| if byte == b'/' { 0 } else { byte })
+}
+
+/// Empty for the directory itself.
+fn plain(name: Vec<u8>) -> Result<Vec<u8>, PathError> {
+    let parts = name.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+    let parts: Vec<&[u8]> = parts.collect();
+    if parts.is_empty() {
+        Ok(Vec::new())
+    } else {
+        RelPath::from_bytes(&parts.join(&b'/')).map(RelPath::into_bytes)
+    }
+}
+
+/// The names that are asked for in one directory.
+pub(super) struct Names {
+    list: Arc<[Vec<u8>]>,
+    at: usize,
+    end: usize,
+    /// Where the component of this directory begins in each of them.
+    depth: usize,
+}
+
+impl Names {
+    /// The next name, and what is asked for below it; none for all of it.
+    pub(super) fn next(&mut self) -> Option<(Vec<u8>, Option<Names>)> {
+        let first = self.list[..self.end].get(self.at)?;
+        let component = |name: &[u8]| name[self.depth..].iter().position(|&byte| byte == b'/');
+        let len = component(first).unwrap_or(first.len() - self.depth);
+        let name = &first[self.depth..self.depth + len];
+        let is_whole = first.len() == self.depth + len;
+        let same = |other: &Vec<u8>| {
+            other[self.depth..].strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let count = self.list[self.at..self.end].partition_point(same);
+        let below =
+            Names { list: self.list.clone(), at: self.at, end: self.at + count, depth: self.depth + len + 1 };
+        let name = name.to_vec();
+        self.at += count;
+        Some((name, (!is_whole).then_some(below)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn select(names: &[&str]) -> Selection {
+        Selection::new(names.iter().map(|name| name.as_bytes().to_vec()).collect()).unwrap()
+    }
+
+    fn paths(mut names: Names, above: &str, found: &mut Vec<String>) {
+        while let Some((name, below)) = names.next() {
+            let path = format!("{above}{}", std::str::from_utf8(&name).unwrap());
+            match below {
+                None => found.push(path),
+                Some(names) => paths(names, &format!("{path}/"), found),
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_takes_everything_below_it_and_a_directory_comes_once() {
+        let selection =
+            select(&["a/b/c", "x", "a.b", "a/b/d", "/a//e/./f/", "x/y", "z/1", "z", "a/b.c", "a/b/c"]);
+        let mut found = Vec::new();
+        paths(selection.into_names().unwrap(), "", &mut found);
+        assert_eq!(found, ["a/b/c", "a/b/d", "a/b.c", "a/e/f", "a.b", "x", "z"]);
+    }
+
+    #[test]
+    fn names_that_lead_out_are_refused_and_a_dot_is_everything() {
+        for name in [&b"../x"[..], b"a/../../x", b"a/..", b"a\0"] {
+            assert!(Selection::new(vec![name.to_vec()]).is_err());
+        }
+        assert!(select(&["a", "./"]).into_names().is_none());
+        assert!(select(&[]).into_names().unwrap().next().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn all_that_is_asked_for_comes_once(names in proptest::collection::vec("[ab.]{1,2}(/[ab]{1,2}){0,2}", 0..12)) {
+            let Ok(selection) = Selection::new(names.iter().map(|name| name.clone().into_bytes()).collect()) else { return Ok(()) };
+            let Some(top) = selection.into_names() else { return Ok(()) };
+            let mut found = Vec::new();
+            paths(top, "", &mut found);
+            let is_below = |name: &str, above: &str| name == above || name.starts_with(&format!("{above}/"));
+            let plain = |name: &str| String::from_utf8(super::plain(name.as_bytes().to_vec()).unwrap()).unwrap();
+            for name in &names {
+                let name = plain(name);
+                prop_assert_eq!(found.iter().filter(|above| is_below(&name, above)).count(), 1);
+            }
+            prop_assert!(found.iter().all(|path| names.iter().any(|name| plain(name) == *path)));
+        }
+    }
+}

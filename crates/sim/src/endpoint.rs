@@ -110,7 +110,10 @@ impl Endpoint {
             ecn_ce: false,
         };
         let end = &mut self.flows[usize::from(packet.flow)];
-        let verdict = end.flow.handle_packet(now, &received, &mut self.control, &mut self.controller);
+        let verdict = match received.control.is_empty() {
+            true => end.flow.handle_content(now, &received),
+            false => end.flow.handle_packet(now, &received, &mut self.control, &mut self.controller),
+        };
         match verdict.expect("an honest peer") {
             Verdict::Place => {
                 let segment = planned.segment.expect("only segments are placed");

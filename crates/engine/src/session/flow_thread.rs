@@ -6,9 +6,10 @@
 //! Always true: blocks leave through `Filled` and come in through `Arrived`; on failure the unacknowledged ones go back
 //! to `Shared::returned`, so that another flow sends them.
 
+mod blocks;
 mod roaming;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,9 +22,9 @@ use farhaul_store::Block;
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RECEIVER};
 use super::packets::Packets;
 use super::peer_address::{Authentic, Moved, PeerAddress};
-use super::shared::{Arrived, Credit, Filled, FlowShared, FlowState, Shared};
+use super::shared::{Arrived, Credit, FlowShared, FlowState, Shared};
 use crate::error::Error;
-use crate::trailer::BLOCK_BYTES;
+use blocks::Outgoing;
 
 /// What a flow thread starts with.
 pub(crate) struct FlowThread {
@@ -43,8 +44,6 @@ const WINDOW_START: u64 = 16;
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 /// Without an answer for so long, datagrams no longer say that they can be marked.
 const ECN_PATIENCE: Duration = Duration::from_millis(1200);
-/// At the end a block goes by another flow if that takes at most so much of the time.
-const SOONER: f64 = 0.8;
 /// First datagrams taken in a turn.
 const FIRST_PER_TURN: usize = 64;
 /// A receiver that finds fewer datagrams than this lets more of them gather for so long ...
@@ -259,8 +258,9 @@ impl Running {
         }
         let segment = opened.segment.map(|(segment, _)| segment);
         let received = Received { number: opened.number, control: opened.control, segment, wire_len, ecn_ce };
-        let verdict = {
-            // Frames other than segments are rare on the data path, so the locks are not contended.
+        let verdict = if opened.control.is_empty() {
+            thread.flow.handle_content(now, &received).map_err(misbehaved)?
+        } else {
             let mut control = thread.shared.control.lock();
             let mut controller = thread.shared.controller(thread.own.path);
             let unacked = control.unacked();
@@ -350,75 +350,6 @@ impl Running {
             .0
             .try_send(arrived)
             .map_err(|_| Error::Misbehaved("more blocks than were granted".to_string()))
-    }
-
-    /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
-    fn take_blocks(&mut self) {
-        if !self.is_sender {
-            return;
-        }
-        self.queue_blocks();
-        self.thread.own.backlog.store(self.thread.flow.backlog(), Ordering::Relaxed);
-        self.give_back();
-        let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
-        self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
-    }
-
-    /// At the end, a block that waits behind others here may be there sooner by another flow: a slow path must not be the one
-    /// for which everybody waits.
-    fn give_back(&mut self) {
-        while self.is_sooner_elsewhere(0)
-            && let Some(number) = self.thread.flow.take_back()
-        {
-            if let Some(filled) = self.outgoing.take_last(number) {
-                self.thread.shared.content_sent.fetch_sub(u64::from(filled.content), Ordering::Relaxed);
-                self.thread.shared.returned.push(filled);
-            }
-            self.thread.shared.wake_flows();
-            self.tell_pace();
-        }
-    }
-
-    /// Whether `bytes` behind what waits here would arrive sooner by another flow, with nothing left that comes after.
-    fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
-        let (shared, own) = (&self.thread.shared, &self.thread.own);
-        if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.1.is_empty() {
-            return false;
-        }
-        let flows = shared.flow_list();
-        let here = own.arrival(self.thread.flow.backlog() + bytes);
-        flows.iter().any(|flow| {
-            let is_other = flow.index != own.index && !flow.retire.load(Ordering::Acquire);
-            let is_used = flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
-            let there = flow.arrival(flow.backlog.load(Ordering::Relaxed) + BLOCK_BYTES as u64);
-            is_other && is_used && there < SOONER * here
-        })
-    }
-
-    /// Tells the other flows how long a block takes here.
-    fn tell_pace(&self) {
-        let (flow, own) = (&self.thread.flow, &self.thread.own);
-        let rate = self.thread.shared.controller(own.path).rate_of(flow.index());
-        own.backlog.store(flow.backlog(), Ordering::Relaxed);
-        own.rate.store(rate as u64, Ordering::Relaxed);
-        own.delay_us.store(flow.rtt().smoothed.as_micros() as u64 / 2, Ordering::Relaxed);
-    }
-
-    fn queue_blocks(&mut self) {
-        while self.thread.flow.block_room() > 0 {
-            let shared = &self.thread.shared;
-            let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else {
-                return;
-            };
-            if self.is_sooner_elsewhere(u64::from(filled.len)) {
-                shared.returned.push(filled);
-                return;
-            }
-            let number =
-                self.thread.flow.queue_block(filled.len).expect("block_room() was asked just before");
-            shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
-            self.outgoing.put(number, filled);
-        }
     }
 
     /// Grants what was written back as credit. The window grows while most of it is on the way through the network
@@ -704,52 +635,4 @@ fn cannot_receive(error: std::io::Error) -> Error {
 
 fn misbehaved(error: farhaul_proto::Error) -> Error {
     Error::Misbehaved(error.to_string())
-}
-
-/// The blocks that this flow has queued, by number; numbers are dense.
-#[derive(Default)]
-struct Outgoing {
-    base: u64,
-    blocks: VecDeque<Option<Filled>>,
-}
-
-impl Outgoing {
-    fn put(&mut self, number: u64, filled: Filled) {
-        if self.blocks.is_empty() {
-            self.base = number;
-        }
-        debug_assert_eq!(
-            number,
-            self.base + self.blocks.len() as u64,
-            "the transport numbers blocks densely"
-        );
-        self.blocks.push_back(Some(filled));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
-    fn take(&mut self, number: u64) -> Option<Filled> {
-        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        let filled = self.blocks.get_mut(index)?.take();
-        while matches!(self.blocks.front(), Some(None)) {
-            self.blocks.pop_front();
-            self.base += 1;
-        }
-        filled
-    }
-
-    /// The newest block, if it has this number.
-    fn take_last(&mut self, number: u64) -> Option<Filled> {
-        let is_last = number + 1 == self.base + self.blocks.len() as u64;
-        if is_last { self.blocks.pop_back().flatten() } else { None }
-    }
-
-    fn payload(&self, number: u64, offset: u32, len: u32) -> &[u8] {
-        let filled = self.blocks[(number - self.base) as usize]
-            .as_ref()
-            .expect("the transport plans only blocks that it has not reported as acknowledged");
-        &filled.block[offset as usize..][..len as usize]
-    }
 }

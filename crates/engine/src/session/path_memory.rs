@@ -5,13 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use farhaul_proto::Remembered;
 use serde::{Deserialize, Serialize};
+
+use crate::bootstrap::{FlowLink, FlowSetup};
+use crate::options::{Policy, RateOptions};
 
 /// Networks change; a note of the day before says little.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
@@ -29,15 +32,62 @@ struct Note {
 
 type Notes = BTreeMap<IpAddr, Note>;
 
+/// What a sender knows, and learns, of one of its paths.
+pub(crate) struct Memory {
+    file: PathBuf,
+    peer_addresses: Vec<IpAddr>,
+    pub(crate) watch: Watch,
+}
+
+impl Memory {
+    /// Of path `path` of so many, which these flows use.
+    pub(crate) fn new(flows: &[FlowSetup], path: usize, paths: usize) -> Memory {
+        let peer_addresses = peer_addresses(flows, path, paths);
+        Memory { file: default_path(), peer_addresses, watch: Watch::default() }
+    }
+
+    pub(crate) fn recall(&self) -> Option<Remembered> {
+        recall(&self.file, self.peer_addresses.iter().copied())
+    }
+
+    /// Notes what the path to `used` has carried.
+    pub(crate) fn keep(&self, used: Option<IpAddr>, elapsed: Duration) {
+        let (Some(path), Some(peer)) = (self.watch.result(elapsed), used) else { return };
+        if let Err(error) = keep(&self.file, peer, path) {
+            tracing::debug!(file = %self.file.display(), %error, "cannot note what the path carries");
+        }
+    }
+}
+
+/// A sender that is held back learns little of the path.
+pub(crate) fn says_what_a_path_carries(rate: RateOptions) -> bool {
+    rate.rate_bps.is_none() && matches!(rate.policy, Policy::Fair | Policy::High)
+}
+
+/// The addresses that the far end may have on one of so many paths.
+fn peer_addresses(flows: &[FlowSetup], path: usize, paths: usize) -> Vec<IpAddr> {
+    let mut addresses = Vec::new();
+    for flow in flows.iter().filter(|flow| usize::from(flow.index) % paths == path) {
+        match &flow.link {
+            FlowLink::Udp { candidates, .. } => addresses.extend(candidates.iter().map(SocketAddr::ip)),
+            FlowLink::Accept { clients, .. } => addresses.extend(clients.last()),
+            FlowLink::Stream(_) => {}
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
 /// `$XDG_STATE_HOME/farhaul/paths.json`, by default below `~/.local/state`.
-pub(crate) fn default_path() -> PathBuf {
+fn default_path() -> PathBuf {
     let xdg = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = xdg.unwrap_or_else(|| std::env::home_dir().unwrap_or_default().join(".local/state"));
     state.join("farhaul/paths.json")
 }
 
 /// What is known of the path to one of `peers`, the newest note if there are several.
-pub(crate) fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
+fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
     let notes = load(file);
     let now = unix_now();
     let known = peers.into_iter().filter_map(|peer| notes.get(&peer.to_canonical()));
@@ -46,7 +96,7 @@ pub(crate) fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Op
 }
 
 /// Notes what the path to `peer` has carried.
-pub(crate) fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
+fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
     let now = unix_now();
     let mut notes = load(file);
     notes.retain(|_, note| is_fresh(note, now));

@@ -4,29 +4,31 @@
 //! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
+//! How that is done is in `supervisor/carriers.rs`.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+mod carriers;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::Receiver;
 use farhaul_net::{Fault, FaultLink, Link, memory_pair};
-use farhaul_proto::{Controller, Flow, FlowConfig, Policy, RateConfig, Remembered};
+use farhaul_proto::{Controller, Flow, FlowConfig, Policy, RateConfig};
 use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
 
 use super::figures;
 use super::flow_thread::{self, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
-use super::path_memory::{self, Watch};
+use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
 use super::shared::{FlowShared, FlowState, Place, Shared};
+use carriers::is_live_udp;
+
 use crate::bootstrap::{
     ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
-    udp_blocked_warning,
 };
 use crate::error::{Error, ExitCode};
 use crate::messages::{Decoder, EndFigures, Message};
@@ -44,10 +46,6 @@ const REFUSED_HINT: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
-/// A stream carrier that could not be opened is tried again after this.
-const DIAL_INTERVAL: Duration = Duration::from_secs(1);
-/// What a spare has to wait for is not over.
-const NOT_YET: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// UDP payload of a first datagram that every path takes; larger ones are probed for.
 const PAYLOAD_FIRST: u16 = 1200;
@@ -137,9 +135,7 @@ impl Supervisor {
         let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate = options.rate_options();
         let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
-            true => {
-                (0..paths).map(|path| Memory::new(peer_addresses(&established.flows, path, paths))).collect()
-            }
+            true => (0..paths).map(|path| Memory::new(&established.flows, path, paths)).collect(),
             false => Vec::new(),
         };
         let controllers = (0..paths).map(|path| {
@@ -492,163 +488,6 @@ impl Supervisor {
         }
     }
 
-    /// Opens the stream carrier of a daemon's session, without holding up this thread.
-    fn dial(&mut self) {
-        let too_soon = self.last_dial.is_some_and(|last| last.elapsed() < DIAL_INTERVAL);
-        if too_soon || self.dialing.is_some() || !matches!(self.fallback, Fallback::Dial(_)) {
-            return;
-        }
-        self.last_dial = Some(Instant::now());
-        let mut fallback = std::mem::replace(&mut self.fallback, Fallback::None);
-        let (done, dialing) = bounded(1);
-        let dial = move || {
-            let result = fallback.open();
-            let _ = done.send((fallback, result));
-        };
-        if std::thread::Builder::new().name("dial".into()).spawn(dial).is_ok() {
-            self.dialing = Some(dialing);
-        }
-    }
-
-    fn poll_fallback(&mut self) -> Result<(), Error> {
-        if matches!(self.fallback, Fallback::Await(_))
-            && let Some(flow) = self.fallback.open()?
-        {
-            self.open_flow(flow, Part::StandBy)?;
-        }
-        let Some(Ok((fallback, result))) = self.dialing.as_ref().map(Receiver::try_recv) else {
-            return Ok(());
-        };
-        self.dialing = None;
-        self.fallback = fallback;
-        match result {
-            Ok(Some(flow)) => self.open_flow(flow, Part::StandBy),
-            Ok(None) => Ok(()),
-            // The network may be gone as a whole; it is tried again.
-            Err(error) => {
-                tracing::debug!(%error, "cannot open the stream carrier");
-                Ok(())
-            }
-        }
-    }
-
-    /// From now on everything travels on `stream`.
-    fn change_over(&mut self, stream: &Arc<FlowShared>) {
-        self.activate(stream);
-        let udp: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| !flow.is_stream).collect();
-        let mut messages = Vec::new();
-        for flow in &udp {
-            if is_live_udp(flow) {
-                self.retire(flow);
-                messages.push(Message::FlowDown { index: flow.index });
-            }
-        }
-        self.shared.send(&messages);
-    }
-
-    /// A flow hands over what it has and ends; a spare takes its place when its path comes back.
-    fn retire(&mut self, flow: &FlowShared) {
-        flow.retire.store(true, Ordering::Release);
-        flow.wake();
-        self.say_dead(flow.path);
-        let next = flow.index + self.flow_count;
-        if let Some(position) = self.spares.iter().position(|spare| spare.index == next) {
-            self.due_spares.push(self.spares.remove(position));
-        }
-    }
-
-    /// Spares whose flow before them has ended begin to try their path.
-    fn open_spares(&mut self, flows: &[Arc<FlowShared>]) -> Result<(), Error> {
-        let has_ended =
-            |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
-        for spare in std::mem::take(&mut self.due_spares) {
-            let opened =
-                if has_ended(spare.index - self.flow_count) { spare.open() } else { Err(NOT_YET.into()) };
-            match opened {
-                Ok(flow) => self.open_flow(flow, Part::Spare)?,
-                // Its port may not be free yet, or the network of its address be gone.
-                Err(_) => self.due_spares.push(spare),
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells the user of a path that he has named.
-    fn say_dead(&mut self, path: usize) {
-        let Some(addresses) = self.options.paths.get(path).filter(|_| self.is_initiator) else { return };
-        if !self.dead_paths.contains(&path) {
-            self.dead_paths.push(path);
-            let warning = format!(
-                "nothing comes back by the path {}={}; going on without it until something does",
-                addresses.local, addresses.remote
-            );
-            self.shared.progress.notice(format!("warning: {warning}"));
-            self.warnings.push(warning);
-        }
-    }
-
-    /// As [`Supervisor::say_dead`], when it is used again.
-    fn say_alive(&mut self, udp: &[Arc<FlowShared>]) {
-        let is_used = |path: usize| {
-            udp.iter().any(|flow| flow.path == path && flow.is_spare && flow.state() == FlowState::Up)
-        };
-        let (back, dead): (Vec<usize>, Vec<usize>) =
-            std::mem::take(&mut self.dead_paths).into_iter().partition(|&path| is_used(path));
-        self.dead_paths = dead;
-        for path in back {
-            let addresses = self.options.paths[path];
-            let line = format!("the path {}={} is used again", addresses.local, addresses.remote);
-            self.shared.progress.notice(line);
-        }
-    }
-
-    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new.
-    fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
-        for stream in streams.iter().filter(|stream| stream.active.swap(false, Ordering::AcqRel)) {
-            stream.wake();
-            self.transport = "udp";
-            if self.is_initiator {
-                self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
-            }
-        }
-    }
-
-    fn activate(&mut self, stream: &Arc<FlowShared>) {
-        self.transport = self.stream_transport;
-        // The initiator's user is the one to tell, and the far end's ports are the ones to open.
-        if self.is_initiator && !stream.active.load(Ordering::Acquire) {
-            let warning = udp_blocked_warning(&self.peer, &self.udp_ports, self.stream_transport);
-            self.warn(warning);
-        }
-        stream.active.store(true, Ordering::Release);
-        stream.wake();
-    }
-
-    /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
-    fn retire_silent(&mut self, udp: &[Arc<FlowShared>], now: Duration) {
-        for flow in udp {
-            let answered = Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed));
-            if now.saturating_sub(answered) >= SILENCE {
-                self.retire(flow);
-                self.shared.send(&[Message::FlowDown { index: flow.index }]);
-            }
-        }
-    }
-
-    /// The peer no longer uses flow `index`.
-    fn retire_flow(&mut self, index: u16) {
-        let flows = self.shared.flow_list();
-        let found = flows.iter().find(|flow| flow.index == index && !flow.is_stream);
-        if let Some(flow) = found.filter(|flow| !flow.retire.load(Ordering::Acquire)) {
-            self.retire(flow);
-        }
-        let udp_left = flows.iter().any(|flow| is_live_udp(flow));
-        let stream = flows.iter().find(|flow| flow.is_stream && flow.state() != FlowState::Down);
-        if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
-            self.activate(&stream);
-        }
-    }
-
     // ---- ending ------------------------------------------------------------------------------------------------
 
     fn closed(&self, reason: &str) -> Error {
@@ -748,31 +587,6 @@ impl Supervisor {
     }
 }
 
-/// The memory of the path that a sender uses.
-struct Memory {
-    file: PathBuf,
-    peer_addresses: Vec<IpAddr>,
-    watch: Watch,
-}
-
-impl Memory {
-    fn new(peer_addresses: Vec<IpAddr>) -> Memory {
-        Memory { file: path_memory::default_path(), peer_addresses, watch: Watch::default() }
-    }
-
-    fn recall(&self) -> Option<Remembered> {
-        path_memory::recall(&self.file, self.peer_addresses.iter().copied())
-    }
-
-    /// Notes what the path to `used` has carried.
-    fn keep(&self, used: Option<IpAddr>, elapsed: Duration) {
-        let (Some(path), Some(peer)) = (self.watch.result(elapsed), used) else { return };
-        if let Err(error) = path_memory::keep(&self.file, peer, path) {
-            tracing::debug!(file = %self.file.display(), %error, "cannot note what the path carries");
-        }
-    }
-}
-
 fn rate_policy(policy: options::Policy) -> Policy {
     match policy {
         options::Policy::Fair => Policy::Fair,
@@ -782,34 +596,9 @@ fn rate_policy(policy: options::Policy) -> Policy {
     }
 }
 
-/// A sender that is held back learns little of the path.
-fn says_what_a_path_carries(rate: RateOptions) -> bool {
-    rate.rate_bps.is_none() && matches!(rate.policy, options::Policy::Fair | options::Policy::High)
-}
-
 /// A limit of the whole transfer is split evenly among its paths.
 fn part_of(bps: Option<u64>, paths: usize) -> Option<u64> {
     bps.map(|bps| bps / paths as u64)
-}
-
-/// The addresses that the far end may have on one of so many paths.
-fn peer_addresses(flows: &[FlowSetup], path: usize, paths: usize) -> Vec<IpAddr> {
-    let mut addresses = Vec::new();
-    for flow in flows.iter().filter(|flow| usize::from(flow.index) % paths == path) {
-        match &flow.link {
-            FlowLink::Udp { candidates, .. } => addresses.extend(candidates.iter().map(SocketAddr::ip)),
-            FlowLink::Accept { clients, .. } => addresses.extend(clients.last()),
-            FlowLink::Stream(_) => {}
-        }
-    }
-    addresses.sort_unstable();
-    addresses.dedup();
-    addresses
-}
-
-fn is_live_udp(flow: &FlowShared) -> bool {
-    let is_ended = flow.state() == FlowState::Down || flow.retire.load(Ordering::Acquire);
-    !flow.is_stream && !is_ended && !flow.is_dormant()
 }
 
 fn lost(what: String) -> Error {

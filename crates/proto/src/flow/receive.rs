@@ -31,17 +31,37 @@ impl Flow {
         control: &mut ControlStream,
         controller: &mut Controller,
     ) -> Result<Verdict, Error> {
+        if !self.count(now, received) {
+            return Ok(Verdict::Replayed);
+        }
+        if !received.control.is_empty() {
+            self.handle_control(now, received, control, controller)?;
+        }
+        self.take_segment(now, received)
+    }
+
+    /// The same for a packet without control frames, most of those with content: it needs nothing that flows share.
+    pub fn handle_content(&mut self, now: Timestamp, received: &Received<'_>) -> Result<Verdict, Error> {
+        debug_assert!(received.control.is_empty(), "control frames need the control stream");
+        if self.count(now, received) { self.take_segment(now, received) } else { Ok(Verdict::Replayed) }
+    }
+
+    /// Counts an authentic packet; `false` if it has been here.
+    #[inline]
+    fn count(&mut self, now: Timestamp, received: &Received<'_>) -> bool {
         if self.arrivals.is_replay(received.number) {
             self.stats.packets_replayed += 1;
-            return Ok(Verdict::Replayed);
+            return false;
         }
         self.last_heard = now;
         self.stats.packets_received += 1;
         self.stats.bytes_received += u64::from(received.wire_len);
         self.announced.ecn_ce += u64::from(received.ecn_ce);
-        if !received.control.is_empty() {
-            self.handle_control(now, received, control, controller)?;
-        }
+        true
+    }
+
+    #[inline]
+    fn take_segment(&mut self, now: Timestamp, received: &Received<'_>) -> Result<Verdict, Error> {
         if self.state != State::Open {
             return Ok(Verdict::Nothing);
         }

@@ -1,0 +1,130 @@
+//! Blocks on their way out: taken from the queue that all flows share, and given back at the end when another flow is faster.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+use super::super::shared::{Filled, FlowState};
+use super::Running;
+use crate::trailer::BLOCK_BYTES;
+
+/// At the end a block goes by another flow if that takes at most so much of the time.
+const SOONER: f64 = 0.8;
+
+impl Running {
+    /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
+    pub(super) fn take_blocks(&mut self) {
+        if !self.is_sender {
+            return;
+        }
+        self.queue_blocks();
+        self.thread.own.backlog.store(self.thread.flow.backlog(), Ordering::Relaxed);
+        self.give_back();
+        let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
+        self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
+    }
+
+    /// At the end, a block that waits behind others here may be there sooner by another flow: a slow path must not be the one
+    /// for which everybody waits.
+    fn give_back(&mut self) {
+        while self.is_sooner_elsewhere(0)
+            && let Some(number) = self.thread.flow.take_back()
+        {
+            if let Some(filled) = self.outgoing.take_last(number) {
+                self.thread.shared.content_sent.fetch_sub(u64::from(filled.content), Ordering::Relaxed);
+                self.thread.shared.returned.push(filled);
+            }
+            self.thread.shared.wake_flows();
+            self.tell_pace();
+        }
+    }
+
+    /// Whether `bytes` behind what waits here would arrive sooner by another flow, with nothing left that comes after.
+    fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
+        let (shared, own) = (&self.thread.shared, &self.thread.own);
+        if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.1.is_empty() {
+            return false;
+        }
+        let flows = shared.flow_list();
+        let here = own.arrival(self.thread.flow.backlog() + bytes);
+        flows.iter().any(|flow| {
+            let is_other = flow.index != own.index && !flow.retire.load(Ordering::Acquire);
+            let is_used = flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
+            let there = flow.arrival(flow.backlog.load(Ordering::Relaxed) + BLOCK_BYTES as u64);
+            is_other && is_used && there < SOONER * here
+        })
+    }
+
+    /// Tells the other flows how long a block takes here.
+    pub(super) fn tell_pace(&self) {
+        let (flow, own) = (&self.thread.flow, &self.thread.own);
+        let rate = self.thread.shared.controller(own.path).rate_of(flow.index());
+        own.backlog.store(flow.backlog(), Ordering::Relaxed);
+        own.rate.store(rate as u64, Ordering::Relaxed);
+        own.delay_us.store(flow.rtt().smoothed.as_micros() as u64 / 2, Ordering::Relaxed);
+    }
+
+    fn queue_blocks(&mut self) {
+        while self.thread.flow.block_room() > 0 {
+            let shared = &self.thread.shared;
+            let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else {
+                return;
+            };
+            if self.is_sooner_elsewhere(u64::from(filled.len)) {
+                shared.returned.push(filled);
+                return;
+            }
+            let number =
+                self.thread.flow.queue_block(filled.len).expect("block_room() was asked just before");
+            shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
+            self.outgoing.put(number, filled);
+        }
+    }
+}
+
+/// The blocks that this flow has queued, by number; numbers are dense.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    base: u64,
+    blocks: VecDeque<Option<Filled>>,
+}
+
+impl Outgoing {
+    pub(super) fn put(&mut self, number: u64, filled: Filled) {
+        if self.blocks.is_empty() {
+            self.base = number;
+        }
+        debug_assert_eq!(
+            number,
+            self.base + self.blocks.len() as u64,
+            "the transport numbers blocks densely"
+        );
+        self.blocks.push_back(Some(filled));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    pub(super) fn take(&mut self, number: u64) -> Option<Filled> {
+        let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
+        let filled = self.blocks.get_mut(index)?.take();
+        while matches!(self.blocks.front(), Some(None)) {
+            self.blocks.pop_front();
+            self.base += 1;
+        }
+        filled
+    }
+
+    /// The newest block, if it has this number.
+    pub(super) fn take_last(&mut self, number: u64) -> Option<Filled> {
+        let is_last = number + 1 == self.base + self.blocks.len() as u64;
+        if is_last { self.blocks.pop_back().flatten() } else { None }
+    }
+
+    pub(super) fn payload(&self, number: u64, offset: u32, len: u32) -> &[u8] {
+        let filled = self.blocks[(number - self.base) as usize]
+            .as_ref()
+            .expect("the transport plans only blocks that it has not reported as acknowledged");
+        &filled.block[offset as usize..][..len as usize]
+    }
+}

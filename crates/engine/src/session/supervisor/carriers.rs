@@ -1,0 +1,185 @@
+//! Who carries a session's packets: flows are given up when nothing comes back on them, spares take their places when their path
+//! returns, and the stream carrier takes over when no UDP is left.
+//!
+//! Always true: what a flow had under way goes to another one; a flow index, and with it its keys, is used once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, bounded};
+
+use super::super::shared::{FlowShared, FlowState};
+use super::{Part, SILENCE, Supervisor};
+use crate::bootstrap::{Fallback, udp_blocked_warning};
+use crate::error::Error;
+use crate::messages::Message;
+
+/// A stream carrier that could not be opened is tried again after this.
+const DIAL_INTERVAL: Duration = Duration::from_secs(1);
+/// What a spare has to wait for is not over.
+const NOT_YET: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
+
+impl Supervisor {
+    /// Opens the stream carrier of a daemon's session, without holding up this thread.
+    pub(super) fn dial(&mut self) {
+        let too_soon = self.last_dial.is_some_and(|last| last.elapsed() < DIAL_INTERVAL);
+        if too_soon || self.dialing.is_some() || !matches!(self.fallback, Fallback::Dial(_)) {
+            return;
+        }
+        self.last_dial = Some(Instant::now());
+        let mut fallback = std::mem::replace(&mut self.fallback, Fallback::None);
+        let (done, dialing) = bounded(1);
+        let dial = move || {
+            let result = fallback.open();
+            let _ = done.send((fallback, result));
+        };
+        if std::thread::Builder::new().name("dial".into()).spawn(dial).is_ok() {
+            self.dialing = Some(dialing);
+        }
+    }
+
+    pub(super) fn poll_fallback(&mut self) -> Result<(), Error> {
+        if matches!(self.fallback, Fallback::Await(_))
+            && let Some(flow) = self.fallback.open()?
+        {
+            self.open_flow(flow, Part::StandBy)?;
+        }
+        let Some(Ok((fallback, result))) = self.dialing.as_ref().map(Receiver::try_recv) else {
+            return Ok(());
+        };
+        self.dialing = None;
+        self.fallback = fallback;
+        match result {
+            Ok(Some(flow)) => self.open_flow(flow, Part::StandBy),
+            Ok(None) => Ok(()),
+            // The network may be gone as a whole; it is tried again.
+            Err(error) => {
+                tracing::debug!(%error, "cannot open the stream carrier");
+                Ok(())
+            }
+        }
+    }
+
+    /// From now on everything travels on `stream`.
+    pub(super) fn change_over(&mut self, stream: &Arc<FlowShared>) {
+        self.activate(stream);
+        let udp: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| !flow.is_stream).collect();
+        let mut messages = Vec::new();
+        for flow in &udp {
+            if is_live_udp(flow) {
+                self.retire(flow);
+                messages.push(Message::FlowDown { index: flow.index });
+            }
+        }
+        self.shared.send(&messages);
+    }
+
+    /// A flow hands over what it has and ends; a spare takes its place when its path comes back.
+    fn retire(&mut self, flow: &FlowShared) {
+        flow.retire.store(true, Ordering::Release);
+        flow.wake();
+        self.say_dead(flow.path);
+        let next = flow.index + self.flow_count;
+        if let Some(position) = self.spares.iter().position(|spare| spare.index == next) {
+            self.due_spares.push(self.spares.remove(position));
+        }
+    }
+
+    /// Spares whose flow before them has ended begin to try their path.
+    pub(super) fn open_spares(&mut self, flows: &[Arc<FlowShared>]) -> Result<(), Error> {
+        let has_ended =
+            |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
+        for spare in std::mem::take(&mut self.due_spares) {
+            let opened =
+                if has_ended(spare.index - self.flow_count) { spare.open() } else { Err(NOT_YET.into()) };
+            match opened {
+                Ok(flow) => self.open_flow(flow, Part::Spare)?,
+                // Its port may not be free yet, or the network of its address be gone.
+                Err(_) => self.due_spares.push(spare),
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the user of a path that he has named.
+    fn say_dead(&mut self, path: usize) {
+        let Some(addresses) = self.options.paths.get(path).filter(|_| self.is_initiator) else { return };
+        if !self.dead_paths.contains(&path) {
+            self.dead_paths.push(path);
+            let warning = format!(
+                "nothing comes back by the path {}={}; going on without it until something does",
+                addresses.local, addresses.remote
+            );
+            self.shared.progress.notice(format!("warning: {warning}"));
+            self.warnings.push(warning);
+        }
+    }
+
+    /// As [`Supervisor::say_dead`], when it is used again.
+    pub(super) fn say_alive(&mut self, udp: &[Arc<FlowShared>]) {
+        let is_used = |path: usize| {
+            udp.iter().any(|flow| flow.path == path && flow.is_spare && flow.state() == FlowState::Up)
+        };
+        let (back, dead): (Vec<usize>, Vec<usize>) =
+            std::mem::take(&mut self.dead_paths).into_iter().partition(|&path| is_used(path));
+        self.dead_paths = dead;
+        for path in back {
+            let addresses = self.options.paths[path];
+            let line = format!("the path {}={} is used again", addresses.local, addresses.remote);
+            self.shared.progress.notice(line);
+        }
+    }
+
+    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new.
+    pub(super) fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
+        for stream in streams.iter().filter(|stream| stream.active.swap(false, Ordering::AcqRel)) {
+            stream.wake();
+            self.transport = "udp";
+            if self.is_initiator {
+                self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
+            }
+        }
+    }
+
+    fn activate(&mut self, stream: &Arc<FlowShared>) {
+        self.transport = self.stream_transport;
+        // The initiator's user is the one to tell, and the far end's ports are the ones to open.
+        if self.is_initiator && !stream.active.load(Ordering::Acquire) {
+            let warning = udp_blocked_warning(&self.peer, &self.udp_ports, self.stream_transport);
+            self.warn(warning);
+        }
+        stream.active.store(true, Ordering::Release);
+        stream.wake();
+    }
+
+    /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
+    pub(super) fn retire_silent(&mut self, udp: &[Arc<FlowShared>], now: Duration) {
+        for flow in udp {
+            let answered = Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed));
+            if now.saturating_sub(answered) >= SILENCE {
+                self.retire(flow);
+                self.shared.send(&[Message::FlowDown { index: flow.index }]);
+            }
+        }
+    }
+
+    /// The peer no longer uses flow `index`.
+    pub(super) fn retire_flow(&mut self, index: u16) {
+        let flows = self.shared.flow_list();
+        let found = flows.iter().find(|flow| flow.index == index && !flow.is_stream);
+        if let Some(flow) = found.filter(|flow| !flow.retire.load(Ordering::Acquire)) {
+            self.retire(flow);
+        }
+        let udp_left = flows.iter().any(|flow| is_live_udp(flow));
+        let stream = flows.iter().find(|flow| flow.is_stream && flow.state() != FlowState::Down);
+        if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
+            self.activate(&stream);
+        }
+    }
+}
+
+pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
+    let is_ended = flow.state() == FlowState::Down || flow.retire.load(Ordering::Acquire);
+    !flow.is_stream && !is_ended && !flow.is_dormant()
+}

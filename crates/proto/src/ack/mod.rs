@@ -15,8 +15,6 @@ use std::collections::VecDeque;
 const SPAN_WORDS: u64 = 1 << 16;
 /// In how many feedbacks a packet is reported at least, before the rotation comes by again.
 const RECENT_INTERVALS: usize = 4;
-/// The rotation covers at least this many words of the older numbers per feedback.
-const ROTATION_WORDS_MIN: u64 = 4;
 
 /// The packets that have arrived.
 #[derive(Debug)]
@@ -28,6 +26,13 @@ pub(crate) struct Arrivals {
     /// The lowest number that arrived in the current interval and in those before it.
     lowest: [u64; RECENT_INTERVALS],
     rotation: u64,
+}
+
+/// How the older numbers are told: in so many turns, at least so many words each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rotation {
+    pub parts: u64,
+    pub words_min: u64,
 }
 
 /// Words to report: first and behind the last.
@@ -115,8 +120,8 @@ impl Arrivals {
         WordRange { start: self.base, end: self.base + self.words.len() as u64 }
     }
 
-    /// What the next feedback covers: a part of the rotation, which has so many, then the recent numbers. Begins a new interval.
-    pub(crate) fn next_ranges(&mut self, everything: bool, parts: u64) -> [WordRange; 2] {
+    /// What the next feedback covers: a turn of the rotation, then the recent numbers. Begins a new interval.
+    pub(crate) fn next_ranges(&mut self, everything: bool, rotation: Rotation) -> [WordRange; 2] {
         let all = self.all();
         let lowest = self.lowest.iter().copied().min().unwrap_or(u64::MAX);
         self.lowest.rotate_right(1);
@@ -127,7 +132,7 @@ impl Arrivals {
         if everything {
             return [WordRange { start: all.start, end: recent.start }, recent];
         }
-        let length = ((recent.start - all.start) / parts.max(1)).max(ROTATION_WORDS_MIN);
+        let length = ((recent.start - all.start) / rotation.parts.max(1)).max(rotation.words_min);
         let start =
             if (all.start..recent.start).contains(&self.rotation) { self.rotation } else { all.start };
         let end = (start + length).min(recent.start);
@@ -173,6 +178,8 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
+    const ROTATION: Rotation = Rotation { parts: 8, words_min: 16 };
+
     fn decode(start: u64, map: &[u8]) -> Vec<(u64, u64)> {
         let (mut at, mut words, mut pieces) = (start, Vec::new(), MapPieces::new(map));
         while let Some(piece) = pieces.next_piece().expect("our own map") {
@@ -217,7 +224,7 @@ mod tests {
         let mut told = 0;
         for step in 0..200u64 {
             (step * 640..step * 640 + 640).for_each(|number| arrivals.insert(number, Timestamp::ZERO));
-            told += u32::from(arrivals.next_ranges(false, 8)[0].start == 0 && step > 20);
+            told += u32::from(arrivals.next_ranges(false, ROTATION)[0].start == 0 && step > 20);
         }
         assert!(told > 5, "the first word was told {told} times");
     }
@@ -229,7 +236,7 @@ mod tests {
         let mut seen = [0; 100];
         for step in 0..16 {
             arrivals.insert(6400 + step, Timestamp::ZERO);
-            for range in arrivals.next_ranges(false, 8) {
+            for range in arrivals.next_ranges(false, ROTATION) {
                 (range.start..range.end.min(100)).for_each(|word| seen[word as usize] += 1);
             }
         }

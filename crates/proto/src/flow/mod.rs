@@ -12,7 +12,7 @@ mod send;
 
 pub use config::{Event, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict};
 
-use crate::ack::{Arrivals, FeedbackClock};
+use crate::ack::{Arrivals, FeedbackClock, Rotation};
 use crate::control::ControlStream;
 use crate::mtu::Mtu;
 use crate::random::Random;
@@ -27,6 +27,8 @@ use std::time::Duration;
 
 /// Feedback comes this often per round trip.
 const FEEDBACKS_PER_ROUND: u32 = 16;
+/// Feedback that comes more often than this is kept short.
+const FEEDBACK_FREQUENT: Duration = Duration::from_millis(1);
 
 /// One flow of a session.
 #[derive(Debug)]
@@ -287,10 +289,13 @@ impl Flow {
         share.clamp(self.config.feedback_interval_min, self.config.feedback_interval_max)
     }
 
-    /// Feedbacks in which everything that is kept is reported once: those of half a round trip.
-    fn feedback_parts(&self) -> u64 {
-        let rounds = self.rtt.smoothed_or_guess().as_secs_f64() / self.feedback_interval().as_secs_f64();
-        (rounds / 2.0) as u64
+    /// Everything that is kept is told once in half a round trip; of little, all at once, unless feedback is frequent: its
+    /// bytes count.
+    fn rotation(&self) -> Rotation {
+        let interval = self.feedback_interval();
+        let feedbacks = self.rtt.smoothed_or_guess().as_secs_f64() / interval.as_secs_f64();
+        let words_min = if interval < FEEDBACK_FREQUENT { 4 } else { 16 };
+        Rotation { parts: (feedbacks / 2.0) as u64, words_min }
     }
 
     /// Whether the peer may not know how much it may send.

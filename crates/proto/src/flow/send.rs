@@ -118,7 +118,7 @@ impl Flow {
     ) {
         let none = WordRange { start: 0, end: 0 };
         let [mut older, mut recent] = match self.arrivals.newest() {
-            Some(_) => self.arrivals.next_ranges(everything, self.feedback_parts()),
+            Some(_) => self.arrivals.next_ranges(everything, self.rotation()),
             None => [none, none],
         };
         self.announced.granted_more = false;

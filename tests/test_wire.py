@@ -21,7 +21,8 @@ def test_random_loss_both_ways(road, near, loss):
     assert report["segments_retransmitted"] > 0
     assert loss * 0.5 < report["loss_fraction"] < loss * 1.6
     unique = report["segments_sent"] - report["segments_retransmitted"] - report["segments_proactive"]
-    assert report["segments_duplicate"] < 0.01 * unique, report
+    # Where a busy machine makes the path look long, what is outstanding at the end is repeated ahead of feedback, which is no duplicate.
+    assert report["segments_duplicate"] - report["segments_proactive"] < 0.01 * unique, report
 
 
 def test_loss_on_a_pull_of_a_tree(road, near):

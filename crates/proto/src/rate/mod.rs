@@ -171,7 +171,10 @@ impl Controller {
     /// Forgets the path: the transfer goes on over another one.
     pub fn restart(&mut self) {
         self.fair = Fair::new();
-        self.flows.iter_mut().for_each(|flow| flow.deliveries.clear());
+        for flow in &mut self.flows {
+            flow.deliveries.clear();
+            flow.rtt = None;
+        }
     }
 
     /// Delivered bytes per second of all flows together, over the last round trip.

@@ -158,6 +158,24 @@ fn another_path_is_learned_anew() {
 }
 
 #[test]
+fn on_another_path_old_round_trips_do_not_choose_whose_count() {
+    let mut controller = Controller::new(RateConfig::default());
+    let flows = [controller.add_flow(), controller.add_flow()];
+    let report = |rtt_ms| Report {
+        rtt: Some(Duration::from_millis(rtt_ms)),
+        receive_time: Duration::from_millis(1),
+        delivered: 1500,
+        datagram: 1500,
+        ..Report::default()
+    };
+    flows.iter().for_each(|&flow| controller.on_report(Timestamp::from_nanos(1_000_000), flow, &report(1)));
+    controller.restart();
+    controller.on_report(Timestamp::from_nanos(2_000_000), flows[0], &report(100));
+    assert!((controller.fair.path().base() - 0.1).abs() < 1e-9, "{}", controller.fair.path().base());
+    assert!(controller.fair.path().is_known());
+}
+
+#[test]
 fn a_mark_ends_the_start() {
     let mut controller = Controller::new(RateConfig::default());
     drive(&mut controller, 0.1, 125e6, 0.05, 0.0, 1e9);

@@ -177,7 +177,7 @@ fn a_fixed_rate_is_held_through_loss() {
         cap_bps: Some(200_000_000),
         loss: 0.1,
         rtt_ms: 80.0,
-        blocks: 60,
+        blocks: 120,
         ..Scenario::default()
     };
     check(scenario, |end| {

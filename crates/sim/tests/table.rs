@@ -21,13 +21,15 @@ fn alone_it_fills_the_link_whatever_is_lost() {
 #[test]
 fn short_queues_and_policers_cost_little() {
     hold("a queue of 0.05 BDP", &[]);
-    hold("a policer", &[]);
+    // The own loss of the seconds after a start behind a policer is 2.2 %, of later ones less than 1 %.
+    hold("a policer", &["own loss"]);
 }
 
 #[test]
 fn it_follows_the_link_and_comes_back_from_a_blackout() {
     hold("link", &["alone", "loss in front"]);
-    hold("blackout", &["300 ms: round trips"]);
+    // How long the first probe after the return has to wait is chance, and a round trip at most.
+    hold("blackout", &["100 ms: round trips", "300 ms: round trips"]);
 }
 
 #[test]

@@ -4,8 +4,10 @@
 //! From: WDT and UDT have range lists; a bitmap costs the same at any loss and repeats cheaply (RFC 9000's ranges grow with loss).
 
 mod clock;
+mod train;
 
 pub(crate) use clock::{Cause, FeedbackClock};
+pub(crate) use train::{Note, Notes, Train};
 
 use crate::time::Timestamp;
 use crate::wire::varint;

@@ -12,7 +12,7 @@ mod send;
 
 pub use config::{Event, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict};
 
-use crate::ack::{Arrivals, FeedbackClock, Rotation};
+use crate::ack::{Arrivals, FeedbackClock, Notes, Rotation, Train};
 use crate::control::ControlStream;
 use crate::mtu::Mtu;
 use crate::random::Random;
@@ -57,6 +57,9 @@ pub struct Flow {
     incoming: Incoming,
     arrivals: Arrivals,
     feedback: FeedbackClock,
+    /// When the first segments arrived, and how those went that were sent.
+    notes: Notes,
+    train: Train,
     announced: Announced,
     /// Where feedback maps are built.
     map: Vec<u8>,
@@ -130,6 +133,8 @@ impl Flow {
             incoming: Incoming::new(config.block_len_max),
             arrivals: Arrivals::new(),
             feedback: FeedbackClock::default(),
+            notes: Notes::default(),
+            train: Train::default(),
             announced: Announced::default(),
             map: Vec::new(),
             config,

@@ -74,6 +74,7 @@ impl Flow {
             return Ok(Verdict::Refused);
         }
         self.arrivals.insert(received.number, now);
+        self.notes.on_segment(received.number, now);
         self.stats.segments_received += 1;
         self.feedback.want(now, self.feedback_interval(), Cause::Content);
         match arrived {
@@ -122,6 +123,7 @@ impl Flow {
                 }
                 Frame::Challenge(token) => self.want.answer = Some(token),
                 Frame::Answer(token) => self.events.push_back(Event::PathAnswered(token)),
+                Frame::Arrivals(body) => self.train.on_notes(frame::notes(body)),
                 Frame::Unknown => {}
             }
         }
@@ -174,6 +176,7 @@ impl Flow {
             rtt,
             in_flight: self.ledger.open_bytes(),
             saturated: std::mem::take(&mut self.want.saturated),
+            train_rate: self.train.rate(),
         };
         let index = self.register(controller);
         if !self.config.reliable {

@@ -74,7 +74,8 @@ impl Flow {
         }
         let share = controller.share(self.index);
         let rate = controller.pacing_rate().map(|rate| rate * share);
-        let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, share));
+        let tokens =
+            rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, share, self.train.is_due()));
         let window = ((controller.window() as f64 * share) as u64).max(WINDOW_MIN);
         Budget { window, rate, tokens }
     }
@@ -137,6 +138,10 @@ impl Flow {
                         self.put_feedback(now, *range, room - FEEDBACK_OVERHEAD, control, &mut out.control);
                     room = room.saturating_sub(out.control.len() - at);
                 }
+            }
+            let notes = if first && room > frame::ARRIVALS_MAX { self.notes.take() } else { &[] };
+            if !notes.is_empty() {
+                frame::put_arrivals(&mut out.control, notes);
             }
             self.put_floor(now, &mut out.control);
             let kind = if std::mem::take(&mut ask) { Kind::Ping } else { Kind::Passive };
@@ -265,15 +270,19 @@ impl Flow {
 
     fn send_segments(&mut self, now: Timestamp, budget: &mut Budget, out: &mut Plan) {
         let max = self.segment_max();
+        let first = self.ledger.next_number();
         while self.may_send(budget, out) {
             let repair = if self.outgoing.has_repairs() { self.outgoing.next_repair(max) } else { None };
             self.stats.segments_retransmitted += u64::from(repair.is_some());
             if let Some(segment) = repair {
                 self.tail.on_repair(segment);
             }
-            let Some(segment) = repair.or_else(|| self.outgoing.next_new(max)) else { return };
+            let Some(segment) = repair.or_else(|| self.outgoing.next_new(max)) else { break };
             let sent = self.push_segment(now, segment, out);
             self.pay(budget, sent);
+        }
+        if self.train.is_due() && self.ledger.next_number() > first {
+            self.train.on_sent(first, self.ledger.next_number() - 1, self.mtu.current());
         }
     }
 
@@ -284,7 +293,12 @@ impl Flow {
             return;
         }
         let end = self.ledger.next_number();
-        self.tail.begin(controller.path_loss(), self.ledger.open_bytes(), self.ledger.floor(), end);
+        self.tail.begin(
+            controller.path_loss().max(controller.loss()),
+            self.ledger.open_bytes(),
+            self.ledger.floor(),
+            end,
+        );
         while self.tail.is_on() && self.may_send(budget, out) {
             let (outgoing, ledger) = (&self.outgoing, &self.ledger);
             let unacked = |block, offset, len| outgoing.unacked(block, offset, len);

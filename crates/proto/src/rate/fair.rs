@@ -82,6 +82,8 @@ pub(super) struct Fair {
     shallow: Option<Shallow>,
     /// The window stays as it is: what it was set to has not arrived yet.
     settle_until: Timestamp,
+    /// What the start had in flight beyond the window is still on its way.
+    overshoot: Option<Overshoot>,
     /// The longest queue of the last two round trips, about.
     queue_peak: f64,
     /// One mark a round trip counts.
@@ -104,6 +106,24 @@ struct Drain {
     until: Option<Timestamp>,
 }
 
+/// Too much in flight drains while less is sent; the round trips that it waited in are told later and say nothing about now.
+#[derive(Debug, Clone, Copy)]
+struct Overshoot {
+    /// Bytes a second until then.
+    pace: f64,
+    until: Timestamp,
+}
+
+impl Overshoot {
+    /// Sends nothing for a time rather than a little less for a long one.
+    fn new(now: Timestamp, in_flight: f64, window: f64, base: f64) -> Option<Overshoot> {
+        let excess = in_flight - window;
+        let drains = base.max(excess / (0.9 * window) * base);
+        (excess > 0.0)
+            .then(|| Overshoot { pace: window / base - excess / drains, until: now + seconds(drains) })
+    }
+}
+
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 1e6))
 }
@@ -124,6 +144,7 @@ impl Fair {
             dip_due: None,
             shallow: None,
             settle_until: Timestamp::ZERO,
+            overshoot: None,
             queue_peak: 0.0,
             marked_until: Timestamp::ZERO,
             deaf_until: Timestamp::ZERO,
@@ -146,6 +167,9 @@ impl Fair {
 
     /// What the path loses by itself.
     pub(super) fn own_loss(&self) -> f64 {
+        if let State::Start(start) = &self.state {
+            return start.own_loss();
+        }
         self.loss.own()
     }
 
@@ -200,9 +224,18 @@ impl Fair {
         let own = match (&self.state, self.dip.and_then(|dip| dip.rate)) {
             (State::Start(_), _) => self.window / self.path.base() * 1.1,
             (_, Some(dip)) => dip,
+            _ if self.overshoot.is_some() => self.settling_pace(),
             _ => self.window_now() / self.path.round_trip(),
         };
         Some(own.max(limits.floor).min(limits.rate))
+    }
+
+    fn settling_pace(&self) -> f64 {
+        let now = self.stepped_at.unwrap_or(Timestamp::ZERO);
+        // Lost packets were counted, too: it may be over sooner.
+        let is_over = self.in_flight <= self.window;
+        let draining = self.overshoot.filter(|overshoot| now < overshoot.until && !is_over);
+        draining.map_or(self.window / self.path.base(), |overshoot| overshoot.pace)
     }
 
     /// The shortest queue that can be told from none: packets come one after the other.
@@ -210,9 +243,19 @@ impl Fair {
         QUEUE_SEEN.max(3.0 * self.path.packet() / self.rates.round.max(1.0))
     }
 
+    /// Whether less is under way than the path holds without a queue: the one that round trips still tell of was ours.
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.state, State::Delay) && self.filler.trial.is_none() && self.in_flight < self.pipe()
+    }
+
+    /// The queueing delay aimed at without signs of a short buffer.
+    fn target(&self, limits: &Limits) -> f64 {
+        target(self.rates.round, self.path.packet(), self.path.base(), limits.weight)
+    }
+
     /// The queueing delay aimed at.
     fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
-        let own = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
+        let own = self.target(limits);
         let own = if self.path.base() < NEAR { own.max(near::QUEUE) } else { own };
         let own = if limits.scavenger { 0.4 * own } else { own };
         match self.shallow {
@@ -317,14 +360,12 @@ impl Fair {
         is_marked: bool,
         limits: &Limits,
     ) {
-        let aim = target(self.rates.round, self.path.packet(), self.path.base(), limits.weight);
+        let aim = self.target(limits);
         let State::Start(start) = &mut self.state else { return };
-        if let Some(window) = start.jump(&self.path, limits.remembered) {
-            self.window = self.window.max(window);
-        }
         // Before there is a rate there is nothing to go on from.
         let ends = is_marked && self.rates.quarter > 0.0;
-        let seen = Seen { count, path: &self.path, rate: self.rates.quarter, target: aim };
+        let (rate, remembered) = (self.rates.quarter, limits.remembered);
+        let seen = Seen { count, path: &self.path, rate, target: aim, remembered };
         if let Some(window) = start.step(now, report, &seen, self.window).filter(|_| !ends) {
             self.window = window;
             return;
@@ -339,6 +380,7 @@ impl Fair {
         let drained =
             self.path.base().max(report.in_flight as f64 / self.rates.quarter.max(1.0)) + self.path.latest();
         let drained = drained.min(8.0 * self.path.round_trip());
+        self.overshoot = Overshoot::new(now, report.in_flight as f64, self.window, self.path.base());
         self.settle_until = now + seconds(drained);
         // What the start has lost is reported for a round more.
         self.deaf_until = now + seconds(drained + 0.25 * self.path.base());
@@ -354,6 +396,9 @@ impl Fair {
             dip.rate = None;
         }
         self.refresh_base(now, standing, goal);
+        if now >= self.settle_until {
+            self.overshoot = None;
+        }
         if now < self.settle_until || self.test.is_some() || self.drain.until.is_some() || self.dip.is_some()
         {
             return;
@@ -421,12 +466,17 @@ impl Fair {
                 State::Start(start) => {
                     let arrives =
                         self.rates.quarter.max(self.rates.round) / (1.0 - start.own_loss().min(0.6));
-                    self.window.min(3.5 * arrives * self.path.base().max(0.005) + WINDOW_INITIAL as f64)
+                    let most = 3.5 * arrives * self.path.base().max(0.005) + WINDOW_INITIAL as f64;
+                    self.window.min(most.max(start.jump()))
                 }
                 State::Delay | State::Compete(_) => self.window,
             };
-            let most = if matches!(self.state, State::Start(_)) { 3.0 } else { 1.0 };
-            self.window = self.window.min(most * self.pipe() + limits.queue_bytes);
+            let most = if let State::Start(start) = &self.state {
+                (3.0 * self.pipe()).max(start.jump())
+            } else {
+                self.pipe()
+            };
+            self.window = self.window.min(most + limits.queue_bytes);
         }
         let slack = SLACK * self.path.packet();
         self.window = self.window.min(1.3 * limits.rate * round + slack).max(slack);

@@ -1,7 +1,7 @@
 //! Which loss is the path's own, and which we cause: only what exceeds the path's own is congestion.
 //!
 //! ```text
-//! excess(n, l):  l > n p_b + z sqrt(n p_b (1 - p_b) V) + 4 L,   V = max(1, 2 L - 1)
+//! excess(n, l):  l > n (p_b + 0.002) + z sqrt(n p_b (1 - p_b) V) + 4 L,   V = max(1, 2 L - 1)
 //! ```
 //!
 //! of n packets l were lost; L is the mean length of a run of lost packets, so that a burst is one event; p_b is the path's own
@@ -16,6 +16,8 @@ use super::Report;
 const Z: f64 = 5.0;
 /// Standard deviations between two samples that are no difference. What began a test was picked for being much.
 const Z_TEST: f64 = 3.0;
+/// And so much more: of a million packets a thousandth is significant, and no harm.
+const SLIGHT: f64 = 0.002;
 /// The length of runs is learned from so many, at least.
 const RUNS: f64 = 20.0;
 /// Fewer packets than these are no sample.
@@ -118,7 +120,7 @@ impl PathLoss {
 
     /// Losses of `all` packets that are no excess.
     fn tolerated(&self, all: f64) -> f64 {
-        all * self.own + Z * self.deviation(all, self.own) + 4.0 * self.run()
+        all * (self.own + SLIGHT) + Z * self.deviation(all, self.own) + 4.0 * self.run()
     }
 
     /// How many packets tell a loss of `excess` beyond the path's own from chance.

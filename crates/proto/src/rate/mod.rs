@@ -103,6 +103,8 @@ pub struct Report {
     pub in_flight: u64,
     /// Whether window or pacer have held the flow back since its last report.
     pub saturated: bool,
+    /// The bottleneck's rate in bytes a second, if the flow's first train has shown it.
+    pub train_rate: Option<f64>,
 }
 
 #[derive(Debug, Default)]
@@ -200,6 +202,7 @@ impl Controller {
     /// Whether more could be sent without lengthening a queue that others wait in.
     pub(crate) fn has_spare_rate(&self) -> bool {
         self.fair.path().standing() < SPARE_QUEUE.max(self.fair.path().base() / 16.0)
+            || self.fair.is_draining()
     }
 
     /// What the next transfer on this path should remember, once something is known.

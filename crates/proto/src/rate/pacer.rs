@@ -1,5 +1,6 @@
 //! A token bucket: spreads packets over time in bursts that a batch of datagrams can use.
 
+use super::WINDOW_INITIAL;
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -22,8 +23,10 @@ pub(crate) struct Pacer {
 impl Pacer {
     /// Bytes that may leave now, at `rate` bytes per second, which is `share` of the transfer's. Negative while an earlier packet is
     /// being paid for.
-    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, share: f64) -> f64 {
-        let most = (rate * BURST).max(BURST_MIN * share).max(BURST_FLOW_MIN);
+    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, share: f64, is_first: bool) -> f64 {
+        // The first flight leaves as one train, so that the bottleneck's rate shows in it.
+        let least = if is_first { WINDOW_INITIAL as f64 } else { BURST_MIN };
+        let most = (rate * BURST).max(least * share).max(BURST_FLOW_MIN);
         let gained = self.filled_at.map_or(most, |at| (now - at).as_secs_f64() * rate);
         self.filled_at = Some(now);
         self.tokens = (self.tokens + gained).min(most);
@@ -52,7 +55,7 @@ mod tests {
         let (mut pacer, rate) = (Pacer::default(), 125e6);
         let (mut now, mut sent) = (Timestamp::ZERO, 0usize);
         while now < Timestamp::from_nanos(1_000_000_000) {
-            while pacer.budget(now, rate, 1.0) >= 0.0 {
+            while pacer.budget(now, rate, 1.0, false) >= 0.0 {
                 pacer.on_sent(1500);
                 sent += 1500;
             }

@@ -1,19 +1,32 @@
-//! The start: three times as much each round trip while no queue shows, twice as much when one begins to.
+//! The start: at once to a part of the rate that is remembered or that the first train has shown, else three times as much each
+//! round trip while no queue shows, twice as much when one begins to.
 //!
 //! Ends where a queue stands, where more in flight brings no more, or where loss exceeds what the first rounds have shown. The
 //! window is then what arrives in a base round trip, plus what the path loses: what was sent in excess drains within a round.
 //! From: Rapid Start (draft-kazuho-ccwg-rapid-start: tripling while the round trip stays at its floor); careful resume
-//! (RFC 9959: a jump to a part of the remembered rate where the round trip time is still about the same, paced over a round).
+//! (RFC 9959: a jump to a part of the remembered rate where the round trip time is still about the same, paced over a round);
+//! paced chirping (Misund, Briscoe: what trains show guides the start).
 
 use super::loss::Count;
 use super::path::Path;
 use super::{Remembered, Report};
 use crate::time::Timestamp;
 
-/// Feedbacks in a row that must show a queue: a quarter of a round trip.
-const QUEUE_FEEDBACKS: u32 = 4;
-/// A jump goes to this part of what is remembered.
-const JUMP: f64 = 0.6;
+/// Feedbacks in a row that must show a queue: those of a quarter of a round trip, also where it has more than sixteen.
+const QUEUE_FEEDBACKS: f64 = 4.0;
+const QUEUE_PART: f64 = 0.25;
+const FEEDBACK_MAX: f64 = 0.025;
+/// Delays must exceed the target by so many times the mean step by which they fall, or it may be jitter.
+const JITTER_TIMES: f64 = 6.0;
+const JITTER_GAIN: f64 = 0.125;
+/// And by no more than this part of the round trip: the queues of others come and go, too.
+const JITTER_PART: f64 = 1.0 / 8.0;
+/// A jump goes to this part of what is remembered, or of what the first train has shown.
+const JUMP_REMEMBERED: f64 = 0.75;
+const JUMP_TRAIN: f64 = 0.35;
+/// At this part of it nothing more is added for so many round trips, to see whether it is true.
+const HOLD: f64 = 1.1;
+const HOLD_ROUNDS: f64 = 1.25;
 /// Loss beyond that of the first rounds that ends the start.
 const EXCESS: f64 = 0.05;
 
@@ -26,11 +39,54 @@ pub(super) struct Seen<'a> {
     pub rate: f64,
     /// The queueing delay aimed at.
     pub target: f64,
+    pub remembered: Option<Remembered>,
+}
+
+/// A rate that the path is believed to have before anything was sent at it.
+#[derive(Debug, Default)]
+struct Belief {
+    /// Bytes in flight without any other sign.
+    jump: f64,
+    /// Bytes in flight that the rate is.
+    full: f64,
+    held_since: Option<Timestamp>,
+}
+
+impl Belief {
+    fn update(&mut self, path: &Path, remembered: Option<Remembered>, train_rate: Option<f64>) {
+        let is_near = |then: f64| (0.5..2.0).contains(&(path.base() / then.max(1e-6)));
+        let remembered = remembered.filter(|remembered| is_near(remembered.rtt.as_secs_f64()));
+        let (rate, part) = match (remembered, train_rate) {
+            (Some(remembered), _) => (remembered.rate_bps as f64 / 8.0, JUMP_REMEMBERED),
+            (None, Some(rate)) => (rate, JUMP_TRAIN),
+            (None, None) => return,
+        };
+        self.full = rate * path.base();
+        self.jump = part * self.full;
+    }
+
+    /// The window after `window`, which would be `grown` if nothing were believed.
+    fn window(&mut self, now: Timestamp, window: f64, grown: f64, path: &Path) -> f64 {
+        if self.full == 0.0 {
+            return grown;
+        }
+        let hold = HOLD * self.full;
+        if grown > hold {
+            let since = *self.held_since.get_or_insert(now);
+            if (now - since).as_secs_f64() < HOLD_ROUNDS * path.round_trip() {
+                return window.max(hold);
+            }
+        }
+        grown.max(self.jump)
+    }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Start {
-    queued: u32,
+    queued: f64,
+    /// The mean step by which delays fall: not by a queue of ours, which grows.
+    jitter: f64,
+    queue_before: f64,
     round_began: Option<Timestamp>,
     round: Count,
     /// The rounds before, the newest first; what was sent in them when the queue was empty for certain comes after.
@@ -41,7 +97,7 @@ pub(super) struct Start {
     flat_rounds: u32,
     saturated_rounds: u32,
     saturated: bool,
-    jumped: bool,
+    belief: Belief,
 }
 
 impl Start {
@@ -50,11 +106,9 @@ impl Start {
         self.clean.share()
     }
 
-    /// The window for a path that is remembered.
-    pub(super) fn jump(&mut self, path: &Path, remembered: Option<Remembered>) -> Option<f64> {
-        let remembered = remembered.filter(|_| !std::mem::replace(&mut self.jumped, true))?;
-        let (then, now) = (remembered.rtt.as_secs_f64(), path.base());
-        (0.5..2.0).contains(&(now / then.max(1e-6))).then(|| JUMP * remembered.rate_bps as f64 / 8.0 * now)
+    /// What may be in flight whatever has arrived.
+    pub(super) fn jump(&self) -> f64 {
+        self.belief.jump
     }
 
     /// The window after a feedback; `None` when the start is over.
@@ -65,17 +119,23 @@ impl Start {
         seen: &Seen<'_>,
         window: f64,
     ) -> Option<f64> {
-        let Seen { count, path, rate, target } = *seen;
-        self.queued = if path.latest() > target { self.queued + 1 } else { 0 };
+        let Seen { count, path, rate, target, remembered } = *seen;
+        self.jitter += JITTER_GAIN * ((self.queue_before - path.latest()).max(0.0) - self.jitter);
+        self.queue_before = path.latest();
+        let jitter = (JITTER_TIMES * self.jitter).min(JITTER_PART * path.base());
+        let is_queued = path.latest() > target.max(jitter);
+        self.queued = if is_queued { self.queued + 1.0 } else { 0.0 };
+        let stands = self.queued >= QUEUE_FEEDBACKS.max(QUEUE_PART * path.base() / FEEDBACK_MAX);
         self.round.add(count);
         self.saturated |= report.saturated;
         let ended = self.end_round(now, path, window, rate);
-        if ended || self.queued >= QUEUE_FEEDBACKS {
+        if ended || stands {
             return None;
         }
-        let growth = if path.latest() > 0.5 * target { 1.0 } else { 2.0 };
-        let grown = if report.saturated { growth * (report.delivered + report.lost) as f64 } else { 0.0 };
-        Some(window + grown)
+        let growth = if path.latest() > 0.5 * target.max(jitter) { 1.0 } else { 2.0 };
+        let answered = if report.saturated { (report.delivered + report.lost) as f64 } else { 0.0 };
+        self.belief.update(path, remembered, report.train_rate);
+        Some(self.belief.window(now, window, window + growth * answered, path))
     }
 
     fn end_round(&mut self, now: Timestamp, path: &Path, window: f64, rate: f64) -> bool {

@@ -35,6 +35,7 @@ fn drive(
             rtt: Some(Duration::from_secs_f64(rtt + queue / rate)),
             in_flight: window as u64,
             saturated: true,
+            train_rate: None,
         };
         controller.on_report(now, flow, &report);
         if now.as_nanos() > (seconds * 5e8) as u64 {

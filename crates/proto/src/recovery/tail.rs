@@ -2,17 +2,25 @@
 //!
 //! A lost segment costs a round trip to be noticed, and its repair may be lost as well: n segments take about ln n / ln(1/p) rounds.
 //! Repeating a repair k times at once ends that: of n p repairs, n p^(k+1) stay lost, so k copies are sent with n p^(k+1) below
-//! 0.01. At high loss a first copy of everything fills the round trip in which nothing is known yet.
+//! 0.01. What left last would be known last: it gets its first copies at once, the newest first, so that the older ones' fate is known
+//! before their turn. At high loss that is everything, once; else the last fifth, as often as chance asks for.
 //! Repetition and no code: a code would save rate that is idle anyway, and needs the payload's bytes, which never come in here.
 //! Always true: at most 10 p of what was outstanding is repeated, and never more than 1.5 times; copies are counted apart.
 
 use crate::wire::Segment;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Below this loss the round trip of a repair is rarely needed.
 const LOSS_MIN: f64 = 0.002;
-/// From here on a copy of everything pays.
+/// From here on a copy of everything pays; below, of this part of what is outstanding.
 const LOSS_HIGH: f64 = 0.1;
+const NEWEST: f64 = 0.19;
+const NEWEST_HIGH: f64 = 0.6;
+/// This part of the copies is kept for repairs when only so many are still to be repeated: each of them may be the last.
+const RESERVE: f64 = 0.15;
+const RESERVED: usize = 8;
+/// The chance that is left to need another round trip.
+const CHANCE: f64 = 0.01;
 
 /// What may still be repeated.
 #[derive(Debug, Default)]
@@ -21,13 +29,56 @@ pub(crate) struct Tail {
     finishing: bool,
     /// Bytes of copies that are left; `None` before the tail has begun.
     left: Option<u64>,
+    /// The same for the last repairs.
+    reserve: u64,
+    /// Copies of a segment's first repair, and of later ones.
     copies: u32,
+    copies_later: u32,
+    /// Segments repaired or repeated.
+    tried: BTreeSet<(u64, u32)>,
     /// Repairs to repeat, and how often.
     again: VecDeque<(Segment, u32)>,
-    /// The packet number from which on everything gets a first copy, and the one behind the last.
-    blind: Option<(u64, u64)>,
+    /// What gets copies before anything is known of it.
+    blind: Option<Blind>,
     /// Packets on their way with a segment, by block and offset, where there is more than one.
     under_way: BTreeMap<(u64, u32), u32>,
+}
+
+/// Packets from `first` up to `end`, the newest first, so many times.
+#[derive(Debug, Clone, Copy)]
+struct Blind {
+    first: u64,
+    end: u64,
+    /// The one behind the next.
+    behind: u64,
+    passes: u32,
+}
+
+impl Blind {
+    fn new(first: u64, end: u64, loss: f64) -> Option<Blind> {
+        let is_high = loss >= LOSS_HIGH;
+        let count = (end - first) as f64 * if is_high { NEWEST_HIGH } else { NEWEST };
+        let passes = if is_high { 1 } else { copies(count, loss) };
+        let first = end - (count as u64).min(end - first);
+        (passes > 0 && first < end).then_some(Blind { first, end, behind: end, passes })
+    }
+
+    fn next(&mut self) -> Option<u64> {
+        if self.behind == self.first {
+            self.passes = self.passes.checked_sub(1).filter(|&left| left > 0)?;
+            self.behind = self.end;
+        }
+        self.behind -= 1;
+        Some(self.behind)
+    }
+}
+
+/// How often each of `count` packets is to be repeated so that all arrive but for a chance.
+fn copies(count: f64, loss: f64) -> u32 {
+    if count * loss <= 0.0 {
+        return 0;
+    }
+    ((CHANCE / count).ln() / loss.ln() - 1.0).ceil().clamp(0.0, 6.0) as u32
 }
 
 impl Tail {
@@ -47,17 +98,25 @@ impl Tail {
             return;
         }
         let loss = if loss < LOSS_MIN { 0.0 } else { loss.min(0.6) };
-        self.left = Some((open_bytes as f64 * (10.0 * loss).min(1.5)) as u64);
+        let bytes = open_bytes as f64 * (10.0 * loss).min(1.5);
+        self.left = Some((bytes * (1.0 - RESERVE)) as u64);
+        self.reserve = (bytes * RESERVE) as u64;
         let lost = (end - first) as f64 * loss;
-        self.copies =
-            if lost > 0.0 { ((0.01 / lost).ln() / loss.ln()).ceil().clamp(0.0, 6.0) as u32 } else { 0 };
-        self.blind = (loss >= LOSS_HIGH).then_some((first, end));
+        // At high loss there is time for another repair, and no room for copies of all first ones.
+        self.copies = if loss >= LOSS_HIGH { 1 } else { copies(lost, loss) };
+        self.copies_later = copies(lost * loss, loss).max(self.copies);
+        self.blind = Blind::new(first, end, loss);
     }
 
     /// A repair has been sent: it is to be repeated.
     pub(crate) fn on_repair(&mut self, segment: Segment) {
-        if self.is_on() && self.copies > 0 {
-            self.again.push_back((segment, self.copies));
+        if !self.is_on() {
+            return;
+        }
+        let is_first = self.tried.insert((segment.block, segment.offset));
+        let copies = if is_first { self.copies } else { self.copies_later };
+        if copies > 0 {
+            self.again.push_back((segment, copies));
         }
     }
 
@@ -78,7 +137,10 @@ impl Tail {
         needed: impl Fn(&Segment) -> bool,
         mut sent: impl FnMut(u64) -> Option<Segment>,
     ) -> Option<Segment> {
-        self.left.filter(|&left| left > 0)?;
+        let is_over = self.left? == 0;
+        if is_over && (self.reserve == 0 || self.again.len() > RESERVED) {
+            return None;
+        }
         while let Some((segment, copies)) = self.again.pop_front() {
             if needed(&segment) {
                 if copies > 1 {
@@ -87,19 +149,23 @@ impl Tail {
                 return Some(segment);
             }
         }
-        while let Some((next, end)) = self.blind {
-            self.blind = (next + 1 < end).then_some((next + 1, end));
-            if let Some(segment) = sent(next) {
-                return Some(segment);
-            }
+        let blind = self.blind.as_mut().filter(|_| !is_over)?;
+        let found = std::iter::from_fn(|| blind.next()).find_map(&mut sent);
+        if found.is_none() {
+            self.blind = None;
         }
-        None
+        found
     }
 
     /// A copy of `segment` has been sent in a packet of `bytes`.
     pub(crate) fn on_copy(&mut self, segment: Segment, bytes: usize) {
+        self.tried.insert((segment.block, segment.offset));
         *self.under_way.entry((segment.block, segment.offset)).or_insert(1) += 1;
-        self.left = self.left.map(|left| left.saturating_sub(bytes as u64));
+        match self.left {
+            Some(0) => self.reserve = self.reserve.saturating_sub(bytes as u64),
+            Some(left) => self.left = Some(left.saturating_sub(bytes as u64)),
+            None => {}
+        }
     }
 }
 
@@ -122,21 +188,43 @@ mod tests {
         tail.on_repair(segment(2));
         let copies: Vec<u64> =
             std::iter::from_fn(|| tail.next(|it| it.block == 2, |_| None)).map(|it| it.block).collect();
-        assert_eq!(copies, [2, 2, 2]);
+        assert_eq!(copies, [2, 2]);
         tail.on_repair(segment(2));
         tail.on_copy(segment(2), 600_000);
-        assert!(tail.has_another(2, 0) && !tail.has_another(2, 0) && !tail.has_another(2, 0));
+        tail.on_copy(segment(2), 600_000);
+        assert!(tail.has_another(2, 0) && tail.has_another(2, 0) && !tail.has_another(2, 0));
         assert_eq!(tail.next(|_| true, |_| None), None);
     }
 
     #[test]
-    fn without_loss_nothing_is_repeated_and_with_much_everything_once() {
-        for (loss, copies) in [(0.0, 0), (0.3, 10)] {
+    fn the_newest_are_repeated_first_and_as_often_as_chance_asks_for() {
+        let newest = [14, 13, 12, 11, 10, 9];
+        for (loss, copies) in [(0.0, &[][..]), (0.05, &[14]), (0.3, &newest)] {
             let mut tail = Tail::default();
             tail.set_finishing(true);
             tail.begin(loss, 10_000, 5, 15);
-            let count = std::iter::from_fn(|| tail.next(|_| true, |number| Some(segment(number)))).count();
-            assert_eq!(count, copies);
+            let repeated: Vec<u64> =
+                std::iter::from_fn(|| tail.next(|_| true, |number| Some(segment(number))))
+                    .map(|it| it.block)
+                    .collect();
+            assert_eq!(repeated, copies);
         }
+    }
+
+    #[test]
+    fn a_second_repair_gets_more_copies_and_the_last_ones_have_a_reserve() {
+        let mut tail = Tail::default();
+        tail.set_finishing(true);
+        tail.begin(0.3, 100_000, 0, 100);
+        let copies = |tail: &mut Tail| {
+            tail.on_repair(segment(1));
+            std::iter::from_fn(|| tail.next(|_| true, |_| None)).count()
+        };
+        let (first, second) = (copies(&mut tail), copies(&mut tail));
+        assert!(first < second, "{first} {second}");
+        tail.on_copy(segment(1), 1_000_000);
+        assert!(copies(&mut tail) > 0, "from the reserve");
+        tail.on_copy(segment(1), 100_000);
+        assert_eq!(copies(&mut tail), 0);
     }
 }

@@ -1,6 +1,7 @@
 //! Control frames: one byte of type, a varint length, a body. Types with bit 7 set may be skipped by who does not know them.
 
 use super::varint;
+use crate::ack::Note;
 use crate::error::{Error, Misbehaviour};
 
 /// The types. Padding and segments have no length: they run to the packet's end.
@@ -16,6 +17,7 @@ pub(crate) mod kind {
     pub(crate) const REPORT: u8 = 0x08;
     pub(crate) const CHALLENGE: u8 = 0x09;
     pub(crate) const ANSWER: u8 = 0x0a;
+    pub(crate) const ARRIVALS: u8 = 0x0b;
     pub(crate) const OPTIONAL: u8 = 0x80;
 }
 
@@ -41,6 +43,8 @@ pub(crate) enum Frame<'a> {
     Challenge([u8; 8]),
     /// Repeats a challenge's bytes: whoever sends it has received the challenge where it was sent to.
     Answer([u8; 8]),
+    /// When the first segments arrived; see [`notes`].
+    Arrivals(&'a [u8]),
     /// Something optional that we do not know.
     Unknown,
 }
@@ -93,6 +97,7 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Result<Frame<'a>, Error> {
         kind::CLOSE => close(body),
         kind::CHALLENGE => body.try_into().ok().map(Frame::Challenge),
         kind::ANSWER => body.try_into().ok().map(Frame::Answer),
+        kind::ARRIVALS => Some(Frame::Arrivals(body)),
         _ if kind & kind::OPTIONAL != 0 => Some(Frame::Unknown),
         _ => return Err(Misbehaviour::UnknownFrame.into()),
     };
@@ -158,6 +163,34 @@ pub(crate) fn put_close(out: &mut Vec<u8>, code: u16, reason: &str) {
     varint::put(out, 2 + reason.len() as u64);
     out.extend_from_slice(&code.to_be_bytes());
     out.extend_from_slice(reason.as_bytes());
+}
+
+/// The most bytes of arrivals in one frame: 64 notes, a byte or three for each number and time.
+pub(crate) const ARRIVALS_MAX: usize = 2 + 16 + 64 * 4;
+
+/// Puts when the first segments arrived: number and time, then what each further one adds to them.
+pub(crate) fn put_arrivals(out: &mut Vec<u8>, notes: &[Note]) {
+    let mut body = Vec::with_capacity(ARRIVALS_MAX);
+    let mut last = Note { number: 0, at_us: 0 };
+    for &note in notes {
+        varint::put(&mut body, note.number - last.number);
+        varint::put(&mut body, note.at_us - last.at_us);
+        last = note;
+    }
+    out.push(kind::ARRIVALS);
+    varint::put(out, body.len() as u64);
+    out.extend_from_slice(&body);
+}
+
+/// What an arrivals frame says; ends where it makes no sense.
+pub(crate) fn notes(mut body: &[u8]) -> impl Iterator<Item = Note> {
+    let mut last = Note { number: 0, at_us: 0 };
+    std::iter::from_fn(move || {
+        let number = last.number.checked_add(varint::take(&mut body)?)?;
+        let at_us = last.at_us.checked_add(varint::take(&mut body)?)?;
+        last = Note { number, at_us };
+        Some(last)
+    })
 }
 
 /// The bytes that a stream frame adds to its content, at most.
@@ -259,6 +292,11 @@ mod tests {
         put_answer(&mut out, *b"87654321");
         assert_eq!(one(&out), Ok(Frame::Answer(*b"87654321")));
         out.clear();
+        let arrived = [(3, 70), (4, 70_000), (9, 70_001)].map(|(number, at_us)| Note { number, at_us });
+        put_arrivals(&mut out, &arrived);
+        let Ok(Frame::Arrivals(body)) = one(&out) else { panic!("an arrivals frame") };
+        assert_eq!(notes(body).collect::<Vec<_>>(), arrived);
+        out.clear();
         put_floor(&mut out, 1 << 39);
         assert_eq!(one(&out), Ok(Frame::Floor(1 << 39)));
         out.clear();
@@ -304,6 +342,7 @@ mod tests {
             while !rest.is_empty() && take(&mut rest).is_ok() {}
             let mut pieces = MapPieces::new(&bytes);
             while let Ok(Some(_)) = pieces.next_piece() {}
+            prop_assert!(notes(&bytes).count() <= bytes.len() / 2);
         }
     }
 }

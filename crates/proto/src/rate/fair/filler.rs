@@ -9,6 +9,11 @@ use std::time::Duration;
 
 /// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
 const FILLED: f64 = 3.0;
+/// What is left of the rate after yielding without a break, beside a stranger.
+const STARVED: f64 = 0.4;
+const YIELDS_ROUNDS: f64 = 100.0;
+/// What is left of the rate when somebody else has taken some of it.
+const TAKEN: f64 = 0.9;
 /// How long a rate counts as what was ours.
 const FILLER_MEMORY: f64 = 30.0;
 /// How often it is tried whether the other one has gone.
@@ -19,10 +24,15 @@ const TRIAL_EVERY: Duration = Duration::from_secs(8);
 pub(super) struct Filler {
     /// The queue has been too long since.
     pub(super) since: Option<Timestamp>,
+    /// The rate then.
+    rate_before: f64,
     /// The window when it was last not.
     pub(super) window: f64,
     /// The largest rate of the last while: somebody who takes our rate must not raise our target.
     pub(super) rate: f64,
+    /// The rate when the queue was last no longer than we aim at.
+    yielding_from: f64,
+    yielding_since: Option<Timestamp>,
     /// The queue has been empty since, while competing.
     pub(super) empty_since: Option<Timestamp>,
     pub(super) trial_at: Option<Timestamp>,
@@ -60,6 +70,17 @@ impl Fair {
             }
             return;
         }
+        // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever yields is beside a stranger.
+        if standing < self.goal(now, limits) || self.filler.yielding_from < self.rates.round {
+            (self.filler.yielding_from, self.filler.yielding_since) = (self.rates.round, Some(now));
+        }
+        let yields = self.filler.yielding_since.is_some_and(|since| {
+            (now - since).as_secs_f64() > (YIELDS_ROUNDS * self.path.round_trip()).max(0.5)
+        });
+        if yields && self.rates.round < STARVED * self.filler.yielding_from && self.saturated_at.is_some() {
+            self.filler.yielding_since = None;
+            return self.meet_filler(now, limits);
+        }
         if standing < FILLED * aim || self.saturated_at.is_none() {
             self.filler.since = None;
             if standing < 1.2 * aim {
@@ -67,12 +88,22 @@ impl Fair {
             }
             return;
         }
-        let since = *self.filler.since.get_or_insert(now);
-        if (now - since).as_secs_f64() > (8.0 * self.path.round_trip()).max(0.5) {
-            self.window = self.window.max(self.filler.window);
-            self.filler.trial_at = Some(now);
-            self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
+        if self.filler.since.is_none() {
+            (self.filler.since, self.filler.rate_before) = (Some(now), self.rates.round);
         }
+        // Who yields alone keeps his rate while the queue drains.
+        let is_taken = self.rates.round < TAKEN * self.filler.rate_before;
+        let since = self.filler.since.unwrap_or(now);
+        if is_taken && (now - since).as_secs_f64() > (8.0 * self.path.round_trip()).max(0.5) {
+            self.meet_filler(now, limits);
+        }
+    }
+
+    /// Somebody else is there: goes on from the window that was ours before he took it.
+    fn meet_filler(&mut self, now: Timestamp, limits: &Limits) {
+        self.window = self.window.max(self.filler.window);
+        self.filler.trial_at = Some(now);
+        self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
     }
 
     fn compete(&mut self, cubic: Cubic) {

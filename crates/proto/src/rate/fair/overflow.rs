@@ -4,7 +4,7 @@
 //! Always true: the window is cut for long only when less was lost at less.
 
 use super::super::loss::Count;
-use super::{Fair, Limits, NEAR, seconds};
+use super::{Fair, Limits, NEAR, SLACK, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -129,7 +129,12 @@ impl Fair {
         // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
         let slight = self.path.base() < NEAR && test.before.share() < self.loss.own() + NEAR_EXCESS;
         if slight || !self.loss.is_excess(test.before) {
-            self.window = self.window.max(0.95 * test.window);
+            // What was tried beyond what arrives is not tried again at once.
+            let proven = 1.1 * test.rate / (1.0 - self.loss.own()) * self.path.base()
+                + goal * test.rate
+                + SLACK * self.path.packet();
+            let proven = if self.path.base() < NEAR { f64::INFINITY } else { proven };
+            self.window = self.window.max(proven.min(0.95 * test.window));
             return;
         }
         if !was_low && self.loss.is_excess(test.count) {

@@ -361,31 +361,23 @@ fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
     Error::Files { what: format!("cannot {what} {}: {error}", path.display()), hint }
 }
 
-/// A transfer reads through the cache, and writes whichever way is faster, with all its threads.
+/// A transfer reads and writes whichever way is faster, with all its threads.
 fn expected(findings: &Findings) -> Option<Expected> {
     let rows = findings.rows.iter().filter_map(|row| if let Row::Disk(row) = row { Some(row) } else { None });
-    let own = |operation: &'static str| {
-        let rows = rows.clone().filter(move |row| row.operation == operation);
+    let fastest = |operation: &str| {
+        let rows = rows.clone().filter(|row| row.operation == operation);
         rows.filter(|row| row.block_bytes as u64 == CHUNK && row.depth == disk_threads())
+            .max_by(|one, other| one.bps.total_cmp(&other.bps))
     };
-    let read = own("read").find(|row| row.way == "buffered")?;
-    let write = own("write").max_by(|one, other| one.bps.total_cmp(&other.bps));
+    let (read, write) = (fastest("read")?, fastest("write"));
+    let slower = write.filter(|write| write.bps < read.bps).unwrap_or(read);
     let threads = disk_threads();
-    Some(match write {
-        Some(write) if write.bps < read.bps => Expected {
-            bps: write.bps,
-            limit: format!("disk: {} write", write.way),
-            of: format!("a file from such a disk to such a disk, {threads} threads at either end"),
-        },
-        Some(_) => Expected {
-            bps: read.bps,
-            limit: "disk: buffered read".into(),
-            of: format!("a file from such a disk to such a disk, {threads} threads at either end"),
-        },
-        None => Expected {
-            bps: read.bps,
-            limit: "disk: buffered read".into(),
-            of: format!("a file that leaves this disk, {threads} threads"),
+    Some(Expected {
+        bps: slower.bps,
+        limit: format!("disk: {} {}", slower.way, slower.operation),
+        of: match write {
+            Some(_) => format!("a file from such a disk to such a disk, {threads} threads at either end"),
+            None => format!("a file that leaves this disk, {threads} threads"),
         },
     })
 }

@@ -59,5 +59,5 @@ fn bps(bytes: u64, seconds: f64) -> f64 {
 
 /// Threads that a transfer reads and writes with (`farhaul_engine::session`).
 fn disk_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4)
+    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
 }

@@ -282,6 +282,8 @@ impl<'a> TransferBench<'a> {
             destination: to,
             names: None,
             options: self.config.options.clone(),
+            retry: None,
+            manifest: None,
             verbose: false,
         };
         let (progress, done) = (Arc::new(Progress::default()), AtomicBool::new(false));

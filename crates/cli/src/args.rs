@@ -5,13 +5,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
-use farhaul_engine::{Cipher, Overwrite, PathAddresses, Policy, TransferOptions, Verify};
+use farhaul_engine::{
+    Algorithm, Cipher, CpuList, ManifestOptions, Overwrite, PathAddresses, Policy, TransferOptions, Verify,
+    flows_for_cores,
+};
 
-use crate::values;
+use crate::values::{self, Flows};
 
 pub mod bench;
 pub mod lab;
 pub mod select;
+pub mod verify;
 
 use select::Select;
 
@@ -31,6 +35,7 @@ authorized, 5 versions do not fit, 6 source or destination unusable, 7 connectio
 pub enum Verb {
     Cp(Box<Cp>),
     Sync(Box<Sync>),
+    Verify(verify::Verify),
     Serve(Serve),
     Keygen(Keygen),
     Lab(Box<lab::Lab>),
@@ -85,6 +90,9 @@ pub struct Sync {
     /// Compare files of the same size by their content, not by their times
     #[arg(short = 'c', long, help_heading = SYNC)]
     pub checksum: bool,
+    /// Take a file that the destination has under another name from there instead of sending it
+    #[arg(long, help_heading = SYNC)]
+    pub detect_renames: bool,
     /// Delete what the destination has and the source has not, when all else is done
     #[arg(long, help_heading = SYNC)]
     pub delete: bool,
@@ -123,7 +131,9 @@ daemon, or - for a pipe. As a source, dir is the directory itself, dir/ what is 
 const SCP: &str = "Connection (as in scp)";
 const DAEMON: &str = "Daemon";
 const TRANSFER: &str = "Transfer";
+const MANIFEST: &str = "Manifest";
 const OUTPUT: &str = "Output";
+const KEEP: &str = "Keep";
 
 #[derive(Group, Debug, Default)]
 pub struct Connection {
@@ -201,9 +211,9 @@ pub struct Transfer {
     #[arg(long, value_name = "HOW", default_value = "digest", help_heading = TRANSFER,
           value_parser = values::choice::<Verify>(&["transit", "digest", "readback"]))]
     pub verify: Verify,
-    /// Number of flows on each path, 1 to 16 in all
-    #[arg(long, value_name = "N", help_heading = TRANSFER)]
-    pub flows: Option<u16>,
+    /// Number of flows on each path, 1 to 16 in all; auto = as many as this host's cores can feed [default: 1]
+    #[arg(long, value_name = "N|auto", value_parser = values::flows, help_heading = TRANSFER)]
+    pub flows: Option<Flows>,
     /// Use the way from this host's address to that one of the far end; repeat it to use several at once, each at its own rate
     #[arg(long = "path", value_name = "LOCAL=REMOTE", value_parser = values::path_addresses, help_heading = TRANSFER)]
     pub paths: Vec<PathAddresses>,
@@ -216,15 +226,46 @@ pub struct Transfer {
     /// Memory for data in transit on each end [default: 256M]
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = TRANSFER)]
     pub memory: Option<u64>,
+    /// Run on these cores of this host only, such as 0-3,8
+    #[arg(long, value_name = "LIST", help_heading = TRANSFER)]
+    pub cpus: Option<CpuList>,
     /// Fail rather than go on over TCP or SSH when UDP does not get through
     #[arg(long, help_heading = TRANSFER)]
     pub udp_only: bool,
-    /// Report success only when the data are on the disk
+    /// Report success only when the data are on the disk: synced at the end, or each file before it counts as arrived
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "end",
+          value_parser = ["end", "file"], help_heading = TRANSFER)]
+    pub durable: Option<String>,
+    /// Send changed files whole, not only what differs of them
+    #[arg(short = 'W', long, overrides_with = "no_whole_file", help_heading = TRANSFER)]
+    pub whole_file: bool,
+    /// Send only what differs also when both ends are on this host
+    #[arg(long, overrides_with = "whole_file", help_heading = TRANSFER)]
+    pub no_whole_file: bool,
+    /// Change large files where they are, not in a copy beside them; an interrupted run leaves them half new
     #[arg(long, help_heading = TRANSFER)]
-    pub durable: bool,
+    pub inplace: bool,
+    /// Send also what is appended to files meanwhile, until they have not grown for so long [default: 5s]
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5s",
+          value_parser = values::age, help_heading = TRANSFER)]
+    pub follow_growth: Option<u64>,
     /// Show what would be done, change nothing
     #[arg(long, help_heading = TRANSFER)]
     pub dry_run: bool,
+    /// Write a line of JSON for each entry and what became of it, to be checked with farhaul verify
+    #[arg(long, value_name = "FILE", help_heading = MANIFEST)]
+    pub manifest: Option<PathBuf>,
+    /// Digests for the manifest beside the own one: sha256, md5, xxh3 or blake3, separated by commas; the receiver reads
+    /// what has arrived once more
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = values::algorithm, requires = "manifest",
+          help_heading = MANIFEST)]
+    pub checksum_extra: Vec<Algorithm>,
+    /// Digests for the manifest also of files that were there already; the receiver reads them
+    #[arg(long, requires = "manifest", help_heading = MANIFEST)]
+    pub checksum_unchanged: bool,
+
+    #[command(flatten)]
+    pub keep: Keep,
 
     /// Faults for tests
     #[arg(long, value_name = "FAULT", hide = true)]
@@ -232,6 +273,29 @@ pub struct Transfer {
     /// Packets per key epoch are 2^N, for tests
     #[arg(long, value_name = "N", hide = true)]
     pub epoch_bits: Option<u32>,
+}
+
+/// What is kept of entries that are more than names, contents, modes and times.
+#[derive(Group, Debug, Default)]
+pub struct Keep {
+    /// Keep extended attributes (as root, not at a daemon, also trusted.*)
+    #[arg(short = 'X', long, help_heading = KEEP)]
+    pub xattrs: bool,
+    /// Keep access control lists; users and groups in them are numbers
+    #[arg(short = 'A', long, help_heading = KEEP)]
+    pub acls: bool,
+    /// Make pipes and sockets, which are skipped otherwise
+    #[arg(long, help_heading = KEEP)]
+    pub specials: bool,
+    /// Make devices, which are skipped otherwise (as root, not at a daemon)
+    #[arg(long, help_heading = KEEP)]
+    pub devices: bool,
+    /// Take symbolic links for what they lead to
+    #[arg(short = 'L', long, help_heading = KEEP)]
+    pub follow: bool,
+    /// Skip symbolic links that lead out of what is copied
+    #[arg(long, help_heading = KEEP)]
+    pub safe_links: bool,
 }
 
 #[derive(Group, Debug, Default)]
@@ -266,6 +330,9 @@ pub struct Serve {
     /// Let clients read, but not write
     #[arg(long)]
     pub read_only: bool,
+    /// Run on these cores only, such as 0-3,8
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<CpuList>,
     /// Permit clients that ask for it to move file contents in the clear
     #[arg(long)]
     pub allow_cipher_none: bool,
@@ -301,6 +368,21 @@ pub struct Keygen {
     pub quiet: bool,
 }
 
+impl Verb {
+    /// The cores that it was told to run on.
+    pub fn cpus(&self) -> Option<&CpuList> {
+        match self {
+            Verb::Cp(args) => args.transfer.cpus.as_ref(),
+            Verb::Sync(args) => args.transfer.cpus.as_ref(),
+            Verb::Serve(args) => args.cpus.as_ref(),
+            Verb::Bench(bench::Bench { part: bench::BenchPart::Transfer(args) }) => {
+                args.transfer.cpus.as_ref()
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Transfer {
     /// The engine's options; what was not given keeps the engine's default. Judged by the engine.
     pub fn options(&self) -> TransferOptions {
@@ -312,15 +394,33 @@ impl Transfer {
             policy: self.policy,
             rate_bps: self.rate.or(self.limit),
             rate_min_bps: self.min_rate,
-            flows: self.flows.unwrap_or(default.flows),
+            flows: match self.flows {
+                Some(Flows::Auto) => flows_for_cores(self.paths.len()),
+                Some(Flows::Number(flows)) => flows,
+                None => default.flows,
+            },
             paths: self.paths.clone(),
             mtu: self.mtu,
             memory_bytes: self.memory.unwrap_or(default.memory_bytes),
-            durable: self.durable,
+            durable: self.durable.is_some(),
+            durable_each: self.durable.as_deref() == Some("file"),
             dry_run: self.dry_run,
+            delta: (self.whole_file || self.no_whole_file).then_some(self.no_whole_file),
+            in_place: self.inplace,
+            follow_growth_secs: self.follow_growth,
             keep_setuid: false,
+            xattrs: self.keep.xattrs,
+            acls: self.keep.acls,
+            specials: self.keep.specials,
+            devices: self.keep.devices,
+            follow: self.keep.follow,
+            safe_links: self.keep.safe_links,
             select: default.select,
             sync: None,
+            manifest: self.manifest.is_some().then(|| ManifestOptions {
+                unchanged: self.checksum_unchanged,
+                extra: self.checksum_extra.clone(),
+            }),
             udp_only: self.udp_only,
             udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
             fault: self.fault.clone(),
@@ -374,8 +474,8 @@ mod tests {
     fn every_transfer_option_arrives() {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 \
-                    --mtu 9000 --memory 1G --durable --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
-                    --epoch-bits 6 a b";
+                    --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
+                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links a b";
         let expected = TransferOptions {
             overwrite: Overwrite::Never,
             verify: Verify::Readback,
@@ -391,10 +491,24 @@ mod tests {
             mtu: Some(9000),
             memory_bytes: 1 << 30,
             durable: true,
+            durable_each: true,
             dry_run: true,
+            delta: Some(false),
+            in_place: false,
+            follow_growth_secs: Some(60),
             keep_setuid: false,
+            xattrs: true,
+            acls: true,
+            specials: true,
+            devices: true,
+            follow: true,
+            safe_links: true,
             select: SelectOptions::default(),
             sync: None,
+            manifest: Some(ManifestOptions {
+                unchanged: true,
+                extra: vec![Algorithm::Sha256, Algorithm::Md5],
+            }),
             udp_only: true,
             udp_ports: (5000, 5005),
             fault: Some("loss=0.1".into()),
@@ -432,7 +546,16 @@ mod tests {
 
     #[test]
     fn what_contradicts_is_refused() {
-        for text in ["a", "", "-4 -6 a b", "-q -v a b", "-l 5 --rate 5k a b", "-P 0 a b", "--mtu 70000 a b"] {
+        for text in [
+            "a",
+            "",
+            "--checksum-extra md5 a b",
+            "-4 -6 a b",
+            "-q -v a b",
+            "-l 5 --rate 5k a b",
+            "-P 0 a b",
+            "--mtu 70000 a b",
+        ] {
             assert!(cp(text).is_err(), "{text:?}");
         }
     }

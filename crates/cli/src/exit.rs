@@ -30,7 +30,7 @@ pub fn engine_error(error: &anyhow::Error) -> Option<&Error> {
 mod tests {
     use super::*;
     use anyhow::Context;
-    use farhaul_engine::FailedEntry;
+    use farhaul_engine::{Action, FailedEntry};
 
     #[test]
     fn each_error_has_its_documented_code() {
@@ -58,7 +58,7 @@ mod tests {
         report.failed_count = 1;
         assert_eq!(code_of_copy(&report, None) as u8, 1);
         report.failed_count = 0;
-        report.failed.push(FailedEntry { path: "a".into(), reason: "b".into() });
+        report.failed.push(FailedEntry { path: "a".into(), reason: "b".into(), action: Action::Copy });
         assert_eq!(code_of_copy(&report, None) as u8, 1);
     }
 

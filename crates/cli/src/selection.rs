@@ -8,6 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use farhaul_engine::{Error, FilterError, RuleList, SelectOptions, Separator};
 
 use crate::args::select::{Origin, Rules, Select};
@@ -74,10 +76,26 @@ fn names_in(text: &[u8], separator: Separator) -> Result<Names, String> {
     let mut numbered = (1..).zip(lines()).filter(|(_, line)| !line.is_empty()).peekable();
     // A file may be called {a}; it is JSON only if it reads as such.
     if numbered.peek().is_some_and(|(_, line)| object(line).is_some()) {
-        let path = |(number, line): (usize, &[u8])| match object(line)?.remove("path")? {
-            serde_json::Value::String(path) => Some(Ok(path.into_bytes())),
-            _ => Some(Err(format!("line {number}: \"path\" is not a string"))),
+        let path = |(number, line): (usize, &[u8])| {
+            let mut object = object(line)?;
+            if let Some(serde_json::Value::String(bytes)) = object.remove("path_base64") {
+                return Some(STANDARD.decode(bytes).map_err(|error| format!("line {number}: {error}")));
+            }
+            match object.remove("path")? {
+                serde_json::Value::String(path) => Some(Ok(path.into_bytes())),
+                _ => Some(Err(format!("line {number}: \"path\" is not a string"))),
+            }
         };
+        // The first and the last line of a manifest name nothing, and its directories come with what is in them.
+        let is_no_name = |line: &[u8]| {
+            object(line).is_some_and(|object| {
+                object.contains_key("manifest")
+                    || object.contains_key("end")
+                    || object.contains_key("result")
+                        && object.get("kind").is_some_and(|kind| kind == "directory")
+            })
+        };
+        let numbered = numbered.filter(|(_, line)| !is_no_name(line));
         return numbered
             .map(|line| {
                 path(line).unwrap_or_else(|| Err(format!("line {}: no JSON object with a \"path\"", line.0)))
@@ -105,6 +123,9 @@ mod tests {
         assert_eq!(newline("a\n\n# no\n; no\r\nb c\r\n{d}\n").unwrap(), ["a", "b c", "{d}"]);
         assert_eq!(newline("{\"path\":\"a\",\"size\":1}\n\n{\"path\":\"b\\n\"}").unwrap(), ["a", "b\n"]);
         assert!(newline("").unwrap().is_empty());
+        let manifest = "{\"manifest\":1}\n{\"path\":\"?\",\"path_base64\":\"/w==\",\"result\":\"failed\"}\n\
+                        {\"path\":\".\",\"kind\":\"directory\",\"result\":\"sent\"}\n{\"end\":true}\n";
+        assert_eq!(names_in(manifest.as_bytes(), Separator::Newline).unwrap(), [b"\xff"]);
         for bad in ["{\"path\":\"a\"}\nb", "{\"name\":\"a\"}", "{\"path\":7}"] {
             assert!(newline(bad).unwrap_err().starts_with("line "), "{bad}");
         }

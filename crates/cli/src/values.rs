@@ -4,7 +4,7 @@
 //! nothing overflows or rounds a non-zero value to zero.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use farhaul_engine::PathAddresses;
+use farhaul_engine::{Algorithm, PathAddresses};
 use serde::de::DeserializeOwned;
 
 /// Bits a second: `2G`, `800M`, `1.5g`, `64000`; `2Gbit/s` and `2Gbps` as well.
@@ -22,6 +22,12 @@ pub fn kilobits(text: &str) -> Result<u64, String> {
         .filter(|value| *value > 0)
         .and_then(|value| value.checked_mul(1000))
         .ok_or_else(bad)
+}
+
+/// A digest by its name.
+pub fn algorithm(text: &str) -> Result<Algorithm, String> {
+    let known = || Algorithm::ALL.map(Algorithm::name).join(", ");
+    Algorithm::from_name(text).ok_or_else(|| format!("no digest is called '{text}'; there are {}", known()))
 }
 
 /// Bytes: `64M`, `1G`, `1GiB`, `1048576`.
@@ -51,6 +57,22 @@ pub fn age(text: &str) -> Result<u64, String> {
     value.ok_or_else(|| {
         format!("'{text}' is not an age; write a number with s, m, h, d or w, such as 12h or 7d")
     })
+}
+
+/// How many flows are asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flows {
+    Auto,
+    Number(u16),
+}
+
+/// `4`, `auto`.
+pub fn flows(text: &str) -> Result<Flows, String> {
+    match (text, text.parse()) {
+        ("auto", _) => Ok(Flows::Auto),
+        (_, Ok(flows)) => Ok(Flows::Number(flows)),
+        (_, Err(_)) => Err(format!("'{text}' is not a number of flows; write one from 1 to 16, or auto")),
+    }
 }
 
 /// `2222`.

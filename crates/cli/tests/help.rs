@@ -16,6 +16,7 @@ fn help_is_what_the_golden_files_say() {
         "",
         "cp",
         "sync",
+        "verify",
         "serve",
         "keygen",
         "lab",

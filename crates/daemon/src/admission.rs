@@ -15,6 +15,12 @@ impl Admission {
         let refuse = |text: &str, hint: &str| {
             Err(Refusal { hint: Some(hint.into()), ..Refusal::new(RefusalCode::Forbidden, text) })
         };
+        if request.stream.is_some() {
+            return refuse(
+                "this daemon serves files, no streams",
+                "connect to the program that takes the stream",
+            );
+        }
         if self.read_only && request.direction == Direction::Push {
             return refuse("this daemon serves its files read-only", "copy from it, or to another host");
         }
@@ -46,6 +52,8 @@ mod tests {
                 paths: vec![b"x".to_vec()],
                 target_is_directory: false,
                 single_file: false,
+                stream: None,
+                target_is_name: false,
                 options,
             };
             assert_eq!(strict.judge(&request).is_ok(), strict_allows, "{direction:?} {cipher:?}");

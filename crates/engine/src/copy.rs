@@ -13,9 +13,11 @@ use crate::bootstrap::{
 };
 use crate::error::Error;
 use crate::hello::{Direction, Request};
+use crate::manifest::Log;
 use crate::options::TransferOptions;
 use crate::progress::Progress;
 use crate::report::Report;
+use crate::retry::Retry;
 use crate::session::{self, Destination, Origin, Outcome, Side, Terms, Wish, last_component};
 
 /// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
@@ -42,7 +44,11 @@ pub struct CopyJob {
     pub destination: Location,
     /// Nothing but these of what the single source directory contains.
     pub names: Option<Vec<Vec<u8>>>,
+    /// Nothing but what failed in an earlier run of the same job.
+    pub retry: Option<Retry>,
     pub options: TransferOptions,
+    /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
+    pub manifest: Option<PathBuf>,
     /// A line a file.
     pub verbose: bool,
 }
@@ -71,6 +77,7 @@ struct Plan {
     request: Request,
     near: Near,
     names: Option<Vec<Vec<u8>>>,
+    manifest: Option<PathBuf>,
 }
 
 enum Near {
@@ -82,7 +89,11 @@ enum Near {
 
 impl Plan {
     fn new(job: CopyJob) -> Result<Plan, Error> {
-        let job = only_content(job)?;
+        let mut job = only_content(job)?;
+        let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
+        if let Some(retry) = job.retry.take() {
+            job.names = Some(retry.names(&job.sources)?);
+        }
         let options = job.options.checked()?;
         let usage = |text: &str| Err(Error::Usage(text.to_string()));
         if job.sources.is_empty() {
@@ -97,14 +108,19 @@ impl Plan {
             return usage("some sources are remote and some are local: copy them one after the other");
         }
         let plan = if far_sources > 0 {
-            Plan::pull(job.sources, job.destination, options)
+            Plan::pull(job.sources, job.destination, is_name, options)
         } else {
-            Plan::push(job.sources, job.destination, options)
+            Plan::push(job.sources, job.destination, is_name, options)
         };
-        Ok(Plan { names: job.names, ..plan? })
+        Ok(Plan { names: job.names, manifest: job.manifest, ..plan? })
     }
 
-    fn push(sources: Vec<Location>, destination: Location, options: TransferOptions) -> Result<Plan, Error> {
+    fn push(
+        sources: Vec<Location>,
+        destination: Location,
+        target_is_name: bool,
+        options: TransferOptions,
+    ) -> Result<Plan, Error> {
         let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
         if pipe && sources.len() > 1 {
             return Err(Error::Usage("standard input can only be copied by itself".into()));
@@ -127,10 +143,12 @@ impl Plan {
             paths: vec![path],
             target_is_directory,
             single_file,
+            stream: None,
+            target_is_name,
             options,
         };
         let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
-        Ok(Plan { far, request, near, names: None })
+        Ok(Plan { far, request, near, names: None, manifest: None })
     }
 
     /// `cp file -`: this end is asked for its own file.
@@ -144,12 +162,19 @@ impl Plan {
             paths,
             target_is_directory: false,
             single_file: true,
+            stream: None,
+            target_is_name: false,
             options,
         };
-        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe, names: None })
+        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe, names: None, manifest: None })
     }
 
-    fn pull(sources: Vec<Location>, destination: Location, options: TransferOptions) -> Result<Plan, Error> {
+    fn pull(
+        sources: Vec<Location>,
+        destination: Location,
+        target_is_name: bool,
+        options: TransferOptions,
+    ) -> Result<Plan, Error> {
         let mut far = None;
         let mut paths = Vec::new();
         for source in sources {
@@ -182,9 +207,16 @@ impl Plan {
             },
             false => options,
         };
-        let request =
-            Request { direction: Direction::Pull, paths, target_is_directory: false, single_file, options };
-        Ok(Plan { far, request, near, names: None })
+        let request = Request {
+            direction: Direction::Pull,
+            paths,
+            target_is_directory: false,
+            single_file,
+            stream: None,
+            target_is_name,
+            options,
+        };
+        Ok(Plan { far, request, near, names: None, manifest: None })
     }
 
     fn run(self, progress: &Arc<Progress>) -> Outcome {
@@ -194,17 +226,30 @@ impl Plan {
             Err(error) => return Outcome::failed(error),
         };
         let names = self.names.filter(|_| matches!(side, Side::Receive(_)));
-        let terms = Terms { names, ..Terms::default() };
-        let params = HelloParams { request: self.request, udp: true };
+        let log = match self.manifest.as_deref().map(Log::create).transpose() {
+            Ok(log) => log,
+            Err(error) => return Outcome::failed(error),
+        };
+        let terms = Terms { names, log: log.clone(), ..Terms::default() };
+        let mut request = self.request;
+        // Here, reading both versions costs more than writing one; changing a file in place does just that.
+        let is_local = matches!(self.far, Far::Here);
+        let options = &mut request.options;
+        let follows = options.follow_growth_secs.is_some();
+        options.delta = Some(options.delta.unwrap_or(!is_local || options.in_place || follows));
+        let params = HelloParams { request, udp: true };
         let established = match self.far {
             Far::Ssh(target) => bootstrap::ssh_connect(&target, params),
             Far::Daemon(target) => bootstrap::daemon_connect(&target, params),
-            Far::Here => return run_here(params.request, side, &terms, progress),
+            Far::Here => {
+                return run_here(params.request, side, &terms, progress).and_manifest(log.as_deref());
+            }
         };
-        match established {
+        let outcome = match established {
             Ok(established) => session::run(established, side, &terms, progress),
             Err(error) => Outcome::failed(error),
-        }
+        };
+        outcome.and_manifest(log.as_deref())
     }
 
     fn side(&self) -> Result<Side, Error> {
@@ -222,7 +267,9 @@ impl Plan {
                 let is_directory = sources.len() > 1
                     || path.as_os_str().as_bytes().ends_with(b"/")
                     || sources.iter().any(|source| last_component(source).is_none() || has_pattern(source));
-                let wish = Wish { is_directory, dry_run: self.request.options.dry_run };
+                let request = &self.request;
+                let wish =
+                    Wish { is_directory, is_name: request.target_is_name, dry_run: request.options.dry_run };
                 Side::Receive(Destination::Tree(session::local_target(path, wish, sources)?))
             }
         })
@@ -231,7 +278,7 @@ impl Plan {
 
 /// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
 fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
-    job.options.select.by_name = job.names.is_some();
+    job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);
     }
@@ -310,7 +357,7 @@ fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress
     outcome
 }
 
-fn local_pair(request: Request) -> Result<(Established, Established), Error> {
+pub(crate) fn local_pair(request: Request) -> Result<(Established, Established), Error> {
     let cannot = || Error::io("cannot join the two ends");
     let (near, far) = std::os::unix::net::UnixStream::pair().map_err(cannot())?;
     let mut secret = [0; 32];

@@ -50,7 +50,20 @@ pub struct Request {
     /// a directory.
     #[serde(default)]
     pub single_file: bool,
+    /// No files: blocks of a program's own. The one path is the stream's name.
+    #[serde(default)]
+    pub stream: Option<StreamTerms>,
+    /// Push: the destination is the single source's name, also if a directory of that name is there.
+    #[serde(default)]
+    pub target_is_name: bool,
     pub options: TransferOptions,
+}
+
+/// What both ends of a stream keep to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamTerms {
+    /// Blocks are handed out in the order in which they were put.
+    pub in_order: bool,
 }
 
 /// 32 secret bytes: half of a session secret, or a ticket. Wiped when dropped, never shown.
@@ -459,6 +472,9 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     }
     if hello.request.direction == Direction::Push && paths != 1 {
         return bad("a push has one destination");
+    }
+    if hello.request.stream.is_some_and(|stream| stream.in_order) && hello.request.options.flow_count() > 1 {
+        return bad("a stream in order has one flow");
     }
     if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOW_IDS_MAX + 1 {
         return bad("between 1 and 64 flow ids are allowed");

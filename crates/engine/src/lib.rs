@@ -3,31 +3,39 @@
 //! How to read it: [`copy`] is what `farhaul cp` and `farhaul sync` call. It finds the far end (`bootstrap/`), which yields an
 //! `Established` session: a secret and links. `session/` runs it: a thread per flow, readers or writers, and one
 //! thread that speaks the control messages of `messages.rs`. [`Progress`] can be watched meanwhile, [`Report`] comes
-//! out at the end.
+//! out at the end. [`stream`] is for programs that move something else than files by the same session.
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
 mod cipher;
 mod codec;
 mod copy;
+mod cpus;
 mod endpoint;
 mod error;
 pub mod hello;
+mod manifest;
 mod messages;
 mod options;
 mod progress;
 mod report;
+mod retry;
 pub mod session;
+pub mod stream;
 mod trailer;
+mod verify;
 
 pub use bootstrap::{DaemonTarget, SshTarget, keygen};
 pub use copy::{CopyJob, Location, copy};
+pub use cpus::{CpuList, flows_for_cores};
 pub use endpoint::serve_endpoint;
 pub use error::{Error, ExitCode};
-pub use farhaul_store::{FilterError, RuleList, Separator};
+pub use farhaul_store::{Algorithm, FilterError, RuleList, Separator, escape, unescape};
 pub use options::{
-    Cipher, DeleteOptions, DeleteWhen, FLOWS_MAX, MEMORY_MIN, Overwrite, PathAddresses, Policy, RateOptions,
-    SelectOptions, SyncOptions, TransferOptions, Verify,
+    Cipher, DeleteOptions, DeleteWhen, FLOWS_MAX, MEMORY_MIN, ManifestOptions, Overwrite, PathAddresses,
+    Policy, RateOptions, SelectOptions, SyncOptions, TransferOptions, Verify,
 };
 pub use progress::Progress;
-pub use report::{FailedEntry, REPORT_SCHEMA, Report, Stage};
+pub use report::{Action, FailedEntry, REPORT_SCHEMA, Report, Stage};
+pub use retry::{FailedRun, Retry};
+pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};

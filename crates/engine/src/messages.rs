@@ -8,11 +8,18 @@
 use crate::codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
 use crate::options::{Policy, RateOptions};
 use crate::report::Stage;
+use farhaul_store::{Algorithm, Attributes, Digest, Digests, Node};
 
 /// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
+/// Longest message of a program's own.
+pub(crate) const WORD_MAX: usize = 60 << 10;
 /// Chunk ranges in one `Have`; what does not fit is sent again.
 pub(crate) const RANGES_MAX: usize = 4096;
+/// Added to an entry's kind: attributes follow.
+const ATTRIBUTES: u8 = 0x40;
+/// An entry that is announced again has this added to its id each time.
+pub(crate) const RENEWAL: u64 = 1 << 48;
 const REASON_MAX: usize = 1000;
 
 /// One entry of the manifest. Ids count up from 0 in the order of sending.
@@ -24,6 +31,8 @@ pub(crate) struct ManifestEntry {
     pub(crate) mtime_secs: i64,
     pub(crate) mtime_nanos: u32,
     pub(crate) what: What,
+    /// Of files and directories, if they are asked for.
+    pub(crate) attributes: Attributes,
 }
 
 impl ManifestEntry {
@@ -52,6 +61,7 @@ pub(crate) enum What {
     HardLink {
         to: u64,
     },
+    Special(Node),
 }
 
 /// How an entry is there, when entries are listed ahead.
@@ -70,10 +80,15 @@ pub(crate) enum Presence {
 pub(crate) enum Decision {
     /// All of it.
     Send,
-    /// Nothing: it is there already, or may not be overwritten.
+    /// Nothing: it is there already.
     Skip,
     /// All but these chunk ranges (first, count), which an earlier run brought.
     Have(Vec<(u64, u64)>),
+    /// All but what an earlier run brought; and of the chunks below `old_chunks`, of which there is another version here, only
+    /// what differs from the marks that follow ([`Message::Marks`]).
+    Patch { have: Vec<(u64, u64)>, old_chunks: u64 },
+    /// Nothing: what is there may not be overwritten, whatever it is.
+    Keep,
     /// It would be sent, but this is a dry run.
     Listed,
     /// Whether all of it depends on whether its content has this digest.
@@ -104,6 +119,11 @@ pub(crate) enum Message {
     FileFailed {
         id: u64,
         reason: String,
+    },
+    /// File `id` has changed: what came of it is void, and it is announced again, under an id that no entry has.
+    Renewed {
+        id: u64,
+        entry: ManifestEntry,
     },
     /// The scan is over.
     EntriesEnd,
@@ -145,6 +165,16 @@ pub(crate) enum Message {
         id: u64,
         chunk: u64,
     },
+    /// What there is in the place of a chunk (see [`farhaul_store::Marks`]).
+    Marks {
+        id: u64,
+        chunk: u64,
+        marks: Vec<u8>,
+    },
+    /// Chunks of which nothing was said are wanted whole.
+    MarksEnd {
+        id: u64,
+    },
     /// Directories that got their mode and time; sent once, before `Finish`.
     DirectoriesDone {
         count: u64,
@@ -157,6 +187,25 @@ pub(crate) enum Message {
     NotDeleted {
         path: Vec<u8>,
         reason: String,
+    },
+    /// For the receiver's manifest: what is there and is not taken.
+    Skipped {
+        path: Vec<u8>,
+        reason: String,
+    },
+    /// Before anything is decided: the single source is called so here.
+    Placed {
+        name: Vec<u8>,
+    },
+    /// The entry is in its place: its content was there as `from`.
+    Renamed {
+        id: u64,
+        from: Vec<u8>,
+    },
+    /// For the sender's manifest, before `Done` or `Skip`: what the sender cannot know of file `id`.
+    Digests {
+        id: u64,
+        digests: Digests,
     },
     /// Names that are asked for, before anything else is; the last of such messages says that there are no more.
     Names {
@@ -178,6 +227,21 @@ pub(crate) enum Message {
     },
     /// From now on the sender sets its rate so.
     Rate(RateOptions),
+    /// The paths, by the bits of their numbers, that get nothing new from now on.
+    PathsUnused(u64),
+    // Of sessions that carry a program's own blocks.
+    /// Receiver to sender: so many blocks have been let go of.
+    Confirmed {
+        count: u64,
+    },
+    /// Sender to receiver: so many blocks have been put, and somebody waits until they are confirmed; there are no more, or
+    /// there may be.
+    BlocksPut {
+        count: u64,
+        is_last: bool,
+    },
+    /// Both ways: a message of the program's own.
+    Word(Vec<u8>),
     /// The initiator's first word, so that the acceptor has something to wait for.
     Start,
 }
@@ -191,6 +255,7 @@ impl Message {
             Message::SourceFailed { .. } => "source-failed",
             Message::FileEnd { .. } => "file-end",
             Message::FileFailed { .. } => "file-failed",
+            Message::Renewed { .. } => "renewed",
             Message::EntriesEnd => "entries-end",
             Message::LeftOut { .. } => "left-out",
             Message::Present { .. } => "present",
@@ -198,16 +263,26 @@ impl Message {
             Message::Compared { .. } => "compared",
             Message::Deleted { .. } => "deleted",
             Message::NotDeleted { .. } => "not-deleted",
+            Message::Skipped { .. } => "skipped",
+            Message::Placed { .. } => "placed",
+            Message::Renamed { .. } => "renamed",
+            Message::Digests { .. } => "digests",
             Message::Names { .. } => "names",
             Message::Decide { .. } => "decide",
             Message::Done { .. } => "done",
             Message::Failed { .. } => "failed",
             Message::Again { .. } => "again",
+            Message::Marks { .. } => "marks",
+            Message::MarksEnd { .. } => "marks-end",
             Message::DirectoriesDone { .. } => "directories-done",
             Message::Finish(_) => "finish",
             Message::Abort { .. } => "abort",
             Message::FlowDown { .. } => "flow-down",
             Message::Rate(_) => "rate",
+            Message::PathsUnused(_) => "paths-unused",
+            Message::Confirmed { .. } => "confirmed",
+            Message::BlocksPut { .. } => "blocks-put",
+            Message::Word(_) => "word",
             Message::Start => "start",
         }
     }
@@ -264,6 +339,10 @@ impl Encoder {
                 put_numbers(out, 5, &[*id]);
                 put_reason(out, reason);
             }
+            Message::Renewed { id, entry } => {
+                put_numbers(out, 11, &[*id]);
+                self.encode_entry(entry, out);
+            }
             Message::EntriesEnd => out.push(6),
             Message::LeftOut { path } => {
                 out.push(7);
@@ -286,18 +365,19 @@ impl Encoder {
                     Decision::Send => out.push(0),
                     Decision::Skip => out.push(1),
                     Decision::Listed => out.push(3),
+                    Decision::Keep => out.push(8),
                     Decision::Compare(digest) => {
                         out.push(4);
                         out.extend_from_slice(digest);
                     }
                     Decision::Have(ranges) => {
                         out.push(2);
-                        let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
-                        put_varint(out, ranges.len() as u64);
-                        for &(first, count) in ranges {
-                            put_varint(out, first);
-                            put_varint(out, count);
-                        }
+                        put_ranges(out, ranges);
+                    }
+                    Decision::Patch { have, old_chunks } => {
+                        out.push(5);
+                        put_ranges(out, have);
+                        put_varint(out, *old_chunks);
                     }
                 }
             }
@@ -322,6 +402,33 @@ impl Encoder {
                 put_numbers(out, 23, &[u64::from(*is_last), names.len() as u64]);
                 names.iter().for_each(|name| put_bytes(out, name));
             }
+            Message::Marks { id, chunk, marks } => {
+                put_numbers(out, 24, &[*id, *chunk]);
+                put_bytes(out, marks);
+            }
+            Message::MarksEnd { id } => put_numbers(out, 25, &[*id]),
+            Message::Skipped { path, reason } => {
+                out.push(12);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Renamed { id, from } => {
+                put_numbers(out, 26, &[*id]);
+                put_bytes(out, from);
+            }
+            Message::Digests { id, digests } => {
+                put_numbers(out, 27, &[*id]);
+                out.extend_from_slice(&digests.tree.0);
+                put_varint(out, digests.extra.len() as u64);
+                for (algorithm, digest) in &digests.extra {
+                    put_bytes(out, algorithm.name().as_bytes());
+                    put_bytes(out, digest);
+                }
+            }
+            Message::Placed { name } => {
+                out.push(28);
+                put_bytes(out, name);
+            }
             Message::Start => out.push(35),
             Message::Rate(rate) => {
                 let policy = match rate.policy {
@@ -339,6 +446,13 @@ impl Encoder {
                 put_reason(out, hint);
             }
             Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
+            Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
+            Message::Confirmed { count } => put_numbers(out, 49, &[*count]),
+            Message::BlocksPut { count, is_last } => put_numbers(out, 50, &[*count, u64::from(*is_last)]),
+            Message::Word(bytes) => {
+                out.push(51);
+                put_bytes(out, bytes);
+            }
         }
     }
 
@@ -352,22 +466,40 @@ impl Encoder {
         put_varint(out, u64::from(entry.mode));
         put_signed(out, entry.mtime_secs);
         put_varint(out, u64::from(entry.mtime_nanos));
+        let more = if entry.attributes.is_empty() { 0 } else { ATTRIBUTES };
         match &entry.what {
             What::File { size, inode, device, sparse, linked } => {
-                out.push(u8::from(*sparse) << 1 | u8::from(*linked) << 2);
+                out.push(more | u8::from(*sparse) << 1 | u8::from(*linked) << 2);
                 put_varint(out, *size);
                 put_varint(out, *inode);
                 put_varint(out, *device);
             }
-            What::Stream => out.push(1),
-            What::Directory => out.push(8),
+            What::Stream => out.push(more | 1),
+            What::Directory => out.push(more | 8),
             What::Symlink { target } => {
-                out.push(9);
+                out.push(more | 9);
                 put_bytes(out, target);
             }
             What::HardLink { to } => {
-                out.push(10);
+                out.push(more | 10);
                 put_varint(out, *to);
+            }
+            What::Special(node) => {
+                let (kind, major, minor) = match *node {
+                    Node::Fifo => (0, 0, 0),
+                    Node::Socket => (1, 0, 0),
+                    Node::CharDevice { major, minor } => (2, major, minor),
+                    Node::BlockDevice { major, minor } => (3, major, minor),
+                };
+                out.push(more | 11);
+                [kind, major, minor].into_iter().for_each(|number| put_varint(out, u64::from(number)));
+            }
+        }
+        if more != 0 {
+            put_varint(out, entry.attributes.len() as u64);
+            for (name, value) in &entry.attributes {
+                put_bytes(out, name);
+                put_bytes(out, value);
             }
         }
     }
@@ -377,6 +509,15 @@ fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
     out.push(code);
     for &number in numbers {
         put_varint(out, number);
+    }
+}
+
+fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {
+    let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
+    put_varint(out, ranges.len() as u64);
+    for &(first, count) in ranges {
+        put_varint(out, first);
+        put_varint(out, count);
     }
 }
 
@@ -499,7 +640,16 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         7 => Message::LeftOut { path: reader.bytes()?.to_vec() },
         8 => Message::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
         9 => Message::PresentEnd { is_complete: decode_flag(&mut reader)? },
+        11 => {
+            let id = reader.varint()?;
+            // An entry as in a message of its own.
+            if reader.byte()? != 1 {
+                return Err(Malformed);
+            }
+            Message::Renewed { id, entry: decode_entry(&mut reader, last_path)? }
+        }
         10 => Message::Compared { id: reader.varint()?, is_same: decode_flag(&mut reader)? },
+        12 => Message::Skipped { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
         17 => Message::Done { id: reader.varint()? },
         18 => {
@@ -517,10 +667,21 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
             }
             Message::Names { names, is_last }
         }
+        24 => {
+            Message::Marks { id: reader.varint()?, chunk: reader.varint()?, marks: reader.bytes()?.to_vec() }
+        }
+        25 => Message::MarksEnd { id: reader.varint()? },
+        26 => Message::Renamed { id: reader.varint()?, from: reader.bytes()?.to_vec() },
+        27 => Message::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
+        28 => Message::Placed { name: reader.bytes()?.to_vec() },
         35 => Message::Start,
         36 => Message::Rate(decode_rate(&mut reader)?),
         32 => Message::Finish(decode_figures(&mut reader)?),
         33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
+        48 => Message::PathsUnused(reader.varint()?),
+        49 => Message::Confirmed { count: reader.varint()? },
+        50 => Message::BlocksPut { count: reader.varint()?, is_last: decode_flag(&mut reader)? },
+        51 => Message::Word(reader.bytes()?.to_vec()),
         34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
         _ => return Err(Malformed),
     };
@@ -542,11 +703,13 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
     if mtime_nanos >= 1_000_000_000 {
         return Err(Malformed);
     }
-    let what = match reader.byte()? {
+    let kind = reader.byte()?;
+    let what = match kind & !ATTRIBUTES {
         1 => What::Stream,
         8 => What::Directory,
         9 => What::Symlink { target: reader.bytes()?.to_vec() },
         10 => What::HardLink { to: reader.varint()? },
+        11 => What::Special(decode_node(reader)?),
         flags if flags & !0b110 == 0 => What::File {
             size: reader.varint()?,
             inode: reader.varint()?,
@@ -556,7 +719,24 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
         },
         _ => return Err(Malformed),
     };
-    Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what })
+    let mut attributes = Attributes::new();
+    if kind & ATTRIBUTES != 0 {
+        for _ in 0..reader.varint()? {
+            attributes.push((reader.bytes()?.to_vec(), reader.bytes()?.to_vec()));
+        }
+    }
+    Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what, attributes })
+}
+
+fn decode_node(reader: &mut Reader<'_>) -> Result<Node, Malformed> {
+    let (kind, major, minor) = (reader.varint()?, reader.u32()?, reader.u32()?);
+    Ok(match kind {
+        0 => Node::Fifo,
+        1 => Node::Socket,
+        2 => Node::CharDevice { major, minor },
+        3 => Node::BlockDevice { major, minor },
+        _ => return Err(Malformed),
+    })
 }
 
 /// Only what this end's own user could have asked for.
@@ -580,6 +760,20 @@ fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     }
 }
 
+fn decode_digests(reader: &mut Reader<'_>) -> Result<Digests, Malformed> {
+    let tree = Digest(reader.array()?);
+    let mut extra = Vec::new();
+    for _ in 0..reader.varint()? {
+        let algorithm = Algorithm::from_name(&reader.text()?).ok_or(Malformed)?;
+        let digest = reader.bytes()?.to_vec();
+        if digest.len() != algorithm.bytes() || extra.len() == Algorithm::ALL.len() {
+            return Err(Malformed);
+        }
+        extra.push((algorithm, digest));
+    }
+    Ok(Digests { tree, extra })
+}
+
 fn decode_presence(reader: &mut Reader<'_>) -> Result<Presence, Malformed> {
     Ok(match reader.byte()? {
         0 => Presence::Plain,
@@ -594,20 +788,20 @@ fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
         0 => Decision::Send,
         1 => Decision::Skip,
         3 => Decision::Listed,
+        8 => Decision::Keep,
         4 => Decision::Compare(reader.array()?),
-        2 => {
-            let count = reader.varint()?;
-            if count > RANGES_MAX as u64 {
-                return Err(Malformed);
-            }
-            let mut ranges = Vec::with_capacity(count as usize);
-            for _ in 0..count {
-                ranges.push((reader.varint()?, reader.varint()?));
-            }
-            Decision::Have(ranges)
-        }
+        2 => Decision::Have(decode_ranges(reader)?),
+        5 => Decision::Patch { have: decode_ranges(reader)?, old_chunks: reader.varint()? },
         _ => return Err(Malformed),
     })
+}
+
+fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+    let count = reader.varint()?;
+    if count > RANGES_MAX as u64 {
+        return Err(Malformed);
+    }
+    (0..count).map(|_| Ok((reader.varint()?, reader.varint()?))).collect()
 }
 
 #[cfg(test)]
@@ -617,23 +811,38 @@ mod tests {
     use super::*;
 
     fn entry(id: u64, path: &str, what: What) -> Message {
-        let entry =
-            ManifestEntry { id, path: path.into(), mode: 0o644, mtime_secs: -5, mtime_nanos: 7, what };
+        let attributes = match what {
+            What::Directory => vec![(b"user.a".to_vec(), b"\0".to_vec()), (b"user.b".to_vec(), Vec::new())],
+            _ => Attributes::new(),
+        };
+        let entry = ManifestEntry {
+            id,
+            path: path.into(),
+            mode: 0o644,
+            mtime_secs: -5,
+            mtime_nanos: 7,
+            what,
+            attributes,
+        };
         Message::Entry(entry)
     }
 
     fn all() -> Vec<Message> {
         let file = What::File { size: 1 << 40, inode: 9, device: 3, sparse: true, linked: true };
+        let Message::Entry(renewed) = entry(1 << 48 | 1, "tree/a", file.clone()) else { unreachable!() };
         vec![
             entry(0, "tree", What::Directory),
             entry(1, "tree/a", file),
             entry(2, "tree/abc", What::Symlink { target: b"../x".to_vec() }),
             entry(3, "other", What::HardLink { to: 1 }),
             entry(4, "", What::Stream),
+            entry(5, "pipe", What::Special(Node::Fifo)),
+            entry(6, "sd", What::Special(Node::BlockDevice { major: 8, minor: 70_000 })),
             Message::DirectoryEnd { id: 0 },
             Message::SourceFailed { path: b"\xff".to_vec(), reason: "permission denied".into() },
             Message::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
             Message::FileFailed { id: 1, reason: "changed".into() },
+            Message::Renewed { id: 1, entry: renewed },
             Message::EntriesEnd,
             Message::LeftOut { path: b"a/b".to_vec() },
             Message::Present { path: b"a".to_vec(), presence: Presence::Directory },
@@ -642,6 +851,14 @@ mod tests {
             Message::PresentEnd { is_complete: true },
             Message::Compared { id: 1, is_same: true },
             Message::Decide { id: 1, decision: Decision::Compare([7; 32]) },
+            Message::Decide { id: 1, decision: Decision::Keep },
+            Message::Placed { name: b"new\xff".to_vec() },
+            Message::Skipped { path: b"tree/dev".to_vec(), reason: "a device".into() },
+            Message::Renamed { id: 7, from: b"old/name".to_vec() },
+            Message::Digests {
+                id: 4,
+                digests: Digests { tree: Digest([3; 32]), extra: vec![(Algorithm::Md5, vec![9; 16])] },
+            },
             Message::Deleted { path: b"too/much".to_vec() },
             Message::NotDeleted { path: b"x".to_vec(), reason: "busy".into() },
             Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
@@ -651,6 +868,9 @@ mod tests {
             Message::Done { id: 1 },
             Message::Failed { id: 2, path: b"a/b".to_vec(), reason: "no space left".into() },
             Message::Again { id: 1, chunk: 77 },
+            Message::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
+            Message::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },
+            Message::MarksEnd { id: 5 },
             Message::DirectoriesDone { count: 3 },
             Message::Start,
             Message::Finish(EndFigures {
@@ -661,6 +881,10 @@ mod tests {
             }),
             Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
             Message::FlowDown { index: 3 },
+            Message::PathsUnused(0b101),
+            Message::Confirmed { count: 1 << 40 },
+            Message::BlocksPut { count: 7, is_last: true },
+            Message::Word(vec![9; 60 << 10]),
             Message::Rate(RateOptions { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None }),
         ]
     }

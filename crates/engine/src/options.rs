@@ -3,8 +3,8 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{Filter, Limits, ScanOptions};
-use serde::{Deserialize, Serialize};
+use farhaul_store::{Algorithm, Filter, Limits, ScanOptions};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
 
@@ -113,7 +113,7 @@ impl SelectOptions {
             mtime_min: self.mtime_min,
             mtime_max: self.mtime_max,
         };
-        Ok(ScanOptions { filter, limits, only: None })
+        Ok(ScanOptions { filter, limits, only: None, follow: false })
     }
 }
 
@@ -145,7 +145,30 @@ pub struct DeleteOptions {
 pub struct SyncOptions {
     /// Files of the same size are compared by their digests, not by their times.
     pub checksum: bool,
+    /// A file that the destination has under another name is taken from there.
+    pub detect_renames: bool,
     pub delete: Option<DeleteOptions>,
+}
+
+/// What the receiver finds out for the client's manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ManifestOptions {
+    /// Digests also of files that were there already, which are read for it.
+    pub unchanged: bool,
+    /// Digests by which other tools know a file. Each file that has arrived is read once for all of them.
+    #[serde(serialize_with = "to_names", deserialize_with = "from_names")]
+    pub extra: Vec<Algorithm>,
+}
+
+fn to_names<S: Serializer>(algorithms: &[Algorithm], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(algorithms.iter().map(|algorithm| algorithm.name()))
+}
+
+fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorithm>, D::Error> {
+    let names = Vec::<String>::deserialize(deserializer)?;
+    let unknown = |name: &String| serde::de::Error::custom(format!("no digest is called {name}"));
+    names.iter().map(|name| Algorithm::from_name(name).ok_or_else(|| unknown(name))).collect()
 }
 
 /// The options of one transfer.
@@ -170,13 +193,34 @@ pub struct TransferOptions {
     pub memory_bytes: u64,
     /// Success is reported only after the data were synced to the disk.
     pub durable: bool,
+    /// Each file is synced, and the directory that holds it, before it counts as arrived. Only with `durable`.
+    pub durable_each: bool,
     /// Decide and list, but change nothing.
     pub dry_run: bool,
+    /// Of a large file that is there in another version, only what differs is sent. Default: if the ends are on different hosts.
+    pub delta: Option<bool>,
+    /// Such a file is changed where it is, not beside it: without its room twice, and half new if that is interrupted.
+    pub in_place: bool,
+    /// What is appended to a file while it is sent is sent too, until it has not grown for so many seconds. Default: it is taken
+    /// as it was listed.
+    pub follow_growth_secs: Option<u64>,
     /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
     pub keep_setuid: bool,
+    /// Extended attributes of users (as root also `trusted.*`) and access control lists are kept.
+    pub xattrs: bool,
+    pub acls: bool,
+    /// Pipes and sockets, and devices, are made, not skipped.
+    pub specials: bool,
+    pub devices: bool,
+    /// Symbolic links are taken for what they lead to.
+    pub follow: bool,
+    /// Symbolic links that lead out of what is copied are skipped.
+    pub safe_links: bool,
     pub select: SelectOptions,
     /// None for a copy.
     pub sync: Option<SyncOptions>,
+    /// None when nobody writes a manifest.
+    pub manifest: Option<ManifestOptions>,
     /// Never fall back to TCP or the SSH channel.
     pub udp_only: bool,
     /// First and last UDP port that the far end may bind (over SSH).
@@ -201,10 +245,21 @@ impl Default for TransferOptions {
             mtu: None,
             memory_bytes: 256 << 20,
             durable: false,
+            durable_each: false,
             dry_run: false,
+            delta: None,
+            in_place: false,
+            follow_growth_secs: None,
             keep_setuid: false,
+            xattrs: false,
+            acls: false,
+            specials: false,
+            devices: false,
+            follow: false,
+            safe_links: false,
             select: SelectOptions::default(),
             sync: None,
+            manifest: None,
             udp_only: false,
             udp_ports: (33001, 33100),
             fault: None,
@@ -270,7 +325,7 @@ impl TransferOptions {
     }
 
     /// The one place that judges options, whoever they came from.
-    pub fn checked(self) -> Result<Self, Error> {
+    pub fn checked(mut self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::Usage(text.to_string()));
         if self.flows == 0 || self.flow_count() > FLOWS_MAX {
             return bad("--flows, times the number of --path, must be between 1 and 16");
@@ -295,6 +350,19 @@ impl TransferOptions {
         if self.cipher == Cipher::None && self.verify == Verify::Transit {
             return bad("--cipher none needs a digest: use --verify digest or readback");
         }
+        if self.in_place && self.delta == Some(false) {
+            return bad(
+                "--inplace changes only what differs, and --whole-file sends everything: leave one of them",
+            );
+        }
+        if self.in_place && self.overwrite == Overwrite::Older {
+            return bad(
+                "--inplace and --overwrite older contradict each other: a file that is half new is not older",
+            );
+        }
+        if self.in_place && self.verify == Verify::Transit {
+            return bad("--inplace needs a digest: use --verify digest or readback");
+        }
         if self.udp_ports.0 == 0 || self.udp_ports.0 > self.udp_ports.1 {
             return bad("--udp-ports must be a range such as 33001-33100");
         }
@@ -306,6 +374,10 @@ impl TransferOptions {
         if select.mtime_min.zip(select.mtime_max).is_some_and(|(min, max)| min > max) {
             return bad("--min-age must not be above --max-age");
         }
+        if let Some(SyncOptions { detect_renames: true, delete: Some(delete), .. }) = &mut self.sync {
+            // What is deleted first cannot be renamed.
+            delete.when = DeleteWhen::After;
+        }
         if let Some(sync) = &self.sync {
             if sync.checksum && self.overwrite != Overwrite::Different {
                 return bad("--checksum and --overwrite contradict each other: leave one of them");
@@ -315,6 +387,9 @@ impl TransferOptions {
                     "--delete and --files-from contradict each other: a list of names is not the whole source",
                 );
             }
+        }
+        if self.manifest.as_ref().is_some_and(|manifest| manifest.extra.len() > Algorithm::ALL.len()) {
+            return bad("--checksum-extra: the same digest is asked for twice");
         }
         if !(4..=22).contains(&self.epoch_bits) {
             return bad("the key epoch must be 2^4 to 2^22 packets");
@@ -353,7 +428,8 @@ mod tests {
         assert!(!judge(SelectOptions { rules: vec![b"- x".to_vec(); 5000], ..none() }, None));
         assert!(!judge(SelectOptions { size_min: Some(2), size_max: Some(1), ..none() }, None));
         assert!(!judge(SelectOptions { mtime_min: Some(2), mtime_max: Some(1), ..none() }, None));
-        let delete = || Some(SyncOptions { delete: Some(DeleteOptions::default()), checksum: false });
+        let delete =
+            || Some(SyncOptions { delete: Some(DeleteOptions::default()), ..SyncOptions::default() });
         assert!(judge(none(), delete()));
         assert!(!judge(SelectOptions { by_name: true, ..none() }, delete()));
     }

@@ -27,6 +27,8 @@ pub struct Progress {
     pub cancel: AtomicBool,
     /// How the sender is to set its rate from now on.
     rate_wish: Mutex<Option<RateOptions>>,
+    /// Paths that are to be used from now on, or not.
+    path_wishes: Mutex<Vec<(usize, bool)>>,
     /// A line for each file is wanted.
     pub(crate) verbose: AtomicBool,
     /// Lines for the user (warnings; with -v also a line a file).
@@ -63,6 +65,18 @@ impl Progress {
 
     pub(crate) fn take_rate_wish(&self) -> Option<RateOptions> {
         self.rate_wish.lock().ok().and_then(|mut wish| wish.take())
+    }
+
+    /// Takes a path, by its place in [`crate::TransferOptions::paths`], out of the running transfer, or in again, whichever end
+    /// sends. What is under way there is finished there. The last path that is used stays.
+    pub fn use_path(&self, path: usize, is_used: bool) {
+        if let Ok(mut wishes) = self.path_wishes.lock() {
+            wishes.push((path, is_used));
+        }
+    }
+
+    pub(crate) fn take_path_wishes(&self) -> Vec<(usize, bool)> {
+        self.path_wishes.lock().map(|mut wishes| std::mem::take(&mut *wishes)).unwrap_or_default()
     }
 
     pub fn cancel(&self) {

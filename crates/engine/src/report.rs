@@ -9,9 +9,23 @@ pub const REPORT_SCHEMA: u32 = 1;
 /// One entry that did not arrive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailedEntry {
-    /// Path as named on the sending side; bytes that are not UTF-8 are escaped.
+    /// Path as named on the sending side; [`farhaul_store::unescape`] makes the bytes of it.
     pub path: String,
     pub reason: String,
+    /// What was to be done with it.
+    #[serde(default)]
+    pub action: Action,
+}
+
+/// What was to be done with an entry that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It was to be brought.
+    #[default]
+    Copy,
+    /// The destination has it too much.
+    Delete,
 }
 
 /// The report of one transfer.
@@ -21,6 +35,12 @@ pub struct Report {
     pub ok: bool,
     /// Why the transfer as a whole ended early, if it did.
     pub error: Option<String>,
+    /// It came to its end: what became of every entry is known.
+    #[serde(default)]
+    pub complete: bool,
+    /// The single source has taken the destination's name.
+    #[serde(default)]
+    pub renamed: bool,
     /// Content bytes that arrived in this run.
     pub bytes: u64,
     /// Files (not directories or links) that arrived in this run.
@@ -31,8 +51,14 @@ pub struct Report {
     pub skipped: u64,
     /// Entries that the destination had too much and that were removed (in a dry run: would be).
     pub deleted: u64,
+    /// Files that the destination had under another name (in a dry run: that would be taken from there).
+    #[serde(default)]
+    pub renames: u64,
     /// Content bytes that an earlier run had brought.
     pub bytes_resumed: u64,
+    /// Content bytes of files in another version that were there and were not sent.
+    #[serde(default)]
+    pub bytes_matched: u64,
     pub failed: Vec<FailedEntry>,
     /// At most a bounded number of failures is listed; this counts all of them.
     pub failed_count: u64,

@@ -16,12 +16,17 @@ pub(crate) const BLOCK_BYTES: usize = CHUNK as usize + TRAILER_MAX;
 /// Pieces in one block; 1024 records of at most 10 + 10 + 4 + 32 bytes fit the trailer.
 pub(crate) const PIECES_MAX: usize = 1024;
 
+/// Added to a length: lengths are at most 2^20.
+const PATCH: u32 = 1 << 21;
+
 /// A slice of one file that a block carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) file: u64,
     pub(crate) chunk: u64,
     pub(crate) len: u32,
+    /// What stands in the block is not the chunk, but what makes it of the receiver's (see [`farhaul_store::Patch`]).
+    pub(crate) is_patch: bool,
     /// The chunk's chaining value, or the file's digest when the piece is the whole file; zeros without digests.
     pub(crate) digest: [u8; 32],
 }
@@ -32,7 +37,7 @@ pub(crate) fn write(block: &mut [u8], content: usize, pieces: &[Piece]) -> usize
     for piece in pieces {
         put_varint(&mut records, piece.file);
         put_varint(&mut records, piece.chunk);
-        put_varint(&mut records, u64::from(piece.len));
+        put_varint(&mut records, u64::from(piece.len | if piece.is_patch { PATCH } else { 0 }));
         records.extend_from_slice(&piece.digest);
     }
     let end = content + records.len();
@@ -50,12 +55,9 @@ pub(crate) fn parse(block: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Malform
     let mut reader = Reader(&rest[content..]);
     let mut filled = 0u64;
     while !reader.is_empty() {
-        let piece = Piece {
-            file: reader.varint()?,
-            chunk: reader.varint()?,
-            len: reader.u32()?,
-            digest: reader.array()?,
-        };
+        let (file, chunk, len) = (reader.varint()?, reader.varint()?, reader.u32()?);
+        let is_patch = len & PATCH != 0;
+        let piece = Piece { file, chunk, len: len & !PATCH, is_patch, digest: reader.array()? };
         if u64::from(piece.len) > CHUNK || pieces.len() == PIECES_MAX {
             return Err(Malformed);
         }
@@ -72,12 +74,12 @@ mod tests {
     use super::*;
 
     fn piece(file: u64, len: u32) -> Piece {
-        Piece { file, chunk: file * 3, len, digest: [file as u8; 32] }
+        Piece { file, chunk: file * 3, len, is_patch: len % 2 == 1, digest: [file as u8; 32] }
     }
 
     #[test]
     fn pieces_come_back() {
-        let pieces = [piece(1, 100), piece(u64::MAX / 4, 28)];
+        let pieces = [piece(1, 101), piece(u64::MAX / 4, 27)];
         let mut block = vec![0; 1000];
         let len = write(&mut block, 128, &pieces);
         let mut back = Vec::new();

@@ -68,7 +68,15 @@ impl Drop for Server {
 /// Copies at a crawl, changes the rate once something moves, and expects an end.
 fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOptions) {
     let options = TransferOptions { policy, rate_bps: Some(CRAWL_BPS), ..TransferOptions::default() };
-    let job = CopyJob { sources: vec![from], destination: to, names: None, options, verbose: false };
+    let job = CopyJob {
+        sources: vec![from],
+        destination: to,
+        names: None,
+        options,
+        retry: None,
+        manifest: None,
+        verbose: false,
+    };
     let progress = Arc::new(Progress::default());
     let watched = progress.clone();
     let changer = std::thread::spawn(move || {

@@ -23,6 +23,6 @@ pub use batch::{DATAGRAM_LEN_MAX, Datagram, Datagrams, RecvBatch, SendBatch};
 pub use fault::{Fault, FaultError, FaultLink};
 pub use link::{Capabilities, Link, LinkStats, Sent};
 pub use memory::{MemoryLink, memory_pair};
-pub use socket::UdpLink;
+pub use socket::{SOCKET_BUFFER_BYTES, UdpLink};
 pub use stream::{NonblockingStream, StreamLink};
 pub use wait::{PollFd, Waker, timer_slack_min, wait};

@@ -164,7 +164,7 @@ impl FileTree {
 }
 
 /// The largest power of two below `count`, which is at least 2.
-fn left_chunks(count: u64) -> u64 {
+pub(crate) fn left_chunks(count: u64) -> u64 {
     1 << (count - 1).ilog2()
 }
 

@@ -1,31 +1,38 @@
 //! Whole chunks past the page cache: a second descriptor of a file with O_DIRECT, used where it is measured to be faster.
 //!
-//! Always true: the second descriptor is of the same file; a way that the kernel refuses once is not tried again; the
-//! choice reads no clock. Where memory is touched for the first time, filling the page cache costs more than the disk;
-//! where the disk is slow and memory is there, less. So neither way is right for every machine.
+//! Always true: the second descriptor is of the same file; a way that the kernel refuses once is not tried again with that
+//! file. Depth comes from the threads, each of which has one chunk in hand (docs/performance.md has what a ring of requests
+//! was measured to gain).
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use rustix::fs::{self, Mode, OFlags};
+use rustix::fs::{self, Advice, Mode, OFlags};
 
 use crate::CHUNK;
+use crate::choice::{Choice, FIRST, READING, WRITING, Way};
+use crate::resident::cached_bytes;
 
 /// What every usual disk and file system takes as the alignment of memory.
 const ALIGN: usize = 4096;
-/// Chunks of each way before there is a choice.
-const FIRST: u64 = 4;
-/// One chunk in so many is written the other way, to notice when that has become faster.
-const RESAMPLE: u64 = 64;
+/// Through the cache, so many bytes are asked for before they are wanted.
+const AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
 
 /// The second descriptor of a file.
+#[derive(Debug)]
 pub(crate) struct Direct {
     file: File,
-    choice: Mutex<Choice>,
+    choice: Arc<Choice>,
+    is_refused: AtomicBool,
+    /// Where what was asked for ahead ends.
+    ahead: AtomicU64,
+    readers: Readers,
 }
 
 impl Direct {
@@ -39,10 +46,30 @@ impl Direct {
         let second = fs::openat(dir, name, flags, Mode::empty()).ok()?;
         let (ours, found) = (fs::fstat(file).ok()?, fs::fstat(&second).ok()?);
         let is_same = (ours.st_dev, ours.st_ino) == (found.st_dev, found.st_ino);
-        is_same.then(|| Direct { file: second.into(), choice: Mutex::new(Choice::default()) })
+        let choice = Choice::of_device(&WRITING, ours.st_dev);
+        is_same.then(|| Direct::new(second, choice))
     }
 
-    /// Whether `data` may be written this way at all.
+    /// Opens a file that is read once more, if it can be read past the cache.
+    pub(crate) fn of_source(file: &File) -> Option<Direct> {
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let second = fs::open(format!("/proc/self/fd/{}", file.as_raw_fd()), flags, Mode::empty()).ok()?;
+        // What the cache holds tells nothing about the disk. Where it cannot be asked for, each file is one case.
+        let choice = match cached_bytes(file, 0, 1) {
+            Ok(_) => Choice::of_device(&READING, fs::fstat(file).ok()?.st_dev),
+            Err(_) => Arc::new(Choice::new(&READING)),
+        };
+        // The kernel's own reading ahead feeds itself from what it has brought into the cache. Advice only.
+        let _ = fs::fadvise(file, 0, None, Advice::Random);
+        Some(Direct::new(second, choice))
+    }
+
+    fn new(second: OwnedFd, choice: Arc<Choice>) -> Direct {
+        let (is_refused, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
+        Direct { file: second.into(), choice, is_refused, ahead, readers: Readers::default() }
+    }
+
+    /// Whether `data` may go this way at all.
     pub(crate) fn takes(data: &[u8]) -> bool {
         data.len() as u64 == CHUNK && (data.as_ptr() as usize).is_multiple_of(ALIGN)
     }
@@ -54,7 +81,7 @@ impl Direct {
         offset: u64,
         buffered: impl Fn(&[u8], u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let way = self.choice().next();
+        let way = self.way();
         let begin = Instant::now();
         match way {
             Way::Buffered => buffered(data, offset)?,
@@ -62,137 +89,130 @@ impl Direct {
                 Ok(len) if len == data.len() => {}
                 // What is left need not be aligned. It is rare, and says nothing about speed.
                 Ok(len) => return buffered(&data[len..], offset + len as u64),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => return buffered(data, offset),
-                Err(error) if is_refusal(&error) => {
-                    self.choice().forbid_direct();
+                Err(error) if self.is_refusal(&error) => return buffered(data, offset),
+                Err(error) => return Err(error),
+            },
+        }
+        self.took(way, begin);
+        Ok(())
+    }
+
+    /// Reads into a chunk that this takes, past the cache or with `buffered`, whichever is the faster; what is in the cache
+    /// is copied from there. Fewer bytes only at the end of `source`, the file's first descriptor.
+    pub(crate) fn read(
+        &self,
+        source: &File,
+        data: &mut [u8],
+        offset: u64,
+        buffered: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        if self.is_refused.load(Relaxed) {
+            return buffered(data, offset);
+        }
+        let ahead = self.ahead.load(Relaxed);
+        let is_asked_for = offset < ahead && ahead - offset <= AHEAD.get();
+        let is_cached = || cached_bytes(source, offset, CHUNK).is_ok_and(|cached| cached >= CHUNK);
+        let way = match is_asked_for {
+            true => Way::Buffered,
+            false if is_cached() => return buffered(data, offset),
+            // Reading ahead always looks faster to a reader that was not waited for, and takes more of the processor.
+            false if !self.choice.is_buffered_faster() && !self.readers.are_waited_for() => Way::Direct,
+            false => self.choice.next(),
+        };
+        let begin = Instant::now();
+        let _reading = self.readers.enter(begin);
+        let len = match way {
+            Way::Buffered => {
+                if !is_asked_for || self.choice.is_buffered_faster() {
+                    self.ask_ahead(source, offset + CHUNK);
+                }
+                buffered(data, offset)?
+            }
+            Way::Direct => match self.file.read_at(data, offset) {
+                Ok(len) if len == data.len() => len,
+                Ok(len) => return Ok(len + buffered(&mut data[len..], offset + len as u64)?),
+                Err(error) if self.is_refusal(&error) => {
+                    if self.is_refused.load(Relaxed) {
+                        let _ = fs::fadvise(source, 0, None, Advice::Sequential);
+                    }
                     return buffered(data, offset);
                 }
                 Err(error) => return Err(error),
             },
-        }
-        let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.choice().took(way, nanos);
-        Ok(())
+        };
+        self.took(way, begin);
+        Ok(len)
     }
 
-    fn choice(&self) -> MutexGuard<'_, Choice> {
-        // Plain numbers: whole at every point.
-        self.choice.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ask_ahead(&self, source: &File, offset: u64) {
+        // Advice only.
+        let _ = fs::fadvise(source, offset, Some(AHEAD), Advice::WillNeed);
+        self.ahead.fetch_max(offset + AHEAD.get(), Relaxed);
+    }
+
+    fn way(&self) -> Way {
+        if self.is_refused.load(Relaxed) { Way::Buffered } else { self.choice.next() }
+    }
+
+    fn took(&self, way: Way, begin: Instant) {
+        self.choice.took(way, u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Whether the error says that this file or disk does not go this way, now or ever.
+    fn is_refusal(&self, error: &io::Error) -> bool {
+        let refused = is_refusal(error);
+        self.is_refused.fetch_or(refused, Relaxed);
+        refused || error.kind() == io::ErrorKind::Interrupted
     }
 }
 
-/// Whether the error says that this file or disk is not written this way.
+/// Whether a file's readers have anything else to do than to read.
+#[derive(Debug, Default)]
+struct Readers {
+    since: OnceLock<Instant>,
+    now: AtomicU32,
+    most: AtomicU32,
+    reads: AtomicU64,
+    busy_nanos: AtomicU64,
+}
+
+impl Readers {
+    fn enter(&self, begin: Instant) -> Reading<'_> {
+        self.since.get_or_init(|| begin);
+        self.most.fetch_max(self.now.fetch_add(1, Relaxed) + 1, Relaxed);
+        Reading { readers: self, begin }
+    }
+
+    /// Most of the time of all of them went into reading. (One that also digests, at a third of a reading's time, is.)
+    fn are_waited_for(&self) -> bool {
+        let elapsed = self.since.get().map_or(0, |since| since.elapsed().as_nanos());
+        let all = elapsed * u128::from(self.most.load(Relaxed));
+        self.reads.load(Relaxed) >= 2 * FIRST && u128::from(self.busy_nanos.load(Relaxed)) * 100 >= all * 75
+    }
+}
+
+struct Reading<'a> {
+    readers: &'a Readers,
+    begin: Instant,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.readers.busy_nanos.fetch_add(nanos, Relaxed);
+        self.readers.reads.fetch_add(1, Relaxed);
+        self.readers.now.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Whether the error says that this file or disk does not go this way.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOTTY))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Buffered,
-    Direct,
-}
-
-/// Which way the next chunk goes.
-#[derive(Debug, Default)]
-struct Choice {
-    asked: u64,
-    buffered: Cost,
-    direct: Cost,
-    is_direct_forbidden: bool,
-}
-
-impl Choice {
-    /// The way of the next chunk. Several may be on their way before the first is known to have ended.
-    fn next(&mut self) -> Way {
-        let number = self.asked;
-        self.asked += 1;
-        let faster = match (self.buffered.nanos, self.direct.nanos) {
-            _ if self.is_direct_forbidden || number < FIRST => return Way::Buffered,
-            _ if number < 2 * FIRST => return Way::Direct,
-            (Some(buffered), Some(direct)) if direct < buffered => Way::Direct,
-            _ => Way::Buffered,
-        };
-        match (number % RESAMPLE == RESAMPLE - 1, faster) {
-            (false, way) => way,
-            (true, Way::Buffered) => Way::Direct,
-            (true, Way::Direct) => Way::Buffered,
-        }
-    }
-
-    fn took(&mut self, way: Way, nanos: u64) {
-        match way {
-            Way::Buffered => self.buffered.add(nanos),
-            Way::Direct => self.direct.add(nanos),
-        }
-    }
-
-    fn forbid_direct(&mut self) {
-        self.is_direct_forbidden = true;
-    }
-}
-
-/// Smoothed nanoseconds of a chunk, None before the first.
-#[derive(Debug, Default)]
-struct Cost {
-    nanos: Option<u64>,
-}
-
-impl Cost {
-    fn add(&mut self, sample: u64) {
-        self.nanos = Some(self.nanos.map_or(sample, |old| old - old / 4 + sample / 4));
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Lets `chunks` chunks choose, with these costs; how many of them went direct.
-    fn directs(choice: &mut Choice, chunks: u64, buffered: u64, direct: u64) -> u64 {
-        let mut count = 0;
-        for _ in 0..chunks {
-            let way = choice.next();
-            choice.took(way, if way == Way::Direct { direct } else { buffered });
-            count += u64::from(way == Way::Direct);
-        }
-        count
-    }
-
-    #[test]
-    fn both_ways_are_tried_before_the_faster_is_taken() {
-        let mut choice = Choice::default();
-        assert_eq!(directs(&mut choice, 4, 500, 100), 0);
-        assert_eq!(directs(&mut choice, 4, 500, 100), 4);
-        assert_eq!(directs(&mut choice, 640, 500, 100), 630);
-        let mut choice = Choice::default();
-        assert_eq!(directs(&mut choice, 8, 100, 500), 4);
-        assert_eq!(directs(&mut choice, 640, 100, 500), 10);
-    }
-
-    #[test]
-    fn a_change_of_speed_is_noticed() {
-        let mut choice = Choice::default();
-        directs(&mut choice, 64, 100, 500);
-        directs(&mut choice, 640, 900, 200);
-        assert_eq!(directs(&mut choice, 64, 900, 200), 63);
-    }
-
-    #[test]
-    fn what_is_not_known_yet_is_not_chosen() {
-        let mut choice = Choice::default();
-        let ways: Vec<Way> = (0..12).map(|_| choice.next()).collect();
-        assert_eq!(ways[..4], [Way::Buffered; 4]);
-        assert_eq!(ways[4..8], [Way::Direct; 4]);
-        assert_eq!(ways[8..], [Way::Buffered; 4]);
-    }
-
-    #[test]
-    fn refused_once_is_refused_for_good() {
-        let mut choice = Choice::default();
-        directs(&mut choice, 20, 500, 100);
-        choice.forbid_direct();
-        assert_eq!(directs(&mut choice, 200, 500, 100), 0);
-    }
 
     #[test]
     fn only_what_the_disk_takes_goes_past_the_cache() {
@@ -218,6 +238,22 @@ mod tests {
             direct.write(&block[1..], index * CHUNK, |data, offset| file.write_all_at(data, offset)).unwrap();
         }
         assert_eq!(file.metadata().unwrap().len(), 2 * FIRST * CHUNK);
+    }
+
+    #[test]
+    fn readers_that_do_nothing_else_are_waited_for() {
+        let readers = Readers::default();
+        let begin = Instant::now() - std::time::Duration::from_secs(1);
+        for _ in 0..2 * FIRST {
+            assert!(!readers.are_waited_for());
+            drop(readers.enter(begin));
+        }
+        assert!(readers.are_waited_for());
+        let second = (readers.enter(Instant::now()), readers.enter(Instant::now()));
+        assert!(readers.are_waited_for(), "eight seconds of two readers, {readers:?}");
+        drop(second);
+        readers.busy_nanos.store(1_000_000_000, Relaxed);
+        assert!(!readers.are_waited_for(), "one of two reads, {readers:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the manifest says of a file, directory or link, and what the system says of one that exists.
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{self, FileType, Stat};
 
 /// A point in time of a file: seconds and nanoseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -29,8 +29,23 @@ pub enum Kind {
     Symlink {
         target: Vec<u8>,
     },
-    /// Devices, sockets, pipes: never transferred.
-    Special,
+    /// Devices, sockets, pipes: transferred only when asked for.
+    Special(Node),
+}
+
+/// Something in a file system that has no content of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node {
+    Fifo,
+    Socket,
+    CharDevice { major: u32, minor: u32 },
+    BlockDevice { major: u32, minor: u32 },
+}
+
+impl Node {
+    pub fn is_device(self) -> bool {
+        matches!(self, Node::CharDevice { .. } | Node::BlockDevice { .. })
+    }
 }
 
 /// One thing that the scan found.
@@ -51,7 +66,7 @@ pub enum FileKind {
     File,
     Dir,
     Symlink,
-    Special,
+    Special(Node),
 }
 
 /// What the system says of something that exists (symbolic links are not followed).
@@ -86,7 +101,7 @@ impl Meta {
             FileKind::File => Kind::File { size: self.size, sparse: self.allocated < self.size },
             FileKind::Dir => Kind::Dir,
             FileKind::Symlink => Kind::Symlink { target },
-            FileKind::Special => Kind::Special,
+            FileKind::Special(node) => Kind::Special(node),
         };
         Entry { kind, mode: self.mode, mtime: self.mtime, dev: self.dev, ino: self.ino, nlink: self.nlink }
     }
@@ -100,7 +115,17 @@ impl From<&Stat> for Meta {
             FileType::RegularFile => FileKind::File,
             FileType::Directory => FileKind::Dir,
             FileType::Symlink => FileKind::Symlink,
-            _ => FileKind::Special,
+            FileType::Socket => FileKind::Special(Node::Socket),
+            FileType::CharacterDevice => {
+                let (major, minor) = (fs::major(stat.st_rdev as _), fs::minor(stat.st_rdev as _));
+                FileKind::Special(Node::CharDevice { major, minor })
+            }
+            FileType::BlockDevice => {
+                let (major, minor) = (fs::major(stat.st_rdev as _), fs::minor(stat.st_rdev as _));
+                FileKind::Special(Node::BlockDevice { major, minor })
+            }
+            // And whatever else a system may have.
+            _ => FileKind::Special(Node::Fifo),
         };
         Meta {
             kind,

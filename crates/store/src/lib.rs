@@ -5,16 +5,24 @@
 //! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `pool`.
 //!
 //! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`], and no
-//! operation on it follows a symbolic link. The only `unsafe` is the memory of `pool` and the user look-up of `passwd`.
+//! operation on it follows a symbolic link. The only `unsafe` is the memory of `pool`, the user
+//! look-up of `passwd` and a system call of `resident`.
 
+mod attributes;
+mod cache;
+mod choice;
+mod clone;
+mod delta;
 mod digest;
 mod direct;
 mod entry;
 mod error;
+mod extra;
 mod filter;
 mod generated;
 mod glob;
 mod journal;
+mod links;
 mod names;
 mod partial;
 mod passwd;
@@ -23,24 +31,31 @@ mod pool;
 mod ranges;
 mod read;
 mod removal;
+mod resident;
 mod root;
 mod scan;
 mod small;
 mod sparse;
 mod temporary;
 
+pub use attributes::{AttributeKinds, Attributes, is_about_attributes};
+pub use cache::last_level_cache_bytes;
+pub use clone::clone_file;
+pub use delta::{Marks, PIECE, Patch, write_patch};
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
-pub use entry::{Entry, FileKind, Kind, Meta, Time};
+pub use entry::{Entry, FileKind, Kind, Meta, Node, Time};
 pub use error::{Error, PartialError};
+pub use extra::{Algorithm, Hashers};
 pub use filter::{Filter, FilterError, RULES_BYTES_MAX, RULES_MAX, RuleList, Separator, Side};
 pub use generated::Generated;
 pub use glob::{Base, expand};
 pub use journal::Request;
-pub use partial::{Identity, Partial};
-pub use path::{PathError, RelPath, escape};
+pub use links::leads_out;
+pub use partial::{Identity, Partial, Patched};
+pub use path::{PathError, RelPath, escape, unescape};
 pub use pool::{Block, BlockPool};
 pub use ranges::ChunkMap;
-pub use read::SourceFile;
+pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};
 pub use root::Root;
 pub use scan::{Limits, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};

@@ -28,6 +28,11 @@ pub(crate) fn link(name: &[u8]) -> Vec<u8> {
     hashed(name, LINK)
 }
 
+/// Whether a file of this name is a partial file.
+pub(crate) fn is_part(name: &[u8]) -> bool {
+    name.ends_with(PART) && is_ours(name)
+}
+
 /// Whether a file of this name is one of ours, to be left out of a scan.
 pub(crate) fn is_ours(name: &[u8]) -> bool {
     let stem = [PART, JOURNAL, LINK].into_iter().find_map(|suffix| name.strip_suffix(suffix));
@@ -42,6 +47,7 @@ mod tests {
     #[test]
     fn ours_are_told_from_others() {
         assert!(is_ours(&part(b"x")) && is_ours(&journal(b"\xff")) && is_ours(&link(b"x")));
+        assert!(is_part(&part(b"x")) && !is_part(&journal(b"x")));
         assert_ne!(part(b"x"), part(b"y"));
         for name in [
             &b".fhpart"[..],
@@ -50,7 +56,7 @@ mod tests {
             b".0123456789abcdef.fhpar",
             b"a",
         ] {
-            assert!(!is_ours(name));
+            assert!(!is_ours(name) && !is_part(name));
         }
     }
 }

@@ -15,6 +15,7 @@ use rustix::fs::{self, Advice, AtFlags, FallocateFlags, Mode};
 use rustix::io::Errno;
 
 use crate::CHUNK;
+use crate::attributes;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::direct::Direct;
 use crate::entry::Time;
@@ -27,6 +28,11 @@ use crate::root::{Root, sync_dir, timestamps};
 use crate::small::WriteOptions;
 use crate::sparse::{self, Ground};
 use crate::temporary;
+
+mod old;
+
+use old::Old;
+pub use old::Patched;
 
 /// Largest file that offsets can describe, with a chunk to spare.
 const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;
@@ -64,7 +70,25 @@ pub struct Partial {
     identity: Identity,
     /// Chunks that are not there may hold something from before.
     ground_used: AtomicBool,
+    /// What may be used of another version, if anything.
+    old: Option<Old>,
+    /// The file has its name already.
+    is_in_place: bool,
     state: Mutex<State>,
+}
+
+impl State {
+    fn new(identity: &Identity) -> State {
+        State {
+            have: ChunkMap::new(),
+            tree: FileTree::new(identity.size),
+            journal: None,
+            synced: 0,
+            in_hand: ChunkMap::new(),
+            written: ChunkMap::new(),
+            is_over: false,
+        }
+    }
 }
 
 struct State {
@@ -84,32 +108,51 @@ impl Partial {
     /// Opens the partial file of `path`: goes on with what an earlier run of the same source has left, or starts anew.
     /// Without `journal`, nothing is kept for a later run.
     pub fn open(root: &Root, path: &RelPath, identity: &Identity, journal: bool) -> Result<Partial, Error> {
+        Partial::open_twice(root, path, identity, journal, false)
+    }
+
+    /// As [`Partial::open`], but what is there of another version, under the target's name or in a partial file, is kept to be
+    /// compared and patched ([`Partial::marks`]).
+    pub fn open_over(
+        root: &Root,
+        path: &RelPath,
+        identity: &Identity,
+        journal: bool,
+    ) -> Result<Partial, Error> {
+        Partial::open_twice(root, path, identity, journal, true)
+    }
+
+    fn open_twice(
+        root: &Root,
+        path: &RelPath,
+        identity: &Identity,
+        journal: bool,
+        keeps_old: bool,
+    ) -> Result<Partial, Error> {
         if identity.size > SIZE_MAX {
             return Err(Error::io("create a file")(Errno::FBIG));
         }
-        match Partial::open_once(root, path, identity, journal) {
+        match Partial::open_once(root, path, identity, journal, keeps_old) {
             // The directory whose descriptor was kept may have been removed and made again.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 root.forget_parents();
-                Partial::open_once(root, path, identity, journal)
+                Partial::open_once(root, path, identity, journal, keeps_old)
             }
             opened => opened,
         }
     }
 
-    fn open_once(root: &Root, path: &RelPath, identity: &Identity, journal: bool) -> Result<Partial, Error> {
+    fn open_once(
+        root: &Root,
+        path: &RelPath,
+        identity: &Identity,
+        journal: bool,
+        keeps_old: bool,
+    ) -> Result<Partial, Error> {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
         let (name, journal_name) = (names::part(target), names::journal(target));
         let opened = temporary::open(&dir, &name, 0o600)?;
-        let state = State {
-            have: ChunkMap::new(),
-            tree: FileTree::new(identity.size),
-            journal: None,
-            synced: 0,
-            in_hand: ChunkMap::new(),
-            written: ChunkMap::new(),
-            is_over: false,
-        };
+        let old = keeps_old.then(|| Old::find(&dir, target, &opened)).flatten();
         let mut partial = Partial {
             dir,
             target: target.to_vec(),
@@ -120,7 +163,9 @@ impl Partial {
             cache_turn: Mutex::new(()),
             identity: *identity,
             ground_used: AtomicBool::new(false),
-            state: Mutex::new(state),
+            old,
+            is_in_place: false,
+            state: Mutex::new(State::new(identity)),
         };
         let can_resume = journal && opened.was_there && opened.meta.size == identity.size;
         let left = can_resume.then(|| partial.load(opened.meta.ino)).flatten();
@@ -128,7 +173,7 @@ impl Partial {
             Some(loaded) => partial.resume(loaded)?,
             None => partial.start(opened.was_there, journal, opened.meta.ino)?,
         }
-        if !identity.sparse {
+        if !identity.sparse && partial.old.is_none() {
             partial.direct = Direct::open(&partial.dir, &partial.name, &partial.file, partial.missing());
         }
         Ok(partial)
@@ -151,7 +196,9 @@ impl Partial {
     }
 
     fn start(&mut self, was_there: bool, journal: bool, ino: u64) -> Result<(), Error> {
-        if was_there {
+        if self.old.is_some() {
+            self.ground_used.store(true, Relaxed);
+        } else if was_there {
             self.file.set_len(0).map_err(Error::io("empty the partial file"))?;
         }
         if !self.identity.sparse {
@@ -161,6 +208,9 @@ impl Partial {
         if journal {
             let made = Journal::create(&self.dir, &self.journal_name, &self.identity, ino);
             self.state().journal = Some(made.map_err(Error::io("create the journal"))?);
+        } else if was_there {
+            // Of a longer version; what cannot be removed is taken over by the next run that needs one.
+            let _ = fs::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
         }
         Ok(())
     }
@@ -342,6 +392,8 @@ impl Partial {
             return Err(Error::Io { what: "complete the file", source });
         }
         self.clear_missing().map_err(Error::io("clear the holes"))?;
+        // Before the mode, which may forbid it.
+        let attributed = attributes::apply(&self.file, &options.attributes, options.attribute_kinds);
         fs::fchmod(&self.file, Mode::from_raw_mode(options.mode & 0o7777))
             .map_err(Error::io("set the mode"))?;
         fs::futimens(&self.file, &timestamps(options.mtime)).map_err(Error::io("set the time"))?;
@@ -349,8 +401,10 @@ impl Partial {
             self.file.sync_all().map_err(Error::io("sync the file"))?;
         }
         let mut state = self.state();
-        fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..])
-            .map_err(Error::io("rename it into place"))?;
+        if !self.is_in_place {
+            fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..])
+                .map_err(Error::io("rename it into place"))?;
+        }
         state.is_over = true;
         if state.journal.take().is_some() {
             // Left behind, it would be replaced by the next run that writes this file.
@@ -359,7 +413,8 @@ impl Partial {
         if options.durable {
             sync_dir(&self.dir).map_err(Error::io("sync the directory"))?;
         }
-        Ok(state.tree.root())
+        let digest = state.tree.root();
+        attributed.map(|()| digest).map_err(Error::io("finish it"))
     }
 
     /// Keeps what is there for a later run; so does dropping.
@@ -368,7 +423,7 @@ impl Partial {
     /// Removes what is there.
     pub fn discard(&self) {
         let mut state = self.state();
-        if !state.is_over {
+        if !state.is_over && !self.is_in_place {
             self.remove(&mut state);
         }
     }
@@ -435,7 +490,7 @@ impl Drop for Partial {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a journal, or with nothing in it, there is nothing to resume.
-        if !state.is_over && (state.journal.is_none() || state.have.is_empty()) {
+        if !state.is_over && !self.is_in_place && (state.journal.is_none() || state.have.is_empty()) {
             self.remove(&mut state);
         }
     }

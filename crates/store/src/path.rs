@@ -161,6 +161,37 @@ pub fn escape(bytes: &[u8]) -> String {
     text
 }
 
+/// The bytes that [`escape`] has made this text of; none of text that it does not make.
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = &rest[at + 1..];
+        let kind = rest.chars().next()?;
+        rest = &rest[kind.len_utf8()..];
+        match kind {
+            '\\' => bytes.push(b'\\'),
+            'n' => bytes.push(b'\n'),
+            'r' => bytes.push(b'\r'),
+            't' => bytes.push(b'\t'),
+            'x' => {
+                bytes.push(u8::from_str_radix(rest.get(..2)?, 16).ok()?);
+                rest = &rest[2..];
+            }
+            'u' => {
+                let (number, behind) = rest.strip_prefix('{')?.split_once('}')?;
+                let character = char::from_u32(u32::from_str_radix(number, 16).ok()?)?;
+                bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = behind;
+            }
+            _ => return None,
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Some(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -215,7 +246,20 @@ mod tests {
         assert_eq!(escape("é\u{202e}x".as_bytes()), "é\\u{202e}x");
     }
 
+    #[test]
+    fn what_was_never_escaped_is_not_unescaped() {
+        for text in ["\\", "\\q", "\\x", "\\x1", "\\xzz", "\\x\u{e9}", "\\u{d800}", "\\u{41", "\\u41"] {
+            assert_eq!(unescape(text), None, "{text}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn escaped_bytes_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..40), text in ".{0,20}") {
+            prop_assert_eq!(unescape(&escape(&bytes)), Some(bytes));
+            prop_assert_eq!(unescape(&escape(text.as_bytes())), Some(text.into_bytes()));
+        }
+
         #[test]
         fn a_checked_path_stays_below(bytes in proptest::collection::vec(prop_oneof![Just(b'/'), Just(b'.'), any::<u8>()], 0..40)) {
             if let Ok(path) = RelPath::from_bytes(&bytes) {

@@ -11,7 +11,9 @@ use rustix::io::Errno;
 
 use crate::CHUNK;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
+use crate::direct::Direct;
 use crate::entry::{Entry, Kind, Meta};
+use crate::extra::{Algorithm, Hashers};
 use crate::generated::Generated;
 use crate::path::RelPath;
 use crate::root::Root;
@@ -20,6 +22,14 @@ use crate::scan::SourceRef;
 /// An open source.
 #[derive(Debug)]
 pub struct SourceFile(Open);
+
+/// Digests of one file's whole content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Digests {
+    pub tree: Digest,
+    /// In the order in which they were asked for.
+    pub extra: Vec<(Algorithm, Vec<u8>)>,
+}
 
 #[derive(Debug)]
 enum Open {
@@ -30,6 +40,8 @@ enum Open {
 #[derive(Debug)]
 struct DiskFile {
     file: File,
+    /// None where the file cannot be read past the cache, or need not.
+    direct: Option<Direct>,
     meta: Meta,
     sparse: bool,
 }
@@ -50,15 +62,51 @@ impl SourceFile {
         if !meta.is_file() {
             return Err(changed());
         }
-        Ok(SourceFile(Open::Disk(DiskFile { file, meta, sparse: meta.allocated < meta.size })))
+        Ok(SourceFile(Open::Disk(DiskFile::new(file, meta, meta.allocated < meta.size))))
     }
 
-    /// Digest of the whole content. `buffer` has a chunk's size; `goes_on` is asked before each chunk.
+    /// Digest of the whole content, read through the cache. `buffer` has a chunk's size; `goes_on` is asked before each chunk.
     pub fn digest(&self, buffer: &mut [u8], goes_on: impl Fn() -> bool) -> io::Result<Digest> {
         let size = self.size();
+        if let Open::Disk(file) = &self.0 {
+            // One reader that digests in between needs what is ahead. Advice only.
+            let _ = fs::fadvise(&file.file, 0, None, Advice::Sequential);
+        }
         let mut tree = FileTree::new(size);
         let mut next = 0;
         while let Some(chunk) = self.next_data_chunk(next).filter(|chunk| chunk * CHUNK < size) {
+            if !goes_on() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let want = (size - chunk * CHUNK).min(CHUNK) as usize;
+            let read = match &self.0 {
+                Open::Disk(file) => file.read_at(&mut buffer[..want], chunk * CHUNK)?,
+                Open::Generated(generated) => generated.read_chunk(chunk, &mut buffer[..want]),
+            };
+            if read != want {
+                return Err(changed());
+            }
+            let bytes = &buffer[..want];
+            tree.set(chunk, ChunkCv(if size <= CHUNK { whole_digest(bytes) } else { chunk_cv(bytes) }));
+            next = chunk + 1;
+        }
+        if self.unchanged()? { Ok(tree.root()) } else { Err(changed()) }
+    }
+
+    /// [`SourceFile::digest`], and others that are computed in the same pass.
+    pub fn digests(
+        &self,
+        buffer: &mut [u8],
+        extra: &[Algorithm],
+        goes_on: impl Fn() -> bool,
+    ) -> io::Result<Digests> {
+        if extra.is_empty() {
+            return Ok(Digests { tree: self.digest(buffer, goes_on)?, extra: Vec::new() });
+        }
+        let size = self.size();
+        let mut tree = FileTree::new(size);
+        let mut hashers = Hashers::new(extra);
+        for chunk in 0..size.div_ceil(CHUNK) {
             if !goes_on() {
                 return Err(io::ErrorKind::Interrupted.into());
             }
@@ -68,9 +116,13 @@ impl SourceFile {
             }
             let bytes = &buffer[..want];
             tree.set(chunk, ChunkCv(if size <= CHUNK { whole_digest(bytes) } else { chunk_cv(bytes) }));
-            next = chunk + 1;
+            hashers.update(bytes);
         }
-        if self.unchanged()? { Ok(tree.root()) } else { Err(changed()) }
+        if self.unchanged()? {
+            Ok(Digests { tree: tree.root(), extra: hashers.finish() })
+        } else {
+            Err(changed())
+        }
     }
 
     pub fn size(&self) -> u64 {
@@ -124,19 +176,35 @@ impl DiskFile {
         if !meta.is_file() || !listed(size) {
             return Err(changed());
         }
-        if meta.size > CHUNK {
+        Ok(DiskFile::new(file, meta, sparse))
+    }
+
+    fn new(file: File, meta: Meta, sparse: bool) -> DiskFile {
+        let direct = if meta.size > CHUNK { Direct::of_source(&file) } else { None };
+        if meta.size > CHUNK && direct.is_none() {
             // Advice only.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
-        Ok(DiskFile { file, meta, sparse })
+        DiskFile { file, direct, meta, sparse }
     }
 
     fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let Some(start) = index.checked_mul(CHUNK) else { return Ok(0) };
         let want = buffer.len().min(CHUNK as usize);
+        match &self.direct {
+            Some(direct) if Direct::takes(&buffer[..want]) => {
+                direct.read(&self.file, &mut buffer[..want], start, |buffer, offset| {
+                    self.read_at(buffer, offset)
+                })
+            }
+            _ => self.read_at(&mut buffer[..want], start),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut filled = 0;
-        while filled < want {
-            match self.file.read_at(&mut buffer[filled..want], start + filled as u64) {
+        while filled < buffer.len() {
+            match self.file.read_at(&mut buffer[filled..], offset + filled as u64) {
                 Ok(0) => break,
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -164,8 +232,18 @@ impl DiskFile {
     }
 }
 
+/// A source is not what it was when it was listed.
+#[derive(Debug, thiserror::Error)]
+#[error("the source changed after it was listed")]
+struct Changed;
+
 fn changed() -> io::Error {
-    io::Error::other("the source changed after it was listed")
+    io::Error::other(Changed)
+}
+
+/// Whether an error says that the source has changed: it may be well to list it again.
+pub fn is_changed(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Changed>())
 }
 
 #[cfg(test)]
@@ -173,6 +251,38 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+
+    /// Past the cache and through it, with a tail that fits no page, and short when the file has shrunk.
+    #[test]
+    fn whole_chunks_read_the_same_from_the_cache_and_from_the_disk() {
+        let temp = tempfile::tempdir().unwrap();
+        let (root, path) = (Root::open(temp.path()).unwrap(), RelPath::from_bytes(b"file").unwrap());
+        let content: Vec<u8> = (0..12 * CHUNK + 77).map(|at| (at / 7 + (at >> 20)) as u8).collect();
+        std::fs::write(temp.path().join("file"), &content).unwrap();
+        let pool = crate::BlockPool::new(1, CHUNK as usize).unwrap();
+        let mut block = pool.take();
+        for is_cold in [false, true] {
+            let source = SourceFile::at(&root, &path).unwrap();
+            let Open::Disk(DiskFile { file, .. }) = &source.0 else { unreachable!() };
+            if is_cold {
+                file.sync_all().unwrap();
+                fs::fadvise(file, 0, None, Advice::DontNeed).unwrap();
+            }
+            for (index, expected) in content.chunks(CHUNK as usize).enumerate() {
+                block.fill(0xee);
+                assert_eq!(
+                    source.read_chunk(index as u64, &mut block[..expected.len()]).unwrap(),
+                    expected.len()
+                );
+                assert!(block[..expected.len()] == *expected, "chunk {index}, cold: {is_cold}");
+            }
+        }
+        let source = SourceFile::at(&root, &path).unwrap();
+        File::options().write(true).open(temp.path().join("file")).unwrap().set_len(CHUNK + 5000).unwrap();
+        assert_eq!(source.read_chunk(1, &mut block).unwrap(), 5000);
+        assert_eq!(source.read_chunk(2, &mut block).unwrap(), 0);
+        assert!(block[..5000] == content[CHUNK as usize..][..5000]);
+    }
 
     #[test]
     fn the_digest_of_a_file_is_that_of_its_bytes_holes_or_not() {
@@ -190,7 +300,11 @@ mod tests {
             let source = SourceFile::at(&root, &path).unwrap();
             assert_eq!(source.digest(&mut buffer, || true).unwrap().0, whole_digest(&content));
             assert!(size == 0 || source.digest(&mut buffer, || false).is_err());
+            let all = source.digests(&mut buffer, &[Algorithm::Blake3], || true).unwrap();
+            assert_eq!(all.tree.0, whole_digest(&content));
+            assert_eq!(all.extra, [(Algorithm::Blake3, blake3::hash(&content).as_bytes().to_vec())]);
         }
+        assert!(is_changed(&changed()) && !is_changed(&io::Error::from(Errno::NOENT)));
         std::os::unix::fs::symlink("file", temp.path().join("link")).unwrap();
         assert!(SourceFile::at(&root, &RelPath::from_bytes(b"link").unwrap()).is_err());
     }

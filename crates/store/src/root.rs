@@ -17,9 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
-use crate::entry::{Meta, Time};
+use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::entry::{Meta, Node, Time};
 use crate::names;
 use crate::path::RelPath;
+use crate::temporary;
 
 /// Parent directories kept open for each root.
 const PARENTS_MAX: usize = 64;
@@ -107,27 +109,48 @@ impl Root {
     /// Makes sure that there is a directory at `path` that we can write into. A new one is ours alone until
     /// [`Root::set_meta`].
     pub fn create_dir(&self, path: &RelPath) -> io::Result<()> {
+        self.create_dir_with(path, Mode::RWXU).map(drop)
+    }
+
+    /// As [`Root::create_dir`]; true if it was not there.
+    pub fn make_dir(&self, path: &RelPath) -> io::Result<bool> {
         self.create_dir_with(path, Mode::RWXU)
     }
 
     /// As [`Root::create_dir`], with the mode that the umask leaves.
     pub fn create_shared_dir(&self, path: &RelPath) -> io::Result<()> {
-        self.create_dir_with(path, Mode::RWXU | Mode::RWXG | Mode::RWXO)
+        self.create_dir_with(path, Mode::RWXU | Mode::RWXG | Mode::RWXO).map(drop)
     }
 
-    fn create_dir_with(&self, path: &RelPath, mode: Mode) -> io::Result<()> {
+    fn create_dir_with(&self, path: &RelPath, mode: Mode) -> io::Result<bool> {
         if path.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         match self.create(path, |dir, name| fs::mkdirat(dir, name, mode)) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.use_dir(path),
-            made => made,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => self.use_dir(path).map(|()| false),
+            made => made.map(|()| true),
         }
     }
 
     /// The names in a directory, and which of them are directories; our own files are not among them.
     pub fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
         self.list_where(path, |name| !names::is_ours(name))
+    }
+
+    /// Partial files in a directory: of transfers that run, or that were interrupted.
+    pub fn partials(&self, path: &RelPath) -> io::Result<Vec<Vec<u8>>> {
+        Ok(self.list_where(path, names::is_part)?.into_iter().map(|(name, _)| name).collect())
+    }
+
+    /// What the partial file of `path` would be called.
+    pub fn partial_name(path: &RelPath) -> Vec<u8> {
+        names::part(path.split().1)
+    }
+
+    /// Removes the partial file of `path` and its journal, unless another transfer has it in hand.
+    pub fn remove_partial(&self, path: &RelPath) -> io::Result<()> {
+        let (dir, name) = self.place(path)?;
+        Ok(temporary::remove(&dir, &names::part(name), &names::journal(name))?)
     }
 
     /// Removes what transfers that were interrupted have left in a directory.
@@ -230,10 +253,64 @@ impl Root {
         Ok(())
     }
 
+    /// Makes the extended attributes of these kinds of a file or directory those that are given; a link has none.
+    pub fn set_attributes(
+        &self,
+        path: &RelPath,
+        attributes: &Attributes,
+        kinds: AttributeKinds,
+    ) -> io::Result<()> {
+        let (dir, name) = path.split();
+        let name = if name.is_empty() { b"." } else { name };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = fs::openat(self.dir(dir)?, name, flags, Mode::empty())?;
+        if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
+            return Ok(());
+        }
+        attributes::apply(&there, attributes, kinds)
+    }
+
+    /// Makes a pipe, a socket or a device, in the place of whatever file or link is there.
+    pub fn make_node(&self, path: &RelPath, node: Node, mode: u32) -> io::Result<()> {
+        let (kind, device) = match node {
+            Node::Fifo => (FileType::Fifo, 0),
+            Node::Socket => (FileType::Socket, 0),
+            Node::CharDevice { major, minor } => (FileType::CharacterDevice, fs::makedev(major, minor)),
+            Node::BlockDevice { major, minor } => (FileType::BlockDevice, fs::makedev(major, minor)),
+        };
+        let mode = Mode::from_raw_mode(mode & 0o777);
+        self.replace(path, |dir, name| fs::mknodat(dir, name, kind, mode, device))
+    }
+
+    /// Opens what is at `path` through symbolic links, as long as they do not lead out of the root.
+    pub(crate) fn open_followed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
+        let path = if path.is_empty() { b"." } else { path.as_bytes() };
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match fs::openat2(&*self.inner.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(Errno::XDEV) => Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "the symbolic link leads out of the root",
+            )),
+            opened => Ok(opened?),
+        }
+    }
+
     /// Bytes that this user can still write below the root.
     pub fn free_bytes(&self) -> io::Result<u64> {
         let stat = fs::fstatvfs(&*self.inner.fd)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Makes everything written to the file system of a directory durable, whoever wrote it.
+    pub fn sync_file_system(&self, path: &RelPath) -> io::Result<()> {
+        match fs::syncfs(&*self.dir(path.as_bytes())?) {
+            // The descriptor of a directory that may be entered but not read does not serve.
+            Err(Errno::BADF) => {
+                fs::sync();
+                Ok(())
+            }
+            synced => Ok(synced?),
+        }
     }
 
     /// Makes the names in a directory durable.

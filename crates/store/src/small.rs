@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode};
 
+use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::entry::Time;
 use crate::error::Error;
 use crate::names;
@@ -28,12 +29,23 @@ pub struct WriteOptions {
     pub durable: bool,
     /// Pages of zeros become holes.
     pub sparse: bool,
+    /// What it gets of the kinds given. If they cannot be set the file gets its name all the same, and the error says so
+    /// ([`is_about_attributes`](crate::is_about_attributes)).
+    pub attributes: Attributes,
+    pub attribute_kinds: AttributeKinds,
 }
 
 impl Default for WriteOptions {
     /// A plain file, mode 0644.
     fn default() -> WriteOptions {
-        WriteOptions { mode: 0o644, mtime: Time::default(), durable: false, sparse: false }
+        WriteOptions {
+            mode: 0o644,
+            mtime: Time::default(),
+            durable: false,
+            sparse: false,
+            attributes: Attributes::new(),
+            attribute_kinds: AttributeKinds::default(),
+        }
     }
 }
 
@@ -76,6 +88,8 @@ impl TempFile {
             let mut temp =
                 TempFile { dir, name, target: target.to_vec(), file, mode: None, is_finished: false };
             if was_there {
+                // It may be of a version that had a journal.
+                let _ = fs::unlinkat(&temp.dir, &names::journal(target)[..], AtFlags::empty());
                 temp.file.set_len(0).map_err(Error::io("empty a leftover"))?;
             } else {
                 temp.mode = Some(meta.mode);
@@ -99,6 +113,11 @@ impl TempFile {
     /// Gives the file its mode, time and name.
     pub fn finish(mut self, options: &WriteOptions) -> io::Result<()> {
         let mode = options.mode & 0o7777;
+        // Before the mode, which may forbid it.
+        let attributed = attributes::apply(&self.file, &options.attributes, options.attribute_kinds);
+        if !options.attribute_kinds.is_none() {
+            self.mode = None;
+        }
         if self.mode != Some(mode) {
             fs::fchmod(&self.file, Mode::from_raw_mode(mode))?;
         }
@@ -111,7 +130,7 @@ impl TempFile {
         if options.durable {
             sync_dir(&self.dir)?;
         }
-        Ok(())
+        attributed
     }
 }
 

@@ -85,6 +85,19 @@ fn take_over(dir: &OwnedFd, name: &[u8], file: OwnedFd) -> Result<Option<Opened>
     Ok(Some(Opened { file: file.into(), was_there: true, meta }))
 }
 
+/// Removes a temporary file that nobody has in hand, and its journal.
+pub(crate) fn remove(dir: &OwnedFd, name: &[u8], journal: &[u8]) -> Result<(), Error> {
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let opened = match fs::openat(dir, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        opened => opened.map_err(Error::io("open the partial file"))?,
+    };
+    // The lock is held until both are gone.
+    let Some(_locked) = take_over(dir, name, opened)? else { return Ok(()) };
+    let _ = fs::unlinkat(dir, journal, AtFlags::empty());
+    fs::unlinkat(dir, name, AtFlags::empty()).map_err(Error::io("remove the partial file"))
+}
+
 fn lock(file: &OwnedFd) -> Result<(), Error> {
     match fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(()),

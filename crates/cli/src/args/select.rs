@@ -20,6 +20,9 @@ pub struct Select {
     /// The lines of all these files end with a zero byte
     #[arg(short = '0', long, help_heading = SELECT)]
     pub from0: bool,
+    /// Take only what failed in an earlier run of the same command, by its --json report or its --manifest
+    #[arg(long, value_name = "FILE", conflicts_with = "files_from", help_heading = SELECT)]
+    pub retry_failed: Option<PathBuf>,
     /// Leave out smaller files, such as 1K
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_none, help_heading = SELECT)]
     pub min_size: Option<u64>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use farhaul_engine::bootstrap::DEFAULT_PORT;
 use farhaul_engine::{
-    CopyJob, DaemonTarget, Error, ExitCode, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
+    CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
     SyncOptions, TransferOptions,
 };
 
@@ -46,7 +46,8 @@ pub fn run(args: &Cp) -> ExitCode {
 pub(super) fn transfer(args: Transfer<'_>) -> ExitCode {
     log::to_stderr("off");
     let (outcome, seen) = match job(&args) {
-        Ok(job) => watch(job, args.output),
+        Ok(Some(job)) => watch(job, args.output),
+        Ok(None) => (nothing_to_do(args.output), Vec::new()),
         Err(error) => (refused(error), Vec::new()),
     };
     finish(&outcome, &seen, &args)
@@ -103,13 +104,22 @@ fn is_told(report: &Report, error: Option<&Error>) -> bool {
     }
 }
 
+/// The outcome of trying again what never failed.
+fn nothing_to_do(output: &Output) -> Outcome {
+    if !output.quiet {
+        printer::line("nothing failed in that run that could be copied");
+    }
+    (Report { schema: REPORT_SCHEMA, ok: true, complete: true, ..Report::default() }, None)
+}
+
 /// The outcome of a job that never began.
 fn refused(error: Error) -> Outcome {
     let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
     (report, Some(error))
 }
 
-fn job(args: &Transfer<'_>) -> Result<CopyJob, Error> {
+/// None if there is nothing to do.
+fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     let places = args.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
         return Err(Error::Usage("a source and a destination are needed".into()));
@@ -117,19 +127,34 @@ fn job(args: &Transfer<'_>) -> Result<CopyJob, Error> {
     check(sources, destination, args.output)?;
     let locate = |place: &Place| location(place, args.connection, args.output);
     let (select, names) = selection::read(args.select)?;
-    let options = TransferOptions {
-        keep_setuid: args.preserve,
-        select,
-        sync: args.sync.clone().map_err(Error::Usage)?,
-        ..args.transfer.options()
+    let mut sync = args.sync.clone().map_err(Error::Usage)?;
+    let retry = match args.select.retry_failed.as_deref().map(FailedRun::read).transpose()? {
+        None => None,
+        Some(run) => {
+            if let Some(sync) = &mut sync {
+                // A list of names is not the whole source, by which deleting goes.
+                sync.delete = None;
+            }
+            if run.not_deleted > 0 && !args.output.quiet {
+                let left = run.not_deleted;
+                printer::warning(&format!(
+                    "{left} could not be deleted; only the whole sync tries that again"
+                ));
+            }
+            let Some(retry) = run.retry else { return Ok(None) };
+            Some(retry)
+        }
     };
-    Ok(CopyJob {
+    let options = TransferOptions { keep_setuid: args.preserve, select, sync, ..args.transfer.options() };
+    Ok(Some(CopyJob {
         sources: sources.iter().map(locate).collect::<Result<_, _>>()?,
         destination: locate(destination)?,
         names,
+        retry,
+        manifest: args.transfer.manifest.clone(),
         options: options.checked()?,
         verbose: args.output.verbose,
-    })
+    }))
 }
 
 /// Refuses what cannot work, before anything is connected.
@@ -201,7 +226,7 @@ pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarge
 mod tests {
     use std::ffi::OsStr;
 
-    use farhaul_engine::FailedEntry;
+    use farhaul_engine::{Action, FailedEntry};
 
     use super::*;
 
@@ -250,7 +275,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_the_error_names_is_not_listed_again() {
-        let one = FailedEntry { path: "a".into(), reason: "gone".into() };
+        let one = FailedEntry { path: "a".into(), reason: "gone".into(), action: Action::Copy };
         let report = Report { failed: vec![one], failed_count: 1, ..Report::default() };
         let about = |what: &str| Error::Files { what: what.into(), hint: None };
         assert!(is_told(&report, Some(&about("a: gone"))));

@@ -9,10 +9,11 @@ mod lab;
 mod man;
 mod serve;
 mod sync;
+mod verify;
 
 use std::process;
 
-use farhaul_engine::ExitCode;
+use farhaul_engine::{CpuList, ExitCode};
 
 use crate::args::Verb;
 use crate::exit::process_code;
@@ -20,9 +21,15 @@ use crate::ui::printer;
 
 /// Runs one verb; errors that it did not report itself are reported here.
 pub fn run(verb: Verb) -> process::ExitCode {
+    // Before anything starts a thread, which keeps what it began with.
+    if let Some(Err(error)) = verb.cpus().map(CpuList::apply) {
+        printer::error(&error, None);
+        return process_code(error.exit_code());
+    }
     let outcome = match verb {
         Verb::Cp(args) => return process_code(cp::run(&args)),
         Verb::Sync(args) => return process_code(sync::run(&args)),
+        Verb::Verify(args) => return process_code(verify::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(args)),
         Verb::Endpoint => return process_code(endpoint::run()),
         Verb::Bench(args) => return process_code(bench::run(&args)),

@@ -25,7 +25,7 @@ fn options(args: &Sync) -> Result<SyncOptions, String> {
     let when = if args.delete_before { DeleteWhen::Before } else { DeleteWhen::After };
     let delete =
         deletes.then_some(DeleteOptions { when, excluded: args.delete_excluded, max: args.max_delete });
-    Ok(SyncOptions { checksum: args.checksum, delete })
+    Ok(SyncOptions { checksum: args.checksum, detect_renames: args.detect_renames, delete })
 }
 
 #[cfg(test)]
@@ -55,11 +55,11 @@ mod tests {
         ] {
             assert_eq!(
                 sync(arguments).unwrap(),
-                SyncOptions { checksum: false, delete: expected },
+                SyncOptions { delete: expected, ..SyncOptions::default() },
                 "{arguments}"
             );
         }
-        assert!(sync("-c a b").unwrap().checksum);
+        assert!(sync("-c a b").unwrap().checksum && sync("--detect-renames a b").unwrap().detect_renames);
         for wrong in ["--max-delete 3 a b", "--delete-before --delete-after a b", "--max-delete -1 a b"] {
             assert!(sync(wrong).is_err(), "{wrong}");
         }

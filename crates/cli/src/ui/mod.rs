@@ -6,5 +6,5 @@ pub mod log;
 pub mod printer;
 pub mod progress;
 pub mod summary;
-mod units;
+pub mod units;
 pub mod waiting;

@@ -104,10 +104,18 @@ pub fn harmless(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use farhaul_engine::Action;
+
     use super::*;
 
     fn entries(count: usize) -> Vec<FailedEntry> {
-        (0..count).map(|n| FailedEntry { path: format!("f{n}"), reason: "no permission".into() }).collect()
+        (0..count)
+            .map(|n| FailedEntry {
+                path: format!("f{n}"),
+                reason: "no permission".into(),
+                action: Action::Copy,
+            })
+            .collect()
     }
 
     #[test]

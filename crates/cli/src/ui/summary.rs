@@ -23,6 +23,9 @@ pub fn line(report: &Report, dry_run: bool) -> String {
     if report.skipped > 0 {
         parts.push(format!("{} already there", units::count(report.skipped, "file")));
     }
+    if report.renames > 0 {
+        parts.push(format!("{}{} renamed", if dry_run { "would have " } else { "" }, report.renames));
+    }
     if report.deleted > 0 {
         let would = if dry_run { "would delete " } else { "deleted " };
         parts.push(format!("{would}{}", report.deleted));

@@ -1,7 +1,7 @@
 //! The far end that ssh started: `farhaul endpoint` on standard input and output.
 //!
-//! Always true: it ends when its standard input does, whatever the session is waiting for, as nobody else would end
-//! it; what follows the hello on standard input belongs to the stream carrier.
+//! Always true: `farhaul endpoint` ends when its standard input does, whatever the session is waiting for, as nobody else
+//! would end it; what follows the hello on standard input belongs to the stream carrier.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,18 +26,33 @@ const END_TIME: Duration = Duration::from_secs(30);
 /// here on goes to standard error, so that it cannot damage it. When standard input ends, [`Established::stop`] is set,
 /// and the process ends half a minute later if it has not by then. An error has been told to the client already.
 pub fn endpoint_stdio() -> Result<Established, Error> {
+    let (stdin, stdout) = take_stdio()?;
+    ssh_endpoint(stdin, stdout)
+}
+
+/// As [`endpoint_stdio`], in a program that has something else to do and ends when it wants.
+pub(crate) fn endpoint_in_program() -> Result<Established, Error> {
+    let (stdin, stdout) = take_stdio()?;
+    establish(stdin, stdout, ssh_connection(), None)
+}
+
+fn take_stdio() -> Result<(OwnedFd, OwnedFd), Error> {
     let failed = || Error::io("cannot take over standard input and output");
     let stdin = std::io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
     let stdout = std::io::stdout().as_fd().try_clone_to_owned().map_err(failed())?;
     let null = File::open("/dev/null").map_err(failed())?;
     rustix::stdio::dup2_stdin(&null).map_err(|error| failed()(error.into()))?;
     rustix::stdio::dup2_stdout(std::io::stderr()).map_err(|error| failed()(error.into()))?;
-    ssh_endpoint(stdin, stdout)
+    Ok((stdin, stdout))
 }
 
 /// [`endpoint_stdio`] on other descriptors.
 pub fn ssh_endpoint(stdin: OwnedFd, stdout: OwnedFd) -> Result<Established, Error> {
-    establish(stdin, stdout, std::env::var("SSH_CONNECTION").ok(), Some(END_TIME))
+    establish(stdin, stdout, ssh_connection(), Some(END_TIME))
+}
+
+fn ssh_connection() -> Option<String> {
+    std::env::var("SSH_CONNECTION").ok()
 }
 
 pub(super) fn establish(

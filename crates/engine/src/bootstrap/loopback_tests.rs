@@ -85,6 +85,8 @@ fn params(udp: bool, flows: u16) -> HelloParams {
         paths: vec![b"/incoming".to_vec()],
         target_is_directory: false,
         single_file: true,
+        stream: None,
+        target_is_name: false,
         options,
     };
     HelloParams { request, udp }

@@ -42,6 +42,7 @@ use crate::options::TransferOptions;
 pub use authorized::AuthorizedKeys;
 pub use connect::{DaemonTarget, Dialer, daemon_connect};
 pub use demux::{AcceptSocket, FirstDatagram};
+pub(crate) use endpoint::endpoint_in_program;
 pub use endpoint::{endpoint_stdio, ssh_endpoint};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
@@ -279,25 +280,53 @@ pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
 
 /// A socket on any port of an address; without one, for both families where the system has IPv6.
 pub(crate) fn bind_for(local: Option<IpAddr>) -> std::io::Result<UdpLink> {
+    bind_at(local, 0)
+}
+
+fn bind_at(local: Option<IpAddr>, port: u16) -> std::io::Result<UdpLink> {
     match local {
-        Some(ip) => UdpLink::bind(SocketAddr::new(ip, 0)),
-        None => UdpLink::bind(SocketAddr::from(([0u16; 8], 0)))
-            .or_else(|_| UdpLink::bind(SocketAddr::from(([0u8; 4], 0)))),
+        Some(ip) => UdpLink::bind(SocketAddr::new(ip, port)),
+        None => UdpLink::bind(SocketAddr::from(([0u16; 8], port)))
+            .or_else(|_| UdpLink::bind(SocketAddr::from(([0u8; 4], port)))),
     }
 }
 
 /// The client's sockets, one a flow, each on its path.
 pub(crate) fn bind_flows(options: &TransferOptions) -> Result<Vec<UdpLink>, Error> {
-    let mut sockets = Vec::new();
-    for flow in 0..options.flow_count() {
-        let local = options.paths.get(options.path_of(flow)).map(|path| path.local);
-        let socket = bind_for(local).map_err(|source| match local {
+    let mut paths = Vec::new();
+    for path in 0..options.path_count() {
+        let local = options.paths.get(path).map(|path| path.local);
+        let sockets = bind_side_by_side(local, options.flows.into()).map_err(|source| match local {
             Some(ip) => Error::Usage(format!("--path: {ip} is no address of this host ({source})")),
             None => Error::Io { what: "cannot open a UDP socket".into(), source },
         })?;
-        sockets.push(socket);
+        paths.push(sockets.into_iter());
     }
-    Ok(sockets)
+    let next = |flow: usize| paths[options.path_of(flow)].next();
+    Ok((0..options.flow_count()).filter_map(next).collect())
+}
+
+/// Tries for a run of free ports, before any ports have to do.
+const RUN_TRIES: usize = 16;
+
+/// Sockets whose ports differ in their lowest bits only. A network card chooses the core for a packet by a hash that is linear in
+/// the ports' bits: such a run meets each of its queues once where random ports would often meet one twice.
+fn bind_side_by_side(local: Option<IpAddr>, count: usize) -> std::io::Result<Vec<UdpLink>> {
+    let any = |_| bind_for(local);
+    for _ in 0..if count > 1 { RUN_TRIES } else { 0 } {
+        // The system says which ports are free to take, roughly.
+        let port = bind_for(local)?.local_addr().map_or(0, |address| address.port());
+        let first = port & !(count.next_power_of_two() as u16 - 1);
+        let ports = (first..=u16::MAX).take(count);
+        let run: std::io::Result<Vec<_>> = ports.map(|port| bind_at(local, port)).collect();
+        if let Ok(run) = run
+            && first >= 1024
+            && run.len() == count
+        {
+            return Ok(run);
+        }
+    }
+    (0..count).map(any).collect()
 }
 
 /// The client's flows and spares to a far end whose flow `n` has `remotes(n)` for its addresses. Ids come in the order of the
@@ -375,6 +404,7 @@ mod loopback_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::PathAddresses;
 
     #[test]
     fn candidates_are_named_for_the_sockets_family() {
@@ -385,6 +415,25 @@ mod tests {
         let local4 = Some("0.0.0.0:1".parse().unwrap());
         assert_eq!(reachable_from(local6, &[v4, v6, mapped]), [v4, v6]);
         assert_eq!(reachable_from(local4, &[v4, v6, mapped]), [v4]);
+    }
+
+    #[test]
+    fn flows_of_a_path_have_ports_that_differ_in_their_lowest_bits() {
+        let path = |ip: &str| PathAddresses { local: ip.parse().unwrap(), remote: ip.parse().unwrap() };
+        let paths = vec![path("127.0.0.1"), path("127.0.0.2")];
+        let options = TransferOptions { flows: 4, paths, ..TransferOptions::default() };
+        let sockets = bind_flows(&options).unwrap();
+        assert_eq!(sockets.len(), 8);
+        for path in 0..2 {
+            let own: Vec<_> =
+                sockets.iter().skip(path).step_by(2).filter_map(|socket| socket.local_addr()).collect();
+            assert!(own.iter().all(|address| address.ip() == options.paths[path].local));
+            let first = own[0].port();
+            assert_eq!(first % 4, 0);
+            let ports: Vec<_> = own.iter().map(SocketAddr::port).collect();
+            assert_eq!(ports, (first..first + 4).collect::<Vec<_>>());
+        }
+        assert_eq!(bind_flows(&TransferOptions::default()).unwrap().len(), 1);
     }
 
     #[test]

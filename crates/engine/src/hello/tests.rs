@@ -6,6 +6,8 @@ fn request() -> Request {
         paths: vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()],
         target_is_directory: true,
         single_file: false,
+        stream: None,
+        target_is_name: false,
         options: TransferOptions::default(),
     }
 }

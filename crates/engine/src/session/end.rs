@@ -10,8 +10,12 @@ pub(crate) struct End {
     pub(crate) links: u64,
     pub(crate) skipped: u64,
     pub(crate) deleted: u64,
+    pub(crate) renames: u64,
     pub(crate) bytes: u64,
     pub(crate) bytes_resumed: u64,
+    pub(crate) bytes_matched: u64,
+    /// The single source has taken the destination's name.
+    pub(crate) renamed: bool,
     pub(crate) failures: FailureList,
     pub(crate) ours: EndFigures,
     pub(crate) theirs: EndFigures,

@@ -2,37 +2,52 @@
 
 use std::sync::Mutex;
 
-use crate::report::FailedEntry;
+use crate::report::{Action, FailedEntry};
 
-/// Failures that are listed; ten million unreadable files must not fill the memory.
-const LISTED_MAX: usize = 10_000;
+/// Bytes of failures that are listed at the client, a few hundred thousand as a rule, and at a far end, which needs none but
+/// for its log.
+const CLIENT_BYTES_MAX: usize = 64 << 20;
+const FAR_BYTES_MAX: usize = 1 << 20;
+/// What an entry takes besides its text.
+const ENTRY_BYTES: usize = 64;
 
 /// What a peer says of a failure is kept up to these lengths.
 const PATH_SHOWN_MAX: usize = 4096;
 const REASON_SHOWN_MAX: usize = 1000;
 
-#[derive(Debug, Default)]
-pub(crate) struct Failures(Mutex<FailureList>);
+#[derive(Debug)]
+pub(crate) struct Failures {
+    list: Mutex<FailureList>,
+    bytes_max: usize,
+}
 
 #[derive(Debug, Default, Clone)]
 pub(crate) struct FailureList {
     pub(crate) listed: Vec<FailedEntry>,
     pub(crate) count: u64,
+    bytes: usize,
 }
 
 impl Failures {
-    pub(crate) fn add(&self, path: &[u8], reason: &str) {
-        let mut list = self.0.lock().expect("no thread panics while it holds the failures");
+    /// `is_client`: the report is made of it.
+    pub(crate) fn new(is_client: bool) -> Failures {
+        let bytes_max = if is_client { CLIENT_BYTES_MAX } else { FAR_BYTES_MAX };
+        Failures { list: Mutex::default(), bytes_max }
+    }
+
+    pub(crate) fn add(&self, path: &[u8], reason: &str, action: Action) {
+        let mut list = self.list.lock().expect("no thread panics while it holds the failures");
         list.count += 1;
-        if list.listed.len() < LISTED_MAX {
+        if list.bytes < self.bytes_max {
             let path = farhaul_store::escape(&path[..path.len().min(PATH_SHOWN_MAX)]);
-            let reason = reason.chars().take(REASON_SHOWN_MAX).collect();
-            list.listed.push(FailedEntry { path, reason });
+            let reason: String = reason.chars().take(REASON_SHOWN_MAX).collect();
+            list.bytes += path.len() + reason.len() + ENTRY_BYTES;
+            list.listed.push(FailedEntry { path, reason, action });
         }
     }
 
     pub(crate) fn take(&self) -> FailureList {
-        std::mem::take(&mut self.0.lock().expect("no thread panics while it holds the failures"))
+        std::mem::take(&mut self.list.lock().expect("no thread panics while it holds the failures"))
     }
 }
 

@@ -7,6 +7,7 @@
 //! to `Shared::returned`, so that another flow sends them.
 
 mod blocks;
+mod buffers;
 mod roaming;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{Arrived, Credit, FlowShared, FlowState, Shared};
 use crate::error::Error;
 use blocks::Outgoing;
+use buffers::BufferWatch;
 
 /// What a flow thread starts with.
 pub(crate) struct FlowThread {
@@ -105,6 +107,7 @@ struct Running {
     route_looked_at: Timestamp,
     answered: u64,
     refused_seen: u64,
+    buffer: BufferWatch,
     meters: Meters,
     is_sender: bool,
     can_gather: bool,
@@ -143,6 +146,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         route_looked_at: now,
         answered: 0,
         refused_seen: 0,
+        buffer: BufferWatch::default(),
         meters,
         is_sender,
         can_gather: false,
@@ -482,10 +486,14 @@ impl Running {
     }
 
     fn publish(&mut self, now: Timestamp) {
-        if now - self.last_published < Duration::from_millis(100) {
+        let elapsed = now - self.last_published;
+        if elapsed < Duration::from_millis(100) {
             return;
         }
         self.last_published = now;
+        if let Some(granted) = self.buffer.look(&*self.thread.link, self.is_sender, elapsed) {
+            self.thread.own.short_buffer.store(granted, Ordering::Relaxed);
+        }
         self.set_marking();
         self.tell_pace();
         let thread = &self.thread;

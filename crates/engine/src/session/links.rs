@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use farhaul_store::RelPath;
 
 use crate::error::Error;
+use crate::messages::ManifestEntry;
 
 /// Files with several links that are remembered, as many as a sender announces.
 const TARGETS_MAX: usize = 1 << 20;
@@ -12,7 +13,7 @@ const TARGETS_MAX: usize = 1 << 20;
 /// A link that waits for its file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
-    pub(crate) id: u64,
+    pub(crate) entry: ManifestEntry,
     pub(crate) path: RelPath,
     pub(crate) parent: Option<u64>,
 }
@@ -41,18 +42,27 @@ impl Links {
     pub(crate) fn request(
         &mut self,
         to: u64,
-        id: u64,
+        entry: &ManifestEntry,
         path: &RelPath,
         parent: Option<u64>,
     ) -> Result<Option<Option<RelPath>>, Error> {
+        let id = entry.id;
         match self.0.get_mut(&to) {
             None => Err(Error::Misbehaved(format!("entry {id} links to {to}, which is no linked file"))),
             Some(State::There(there)) => Ok(Some(Some(there.clone()))),
             Some(State::Failed) => Ok(Some(None)),
             Some(State::Expected(waiting)) => {
-                waiting.push(Waiting { id, path: path.clone(), parent });
+                waiting.push(Waiting { entry: entry.clone(), path: path.clone(), parent });
                 Ok(None)
             }
+        }
+    }
+
+    /// Where file `id` is, if it is there.
+    pub(crate) fn path_of(&self, id: u64) -> Option<&RelPath> {
+        match self.0.get(&id) {
+            Some(State::There(path)) => Some(path),
+            _ => None,
         }
     }
 
@@ -74,14 +84,23 @@ mod tests {
     #[test]
     fn links_wait_for_their_file_and_follow_its_fate() {
         let path = |text: &str| RelPath::from_bytes(text.as_bytes()).unwrap();
+        let entry = |id, to| ManifestEntry {
+            id,
+            path: b"l".to_vec(),
+            mode: 0,
+            mtime_secs: 0,
+            mtime_nanos: 0,
+            what: crate::messages::What::HardLink { to },
+            attributes: farhaul_store::Attributes::new(),
+        };
         let mut links = Links::default();
         links.expect(1);
         links.expect(2);
-        assert_eq!(links.request(1, 5, &path("l"), None).unwrap(), None);
+        assert_eq!(links.request(1, &entry(5, 1), &path("l"), None).unwrap(), None);
         assert_eq!(links.settle(1, Some(&path("f"))).len(), 1);
-        assert_eq!(links.request(1, 6, &path("m"), None).unwrap(), Some(Some(path("f"))));
+        assert_eq!(links.request(1, &entry(6, 1), &path("m"), None).unwrap(), Some(Some(path("f"))));
         assert!(links.settle(2, None).is_empty());
-        assert_eq!(links.request(2, 7, &path("n"), None).unwrap(), Some(None));
-        assert!(links.request(3, 8, &path("o"), None).is_err());
+        assert_eq!(links.request(2, &entry(7, 2), &path("n"), None).unwrap(), Some(None));
+        assert!(links.request(3, &entry(8, 3), &path("o"), None).is_err());
     }
 }

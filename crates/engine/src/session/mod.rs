@@ -3,15 +3,17 @@
 //! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
 //! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in
 //! `receiver/`), `writer.rs`, `destination.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. All threads of one end meet in
-//! `shared.rs`.
+//! `shared.rs`; blocks come and go by `exchange.rs`.
 
 mod destination;
-mod end;
+pub(crate) mod end;
+pub(crate) mod exchange;
 mod failures;
 mod figures;
 mod flow_thread;
+mod large;
 mod links;
-mod meter;
+pub(crate) mod meter;
 mod outcome;
 mod packets;
 mod path_memory;
@@ -21,18 +23,19 @@ mod read_queue;
 mod receiver;
 mod sender;
 mod serve;
-mod shared;
-mod supervisor;
+pub(crate) mod shared;
+pub(crate) mod supervisor;
 mod surplus;
 mod tree;
 mod trial;
-mod unread;
+pub(crate) mod unread;
 mod verdict;
 mod writer;
 
 use std::sync::Arc;
 
 pub(crate) use destination::{is_null, last_component};
+pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
 pub use packets::{FlowIdentity, Opened, Packets};
 pub(crate) use paths::{Wish, local_origin, local_target};
@@ -43,6 +46,7 @@ pub use serve::{SessionSummary, serve};
 use crate::bootstrap::Established;
 use crate::error::Error;
 use crate::hello::Direction;
+use crate::manifest::Log;
 use crate::options::Verify;
 use crate::progress::Progress;
 use receiver::Rules;
@@ -62,6 +66,8 @@ pub(crate) struct Terms {
     pub(crate) fault: Option<String>,
     /// Names that the sender is to be asked for.
     pub(crate) names: Option<Vec<Vec<u8>>>,
+    /// Takes what becomes of the entries, at the client's end.
+    pub(crate) log: Option<Arc<Log>>,
 }
 
 /// Runs one end of a session to its end.
@@ -82,18 +88,24 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
         Ok(supervisor) => supervisor,
         Err(error) => return Outcome::failed(error),
     };
-    // One core's reader and writer keep up with a disk; two overlap its waits.
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+    // Each reader and writer has one chunk under way, so these are the requests that a disk sees at a time. Two keep one core's
+    // disk busy while the other digests; eight are what several disks together, or a far one, can use.
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
     let (end, error) = match side {
         Side::Send(origin) => {
             let readers = if in_order { 1 } else { threads };
             let digests = options.verify != Verify::Transit;
-            let plan = ReadPlan { readers, digests, in_order, dry_run: options.dry_run };
-            sender::run(&mut supervisor, origin, plan)
+            let growth = options.follow_growth_secs.map(std::time::Duration::from_secs);
+            let taking = sender::Taking::new(&options, terms.strip_setuid);
+            let tells_skipped = options.manifest.is_some() && terms.log.is_none();
+            let dry_run = options.dry_run;
+            let plan = ReadPlan { readers, digests, in_order, dry_run, growth, taking, tells_skipped };
+            sender::run(&mut supervisor, origin, plan, terms.log.clone())
         }
         Side::Receive(destination) => {
             let rules = Rules::new(&options, terms.strip_setuid);
-            let wish = receiver::Wanted { filter, names: terms.names.as_deref() };
+            let notes = receiver::Notes::new(options.manifest.clone(), terms.log.clone());
+            let wish = receiver::Wanted { filter, names: terms.names.as_deref(), notes };
             receiver::run(&mut supervisor, destination, rules, wish, threads)
         }
     };

@@ -4,6 +4,7 @@ use super::end::End;
 use super::supervisor::{Role, Supervisor};
 use super::verdict::verdict;
 use crate::error::Error;
+use crate::manifest::Log;
 use crate::messages::EndFigures;
 use crate::options::{Policy, TransferOptions};
 use crate::report::{REPORT_SCHEMA, Report, Stage};
@@ -19,6 +20,17 @@ impl Outcome {
     pub(crate) fn failed(error: Error) -> Outcome {
         let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
         Outcome { report, error: Some(error) }
+    }
+
+    /// Ends the manifest; a run whose manifest could not be written has failed.
+    pub(crate) fn and_manifest(mut self, log: Option<&Log>) -> Outcome {
+        let written = log.map_or(Ok(()), |log| log.finish(&self.report));
+        if let (Err(error), None) = (written, &self.error) {
+            self.report.ok = false;
+            self.report.error = Some(error.to_string());
+            self.error = Some(error);
+        }
+        self
     }
 
     pub(crate) fn new(
@@ -46,13 +58,17 @@ impl Outcome {
             schema: REPORT_SCHEMA,
             ok: error.is_none() && end.failures.count == 0,
             error: None,
+            complete: error.is_none(),
+            renamed: end.renamed,
             bytes: end.bytes,
             files: end.files,
             directories: end.directories,
             links: end.links,
             skipped: end.skipped,
             deleted: end.deleted,
+            renames: end.renames,
             bytes_resumed: end.bytes_resumed,
+            bytes_matched: end.bytes_matched,
             failed: end.failures.listed.clone(),
             failed_count: end.failures.count,
             seconds,
@@ -93,7 +109,15 @@ fn rtt(sender: &EndFigures, receiver: &EndFigures, which: impl Fn(&EndFigures) -
 /// When not a single entry arrived, the transfer as a whole has failed.
 fn nothing_arrived(report: &Report) -> Option<Error> {
     let first = report.failed.first()?;
-    if report.bytes + report.files + report.directories + report.links + report.skipped + report.deleted > 0 {
+    if report.bytes
+        + report.files
+        + report.directories
+        + report.links
+        + report.skipped
+        + report.deleted
+        + report.renames
+        > 0
+    {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);

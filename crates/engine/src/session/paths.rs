@@ -23,6 +23,8 @@ use crate::options::TransferOptions;
 pub(crate) struct Wish {
     /// It must be a directory, and is made if it is missing.
     pub(crate) is_directory: bool,
+    /// It is the name of the single source, also if there is a directory of that name.
+    pub(crate) is_name: bool,
     /// Nothing is made.
     pub(crate) dry_run: bool,
 }
@@ -84,7 +86,7 @@ pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result
     }
     let options = &request.options;
     let only_content = sources.len() == 1 && sources[0].dest.is_empty();
-    if (options.sync.is_some() || options.select.by_name) && !only_content {
+    if options.sync.is_some() && !only_content {
         return Err(Error::Usage("this needs a single source directory".into()));
     }
     Ok(Origin::Scan(Box::new(Scan::new(sources, options)?)))
@@ -159,6 +161,10 @@ fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
         Ok(Target { rename, ..Target::new(root, asked) })
     };
     let is_directory = wish.is_directory || last_component(path.as_os_str().as_bytes()).is_none();
+    if wish.is_name && !is_directory {
+        let (dir, name) = parent_and_name(path);
+        return into(dir, name, asked);
+    }
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => into(path, None, asked),
         Ok(_) if is_directory => Err(files(format!("{name} is not a directory"))),
@@ -202,6 +208,16 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
     let outside = |_| files(format!("{name} is not a path below this daemon's root"));
     let path = RelPath::from_bytes(trimmed).map_err(outside)?;
     let cannot = |error: std::io::Error| files(format!("cannot open {name}: {}", plain(&error)));
+    let named = |path: &RelPath| {
+        let parent = match path.parent() {
+            Some(parent) => root.subdir(&parent).map_err(cannot)?,
+            None => root.clone(),
+        };
+        Ok(target(parent, path.file_name().map(<[u8]>::to_vec)))
+    };
+    if wish.is_name && !is_directory {
+        return named(&path);
+    }
     match root.metadata(&path).map_err(cannot)? {
         Some(meta) if meta.is_dir() => Ok(target(root.subdir(&path).map_err(cannot)?, None)),
         Some(_) if is_directory => Err(files(format!("{name} is not a directory"))),
@@ -212,12 +228,6 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
             root.create_shared_dir(&path).map_err(cannot)?;
             Ok(Target { is_new: true, ..target(root.subdir(&path).map_err(cannot)?, None) })
         }
-        Some(_) | None => {
-            let parent = match path.parent() {
-                Some(parent) => root.subdir(&parent).map_err(cannot)?,
-                None => root.clone(),
-            };
-            Ok(target(parent, path.file_name().map(<[u8]>::to_vec)))
-        }
+        Some(_) | None => named(&path),
     }
 }

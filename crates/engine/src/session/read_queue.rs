@@ -12,102 +12,20 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use farhaul_net::PollFd;
-use farhaul_store::{Block, CHUNK, Entry, SourceFile, SourceRef, chunk_cv, whole_digest};
+use farhaul_store::{Block, CHUNK, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
+use super::exchange::Outlet;
 use super::failures::plain;
+use super::large::{FileJob, Large, Trouble};
 use super::meter::Meter;
 use super::shared::{Filled, Shared};
 use super::unread::Unread;
 use crate::messages::Message;
 use crate::trailer::{self, PIECES_MAX, Piece};
-
-/// A file that the receiver may want.
-pub(crate) struct FileJob {
-    pub(crate) id: u64,
-    pub(crate) size: u64,
-    pub(crate) entry: Entry,
-    pub(crate) source: SourceRef,
-    /// For people.
-    pub(crate) path: String,
-}
-
-impl FileJob {
-    /// Sent as one piece of a pack, not chunk by chunk.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.size <= CHUNK
-    }
-}
-
-/// A file that is read chunk by chunk.
-pub(crate) struct Large {
-    job: Arc<FileJob>,
-    have: Vec<(u64, u64)>,
-    file: OnceLock<std::io::Result<SourceFile>>,
-    /// The next chunk to look at.
-    cursor: Mutex<u64>,
-    /// Chunks being read, and one while chunks are left to give out.
-    in_hand: AtomicU64,
-    chunks_sent: AtomicU64,
-    failed: AtomicBool,
-    unread: Mutex<Option<Unread>>,
-}
-
-impl Large {
-    pub(crate) fn new(job: Arc<FileJob>, mut have: Vec<(u64, u64)>, unread: Option<Unread>) -> Large {
-        have.sort_unstable();
-        Large {
-            job,
-            have,
-            file: OnceLock::new(),
-            cursor: Mutex::new(0),
-            in_hand: AtomicU64::new(1),
-            chunks_sent: AtomicU64::new(0),
-            failed: AtomicBool::new(false),
-            unread: Mutex::new(unread),
-        }
-    }
-
-    /// Content bytes in chunk ranges of a file of `size` bytes.
-    pub(crate) fn bytes_of(ranges: &[(u64, u64)], size: u64) -> u64 {
-        ranges
-            .iter()
-            .map(|&(first, count)| ((first + count) * CHUNK).min(size) - (first * CHUNK).min(size))
-            .sum()
-    }
-
-    pub(crate) fn cancel(&self) {
-        self.failed.store(true, Ordering::Release);
-    }
-
-    fn file(&self) -> Result<&SourceFile, String> {
-        let open = || SourceFile::open(&self.job.source, &self.job.entry);
-        self.file.get_or_init(open).as_ref().map_err(cannot_read)
-    }
-
-    /// The next chunk that has data and that the receiver lacks.
-    fn next_chunk(&self) -> Option<u64> {
-        let file = self.file().ok()?;
-        let mut cursor = self.cursor.lock().expect("no thread panics while it holds a cursor");
-        loop {
-            if self.failed.load(Ordering::Acquire) || *cursor * CHUNK >= self.job.size {
-                return None;
-            }
-            let chunk = file.next_data_chunk(*cursor).filter(|chunk| chunk * CHUNK < self.job.size)?;
-            match self.have.iter().find(|&&(first, count)| (first..first + count).contains(&chunk)) {
-                Some(&(first, count)) => *cursor = first + count,
-                None => {
-                    *cursor = chunk + 1;
-                    self.in_hand.fetch_add(1, Ordering::AcqRel);
-                    return Some(chunk);
-                }
-            }
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
@@ -121,6 +39,8 @@ enum Work {
     Whole(Arc<FileJob>, Option<Unread>),
     /// The receiver's content has this digest.
     Compare(Arc<FileJob>, [u8; 32]),
+    /// A chunk in whose place the receiver has something with these marks.
+    Patch(Arc<Large>, u64, Vec<u8>),
     Pipe(u64, Option<Unread>),
     /// Nothing is waiting now.
     Nothing,
@@ -130,6 +50,7 @@ enum Work {
 #[derive(Default)]
 struct Waiting {
     again: VecDeque<(Arc<Large>, u64)>,
+    patches: VecDeque<(Arc<Large>, u64, Vec<u8>)>,
     files: VecDeque<Waited>,
     pipe: Option<(u64, Option<Unread>)>,
     closed: bool,
@@ -144,18 +65,60 @@ enum Waited {
 /// Wanted files, in the order of the receiver's answers.
 pub(crate) struct ReadQueue {
     shared: Arc<Shared>,
-    digests: bool,
+    outlet: Outlet,
+    pub(crate) digests: bool,
     waiting: Mutex<Waiting>,
     more: Condvar,
     has_pipe: AtomicBool,
+    /// Bytes of standard input, once it has ended.
+    pub(crate) pipe_size: AtomicU64,
+    /// A file that has changed may be read again.
+    may_renew: bool,
+    /// How long a file must not have grown; None to take it as it was listed.
+    growth: Option<Duration>,
+    unsettled: Mutex<Vec<Unsettled>>,
+}
+
+/// A file of which it is not clear whether it stays what it was listed as.
+pub(super) enum Unsettled {
+    /// It has changed.
+    Changed(Arc<FileJob>),
+    /// All of it has been sent, in so many chunks, and it may have grown.
+    Sent(Arc<FileJob>, u64, Option<Unread>),
+    /// It is not read before it has stopped growing.
+    Young(Arc<FileJob>, Option<Unread>),
 }
 
 const LOCK: &str = "no thread panics while it holds the read queue";
 
 impl ReadQueue {
-    pub(crate) fn new(shared: Arc<Shared>, digests: bool) -> ReadQueue {
-        let (waiting, more) = (Mutex::default(), Condvar::new());
-        ReadQueue { shared, digests, waiting, more, has_pipe: AtomicBool::new(false) }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        digests: bool,
+        may_renew: bool,
+        growth: Option<Duration>,
+    ) -> ReadQueue {
+        let outlet = Outlet::new(shared.clone());
+        ReadQueue {
+            shared,
+            outlet,
+            digests,
+            waiting: Mutex::default(),
+            more: Condvar::new(),
+            has_pipe: AtomicBool::new(false),
+            pipe_size: AtomicU64::new(0),
+            may_renew,
+            growth,
+            unsettled: Mutex::default(),
+        }
+    }
+
+    /// A small file that may be growing is read when it has stopped.
+    pub(crate) fn push_wanted(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+        match self.growth {
+            Some(_) => self.settle_later(Unsettled::Young(job, unread)),
+            None => self.push_whole(job, unread),
+        }
     }
 
     pub(crate) fn push_whole(&self, job: Arc<FileJob>, unread: Option<Unread>) {
@@ -171,9 +134,33 @@ impl ReadQueue {
     }
 
     pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
-        large.in_hand.fetch_add(1, Ordering::AcqRel);
-        *large.unread.lock().expect(LOCK) = Some(Unread::new(&self.shared));
+        large.hold();
+        large.keep_unread(Unread::new(&self.shared));
         self.push(|waiting| waiting.again.push_back((large, chunk)));
+    }
+
+    /// The receiver says what it has in the place of a chunk. False if it says more than it may.
+    pub(crate) fn push_patch(&self, large: &Arc<Large>, chunk: u64, marks: Vec<u8>) -> bool {
+        let len = large.chunk_len(chunk);
+        if !large.tell(chunk) || marks.len() != Marks::len_of(len) {
+            return false;
+        }
+        large.hold();
+        let mut waiting = self.waiting.lock().expect(LOCK);
+        waiting.patches.push_back((large.clone(), chunk, marks));
+        let is_allowed = waiting.patches.len() <= PATCHES_MAX;
+        drop(waiting);
+        self.more.notify_all();
+        is_allowed
+    }
+
+    /// The receiver has said all that it has of a file.
+    pub(crate) fn end_patches(&self, large: &Arc<Large>) -> bool {
+        let is_first = large.tell_end();
+        if is_first {
+            self.push_large(large.clone());
+        }
+        is_first
     }
 
     /// Standard input, announced as entry `id`.
@@ -203,6 +190,9 @@ impl ReadQueue {
             }
             if let Some((large, chunk)) = waiting.again.pop_front() {
                 return Work::Chunk(large, chunk, Sent::Again);
+            }
+            if let Some((large, chunk, marks)) = waiting.patches.pop_front() {
+                return Work::Patch(large, chunk, marks);
             }
             if let Some((id, unread)) = waiting.pipe.take() {
                 return Work::Pipe(id, unread);
@@ -252,6 +242,7 @@ impl ReadQueue {
                 Work::Whole(job, unread) => reader.whole(&job, unread),
                 Work::Compare(job, digest) => reader.compare(&job, digest),
                 Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
+                Work::Patch(large, chunk, marks) => reader.patch(&large, chunk, &marks),
                 Work::Pipe(id, _unread) => reader.pipe(id),
             }
         }
@@ -259,26 +250,34 @@ impl ReadQueue {
 
     /// One holder of a large file is through with it; the last one says how it ended.
     fn let_go(&self, large: &Large) {
-        if large.in_hand.fetch_sub(1, Ordering::AcqRel) != 1 {
-            return;
+        let Some((unread, result)) = large.let_go() else { return };
+        match result {
+            Ok(chunks) if self.growth.is_some() => {
+                self.settle_later(Unsettled::Sent(large.job.clone(), chunks, unread));
+            }
+            Ok(chunks) => {
+                let (id, size) = (large.job.id, large.job.size);
+                self.shared.send(&[Message::FileEnd { id, size, chunks }]);
+            }
+            Err(trouble) => self.give_up(&large.job, trouble),
         }
-        let _unread = large.unread.lock().expect(LOCK).take();
-        let id = large.job.id;
-        let result = match large.file() {
-            Err(reason) => Err(reason),
-            Ok(_) if large.failed.load(Ordering::Acquire) => return,
-            Ok(file) => match file.unchanged() {
-                Ok(true) => Ok(()),
-                Ok(false) => Err(CHANGED.to_string()),
-                Err(error) => Err(cannot_read(&error)),
-            },
-        };
-        let had: u64 = large.have.iter().map(|&(_, count)| count).sum();
-        let chunks = had + large.chunks_sent.load(Ordering::Acquire);
-        self.shared.send(&[match result {
-            Ok(()) => Message::FileEnd { id, size: large.job.size, chunks },
-            Err(reason) => Message::FileFailed { id, reason },
-        }]);
+    }
+
+    fn give_up(&self, job: &Arc<FileJob>, trouble: Trouble) {
+        if trouble.is_change && self.may_renew {
+            return self.settle_later(Unsettled::Changed(job.clone()));
+        }
+        self.shared.send(&[Message::FileFailed { id: job.id, reason: trouble.reason }]);
+    }
+
+    fn settle_later(&self, what: Unsettled) {
+        self.unsettled.lock().expect(LOCK).push(what);
+        self.shared.control.notify();
+    }
+
+    /// What has come up since the last call, for whoever knows what becomes of it.
+    pub(super) fn take_unsettled(&self) -> Vec<Unsettled> {
+        std::mem::take(&mut *self.unsettled.lock().expect(LOCK))
     }
 
     /// Nothing more will be sent: the session ends, or the receiver has all that it wanted.
@@ -286,14 +285,15 @@ impl ReadQueue {
         self.shared.is_stopped() || self.waiting.lock().expect(LOCK).closed
     }
 
-    fn fail(&self, large: &Large, reason: String) {
-        if !large.failed.swap(true, Ordering::AcqRel) {
-            self.shared.send(&[Message::FileFailed { id: large.job.id, reason }]);
+    fn fail(&self, large: &Large, trouble: Trouble) {
+        if large.fail() {
+            self.give_up(&large.job, trouble);
         }
     }
 }
 
-const CHANGED: &str = "the source changed while it was read";
+/// Chunks with marks that may wait; a receiver stops at a quarter of it.
+const PATCHES_MAX: usize = 16 << 10;
 
 struct Pack {
     block: Block,
@@ -314,27 +314,13 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// A buffer from the pool; none when the session ends while we wait.
     fn take_block(&self) -> Option<Block> {
-        loop {
-            if let Some(block) = self.queue.shared.pool.take_timeout(Duration::from_millis(100)) {
-                return Some(block);
-            }
-            if self.queue.is_over() {
-                return None;
-            }
-        }
+        self.queue.outlet.claim(|| self.queue.is_over())
     }
 
     fn hand_over(&self, mut block: Block, content: usize, pieces: &[Piece]) {
         let len = trailer::write(&mut block, content, pieces) as u32;
-        let shared = &self.queue.shared;
-        let mut filled = Filled { block, len, content: content as u32 };
-        while let Err(error) = shared.filled.0.send_timeout(filled, Duration::from_millis(100)) {
-            if self.queue.is_over() {
-                return;
-            }
-            filled = error.into_inner();
-        }
-        shared.wake_flows();
+        let filled = Filled { block, len, content: content as u32 };
+        self.queue.outlet.put(filled, || self.queue.is_over());
     }
 
     fn flush(&mut self) {
@@ -343,30 +329,39 @@ impl Reader<'_> {
         }
     }
 
-    fn whole(&mut self, job: &FileJob, unread: Option<Unread>) {
-        let size = job.size as usize;
-        if self
-            .pack
-            .as_ref()
-            .is_some_and(|pack| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX)
-        {
+    /// Sees to a pack with room for a piece of `size` bytes; none when the session ends while we wait.
+    fn make_room(&mut self, size: usize) {
+        let is_full = |pack: &Pack| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX;
+        if self.pack.as_ref().is_some_and(is_full) {
             self.flush();
         }
         if self.pack.is_none() {
-            let Some(block) = self.take_block() else { return };
-            self.pack = Some(Pack { block, content: 0, pieces: Vec::new(), unread: Vec::new() });
+            self.pack = self.take_block().map(|block| Pack {
+                block,
+                content: 0,
+                pieces: Vec::new(),
+                unread: Vec::new(),
+            });
         }
+    }
+
+    fn whole(&mut self, job: &Arc<FileJob>, unread: Option<Unread>) {
+        let size = job.size as usize;
+        self.make_room(size);
         let Some(pack) = &mut self.pack else { return };
         let place = &mut pack.block[pack.content..pack.content + size];
-        if let Err(reason) = self.reading.time(|| read_whole(job, place)) {
-            self.queue.shared.send(&[Message::FileFailed { id: job.id, reason }]);
-            return;
+        if let Err(trouble) = self.reading.time(|| read_whole(job, place)) {
+            return self.queue.give_up(job, trouble);
         }
-        let digest = match self.queue.digests {
+        let queue = self.queue;
+        let digest = match queue.digests {
             true => self.digesting.time(|| whole_digest(place)),
             false => [0; 32],
         };
-        pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, digest });
+        if queue.digests {
+            *job.digest.lock().expect(LOCK) = Some(digest);
+        }
+        pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, is_patch: false, digest });
         pack.content += size;
         pack.unread.extend(unread);
     }
@@ -382,7 +377,48 @@ impl Reader<'_> {
             file.digest(scratch, || !queue.is_over())
         };
         let is_same = self.digesting.time(read).is_ok_and(|own| own.0 == digest);
+        if is_same {
+            *job.digest.lock().expect(LOCK) = Some(digest);
+        }
         queue.shared.send(&[Message::Compared { id: job.id, is_same }]);
+    }
+
+    /// Sends what makes this chunk of the receiver's, if that is shorter.
+    fn patch(&mut self, large: &Arc<Large>, chunk: u64, theirs: &[u8]) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        // In front what was read, behind it what is sent.
+        scratch.resize(2 * CHUNK as usize, 0);
+        let (place, out) = scratch.split_at_mut(CHUNK as usize);
+        let place = &mut place[..large.chunk_len(chunk)];
+        let read = large.file().is_ok_and(|file| {
+            self.reading.time(|| file.read_chunk(chunk, place)).is_ok_and(|len| len == place.len())
+        });
+        let made = read.then(|| self.digesting.time(|| Marks::of(place)));
+        let made = made.and_then(|ours| Some((write_patch(place, &ours, theirs, out)?, ours.cv)));
+        if let Some((len, cv)) = made {
+            let unread = Unread::new(&self.queue.shared);
+            self.make_room(len);
+            let Some(pack) = &mut self.pack else { return };
+            pack.block[pack.content..pack.content + len].copy_from_slice(&out[..len]);
+            pack.pieces.push(Piece {
+                file: large.job.id,
+                chunk,
+                len: len as u32,
+                is_patch: true,
+                digest: cv.0,
+            });
+            pack.content += len;
+            pack.unread.push(unread);
+            large.count_chunk();
+            let matched = (large.chunk_len(chunk) as u64).saturating_sub(len as u64);
+            self.queue.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
+            self.queue.shared.progress.bytes_done.fetch_add(matched, Ordering::Relaxed);
+            self.queue.let_go(large);
+        }
+        self.scratch = scratch;
+        if made.is_none() {
+            self.chunk(large, chunk, Sent::First);
+        }
     }
 
     fn chunk(&mut self, large: &Arc<Large>, chunk: u64, sent: Sent) {
@@ -393,9 +429,9 @@ impl Reader<'_> {
         let read = match large.file() {
             Ok(file) => {
                 let place = &mut block[..want];
-                self.reading.time(|| file.read_chunk(chunk, place)).map_err(|error| cannot_read(&error))
+                self.reading.time(|| file.read_chunk(chunk, place)).map_err(|error| Trouble::of(&error))
             }
-            Err(reason) => Err(reason),
+            Err(trouble) => Err(trouble),
         };
         match read {
             Ok(len) if len == want => {
@@ -403,14 +439,14 @@ impl Reader<'_> {
                     true => self.digesting.time(|| chunk_cv(&block[..want])),
                     false => [0; 32],
                 };
-                let piece = Piece { file: large.job.id, chunk, len: want as u32, digest };
+                let piece = Piece { file: large.job.id, chunk, len: want as u32, is_patch: false, digest };
                 if sent == Sent::First {
-                    large.chunks_sent.fetch_add(1, Ordering::AcqRel);
+                    large.count_chunk();
                 }
                 self.hand_over(block, want, &[piece]);
             }
-            Ok(_) => self.queue.fail(large, CHANGED.to_string()),
-            Err(reason) => self.queue.fail(large, reason),
+            Ok(_) => self.queue.fail(large, Trouble::changed()),
+            Err(trouble) => self.queue.fail(large, trouble),
         }
         self.queue.let_go(large);
     }
@@ -437,10 +473,12 @@ impl Reader<'_> {
                 true => self.digesting.time(|| chunk_cv(&block[..content])),
                 false => [0; 32],
             };
-            self.hand_over(block, content, &[Piece { file: id, chunk, len: content as u32, digest }]);
+            let piece = Piece { file: id, chunk, len: content as u32, is_patch: false, digest };
+            self.hand_over(block, content, &[piece]);
             size += content as u64;
             chunk += 1;
         }
+        self.queue.pipe_size.store(size, Ordering::Release);
         self.queue.shared.send(&[Message::FileEnd { id, size, chunks: chunk }]);
     }
 }
@@ -476,13 +514,9 @@ impl Reader<'_> {
     }
 }
 
-fn cannot_read(error: &std::io::Error) -> String {
-    format!("cannot read: {}", plain(error))
-}
-
-fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), String> {
-    let cannot = |error: std::io::Error| cannot_read(&error);
+fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), Trouble> {
+    let cannot = |error: std::io::Error| Trouble::of(&error);
     let file = SourceFile::open(&job.source, &job.entry).map_err(cannot)?;
     let len = file.read_chunk(0, place).map_err(cannot)?;
-    if len == place.len() && file.unchanged().map_err(cannot)? { Ok(()) } else { Err(CHANGED.to_string()) }
+    if len == place.len() && file.unchanged().map_err(cannot)? { Ok(()) } else { Err(Trouble::changed()) }
 }

@@ -9,18 +9,26 @@
 
 mod comparing;
 mod deleting;
+mod durability;
 mod entries;
+mod notes;
+mod patching;
+mod renaming;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use farhaul_store::{Filter, RelPath, Request};
+use farhaul_store::{AttributeKinds, Filter, RelPath, Request};
 
-use self::comparing::Comparing;
-use self::entries::Made;
+use self::comparing::{Comparing, Look};
+use self::durability::{FileSystems, Sync};
+pub(crate) use self::notes::Notes;
+pub(crate) use self::patching::Told;
+use self::patching::Window;
+use self::renaming::{Moves, Renames};
 use super::destination::Target;
 use super::end::End;
 use super::failures::{Failures, plain};
@@ -31,8 +39,10 @@ use super::surplus::{Conflicts, Surplus};
 use super::tree::{Directory, Tree};
 use super::writer::{self, Incoming};
 use crate::error::Error;
-use crate::messages::{Decision, EndFigures, ManifestEntry, Message};
+use crate::manifest::{Fate, Record};
+use crate::messages::{EndFigures, ManifestEntry, Message, RENEWAL};
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
+use crate::report::Action;
 
 /// What becomes of the transfer's entries.
 pub(crate) enum Destination {
@@ -49,21 +59,42 @@ pub(crate) struct Rules {
     pub(crate) overwrite: Overwrite,
     pub(crate) verify: Verify,
     pub(crate) durable: bool,
+    pub(crate) durable_each: bool,
     pub(crate) dry_run: bool,
+    /// Of files in another version only what differs is asked for, and whether they are changed where they are.
+    pub(crate) delta: bool,
+    pub(crate) in_place: bool,
     /// None for a copy.
     pub(crate) sync: Option<SyncOptions>,
+    /// Extended attributes that are set as the sender's are.
+    pub(crate) attributes: AttributeKinds,
+    pub(crate) specials: bool,
+    pub(crate) devices: bool,
+    /// For a client of this host, not for whoever owns it.
+    pub(crate) is_daemon: bool,
+    pub(crate) safe_links: bool,
     /// Mode bits that may be set.
     pub(crate) mode_mask: u32,
 }
 
 impl Rules {
     pub(crate) fn new(options: &TransferOptions, strip_setuid: bool) -> Rules {
+        let is_daemon = strip_setuid;
         let strip_setuid = strip_setuid || !options.keep_setuid;
         Rules {
+            attributes: AttributeKinds::chosen(options.xattrs, options.acls, is_daemon, options.keep_setuid),
+            specials: options.specials,
+            devices: options.devices,
+            is_daemon,
+            safe_links: options.safe_links,
             overwrite: options.overwrite,
             verify: options.verify,
-            durable: options.durable,
+            durable: options.durable && !options.dry_run,
+            durable_each: options.durable && options.durable_each,
             dry_run: options.dry_run,
+            // Without digests nobody would notice that two marks are the same by chance.
+            delta: options.delta == Some(true) && options.verify != Verify::Transit,
+            in_place: options.in_place,
             sync: options.sync,
             mode_mask: if strip_setuid { 0o1777 } else { 0o7777 },
         }
@@ -75,6 +106,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) filter: Filter,
     /// What the sender is to be asked for, if it is by name.
     pub(crate) names: Option<&'a [Vec<u8>]>,
+    pub(crate) notes: Notes,
 }
 
 /// State that the receiving end's threads share.
@@ -87,10 +119,19 @@ pub(crate) struct Receiver {
     pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
     /// Writers that have taken something out of the tables and not told the sender yet.
     pub(crate) settling: AtomicU64,
+    window: Arc<Window>,
+    file_systems: FileSystems,
+    /// Partial files that were there before, by the paths of their directories.
+    partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
     tree: Mutex<Tree>,
     links: Mutex<Links>,
     failures: Failures,
     counts: Counts,
+    pub(crate) notes: Notes,
+    is_client: bool,
+    moves: Moves,
+    /// What the single source is called at its own end, if it has another name here.
+    original: OnceLock<Vec<u8>>,
 }
 
 #[derive(Default)]
@@ -100,6 +141,7 @@ struct Counts {
     directories: AtomicU64,
     skipped: AtomicU64,
     deleted: AtomicU64,
+    renames: AtomicU64,
     bytes_resumed: AtomicU64,
     /// Content bytes that a dry run would have moved.
     bytes_listed: AtomicU64,
@@ -120,12 +162,21 @@ struct Conversation {
     listing_failed: bool,
     /// In whose places there are directories.
     blocked: Vec<Comparing>,
-    /// To the threads that digest.
-    compare: crossbeam_channel::Sender<(u64, RelPath)>,
+    /// What the destination has under other names, if that is looked for.
+    renames: Option<Renames>,
+    /// Runs when all is there.
+    sync: Option<Sync>,
+    queues: Queues,
+}
+
+/// To the threads that digest, and to those that look at other versions.
+struct Queues {
+    compare: crossbeam_channel::Sender<Look>,
+    patch: crossbeam_channel::Sender<Arc<Incoming>>,
 }
 
 impl Conversation {
-    fn new(receiver: &Receiver, compare: crossbeam_channel::Sender<(u64, RelPath)>) -> Conversation {
+    fn new(receiver: &Receiver, queues: Queues) -> Conversation {
         let conflicts = |delete: DeleteOptions| match delete.when {
             DeleteWhen::Before => Conflicts::Surplus,
             DeleteWhen::After => Conflicts::Keep,
@@ -145,7 +196,13 @@ impl Conversation {
                 .map(|delete| Surplus::new(conflicts(delete))),
             listing_failed: false,
             blocked: Vec::new(),
-            compare,
+            renames: receiver
+                .rules
+                .sync
+                .filter(|sync| sync.detect_renames && is_there)
+                .map(|_| Renames::default()),
+            sync: None,
+            queues,
         }
     }
 
@@ -166,6 +223,8 @@ struct Waiting {
 }
 
 const LOCK: &str = "no thread panics while it holds the receiver's tables";
+/// Old versions are read and digested by at most so many threads.
+const PATCHERS_MAX: usize = 2;
 
 /// Runs the receiving end to its end.
 pub(crate) fn run(
@@ -182,6 +241,7 @@ pub(crate) fn run(
     let delete = rules.sync.and_then(|sync| sync.delete);
     let is_excluded_too = delete.is_some_and(|delete| delete.excluded);
     let (compare, compared) = crossbeam_channel::unbounded();
+    let (patch, patched) = crossbeam_channel::unbounded();
     let receiver = Receiver {
         shared: shared.clone(),
         destination,
@@ -189,10 +249,17 @@ pub(crate) fn run(
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
         files: Mutex::default(),
         settling: AtomicU64::new(0),
+        window: Arc::default(),
+        file_systems: FileSystems::default(),
+        partials: Mutex::default(),
         tree: Mutex::default(),
         links: Mutex::default(),
-        failures: Failures::default(),
+        failures: Failures::new(supervisor.is_client()),
         counts: Counts::default(),
+        notes: wanted.notes,
+        is_client: supervisor.is_client(),
+        moves: Moves::default(),
+        original: OnceLock::new(),
     };
     let ended = std::thread::scope(|scope| {
         let receiver = &receiver;
@@ -205,12 +272,23 @@ pub(crate) fn run(
                 .spawn_scoped(scope, work)
                 .map_err(Error::io("cannot start a thread"))?;
         }
-        let comparers = if rules.sync.is_some_and(|sync| sync.checksum) { writers } else { 0 };
+        let is_reading = rules.sync.is_some_and(|sync| sync.checksum || sync.detect_renames)
+            || receiver.notes.reads_unchanged();
+        let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {
             let (compared, over) = (compared.clone(), over.clone());
             let work = move || receiver.shared.cpu.count(|| comparing::run(receiver, &compared, &over));
             std::thread::Builder::new()
                 .name("compare".into())
+                .spawn_scoped(scope, work)
+                .map_err(Error::io("cannot start a thread"))?;
+        }
+        let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 0 };
+        for _ in 0..patchers {
+            let (patched, over) = (patched.clone(), over.clone());
+            let work = move || receiver.shared.cpu.count(|| patching::run(receiver, &patched, &over));
+            std::thread::Builder::new()
+                .name("patch".into())
                 .spawn_scoped(scope, work)
                 .map_err(Error::io("cannot start a thread"))?;
         }
@@ -224,7 +302,7 @@ pub(crate) fn run(
                 .spawn_scoped(scope, || receiver.ask_for(names))
                 .map_err(Error::io("cannot start a thread"))?;
         }
-        let ended = receiver.converse(supervisor, &finish, compare);
+        let ended = receiver.converse(supervisor, &finish, Queues { compare, patch });
         // That ends the writers; on success everything has been written already.
         drop(open);
         if let Err(error) = &ended {
@@ -244,9 +322,9 @@ impl Receiver {
         &self,
         supervisor: &mut Supervisor,
         finish: &crossbeam_channel::Sender<Arc<Incoming>>,
-        compare: crossbeam_channel::Sender<(u64, RelPath)>,
+        queues: Queues,
     ) -> Result<EndFigures, Error> {
-        let mut conversation = Conversation::new(self, compare);
+        let mut conversation = Conversation::new(self, queues);
         loop {
             match supervisor.step()? {
                 Step::Message(Message::Finish(theirs)) if conversation.finish_sent => {
@@ -266,9 +344,10 @@ impl Receiver {
                         self.make_room_for_another()?;
                     } else {
                         self.retry_locked(&mut conversation)?;
+                        self.go_on_renaming(&mut conversation)?;
                     }
                     self.shared.send(&std::mem::take(&mut conversation.replies));
-                    self.finish_if_done(supervisor, &mut conversation);
+                    self.finish_if_done(supervisor, &mut conversation)?;
                 }
             }
         }
@@ -287,21 +366,41 @@ impl Receiver {
         Ok(())
     }
 
-    fn finish_if_done(&self, supervisor: &mut Supervisor, conversation: &mut Conversation) {
+    fn finish_if_done(
+        &self,
+        supervisor: &mut Supervisor,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
         if conversation.finish_sent || !conversation.entries_done || !conversation.locked.is_empty() {
-            return;
+            return Ok(());
         }
         if !self.files.lock().expect(LOCK).is_empty() || !self.tree.lock().expect(LOCK).is_done() {
-            return;
+            return Ok(());
         }
         // Looked at last: a file leaves the table before its writer has told the sender.
         if self.settling.load(Ordering::SeqCst) > 0 {
-            return;
+            return Ok(());
         }
-        self.delete_surplus(!conversation.listing_failed, supervisor, conversation);
+        if conversation.sync.is_none() {
+            self.delete_surplus(!conversation.listing_failed, supervisor, conversation);
+            self.part_links();
+        }
+        if self.rules.durable
+            && let Destination::Tree(target) = &self.destination
+        {
+            let sync = conversation.sync.get_or_insert_with(|| self.file_systems.sync(&target.root));
+            if !sync.is_over() {
+                return Ok(());
+            }
+            if let Err(error) = sync.result() {
+                supervisor.abort(&error);
+                return Err(error);
+            }
+        }
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
         self.shared.send(&[Message::DirectoriesDone { count }, Message::Finish(supervisor.figures())]);
+        Ok(())
     }
 
     fn end(&self, supervisor: &Supervisor, theirs: EndFigures) -> End {
@@ -311,8 +410,11 @@ impl Receiver {
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
             deleted: self.counts.deleted.load(Relaxed),
+            renames: self.counts.renames.load(Relaxed),
             bytes: self.shared.content_written.load(Relaxed) + self.counts.bytes_listed.load(Relaxed),
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
+            bytes_matched: self.shared.content_matched.load(Relaxed),
+            renamed: self.original.get().is_some(),
             failures: self.failures.take(),
             ours: supervisor.figures(),
             theirs,
@@ -338,8 +440,12 @@ impl Receiver {
             Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
             Message::SourceFailed { path, reason } => {
                 conversation.listing_failed = true;
-                self.failures.add(&path, &reason);
-                self.shared.progress.failed.fetch_add(1, Relaxed);
+                self.book_failure(&path, &reason, Action::Copy);
+                self.notes.add(|| Record::of_path(&path, Fate::Failed).failed(&reason));
+                Ok(())
+            }
+            Message::Skipped { path, reason } => {
+                self.notes.add(|| Record::of_path(&path, Fate::Skipped).because(&reason));
                 Ok(())
             }
             Message::FileEnd { id, size, chunks } => {
@@ -358,6 +464,7 @@ impl Receiver {
                 }
                 Ok(())
             }
+            Message::Renewed { id, entry } => self.renewed(id, entry, conversation),
             Message::EntriesEnd => {
                 conversation.entries_done = true;
                 self.shared.progress.scan_done.store(true, Relaxed);
@@ -375,7 +482,7 @@ impl Receiver {
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
     pub(crate) fn settle(&self, file: &Incoming, result: Result<(), String>, replies: &mut Vec<Message>) {
-        match result {
+        match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
                 self.counts.files.fetch_add(1, Relaxed);
                 self.shared.progress.files_done.fetch_add(1, Relaxed);
@@ -385,7 +492,7 @@ impl Receiver {
                 self.child_done(file.parent);
             }
             Err(reason) => {
-                replies.push(self.failed(file.entry.id, &file.path, &reason));
+                replies.push(self.failed(&file.entry, &file.path, &reason));
                 self.link_target_done(file.entry.id, None);
                 self.child_done(file.parent);
             }
@@ -394,45 +501,45 @@ impl Receiver {
 
     /// The sender knows of the failure already.
     fn settle_failure(&self, file: &Incoming, reason: &str) {
-        self.shared.send(&[self.failed(file.entry.id, &file.path, reason)]);
+        self.shared.send(&[self.failed(&file.entry, &file.path, reason)]);
         self.link_target_done(file.entry.id, None);
         self.child_done(file.parent);
     }
 
-    fn refuse(&self, id: u64, path: &RelPath, parent: Option<u64>, reason: &str) {
-        self.fail(id, path, reason);
-        self.link_target_done(id, None);
+    fn refuse(&self, entry: &ManifestEntry, path: &RelPath, parent: Option<u64>, reason: &str) {
+        self.fail(entry, path, reason);
+        self.link_target_done(entry.id, None);
         self.child_done(parent);
     }
 
-    fn fail(&self, id: u64, path: &RelPath, reason: &str) {
-        let message = self.failed(id, path, reason);
+    fn fail(&self, entry: &ManifestEntry, path: &RelPath, reason: &str) {
+        let message = self.failed(entry, path, reason);
         self.shared.send(&[message]);
     }
 
-    fn failed(&self, id: u64, path: &RelPath, reason: &str) -> Message {
-        self.failures.add(path.as_bytes(), reason);
+    fn failed(&self, entry: &ManifestEntry, path: &RelPath, reason: &str) -> Message {
+        self.notes.add(|| self.record(entry, path, Fate::Failed).failed(reason));
+        self.report_failed(entry.id, path, reason)
+    }
+
+    /// As [`Receiver::failed`], for what the manifest knows already.
+    fn report_failed(&self, id: u64, path: &RelPath, reason: &str) -> Message {
+        let path = self.source_path(path);
+        self.book_failure(&path, reason, Action::Copy);
+        Message::Failed { id, path, reason: reason.to_string() }
+    }
+
+    fn book_failure(&self, path: &[u8], reason: &str, action: Action) {
+        self.failures.add(path, reason, action);
         self.shared.progress.failed.fetch_add(1, Relaxed);
-        Message::Failed { id, path: path.as_bytes().to_vec(), reason: reason.to_string() }
     }
 
     fn link_target_done(&self, id: u64, path: Option<&RelPath>) {
-        let waiting = self.links.lock().expect(LOCK).settle(id, path);
+        let waiting = self.links.lock().expect(LOCK).settle(id % RENEWAL, path);
         let Destination::Tree(target) = &self.destination else { return };
         for link in waiting {
             let made = self.make_hard_link(target, path.cloned(), &link.path);
-            let reply = match made {
-                Ok(Made::New) => {
-                    self.counts.links.fetch_add(1, Relaxed);
-                    Message::Done { id: link.id }
-                }
-                Ok(Made::Skipped) => {
-                    self.counts.skipped.fetch_add(1, Relaxed);
-                    Message::Decide { id: link.id, decision: Decision::Skip }
-                }
-                Err(reason) => self.failed(link.id, &link.path, &reason),
-            };
-            self.shared.send(&[reply]);
+            self.shared.send(&[self.link_reply(&link.entry, &link.path, made)]);
             self.child_done(link.parent);
         }
     }
@@ -446,14 +553,28 @@ impl Receiver {
     fn finish_directories(&self, done: Vec<Directory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
+            self.partials.lock().expect(LOCK).remove(&directory.path);
             self.counts.directories.fetch_add(1, Relaxed);
-            if self.rules.dry_run {
-                continue;
-            }
-            if let Err(error) = target.root.set_meta(&directory.path, directory.mode, Some(directory.mtime)) {
-                let reason = format!("cannot set mode and time: {}", plain(&error));
-                self.fail(directory.id, &directory.path, &reason);
-            }
+            let made = match self.rules.dry_run {
+                true => Ok(()),
+                false => self.dress(target, &directory),
+            };
+            self.note_directory(&directory, made);
         }
+    }
+
+    /// Gives a directory whose entries are done what it is to have.
+    fn dress(&self, target: &Target, directory: &Directory) -> Result<(), String> {
+        if self.rules.durable {
+            self.file_systems.note(&target.root, &directory.path);
+        }
+        let kinds = self.rules.attributes;
+        let attributed = match kinds.is_none() || directory.mode.is_none() {
+            true => Ok(()),
+            false => target.root.set_attributes(&directory.path, &directory.attributes, kinds),
+        };
+        let set = target.root.set_meta(&directory.path, directory.mode, Some(directory.mtime));
+        attributed.map_err(|error| plain(&error))?;
+        set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
     }
 }

@@ -6,22 +6,32 @@
 //!
 //! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
 
+mod notes;
+mod renewal;
+
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_store::{Entry, Kind, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef, Time};
+use farhaul_store::{
+    AttributeKinds, Attributes, Entry, Kind, RelPath, ScanItem, ScanOptions, Scanner, Selection, Source,
+    SourceRef, Time, leads_out,
+};
 
+use self::notes::Links;
 use super::end::End;
 use super::failures::{Failures, plain};
-use super::read_queue::{FileJob, Large, ReadQueue};
+use super::large::{FileJob, Large};
+use super::read_queue::ReadQueue;
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
 use super::unread::Unread;
 use crate::error::Error;
+use crate::manifest::{Fate, Log, Record};
 use crate::messages::{Decision, EndFigures, ManifestEntry, Message, Presence, What};
 use crate::options::{DeleteWhen, TransferOptions};
+use crate::report::Action;
 
 /// Files announced and not yet accounted for: at 200 ms of round trip still 160,000 a second.
 const OUTSTANDING_MAX: usize = 32 << 10;
@@ -57,7 +67,8 @@ impl Scan {
     pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<Scan, Error> {
         let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
         let awaits_names = options.select.by_name;
-        Ok(Scan { sources, options: options.select.scan()?, awaits_names, delete })
+        let scan = ScanOptions { follow: options.follow, ..options.select.scan()? };
+        Ok(Scan { sources, options: scan, awaits_names, delete })
     }
 
     fn scanner(&self) -> Scanner {
@@ -84,6 +95,8 @@ struct Pending {
     compared: bool,
     /// Until the receiver has decided.
     unread: Option<Unread>,
+    /// For the manifest, if there is one.
+    record: Option<Box<Record>>,
 }
 
 #[derive(Default)]
@@ -101,6 +114,53 @@ pub(crate) struct ReadPlan {
     pub(crate) in_order: bool,
     /// Nothing is sent, only said.
     pub(crate) dry_run: bool,
+    /// Files are followed until they have not grown for so long.
+    pub(crate) growth: Option<Duration>,
+    pub(crate) taking: Taking,
+    /// The receiver writes a manifest.
+    pub(crate) tells_skipped: bool,
+}
+
+/// What of the entries is taken along.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taking {
+    pub(crate) attributes: AttributeKinds,
+    pub(crate) specials: bool,
+    pub(crate) devices: bool,
+    pub(crate) safe_links: bool,
+}
+
+impl Taking {
+    pub(crate) fn new(options: &TransferOptions, is_daemon: bool) -> Taking {
+        Taking {
+            attributes: AttributeKinds::chosen(options.xattrs, options.acls, is_daemon, options.keep_setuid),
+            specials: options.specials,
+            devices: options.devices,
+            safe_links: options.safe_links,
+        }
+    }
+
+    fn reason_to_skip(&self, path: &[u8], kind: &Kind) -> Option<&'static str> {
+        match kind {
+            Kind::Symlink { target } if self.safe_links && leads_out(path, target) => {
+                Some("a symbolic link that leads out of what is copied")
+            }
+            Kind::Special(node) if node.is_device() && !self.devices => Some("a device (--devices takes it)"),
+            Kind::Special(node) if !node.is_device() && !self.specials => {
+                Some("a pipe or socket (--specials takes it)")
+            }
+            Kind::File { .. } | Kind::Dir | Kind::Symlink { .. } | Kind::Special(_) => None,
+        }
+    }
+
+    fn attributes(&self, what: &What, source: &SourceRef) -> std::io::Result<Attributes> {
+        match what {
+            What::File { .. } | What::Directory => source.attributes(self.attributes),
+            What::Stream | What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
+                Ok(Attributes::new())
+            }
+        }
+    }
 }
 
 /// State that the sending end's threads share.
@@ -114,9 +174,17 @@ pub(crate) struct Sender {
     /// Chunks must leave in order and without holes: the receiver writes to a pipe.
     in_order: bool,
     dry_run: bool,
+    growth: Option<Duration>,
+    taking: Taking,
+    tells_skipped: bool,
     names: Mutex<Names>,
+    /// Under which id a file that has changed is announced again.
+    renewals: Mutex<HashMap<u64, u64>>,
     failures: Failures,
     counts: Mutex<Counts>,
+    /// The client's manifest, and its lines for directories whose end has not been told.
+    log: Option<Arc<Log>>,
+    directories: Mutex<HashMap<u64, Box<Record>>>,
 }
 
 /// What the sending end counted.
@@ -127,17 +195,24 @@ struct Counts {
     links: u64,
     skipped: u64,
     deleted: u64,
+    renames: u64,
     resumed_bytes: u64,
+    renamed: bool,
     /// Of files that a dry run would have sent.
     listed_bytes: u64,
 }
 
 /// Runs the sending end to its end.
-pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -> (End, Option<Error>) {
-    let ReadPlan { readers, digests, in_order, dry_run } = plan;
+pub(crate) fn run(
+    supervisor: &mut Supervisor,
+    origin: Origin,
+    plan: ReadPlan,
+    log: Option<Arc<Log>>,
+) -> (End, Option<Error>) {
+    let ReadPlan { readers, digests, in_order, dry_run, growth, taking, tells_skipped } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
     let shared = supervisor.shared.clone();
-    let queue = Arc::new(ReadQueue::new(shared.clone(), digests));
+    let queue = Arc::new(ReadQueue::new(shared.clone(), digests, !in_order, growth.filter(|_| !in_order)));
     let sender = Sender {
         shared: shared.clone(),
         table: Mutex::default(),
@@ -146,9 +221,15 @@ pub(crate) fn run(supervisor: &mut Supervisor, origin: Origin, plan: ReadPlan) -
         is_pipe: matches!(origin, Origin::Pipe { .. }),
         in_order,
         dry_run,
+        growth,
+        taking,
+        tells_skipped,
         names: Mutex::new(Names { is_awaited, ..Names::default() }),
-        failures: Failures::default(),
+        renewals: Mutex::default(),
+        failures: Failures::new(supervisor.is_client()),
         counts: Mutex::default(),
+        log,
+        directories: Mutex::default(),
     };
     let scanning = Unread::new(&shared);
     let ended = std::thread::scope(|scope| {
@@ -200,9 +281,11 @@ impl Sender {
             mtime_secs: now.as_secs() as i64,
             mtime_nanos: now.subsec_nanos(),
             what: What::Stream,
+            attributes: Attributes::new(),
         };
         let unread = Some(Unread::new(&self.shared));
-        let pending = Pending { size: 0, job: None, large: None, again: 0, compared: false, unread };
+        let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&entry, Fate::Sent, None)));
+        let pending = Pending { size: 0, job: None, large: None, again: 0, compared: false, unread, record };
         self.table.lock().expect(LOCK).pending.insert(0, pending);
         self.shared.progress.files_total.store(1, Relaxed);
         self.shared.send(&[Message::Entry(entry)]);
@@ -251,7 +334,7 @@ impl Sender {
                 Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
                 Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
                     Kind::Dir => (path, Presence::Directory),
-                    Kind::File { .. } | Kind::Symlink { .. } | Kind::Special => (path, Presence::Plain),
+                    Kind::File { .. } | Kind::Symlink { .. } | Kind::Special(_) => (path, Presence::Plain),
                 },
             };
             batch.push(Message::Present { path: path.into_bytes(), presence });
@@ -268,7 +351,7 @@ impl Sender {
         let meter = self.shared.meters.meter("scan");
         let mut next_id = 0;
         let mut directories = Vec::new();
-        let mut links: HashMap<(u64, u64), u64> = HashMap::new();
+        let mut links = Links::default();
         // Entries are sent a few dozen at a time: a lock and a wake-up each would cost more than the entry.
         let mut batch = Vec::new();
         let mut unsent = 0;
@@ -277,8 +360,7 @@ impl Sender {
             match item {
                 ScanItem::Failed { path, error } => {
                     let reason = format!("cannot read: {}", plain(&error));
-                    self.failures.add(&path, &reason);
-                    self.shared.progress.failed.fetch_add(1, Relaxed);
+                    self.fail(&path, &reason, Action::Copy, None);
                     batch.push(Message::SourceFailed { path, reason });
                 }
                 ScanItem::LeftOut { path } => {
@@ -293,22 +375,54 @@ impl Sender {
                     if let (true, Kind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
                         *sparse = false;
                     }
-                    let Some(what) = describe(&entry, &mut links, next_id) else {
-                        self.shared.progress.notice(format!("skipped {path}: not a file, directory or link"));
+                    if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
+                        self.shared.progress.notice(format!("skipped {path}: {why}"));
+                        if let Some(log) = &self.log {
+                            log.add(Record::of_path(path.as_bytes(), Fate::Skipped).because(why));
+                        }
+                        let reason = why.to_string();
+                        let skipped = || Message::Skipped { path: path.as_bytes().to_vec(), reason };
+                        batch.extend(self.tells_skipped.then(skipped));
                         batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                         continue;
-                    };
-                    if what == What::Directory {
-                        directories.push(next_id);
-                    } else {
-                        self.admit(next_id, &what, entry.clone(), handle, path.to_string(), &mut batch);
                     }
-                    batch.push(Message::Entry(manifest_entry(
-                        next_id,
-                        path.as_bytes().to_vec(),
-                        &entry,
-                        what,
-                    )));
+                    let what = describe(&entry, &mut links, next_id, self.log.as_ref().map(|_| &path));
+                    let attributes = match self.taking.attributes(&what, &handle) {
+                        Ok(attributes) => attributes,
+                        Err(error) => {
+                            let reason = format!("cannot read its extended attributes: {}", plain(&error));
+                            self.fail(path.as_bytes(), &reason, Action::Copy, None);
+                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), reason });
+                            Attributes::new()
+                        }
+                    };
+                    let told = manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what);
+                    let told = ManifestEntry { attributes, ..told };
+                    let record = self.log.as_ref().map(|_| {
+                        let to = if let What::HardLink { to } = told.what { links.path_of(to) } else { None };
+                        Box::new(Record::of_entry(&told, Fate::Sent, to))
+                    });
+                    if told.what == What::Directory {
+                        directories.push(next_id);
+                        if let Some(record) = record {
+                            self.directories.lock().expect(LOCK).insert(next_id, record);
+                        }
+                    } else {
+                        let job = matches!(told.what, What::File { .. }).then(|| {
+                            let digest = Mutex::default();
+                            Arc::new(FileJob {
+                                id: next_id,
+                                size: told.size(),
+                                entry,
+                                source: handle,
+                                path,
+                                is_renewed: false,
+                                digest,
+                            })
+                        });
+                        self.admit(&told, job, record, &mut batch);
+                    }
+                    batch.push(Message::Entry(told));
                     next_id += 1;
                 }
             }
@@ -325,16 +439,12 @@ impl Sender {
     /// Books an entry as outstanding; waits while too many are.
     fn admit(
         &self,
-        id: u64,
-        what: &What,
-        entry: Entry,
-        handle: SourceRef,
-        path: String,
+        entry: &ManifestEntry,
+        job: Option<Arc<FileJob>>,
+        record: Option<Box<Record>>,
         batch: &mut Vec<Message>,
     ) {
-        let size = if let What::File { size, .. } = *what { size } else { 0 };
-        let job = matches!(what, What::File { .. })
-            .then(|| Arc::new(FileJob { id, size, entry, source: handle, path }));
+        let size = entry.size();
         let mut table = self.table.lock().expect(LOCK);
         if table.pending.len() >= OUTSTANDING_MAX {
             // The receiver cannot answer what it has not seen.
@@ -347,8 +457,9 @@ impl Sender {
             }
         }
         let unread = job.is_some().then(|| Unread::new(&self.shared));
-        table.pending.insert(id, Pending { size, job, large: None, again: 0, compared: false, unread });
-        if matches!(what, What::File { .. }) {
+        let pending = Pending { size, job, large: None, again: 0, compared: false, unread, record };
+        table.pending.insert(entry.id, pending);
+        if matches!(entry.what, What::File { .. }) {
             self.shared.progress.files_total.fetch_add(1, Relaxed);
             self.shared.progress.bytes_total.fetch_add(size, Relaxed);
         }
@@ -358,6 +469,7 @@ impl Sender {
 
     /// Speaks with the receiver until it has finished; returns its figures.
     fn converse(&self, supervisor: &mut Supervisor) -> Result<EndFigures, Error> {
+        let mut watched = Vec::new();
         loop {
             match supervisor.step()? {
                 Step::Message(Message::Finish(figures)) => {
@@ -365,7 +477,7 @@ impl Sender {
                     return Ok(figures);
                 }
                 Step::Message(message) => self.handle(message, &mut self.counts.lock().expect(LOCK))?,
-                Step::Idle => {}
+                Step::Idle => self.look_after(&mut watched),
             }
         }
     }
@@ -375,29 +487,56 @@ impl Sender {
             Message::Decide { id, decision } => self.decide(id, decision, counts),
             Message::Done { id } => self.done(id, counts),
             Message::Failed { id, path, reason } => {
-                if let Some(pending) = self.remove(id)
-                    && let Some(large) = pending.large
-                {
-                    large.cancel();
+                let mut record = None;
+                // It may have crossed the news that the file has changed.
+                for id in [id].into_iter().chain(self.renewals.lock().expect(LOCK).remove(&id)) {
+                    let Some(pending) = self.remove(id) else { continue };
+                    if let Some(large) = pending.large {
+                        large.cancel();
+                    }
+                    record = pending.record.or(record);
                 }
-                self.failures.add(&path, &reason);
-                self.shared.progress.failed.fetch_add(1, Relaxed);
+                let record = record.or_else(|| self.directories.lock().expect(LOCK).remove(&id));
+                self.fail(&path, &reason, Action::Copy, record);
                 Ok(())
             }
+            Message::Placed { name } => {
+                counts.renamed = true;
+                if let Some(log) = &self.log {
+                    log.set_renamed(&name);
+                }
+                Ok(())
+            }
+            Message::Renamed { id, from } => {
+                let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+                let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
+                counts.renames += 1;
+                count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
+                if let Some(record) = &mut pending.record {
+                    record.note = Some(from);
+                }
+                self.note(&mut pending, Fate::Renamed);
+                Ok(())
+            }
+            Message::Digests { id, digests } => self.told(id, digests),
             Message::DirectoriesDone { count } => {
                 counts.directories += count;
                 Ok(())
             }
             Message::Again { id, chunk } => self.again(id, chunk),
+            Message::Marks { id, chunk, marks } => self.marks(id, chunk, marks),
+            Message::MarksEnd { id } => self.marks_end(id),
             Message::Names { names, is_last } => self.take_names(names, is_last),
             Message::Deleted { path } => {
                 counts.deleted += 1;
                 tell_deleted(&self.shared, &path, self.dry_run);
+                if let (Some(log), false) = (&self.log, self.dry_run) {
+                    log.add(Record::of_path(&path, Fate::Deleted));
+                }
                 Ok(())
             }
             Message::NotDeleted { path, reason } => {
-                self.failures.add(&path, &reason);
-                self.shared.progress.failed.fetch_add(1, Relaxed);
+                self.fail(&path, &reason, Action::Delete, None);
                 Ok(())
             }
             other => Err(Error::Misbehaved(format!("unexpected message {}", other.name()))),
@@ -421,18 +560,20 @@ impl Sender {
     }
 
     fn decide(&self, id: u64, decision: Decision, counts: &mut Counts) -> Result<(), Error> {
-        if decision == Decision::Skip {
-            let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
+        if matches!(decision, Decision::Skip | Decision::Keep) {
+            let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
             counts.skipped += 1;
+            self.note(&mut pending, if decision == Decision::Skip { Fate::Unchanged } else { Fate::Kept });
             self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
             self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
             self.shared.progress.files_done.fetch_add(1, Relaxed);
             return Ok(());
         }
         if decision == Decision::Listed {
-            let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
+            let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
             counts.files += 1;
             counts.listed_bytes += pending.size;
+            self.note(&mut pending, Fate::WouldSend);
             if let Some(job) = pending.job {
                 self.shared.progress.notice(format!("would send {} ({} bytes)", job.path, job.size));
             }
@@ -460,31 +601,65 @@ impl Sender {
             self.queue.push_pipe(id, unread);
             return Ok(());
         };
-        let have = if let Decision::Have(ranges) = decision { ranges } else { Vec::new() };
-        let chunks = job.size.div_ceil(farhaul_store::CHUNK);
-        if have.iter().any(|&(first, count)| first.checked_add(count).is_none_or(|end| end > chunks)) {
-            return Err(Error::Misbehaved(format!("chunks beyond the end of file {id}")));
-        }
+        let (have, old_chunks) = match decision {
+            Decision::Have(ranges) => (ranges, 0),
+            Decision::Patch { have, old_chunks } => (have, old_chunks),
+            _ => (Vec::new(), 0),
+        };
         if job.is_whole() {
             drop(table);
-            self.queue.push_whole(job, unread);
+            self.queue.push_wanted(job, unread);
             return Ok(());
         }
         let resumed = Large::bytes_of(&have, job.size);
+        let Some(large) = Large::new(job, &have, old_chunks, unread) else {
+            return Err(Error::Misbehaved(format!("chunks that file {id} does not have")));
+        };
         counts.resumed_bytes += resumed;
         self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
-        let large = Arc::new(Large::new(job, have, unread));
+        let large = Arc::new(large);
         pending.large = Some(large.clone());
         drop(table);
         self.queue.push_large(large);
         Ok(())
     }
 
-    fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
-        let Some(pending) = self.remove(id) else { return Err(unknown(id)) };
-        if let Some(job) = &pending.job {
-            self.shared.progress.detail(|| job.path.clone());
+    /// What the receiver says of a file that has failed meanwhile is of no more use.
+    fn marks(&self, id: u64, chunk: u64, marks: Vec<u8>) -> Result<(), Error> {
+        match self.large(id) {
+            Some(large) if !self.queue.push_patch(&large, chunk, marks) => {
+                Err(Error::Misbehaved(format!("marks that do not fit chunk {chunk} of file {id}")))
+            }
+            Some(_) | None => Ok(()),
         }
+    }
+
+    fn marks_end(&self, id: u64) -> Result<(), Error> {
+        match self.large(id) {
+            Some(large) if !self.queue.end_patches(&large) => {
+                Err(Error::Misbehaved(format!("the marks of file {id} ended twice")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn large(&self, id: u64) -> Option<Arc<Large>> {
+        self.table.lock().expect(LOCK).pending.get(&id)?.large.clone()
+    }
+
+    fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
+        let Some(mut pending) = self.remove(id) else {
+            // Of directories only a manifest is told.
+            let record = self.directories.lock().expect(LOCK).remove(&id);
+            let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
+            log.add(*record);
+            return Ok(());
+        };
+        self.note(&mut pending, Fate::Sent);
+        if let Some(job) = &pending.job {
+            self.shared.progress.detail(|| job.path.to_string());
+        }
+        self.renewals.lock().expect(LOCK).retain(|_, renewed| *renewed != id);
         if pending.job.is_some() || id == 0 && self.queue.has_pipe() {
             counts.files += 1;
             self.shared.progress.files_done.fetch_add(1, Relaxed);
@@ -547,8 +722,11 @@ impl Sender {
             links: counts.links,
             skipped: counts.skipped,
             deleted: counts.deleted,
+            renames: counts.renames,
             bytes: self.shared.content_acked.load(Relaxed) + counts.listed_bytes,
+            bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_resumed: counts.resumed_bytes,
+            renamed: counts.renamed,
             failures: self.failures.take(),
             ours: supervisor.figures(),
             theirs,
@@ -568,32 +746,48 @@ pub(crate) fn tell_deleted(shared: &Shared, path: &[u8], dry_run: bool) {
     }
 }
 
+/// A file that was there under another name.
+pub(crate) fn count_renamed(shared: &Shared, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
+    shared.progress.bytes_skipped.fetch_add(size, Relaxed);
+    shared.progress.bytes_done.fetch_add(size, Relaxed);
+    shared.progress.files_done.fetch_add(1, Relaxed);
+    let line = |does: &str| format!("{does} {} -> {path}", farhaul_store::escape(from));
+    if dry_run {
+        shared.progress.notice(line("would rename"));
+    } else {
+        shared.progress.detail(|| line("renamed"));
+    }
+}
+
 fn unknown(id: u64) -> Error {
     Error::Misbehaved(format!("entry {id} is not outstanding"))
 }
 
-fn describe(entry: &Entry, links: &mut HashMap<(u64, u64), u64>, id: u64) -> Option<What> {
-    Some(match &entry.kind {
+/// `path` is given if hard links have to know it.
+fn describe(entry: &Entry, links: &mut Links, id: u64, path: Option<&RelPath>) -> What {
+    match &entry.kind {
         Kind::Dir => What::Directory,
         Kind::Symlink { target } => What::Symlink { target: target.clone() },
-        Kind::Special => return None,
+        Kind::Special(node) => What::Special(*node),
         Kind::File { size, sparse } => {
             let linked = entry.nlink > 1;
             if linked {
-                match links.get(&(entry.dev, entry.ino)) {
-                    Some(&to) => return Some(What::HardLink { to }),
-                    None if links.len() < LINKS_MAX => {
-                        links.insert((entry.dev, entry.ino), id);
+                match links.ids.get(&(entry.dev, entry.ino)) {
+                    Some(&to) => return What::HardLink { to },
+                    None if links.ids.len() < LINKS_MAX => {
+                        links.ids.insert((entry.dev, entry.ino), id);
+                        links.paths.extend(path.map(|path| (id, path.as_bytes().to_vec())));
                     }
                     None => {}
                 }
             }
             What::File { size: *size, inode: entry.ino, device: entry.dev, sparse: *sparse, linked }
         }
-    })
+    }
 }
 
 fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: What) -> ManifestEntry {
     let Time { secs, nanos } = entry.mtime;
-    ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what }
+    let attributes = Attributes::new();
+    ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what, attributes }
 }

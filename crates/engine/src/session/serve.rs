@@ -40,6 +40,7 @@ pub fn serve(mut established: Established, policy: Option<&ServerPolicy>) -> Ses
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
         fault: policy.and_then(|policy| policy.fault.clone()),
         names: None,
+        log: None,
     };
     let outcome = match side(&established, policy) {
         Ok(side) => run(established, side, &terms, &progress),
@@ -51,6 +52,9 @@ pub fn serve(mut established: Established, policy: Option<&ServerPolicy>) -> Ses
 
 fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side, Error> {
     let request = &established.request;
+    if request.stream.is_some() {
+        return Err(Error::Usage("this end has files, no streams of a program's own".into()));
+    }
     request.options.clone().checked()?;
     if request.options.cipher == Cipher::None && policy.is_some_and(|policy| !policy.allow_cipher_none) {
         let what = "this daemon does not allow transfers without encryption".to_string();
@@ -68,7 +72,11 @@ fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side
             if is_null(Path::new(OsStr::from_bytes(path))) {
                 return Ok(Side::Receive(Destination::Null));
             }
-            let wish = Wish { is_directory: request.target_is_directory, dry_run: request.options.dry_run };
+            let wish = Wish {
+                is_directory: request.target_is_directory,
+                is_name: request.target_is_name,
+                dry_run: request.options.dry_run,
+            };
             let target = paths::far_target(&confinement, path, wish)?;
             Ok(Side::Receive(Destination::Tree(target)))
         }

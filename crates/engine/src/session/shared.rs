@@ -18,13 +18,14 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_queue::SegQueue;
 use farhaul_net::Waker;
 use farhaul_proto::{ControlStream, Controller, Timestamp};
-use farhaul_store::{Block, BlockPool};
+use farhaul_store::{Block, BlockPool, last_level_cache_bytes};
 
 use super::figures::CpuTime;
 use super::meter::Meters;
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
 use crate::progress::Progress;
+use crate::trailer::BLOCK_BYTES;
 
 /// A block that waits to be sent: its buffer and the length of content and trailer.
 pub(crate) struct Filled {
@@ -86,6 +87,8 @@ pub(crate) struct FlowShared {
     pub(crate) delay_us: AtomicU64,
     /// Since when the peer's port answers with "closed", with nothing authentic meanwhile; 0 for not at all.
     pub(crate) refused_ms: AtomicU64,
+    /// Bytes that the kernel holds for its socket, once that has been too little; 0 until then.
+    pub(crate) short_buffer: AtomicU64,
     /// Where the first authentic packet came from.
     pub(crate) peer_ip: OnceLock<IpAddr>,
     /// Data and control may use this flow; a stand-by carrier only keeps itself alive.
@@ -139,6 +142,7 @@ impl FlowShared {
             rate: AtomicU64::new(0),
             delay_us: AtomicU64::new(0),
             refused_ms: AtomicU64::new(0),
+            short_buffer: AtomicU64::new(0),
             peer_ip: OnceLock::new(),
             active: AtomicBool::new(active),
             figures: Mutex::default(),
@@ -247,6 +251,8 @@ pub(crate) struct Shared {
     pub(crate) content_resent: AtomicU64,
     pub(crate) content_acked: AtomicU64,
     pub(crate) content_written: AtomicU64,
+    /// Content bytes of changed files that the receiver had.
+    pub(crate) content_matched: AtomicU64,
     stop: AtomicBool,
     /// The peer has said that it is closing, and why if it was not the end.
     peer_closed: Mutex<Option<String>>,
@@ -257,8 +263,17 @@ pub(crate) struct Shared {
 
 /// The far end takes no control bytes for this long: it is gone, or might as well be.
 const SEND_PATIENCE: Duration = Duration::from_secs(300);
-/// Filled blocks that may wait for a flow: enough that a flow never starves while a reader is at work.
+/// Filled blocks that may wait for a flow, at least and at most: enough that a flow never starves while a reader is at work, ...
+const FILLED_MIN: usize = 2;
 const FILLED_MAX: usize = 8;
+/// ... and no more than this part of the last level cache, which sealing should find them in.
+const FILLED_CACHE_PART: u64 = 4;
+
+fn filled_blocks(cache_bytes: Option<u64>) -> usize {
+    let fitting =
+        cache_bytes.map_or(FILLED_MAX as u64, |bytes| bytes / FILLED_CACHE_PART / BLOCK_BYTES as u64);
+    (fitting as usize).clamp(FILLED_MIN, FILLED_MAX)
+}
 
 impl Shared {
     pub(crate) fn new(
@@ -272,7 +287,7 @@ impl Shared {
             control: Control::new(),
             controllers: controllers.into_iter().map(Mutex::new).collect(),
             pool,
-            filled: bounded(FILLED_MAX),
+            filled: bounded(filled_blocks(last_level_cache_bytes())),
             returned: SegQueue::new(),
             // Never full: no more blocks can arrive than the pool has.
             arrived: bounded(pool_blocks),
@@ -286,6 +301,7 @@ impl Shared {
             content_resent: AtomicU64::new(0),
             content_acked: AtomicU64::new(0),
             content_written: AtomicU64::new(0),
+            content_matched: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             peer_closed: Mutex::default(),
             goodbye: Mutex::default(),
@@ -434,6 +450,19 @@ impl Shared {
                 return false;
             }
             let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(20));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_that_wait_for_a_flow_fit_the_cache() {
+        let table = [(None, 8), (Some(0), 2), (Some(8 << 20), 2), (Some(24 << 20), 5), (Some(256 << 20), 8)];
+        for (cache, blocks) in table {
+            assert_eq!(filled_blocks(cache), blocks, "{cache:?}");
         }
     }
 }

@@ -4,9 +4,10 @@
 //! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
-//! How that is done is in `supervisor/carriers.rs`.
+//! How that is done is in `supervisor/carriers.rs`; which paths are used, and what of the host is in their way, in `usage.rs`.
 
 mod carriers;
+mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,6 +95,10 @@ pub(crate) struct Supervisor {
     flow_count: u16,
     /// Of the paths that the user has named, those by which nothing comes back.
     dead_paths: Vec<usize>,
+    /// How the rate is set now, and the paths that get nothing new, by the bits of their numbers.
+    rate: RateOptions,
+    unused_paths: u64,
+    short_buffer_said: bool,
     stop: Stop,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _registration: Option<Registration>,
@@ -181,6 +186,9 @@ impl Supervisor {
             spares: established.spares,
             due_spares: Vec::new(),
             dead_paths: Vec::new(),
+            rate,
+            unused_paths: 0,
+            short_buffer_said: false,
             flow_count: flows as u16,
             stop: established.stop,
             _registration: established.registration,
@@ -233,12 +241,13 @@ impl Supervisor {
             FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
         };
         let config = self.flow_config(is_stream)?;
+        let path = if is_stream { 0 } else { usize::from(setup.index) % self.shared.path_count() };
         let place = Place {
             index: setup.index,
-            path: if is_stream { 0 } else { usize::from(setup.index) % self.shared.path_count() },
+            path,
             is_stream,
             is_spare: part == Part::Spare,
-            active: part != Part::StandBy,
+            active: part != Part::StandBy && (is_stream || self.is_used(path)),
         };
         let own = FlowShared::new(place).map_err(Error::io("cannot make a waker"))?;
         let shared = self.shared.clone();
@@ -311,6 +320,10 @@ impl Supervisor {
                     self.apply_rate(rate);
                     continue;
                 }
+                Some(Message::PathsUnused(paths)) => {
+                    self.apply_paths(paths)?;
+                    continue;
+                }
                 Some(message) => return Ok(Step::Message(message)),
                 None => {}
             }
@@ -358,6 +371,7 @@ impl Supervisor {
             self.apply_rate(rate);
             self.shared.send(&[Message::Rate(rate)]);
         }
+        self.obey_path_wishes()?;
         self.publish();
         let now = self.shared.elapsed();
         self.poll_fallback()?;
@@ -393,6 +407,11 @@ impl Supervisor {
             self.take_up_udp(&streams);
             self.say_alive(&udp);
         }
+        if udp.iter().all(|flow| !self.is_used(flow.path)) {
+            // A path that was not wanted is better than none.
+            self.apply_paths(0)?;
+            self.shared.send(&[Message::PathsUnused(0)]);
+        }
         let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
         if answered < SILENCE {
             self.retire_silent(&udp, now);
@@ -412,6 +431,11 @@ impl Supervisor {
         }
         let heard = flows.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
         if heard > PATIENCE { Err(self.silent_too_long(heard)) } else { Ok(()) }
+    }
+
+    /// Whether the user is at this end.
+    pub(crate) fn is_client(&self) -> bool {
+        self.is_initiator
     }
 
     /// Something that both users should know although nothing failed.
@@ -447,7 +471,9 @@ impl Supervisor {
         self.watch_rate();
         let mut rtt = 0;
         let (mut sent, mut lost) = (0, 0);
-        for flow in self.shared.flow_list() {
+        let flows = self.shared.flow_list();
+        self.say_short_buffer(&flows);
+        for flow in flows {
             let figures = *flow.figures.lock().expect("no thread panics while it holds the figures");
             rtt = rtt.max(figures.rtt_smoothed_us);
             sent += figures.packets_sent;
@@ -462,12 +488,14 @@ impl Supervisor {
 
     /// From now on the rate is set so, also by flows that are opened later.
     fn apply_rate(&mut self, rate: RateOptions) {
+        self.rate = rate;
         let paths = self.shared.path_count();
-        for path in 0..paths {
+        let used = (0..paths).filter(|&path| self.is_used(path)).count();
+        for path in (0..paths).filter(|&path| self.is_used(path)) {
             let mut controller = self.shared.controller(path);
             controller.set_policy(rate_policy(rate.policy));
-            controller.set_rate(part_of(rate.rate_bps, paths));
-            controller.set_floor(part_of(rate.rate_min_bps, paths));
+            controller.set_rate(part_of(rate.rate_bps, used));
+            controller.set_floor(part_of(rate.rate_min_bps, used));
         }
         self.shared.is_markable.store(rate.policy != options::Policy::Fixed, Ordering::Release);
         if !says_what_a_path_carries(rate) {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use farhaul_store::{RelPath, Time};
+use farhaul_store::{Attributes, RelPath, Time};
 
 use crate::error::Error;
 
@@ -20,7 +20,10 @@ pub(crate) struct Directory {
     pub(crate) path: RelPath,
     /// None: it keeps the one that it has.
     pub(crate) mode: Option<u32>,
+    /// The mode that it has at the source.
+    pub(crate) source_mode: u32,
     pub(crate) mtime: Time,
+    pub(crate) attributes: Attributes,
     /// Whether it exists: if not, it gets neither mode nor time.
     pub(crate) is_made: bool,
     pub(super) parent: Option<u64>,
@@ -34,7 +37,18 @@ impl Directory {
     pub(crate) fn below(parent: Option<u64>) -> Directory {
         let mtime = Time { secs: 0, nanos: 0 };
         let path = RelPath::empty();
-        Directory { id: 0, path, mode: None, mtime, is_made: true, parent, pending: 0, ended: false }
+        Directory {
+            id: 0,
+            path,
+            mode: None,
+            source_mode: 0,
+            mtime,
+            attributes: Attributes::new(),
+            is_made: true,
+            parent,
+            pending: 0,
+            ended: false,
+        }
     }
 }
 

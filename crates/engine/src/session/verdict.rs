@@ -27,8 +27,8 @@ pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64, options: &Tran
         return all.busiest(&[("sender", &FLOW), ("receiver", &FLOW)], true);
     }
     match longest {
-        WAIT_CONTENT => all.busiest(&[("sender", &["scan", "read", "digest"])], false),
-        WAIT_RECEIVER => all.busiest(&[("receiver", &["write", "digest", "finish"])], false),
+        WAIT_CONTENT => all.busiest(&[("sender", &["scan", "read", "digest", "fill"])], false),
+        WAIT_RECEIVER => all.busiest(&[("receiver", &["write", "digest", "finish", "use"])], false),
         _ => {
             let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
             let goodput = bytes as f64 * 8.0 / seconds.max(1e-9);
@@ -89,6 +89,8 @@ fn words(stage: &str) -> &str {
         "open" => "opening of packets",
         "write" => "writing of the destination",
         "finish" => "finishing of files",
+        "fill" => "program, which fills the blocks",
+        "use" => "program, which uses the blocks",
         other => other,
     }
 }

@@ -9,17 +9,19 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_store::{
-    CHUNK, ChunkCv, ChunkMap, Partial, RelPath, Root, TempFile, Time, WriteOptions, chunk_cv, whole_digest,
+    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, Patch, Patched, RelPath, Root, TempFile, Time, WriteOptions,
+    chunk_cv, is_about_attributes, whole_digest,
 };
 
+use super::exchange::inlet;
 use super::failures::plain;
 use super::meter::Meter;
-use super::receiver::{Destination, Receiver};
+use super::receiver::{Destination, Receiver, Rules, Told};
 use super::shared::Arrived;
 use crate::error::Error;
 use crate::messages::{ManifestEntry, Message, What};
@@ -32,11 +34,15 @@ pub(crate) struct Incoming {
     pub(crate) path: RelPath,
     pub(crate) parent: Option<u64>,
     kind: Kind,
+    /// Chunks whose place holds something that the sender was told of.
+    pub(crate) told: Option<Told>,
     /// Size and number of chunks, once the sender has said them.
     end: Mutex<Option<(u64, u64)>>,
     finishing: AtomicBool,
     /// Pieces that did not match their digest.
     damaged: AtomicU32,
+    /// Of the whole content, when that is there and was verified.
+    digest: OnceLock<[u8; 32]>,
 }
 
 /// How much a reboot makes to be read back at most, in time.
@@ -84,6 +90,19 @@ impl Stream {
         let file = temp.file().try_clone()?;
         Ok(Stream { temp: Mutex::new(Some(temp)), file, chunks: Mutex::default() })
     }
+
+    /// Of the whole content. A single chunk of a stream has the value of a chunk among others, and is read for its digest.
+    fn digest(&self, size: u64) -> [u8; 32] {
+        let mut tree = FileTree::new(size);
+        for (&chunk, &cv) in self.chunks.lock().expect(LOCK).iter() {
+            tree.set(chunk, cv);
+        }
+        let mut only = vec![0; size.min(CHUNK) as usize];
+        match size <= CHUNK && self.file.read_exact_at(&mut only, 0).is_ok() {
+            true => whole_digest(&only),
+            false => tree.root().0,
+        }
+    }
 }
 
 /// Chunks that wait for the ones before them.
@@ -100,7 +119,19 @@ const TABLE_LOCK: &str = "no thread panics while it holds the table";
 impl Incoming {
     pub(crate) fn new(entry: ManifestEntry, path: RelPath, parent: Option<u64>, kind: Kind) -> Incoming {
         let (end, finishing, damaged) = (Mutex::default(), AtomicBool::default(), AtomicU32::default());
-        Incoming { entry, path, parent, kind, end, finishing, damaged }
+        let digest = OnceLock::new();
+        Incoming { entry, path, parent, kind, told: None, end, finishing, damaged, digest }
+    }
+
+    /// There is another version, of which the sender is told.
+    pub(crate) fn compared(self, told: Told) -> Incoming {
+        Incoming { told: Some(told), ..self }
+    }
+
+    /// None once it is over.
+    pub(crate) fn partial(&self) -> Option<Arc<Partial>> {
+        let Kind::Chunked(partial) = &self.kind else { return None };
+        partial.read().expect(LOCK).clone()
     }
 
     /// Books the sender's word on the end; true when the file is complete and the caller has to finish it.
@@ -153,6 +184,26 @@ impl Incoming {
         }
     }
 
+    /// It came as one piece, so that its sender knows its digest.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self.kind, Kind::Whole)
+    }
+
+    /// Its size, if it is known by now.
+    pub(crate) fn size(&self) -> u64 {
+        self.end.lock().expect(LOCK).map_or(self.entry.size(), |(size, _)| size)
+    }
+
+    pub(crate) fn digest(&self) -> Option<[u8; 32]> {
+        self.digest.get().copied()
+    }
+
+    pub(crate) fn set_digest(&self, digest: [u8; 32], rules: Rules) {
+        if rules.verify != Verify::Transit {
+            let _ = self.digest.set(digest);
+        }
+    }
+
     fn mtime(&self) -> Time {
         Time { secs: self.entry.mtime_secs, nanos: self.entry.mtime_nanos }
     }
@@ -162,14 +213,16 @@ impl Incoming {
         WriteOptions {
             mode: self.entry.mode & receiver.rules.mode_mask,
             mtime: self.mtime(),
-            durable: receiver.rules.durable,
+            durable: receiver.rules.durable_each,
             sparse,
+            attributes: self.entry.attributes.clone(),
+            attribute_kinds: receiver.rules.attributes,
         }
     }
 
     pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<(), String> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
-        let cannot = |error: std::io::Error| format!("cannot write: {}", plain(&error));
+        let cannot = |error: std::io::Error| unwritten("write", &error);
         if receiver.rules.verify != Verify::Readback || data.is_empty() {
             return farhaul_store::write_whole(&target.root, &self.path, data, &self.options(receiver))
                 .map_err(cannot);
@@ -202,8 +255,9 @@ pub(crate) fn run(
         finish_meter: meter("finish"),
         replies: Vec::new(),
         pieces: Vec::new(),
+        scratch: Vec::new(),
     };
-    let arrived = &receiver.shared.arrived.1;
+    let arrived = inlet(&receiver.shared);
     loop {
         crossbeam_channel::select! {
             recv(arrived) -> block => if let Ok(block) = block { writer.settle(|writer| writer.block(block)) },
@@ -234,6 +288,8 @@ struct Writer<'a> {
     finish_meter: Arc<Meter>,
     replies: Vec<Message>,
     pieces: Vec<Piece>,
+    /// For chunks that are patched.
+    scratch: Vec<u8>,
 }
 
 impl Writer<'_> {
@@ -272,17 +328,18 @@ impl Writer<'_> {
             self.receiver.shared.fail(Error::Misbehaved(what));
             return;
         }
+        if piece.is_patch {
+            return self.patch(&file, piece, data);
+        }
         if !self.matches(&file, piece, data) {
-            if file.damaged.fetch_add(1, Ordering::Relaxed) < DAMAGED_MAX {
-                self.replies.push(Message::Again { id: piece.file, chunk: piece.chunk });
-            } else {
-                self.fail(&file, "what arrives does not match its digest".into());
-            }
-            return;
+            return self.again(&file, piece.chunk);
         }
         let written = match &file.kind {
-            Kind::Whole => return self.whole(&file, data),
+            Kind::Whole => return self.whole(&file, data, piece.digest),
             Kind::Chunked(partial) => {
+                if let Some(told) = &file.told {
+                    told.take(piece.chunk, 0);
+                }
                 let partial = partial.read().expect(LOCK);
                 let Some(partial) = partial.as_ref() else { return };
                 match self.write.clone().time(|| write_chunk(partial, piece, data)) {
@@ -318,6 +375,53 @@ impl Writer<'_> {
         }
     }
 
+    /// Makes a chunk of what the sender was told to be in its place.
+    fn patch(&mut self, file: &Arc<Incoming>, piece: &Piece, data: &[u8]) {
+        let (Some(told), Kind::Chunked(partial)) = (&file.told, &file.kind) else { return };
+        let len = chunk_len(file, piece.chunk);
+        let Some(patch) = Patch::parse(data, len as usize) else {
+            let what = format!("a patch of {} makes no sense", file.path);
+            self.receiver.shared.fail(Error::Misbehaved(what));
+            return;
+        };
+        let matched = len.saturating_sub(u64::from(piece.len));
+        let had = told.take(piece.chunk, matched);
+        let cv = ChunkCv(piece.digest);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let patched = {
+            let partial = partial.read().expect(LOCK);
+            let Some(partial) = partial.as_ref() else { return };
+            self.write.clone().time(|| match (patch.is_empty(), had) {
+                (true, Some(had)) if had != cv => Ok(Patched::Differs),
+                (true, Some(_)) => partial.adopt(piece.chunk, cv),
+                _ => partial.patch(piece.chunk, &patch, cv, &mut scratch),
+            })
+        };
+        self.scratch = scratch;
+        match patched {
+            Ok(Patched::Written) => {
+                self.count(piece.len);
+                self.receiver.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
+                self.receiver.shared.progress.bytes_done.fetch_add(matched, Ordering::Relaxed);
+                if file.is_complete() {
+                    let _ = self.finish.send(file.clone());
+                }
+            }
+            Ok(Patched::There) => {}
+            Ok(Patched::Differs) => self.again(file, piece.chunk),
+            Err(error) => self.fail(file, format!("cannot write: {}", plain(&error))),
+        }
+    }
+
+    /// Asks for a piece that is not what the sender read, unless that has been in vain.
+    fn again(&mut self, file: &Arc<Incoming>, chunk: u64) {
+        if file.damaged.fetch_add(1, Ordering::Relaxed) < DAMAGED_MAX {
+            self.replies.push(Message::Again { id: file.entry.id, chunk });
+        } else {
+            self.fail(file, "what arrives does not match its digest".into());
+        }
+    }
+
     /// The piece is what the sender read, by its digest.
     fn matches(&self, file: &Incoming, piece: &Piece, data: &[u8]) -> bool {
         if self.receiver.rules.verify == Verify::Transit {
@@ -330,10 +434,11 @@ impl Writer<'_> {
         })
     }
 
-    fn whole(&mut self, file: &Arc<Incoming>, data: &[u8]) {
+    fn whole(&mut self, file: &Arc<Incoming>, data: &[u8], digest: [u8; 32]) {
         if self.receiver.take(file.entry.id).is_none() {
             return;
         }
+        file.set_digest(digest, self.receiver.rules);
         let written = self.write.clone().time(|| file.write_whole(self.receiver, data));
         if written.is_ok() {
             self.count(data.len() as u32);
@@ -362,7 +467,7 @@ impl Writer<'_> {
     }
 
     fn complete(&self, file: &Incoming) -> Result<(), String> {
-        let cannot = |error: std::io::Error| format!("cannot finish: {}", plain(&error));
+        let cannot = |error: std::io::Error| unwritten("finish", &error);
         let options = file.options(self.receiver);
         match &file.kind {
             Kind::Whole | Kind::Null(_) => Ok(()),
@@ -372,14 +477,23 @@ impl Writer<'_> {
                     partial.discard();
                     return Err("what was written does not read back; it was removed".into());
                 }
-                partial.finish(&options).map(drop).map_err(|error| format!("cannot finish: {error}"))
+                let digest = partial.finish(&options).map_err(|error| match error {
+                    farhaul_store::PartialError::Io { source, .. } if is_about_attributes(&source) => {
+                        plain(&source)
+                    }
+                    error => format!("cannot finish: {error}"),
+                })?;
+                file.set_digest(digest.0, self.receiver.rules);
+                Ok(())
             }
             Kind::Stream(stream) => {
                 let Some(temp) = stream.temp.lock().expect(LOCK).take() else { return Ok(()) };
                 if self.receiver.rules.verify == Verify::Readback {
                     readback(stream).map_err(cannot)?;
                 }
-                temp.finish(&options).map_err(cannot)
+                temp.finish(&options).map_err(cannot)?;
+                file.set_digest(stream.digest(file.size()), self.receiver.rules);
+                Ok(())
             }
             Kind::Pipe(_) => std::io::stdout().flush().map_err(cannot),
         }
@@ -388,6 +502,10 @@ impl Writer<'_> {
 
 /// Whether the piece has the length that its place has.
 fn fits(file: &Incoming, piece: &Piece) -> bool {
+    if piece.is_patch {
+        let start = piece.chunk.checked_mul(CHUNK);
+        return matches!(file.kind, Kind::Chunked(_)) && start.is_some_and(|start| start < file.entry.size());
+    }
     match (&file.kind, &file.entry.what) {
         (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
         (Kind::Chunked(_) | Kind::Pipe(_) | Kind::Null(_), What::File { size, .. }) => piece
@@ -396,6 +514,15 @@ fn fits(file: &Incoming, piece: &Piece) -> bool {
             .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
         _ => piece.chunk < (1 << 43) && piece.len > 0,
     }
+}
+
+/// Why a file is not as it should be.
+fn unwritten(what: &str, error: &std::io::Error) -> String {
+    if is_about_attributes(error) { plain(error) } else { format!("cannot {what}: {}", plain(error)) }
+}
+
+fn chunk_len(file: &Incoming, chunk: u64) -> u64 {
+    file.entry.size().saturating_sub(chunk * CHUNK).min(CHUNK)
 }
 
 /// Whether this call wrote the chunk; only then it is booked.

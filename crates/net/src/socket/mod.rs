@@ -19,7 +19,7 @@ use receive::Senders;
 use send::Gso;
 
 /// Payload bytes that a socket is asked to hold: 67 ms at 1 Gbit/s, 6.7 ms at 10 Gbit/s.
-const BUFFER_BYTES: usize = 8 << 20;
+pub const SOCKET_BUFFER_BYTES: usize = 8 << 20;
 
 /// A UDP socket.
 pub struct UdpLink {
@@ -89,7 +89,7 @@ impl UdpLink {
         let six = socket.local_addr()?.is_ipv6();
         let remote = socket.peer_addr().ok().map(sys::canonical);
         open::tune(&socket, six)?;
-        let (recv_buffer_bytes, send_buffer_bytes) = open::grow_buffers(&socket, BUFFER_BYTES);
+        let (recv_buffer_bytes, send_buffer_bytes) = open::grow_buffers(&socket, SOCKET_BUFFER_BYTES);
         let gso = if open::has_gso(&socket) { Gso::On } else { Gso::Off };
         let senders = if remote.is_some() { Senders::Doubtful } else { Senders::Any };
         let messages = Messages::new();
@@ -128,7 +128,7 @@ impl Link for UdpLink {
             batch_bytes: 256 << 10,
             recv_buffer_bytes: self.recv_buffer_bytes,
             send_buffer_bytes: self.send_buffer_bytes,
-            buffer_bytes_wanted: BUFFER_BYTES,
+            buffer_bytes_wanted: SOCKET_BUFFER_BYTES,
             reliable: false,
         }
     }

@@ -61,7 +61,8 @@ fn chunks_from_several_threads_make_the_file() {
     assert!(partial.is_complete() && !place.file(b"target").exists());
     partial.checkpoint().unwrap();
     assert!(partial.readback().unwrap());
-    let options = WriteOptions { mode: 0o640, mtime: place.identity.mtime, durable: true, sparse: false };
+    let options =
+        WriteOptions { mode: 0o640, mtime: place.identity.mtime, durable: true, ..WriteOptions::default() };
     let digest = partial.finish(&options).unwrap();
     drop(partial);
     assert_eq!(digest.0, whole_digest(&bytes));
@@ -367,4 +368,165 @@ fn nobody_is_asked_where_there_is_no_journal() {
     let partial = Partial::open(&place.root, &place.path, &place.identity, false).unwrap();
     assert!(Partial::request(&place.root, &place.path).is_none());
     assert!(!partial.is_requested());
+}
+
+// ---- other versions ----------------------------------------------------------------------------------------------------
+
+/// Brings `partial` to hold `new`, as a sender that has been told the marks would; returns the bytes that it sent.
+fn bring_to(partial: &Partial, new: &[u8]) -> usize {
+    let (mut buffer, mut out) = (Vec::new(), vec![0; CHUNK as usize]);
+    let mut sent = 0;
+    for (index, chunk) in new.chunks(CHUNK as usize).enumerate() {
+        let index = index as u64;
+        let ours = crate::Marks::of(chunk);
+        let theirs = partial.marks(index, &mut buffer).unwrap();
+        let patch = theirs.and_then(|theirs| crate::write_patch(chunk, &ours, &theirs.bytes, &mut out));
+        match patch {
+            Some(len) => {
+                let patch = crate::Patch::parse(&out[..len], chunk.len()).unwrap();
+                assert_eq!(partial.patch(index, &patch, ours.cv, &mut buffer).unwrap(), Patched::Written);
+                sent += len;
+            }
+            None if partial.have().contains(index) => {}
+            None => {
+                put(partial, new, index);
+                sent += chunk.len();
+            }
+        }
+    }
+    sent
+}
+
+#[test]
+fn an_old_version_is_made_the_new_one_whatever_its_length() {
+    for (old_len, sparse) in
+        [(SIZE, false), (2 * CHUNK + 99, false), (SIZE + CHUNK, true), (CHUNK - 1, false)]
+    {
+        let place = place(sparse);
+        let new = content();
+        let mut old = new.clone();
+        old.resize(old_len as usize, 7);
+        old[5000] ^= 1;
+        std::fs::write(place.file(b"target"), &old).unwrap();
+        let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+        let sent = bring_to(&partial, &new) as u64;
+        let missing = if old_len < CHUNK { SIZE } else { SIZE.saturating_sub(old_len) };
+        assert!(sent <= missing + CHUNK + 20_000, "{old_len}: {sent}");
+        assert!(partial.readback().unwrap());
+        assert_eq!(partial.finish(&WriteOptions::default()).unwrap().0, whole_digest(&new));
+        assert!(std::fs::read(place.file(b"target")).unwrap() == new, "{old_len}");
+        assert_eq!(place.names(), 1);
+    }
+}
+
+#[test]
+fn what_was_brought_of_another_source_is_used_for_this_one() {
+    let mut place = place(false);
+    let mut new = content();
+    let partial = place.open();
+    (0..4).for_each(|index| put(&partial, &new, index));
+    drop(partial);
+    place.identity.mtime.secs += 1;
+    new[CHUNK as usize + 9] ^= 1;
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    assert_eq!(partial.chunks_there(), 0, "nothing counts before it was compared");
+    let sent = bring_to(&partial, &new) as u64;
+    assert!(sent <= SIZE - 4 * CHUNK + 10_000, "{sent}");
+    partial.finish(&WriteOptions::default()).unwrap();
+    assert!(std::fs::read(place.file(b"target")).unwrap() == new);
+}
+
+#[test]
+fn an_interrupted_patching_goes_on_with_what_was_booked() {
+    let place = place(false);
+    let new = content();
+    let mut old = new.clone();
+    old[7] ^= 1;
+    std::fs::write(place.file(b"target"), &old).unwrap();
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    let mut buffer = Vec::new();
+    let marks = partial.marks(1, &mut buffer).unwrap().unwrap();
+    assert_eq!(partial.adopt(1, marks.cv).unwrap(), Patched::Written);
+    assert_eq!(partial.adopt(1, marks.cv).unwrap(), Patched::There);
+    assert!(partial.marks(1, &mut buffer).unwrap().is_none());
+    partial.marks(2, &mut buffer).unwrap().unwrap();
+    drop(partial);
+    assert!(std::fs::read(place.file(b"target")).unwrap() == old);
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    assert_eq!(partial.have_ranges(), [(1, 1)]);
+    assert!((bring_to(&partial, &new) as u64) < CHUNK / 10);
+    partial.finish(&WriteOptions::default()).unwrap();
+    assert!(std::fs::read(place.file(b"target")).unwrap() == new);
+}
+
+#[test]
+fn a_patch_that_does_not_make_the_chunk_changes_nothing() {
+    let place = place(false);
+    let old = content();
+    std::fs::write(place.file(b"target"), &old).unwrap();
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    let mut buffer = Vec::new();
+    let marks = partial.marks(0, &mut buffer).unwrap().unwrap();
+    let mut content = vec![0; 32 + crate::PIECE];
+    content[0] = 1;
+    let patch = crate::Patch::parse(&content, CHUNK as usize).unwrap();
+    assert_eq!(partial.patch(0, &patch, marks.cv, &mut buffer).unwrap(), Patched::Differs);
+    assert_eq!(partial.marks(0, &mut buffer).unwrap().unwrap(), marks);
+    assert_eq!(partial.chunks_there(), 0);
+}
+
+#[test]
+fn a_file_is_changed_in_its_place_only_when_asked() {
+    let place = place(false);
+    let new = content();
+    assert!(Partial::open_in_place(&place.root, &place.path, &place.identity).unwrap().is_none());
+    let mut old = new.clone();
+    old.extend(vec![1; 10_000]);
+    old[CHUNK as usize] ^= 1;
+    std::fs::write(place.file(b"target"), &old).unwrap();
+    std::fs::hard_link(place.file(b"target"), place.file(b"other")).unwrap();
+    let open = || Partial::open_in_place(&place.root, &place.path, &place.identity);
+    let partial = open().unwrap().unwrap();
+    assert!(matches!(open(), Err(Error::Locked)));
+    assert!((bring_to(&partial, &new) as u64) < CHUNK / 10);
+    partial.finish(&WriteOptions { mode: 0o600, ..WriteOptions::default() }).unwrap();
+    drop(partial);
+    assert!(std::fs::read(place.file(b"other")).unwrap() == new, "the same file under its other name");
+    drop(open().unwrap().unwrap());
+    assert!(place.file(b"target").exists(), "what is left unfinished is left there");
+    std::fs::remove_file(place.file(b"target")).unwrap();
+    std::os::unix::fs::symlink("other", place.file(b"target")).unwrap();
+    assert!(open().is_err(), "never through a link");
+}
+
+#[test]
+fn a_version_that_needs_no_journal_leaves_none() {
+    for size in [2 * CHUNK, 10] {
+        let mut place = place(false);
+        put(&place.open(), &content(), 0);
+        assert_eq!(place.names(), 2);
+        place.identity.size = size;
+        if size > CHUNK {
+            let partial = Partial::open_over(&place.root, &place.path, &place.identity, false).unwrap();
+            (0..2).for_each(|index| put(&partial, &content(), index));
+            partial.finish(&WriteOptions::default()).unwrap();
+        } else {
+            crate::write_whole(&place.root, &place.path, &[1; 10], &WriteOptions::default()).unwrap();
+        }
+        assert_eq!(place.names(), 1, "{size}");
+    }
+}
+
+#[test]
+fn a_partial_file_is_removed_unless_somebody_has_it_in_hand() {
+    let place = place(false);
+    let partial = place.open();
+    put(&partial, &content(), 0);
+    assert_eq!(place.root.partials(&RelPath::empty()).unwrap(), [Root::partial_name(&place.path)]);
+    assert!(place.root.remove_partial(&place.path).is_err());
+    drop(partial);
+    assert_eq!(place.names(), 2, "it is there to be resumed");
+    place.root.remove_partial(&place.path).unwrap();
+    place.root.remove_partial(&place.path).unwrap();
+    assert_eq!(place.names(), 0);
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,7 +16,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::Source;
-use crate::entry::{FileKind, Meta};
+use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::entry::{Entry, FileKind, Meta};
 use crate::generated::Generated;
 use crate::path::RelPath;
 use crate::root::Root;
@@ -100,6 +101,9 @@ enum Place {
     Named(PathBuf),
     Beneath(Root, RelPath),
     Child(Arc<Directory>, Box<[u8]>),
+    /// What a symbolic link leads to: in a directory, or at a path below a root that it does not leave.
+    FollowedChild(Arc<Directory>, Box<[u8]>),
+    FollowedBeneath(Root, RelPath),
     /// Nowhere.
     Generated(Generated),
 }
@@ -125,6 +129,42 @@ impl SourceRef {
         SourceRef { place: Place::Child(parent.clone(), name.into()) }
     }
 
+    /// What the link `name` leads to, which the scan of `source` has come upon at `path`.
+    pub(super) fn followed(
+        source: Option<&Source>,
+        parent: &Arc<Directory>,
+        name: &[u8],
+        path: &RelPath,
+    ) -> io::Result<SourceRef> {
+        let Some((root, source)) = source.and_then(|source| Some((source.beneath.as_ref()?, source))) else {
+            return Ok(SourceRef { place: Place::FollowedChild(parent.clone(), name.into()) });
+        };
+        // The scan's paths begin with the name under which the source goes.
+        let inner = path.as_bytes().get(source.dest.as_bytes().len()..).unwrap_or_default();
+        let inner = inner.strip_prefix(b"/").unwrap_or(inner);
+        let whole = plain_path(&source.path)?
+            .join(inner)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
+        Ok(SourceRef { place: Place::FollowedBeneath(root.clone(), whole) })
+    }
+
+    /// The same, through the link that it may be.
+    pub(super) fn follow(self) -> SourceRef {
+        match self.place {
+            Place::Beneath(root, path) => SourceRef { place: Place::FollowedBeneath(root, path) },
+            place => SourceRef { place },
+        }
+    }
+
+    /// Its extended attributes; a link has none.
+    pub fn attributes(&self, kinds: AttributeKinds) -> io::Result<Attributes> {
+        if kinds.is_none() || self.generated().is_some() {
+            return Ok(Attributes::new());
+        }
+        let there = self.open_with(OFlags::PATH | OFlags::CLOEXEC)?;
+        attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
+    }
+
     /// What is there now, and the target if it is a link.
     pub(super) fn look(&self) -> io::Result<(Meta, Vec<u8>)> {
         match &self.place {
@@ -138,8 +178,21 @@ impl SourceRef {
                 let stat = fs::statat(parent.fd()?, &name[..], AtFlags::SYMLINK_NOFOLLOW)?;
                 Ok((Meta::from(&stat), Vec::new()))
             }
+            Place::FollowedChild(parent, name) => {
+                let stat = fs::statat(parent.fd()?, &name[..], AtFlags::empty())?;
+                Ok((Meta::from(&stat), Vec::new()))
+            }
+            Place::FollowedBeneath(root, path) => {
+                let there = root.open_followed(path, OFlags::PATH)?;
+                Ok((Meta::from(&fs::fstat(&there)?), Vec::new()))
+            }
             Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
+    }
+
+    /// What a file's entry would be now; None if there is no file any more.
+    pub fn file_now(&self) -> io::Result<Option<Entry>> {
+        Ok(Some(self.look()?.0).filter(Meta::is_file).map(|meta| meta.entry(Vec::new())))
     }
 
     /// Opens the file for reading. Non-blocking, so that a pipe that has taken the file's place does not hold us.
@@ -160,6 +213,10 @@ impl SourceRef {
             Place::Child(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags | OFlags::NOFOLLOW, Mode::empty())?)
             }
+            Place::FollowedChild(parent, name) => {
+                Ok(fs::openat(parent.fd()?, &name[..], flags, Mode::empty())?)
+            }
+            Place::FollowedBeneath(root, path) => root.open_followed(path, flags),
             Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }

@@ -59,6 +59,11 @@ impl Level {
         }
     }
 
+    /// Whether this is the directory that `entry` describes.
+    pub(super) fn is(&self, entry: &Entry) -> bool {
+        (self.entry.dev, self.entry.ino) == (entry.dev, entry.ino)
+    }
+
     pub(super) fn path(&self) -> &RelPath {
         &self.path
     }

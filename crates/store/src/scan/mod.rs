@@ -24,6 +24,7 @@ use crate::root::Root;
 pub use directory::SourceRef;
 use directory::{Directory, FdCache};
 use level::{Level, SCRATCH_BYTES};
+use selection::Asked;
 pub use selection::Selection;
 
 /// Levels whose directories stay open; deeper trees have the upper ones closed and opened again on the way back.
@@ -49,8 +50,10 @@ pub struct ScanOptions {
     /// Asked with paths as they are given out.
     pub filter: Filter,
     pub limits: Limits,
-    /// Nothing but this of what a source's directory contains. For sources without a name of their own.
+    /// Nothing but this, by the names under which things go.
     pub only: Option<Selection>,
+    /// Symbolic links are taken for what they lead to, below a root only while they stay there.
+    pub follow: bool,
 }
 
 impl ScanOptions {
@@ -113,12 +116,21 @@ pub struct Scanner {
     cache: Arc<FdCache>,
     scratch: Vec<std::mem::MaybeUninit<u8>>,
     options: ScanOptions,
+    /// The source being scanned.
+    source: Option<Source>,
 }
 
 impl Scanner {
     pub fn new(sources: Vec<Source>, options: ScanOptions) -> Scanner {
         let scratch = vec![std::mem::MaybeUninit::uninit(); SCRATCH_BYTES];
-        Scanner { sources: sources.into(), stack: Vec::new(), cache: Arc::default(), scratch, options }
+        Scanner {
+            sources: sources.into(),
+            stack: Vec::new(),
+            cache: Arc::default(),
+            scratch,
+            options,
+            source: None,
+        }
     }
 
     /// The next thing found; none at the end.
@@ -140,6 +152,13 @@ impl Scanner {
                 Ok(None) => return self.stack.pop().map(Level::end),
                 Ok(Some(name)) if names::is_ours(&name) => {}
                 Ok(Some(name)) => match look(level, &name) {
+                    Ok((path, entry))
+                        if self.options.follow && matches!(entry.kind, Kind::Symlink { .. }) =>
+                    {
+                        if let Some(item) = self.follow(name, path) {
+                            return Some(item);
+                        }
+                    }
                     Ok((path, entry)) if self.options.excludes(&path, &entry) => {}
                     Ok((path, entry)) if !self.options.limits.allow(&entry) => {
                         return Some(ScanItem::LeftOut { path });
@@ -165,8 +184,18 @@ impl Scanner {
             let handle = SourceRef::of_generated(generated);
             return Ok(Some(ScanItem::Entry { path, entry: generated.entry(), handle }));
         }
-        let handle = SourceRef::of_source(source, &self.cache)?;
-        let (meta, target) = handle.look()?;
+        let below = match self.options.only.as_ref().map(|only| only.of_source(&path)) {
+            None | Some(Asked::All) => None,
+            Some(Asked::Below(names)) => Some(names),
+            Some(Asked::Nothing) => return Ok(None),
+        };
+        self.source = Some(source.clone());
+        let mut handle = SourceRef::of_source(source, &self.cache)?;
+        let (mut meta, mut target) = handle.look()?;
+        if let (true, crate::entry::FileKind::Symlink) = (self.options.follow, meta.kind) {
+            handle = handle.follow();
+            (meta, target) = handle.look()?;
+        }
         let entry = meta.entry(target);
         if self.options.excludes(&path, &entry) {
             return Ok(None);
@@ -176,14 +205,8 @@ impl Scanner {
         }
         if entry.kind == Kind::Dir {
             let directory = Directory::of_source(handle.clone(), &self.cache);
-            let only = self.options.only.clone().filter(|_| path.is_empty());
-            self.push(Level::new(
-                directory,
-                path.clone(),
-                entry.clone(),
-                only.and_then(Selection::into_names),
-            ));
-        } else if path.is_empty() {
+            self.push(Level::new(directory, path.clone(), entry.clone(), below));
+        } else if path.is_empty() || below.is_some() {
             return Err(rustix::io::Errno::NOTDIR.into());
         }
         Ok(Some(ScanItem::Entry { path, entry, handle }))
@@ -201,6 +224,41 @@ impl Scanner {
             self.push(Level::new(directory, path.clone(), entry.clone(), below));
         }
         ScanItem::Entry { path, entry, handle }
+    }
+
+    /// A link in the directory on top, taken for what it leads to; none if that is left out.
+    fn follow(&mut self, name: Vec<u8>, path: RelPath) -> Option<ScanItem> {
+        let failed = |path: &RelPath, error| Some(ScanItem::Failed { path: path.as_bytes().to_vec(), error });
+        let level = self.stack.last_mut().expect("the name was found in the level on top");
+        let (parent, below) = (level.directory(), level.take_below());
+        let handle = match SourceRef::followed(self.source.as_ref(), &parent, &name, &path) {
+            Ok(handle) => handle,
+            Err(error) => return failed(&path, error),
+        };
+        let entry = match handle.look() {
+            Ok((meta, _)) => meta.entry(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return failed(&path, io::Error::new(error.kind(), "the symbolic link leads nowhere"));
+            }
+            Err(error) => return failed(&path, error),
+        };
+        if self.options.excludes(&path, &entry) {
+            return None;
+        }
+        if !self.options.limits.allow(&entry) {
+            return Some(ScanItem::LeftOut { path });
+        }
+        if below.is_some() && entry.kind != Kind::Dir {
+            return failed(&path, rustix::io::Errno::NOTDIR.into());
+        }
+        if entry.kind == Kind::Dir {
+            if self.stack.iter().any(|level| level.is(&entry)) {
+                return failed(&path, io::Error::other("the symbolic link leads to a directory above it"));
+            }
+            let directory = Directory::of_source(handle.clone(), &self.cache);
+            self.push(Level::new(directory, path.clone(), entry.clone(), below));
+        }
+        Some(ScanItem::Entry { path, entry, handle })
     }
 
     fn push(&mut self, level: Level) {

@@ -23,10 +23,31 @@ impl Selection {
         Ok(Selection((!is_all).then(|| names.into())))
     }
 
-    /// The names in the directory itself; none for everything.
-    pub(super) fn into_names(self) -> Option<Names> {
-        self.0.map(|list| Names { at: 0, end: list.len(), depth: 0, list })
+    /// What is asked for of a source that goes by this name; one without a name stands for the directory itself.
+    pub(super) fn of_source(&self, name: &RelPath) -> Asked {
+        let Some(list) = &self.0 else { return Asked::All };
+        let mut asked = Asked::Below(Names { at: 0, end: list.len(), depth: 0, list: list.clone() });
+        for component in name.components() {
+            let Asked::Below(mut names) = asked else { return asked };
+            asked = loop {
+                match names.next() {
+                    None => break Asked::Nothing,
+                    Some((found, None)) if found == component => break Asked::All,
+                    Some((found, Some(below))) if found == component => break Asked::Below(below),
+                    Some(_) => {}
+                }
+            };
+        }
+        asked
     }
+}
+
+/// What is asked for of a source.
+pub(super) enum Asked {
+    Nothing,
+    All,
+    /// These of what is in it.
+    Below(Names),
 }
 
 fn by_component(name: &[u8]) -> impl Iterator<Item = u8> + '_ {
@@ -83,6 +104,13 @@ mod tests {
         Selection::new(names.iter().map(|name| name.as_bytes().to_vec()).collect()).unwrap()
     }
 
+    fn top(selection: &Selection) -> Option<Names> {
+        match selection.of_source(&RelPath::empty()) {
+            Asked::Below(names) => Some(names),
+            Asked::All | Asked::Nothing => None,
+        }
+    }
+
     fn paths(mut names: Names, above: &str, found: &mut Vec<String>) {
         while let Some((name, below)) = names.next() {
             let path = format!("{above}{}", std::str::from_utf8(&name).unwrap());
@@ -98,8 +126,32 @@ mod tests {
         let selection =
             select(&["a/b/c", "x", "a.b", "a/b/d", "/a//e/./f/", "x/y", "z/1", "z", "a/b.c", "a/b/c"]);
         let mut found = Vec::new();
-        paths(selection.into_names().unwrap(), "", &mut found);
+        paths(top(&selection).unwrap(), "", &mut found);
         assert_eq!(found, ["a/b/c", "a/b/d", "a/b.c", "a/e/f", "a.b", "x", "z"]);
+    }
+
+    #[test]
+    fn sources_are_asked_for_by_their_names() {
+        let selection = select(&["run7/a", "run7/d/x", "file", "run70"]);
+        let asked = |name: &str| match selection.of_source(&RelPath::from_bytes(name.as_bytes()).unwrap()) {
+            Asked::Nothing => "nothing".to_string(),
+            Asked::All => "all".into(),
+            Asked::Below(names) => {
+                let mut found = Vec::new();
+                paths(names, "", &mut found);
+                found.join(" ")
+            }
+        };
+        for (name, expected) in [
+            ("run7", "a d/x"),
+            ("file", "all"),
+            ("run70", "all"),
+            ("run", "nothing"),
+            ("run7/d", "x"),
+            ("run70/q", "all"),
+        ] {
+            assert_eq!(asked(name), expected, "{name}");
+        }
     }
 
     #[test]
@@ -107,15 +159,15 @@ mod tests {
         for name in [&b"../x"[..], b"a/../../x", b"a/..", b"a\0"] {
             assert!(Selection::new(vec![name.to_vec()]).is_err());
         }
-        assert!(select(&["a", "./"]).into_names().is_none());
-        assert!(select(&[]).into_names().unwrap().next().is_none());
+        assert!(top(&select(&["a", "./"])).is_none());
+        assert!(top(&select(&[])).unwrap().next().is_none());
     }
 
     proptest! {
         #[test]
         fn all_that_is_asked_for_comes_once(names in proptest::collection::vec("[ab.]{1,2}(/[ab]{1,2}){0,2}", 0..12)) {
             let Ok(selection) = Selection::new(names.iter().map(|name| name.clone().into_bytes()).collect()) else { return Ok(()) };
-            let Some(top) = selection.into_names() else { return Ok(()) };
+            let Some(top) = top(&selection) else { return Ok(()) };
             let mut found = Vec::new();
             paths(top, "", &mut found);
             let is_below = |name: &str, above: &str| name == above || name.starts_with(&format!("{above}/"));

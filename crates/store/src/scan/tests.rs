@@ -60,7 +60,7 @@ fn a_tree_with_everything_in_it() {
     let names: Vec<_> = found.keys().map(|name| std::str::from_utf8(name).unwrap()).collect();
     assert_eq!(names, ["dest", "dest/empty", "dest/file", "dest/hard", "dest/link", "dest/socket"]);
     assert_eq!(found[&b"dest/link"[..]].kind, Kind::Symlink { target: b"/nowhere".to_vec() });
-    assert_eq!(found[&b"dest/socket"[..]].kind, Kind::Special);
+    assert_eq!(found[&b"dest/socket"[..]].kind, Kind::Special(crate::Node::Socket));
     assert_eq!(
         (found[&b"dest/file"[..]].nlink, found[&b"dest/file"[..]].ino),
         (2, found[&b"dest/hard"[..]].ino)

@@ -19,8 +19,13 @@ fn a_file_arrives_with_mode_and_time_and_nothing_else() {
     for mode in [0o644, 0o600, 0o400, 0o000, 0o777, 0o4755, 0o1666] {
         for (sparse, durable) in [(false, false), (true, true)] {
             let mtime = Time::new(1_234_567_890, 987_654_321);
-            write_whole(&root, &path("file"), b"content", &WriteOptions { mode, mtime, durable, sparse })
-                .unwrap();
+            write_whole(
+                &root,
+                &path("file"),
+                b"content",
+                &WriteOptions { mode, mtime, durable, sparse, ..WriteOptions::default() },
+            )
+            .unwrap();
             let meta = root.metadata(&path("file")).unwrap().unwrap();
             assert_eq!((meta.mode, meta.mtime, meta.size), (mode, mtime, 7));
             assert_eq!(std::fs::read(temp.path().join("file")).unwrap(), b"content");

@@ -16,6 +16,8 @@ fn params(options: TransferOptions) -> HelloParams {
         paths: vec![b"/data".to_vec()],
         target_is_directory: false,
         single_file: true,
+        stream: None,
+        target_is_name: false,
         options,
     };
     HelloParams { request, udp: true }

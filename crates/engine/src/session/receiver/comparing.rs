@@ -3,6 +3,7 @@
 //! Always true: nobody waits for a single answer; a file stays in the conversation's table from its entry to the sender's word.
 
 use std::convert::Infallible;
+use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_channel::Receiver as Channel;
 use farhaul_store::{CHUNK, RelPath, SourceFile};
@@ -12,29 +13,68 @@ use super::{Conversation, Destination, Receiver};
 use crate::error::Error;
 use crate::messages::{Decision, ManifestEntry, Message};
 
+/// A file of ours that is to be read.
+pub(super) enum Look {
+    /// The sender wants to know its digest.
+    Compare(u64, RelPath),
+    /// The manifest wants it: the file is there already.
+    Unchanged(Comparing),
+    /// It may be what an entry is to become.
+    Candidate(u64, RelPath),
+    /// It is what an entry is to become.
+    TakeOver(Comparing),
+}
+
 /// An entry that is not decided yet.
 pub(super) struct Comparing {
     pub(super) entry: ManifestEntry,
     pub(super) path: RelPath,
     pub(super) parent: Option<u64>,
+    /// A file of ours that may have its content under another name.
+    pub(super) from: Option<RelPath>,
 }
 
 /// Bytes of names in one message: well below what a message may have.
 const NAMES_BYTES: usize = 32 << 10;
 
 /// The body of a thread that digests. Nothing comes through `over`; it is closed when the session is.
-pub(super) fn run(receiver: &Receiver, files: &Channel<(u64, RelPath)>, over: &Channel<Infallible>) {
+pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Infallible>) {
     let Destination::Tree(target) = &receiver.destination else { return };
     let meter = receiver.shared.meters.meter("digest");
     let mut buffer = vec![0; CHUNK as usize];
     loop {
         crossbeam_channel::select! {
             recv(files) -> file => {
-                let Ok((id, path)) = file else { return };
+                let (id, path) = match file {
+                    Ok(Look::Compare(id, path)) => (id, path),
+                    Ok(Look::Candidate(id, path)) => {
+                        receiver.moves.note(id, target.root.metadata(&path).ok().flatten());
+                        (id, path)
+                    }
+                    Ok(Look::TakeOver(file)) => {
+                        receiver.settling.fetch_add(1, SeqCst);
+                        receiver.take_over(target, file);
+                        receiver.settling.fetch_sub(1, SeqCst);
+                        receiver.shared.control.notify();
+                        continue;
+                    }
+                    Ok(Look::Unchanged(file)) => {
+                        // It leaves the tables before the sender is told.
+                        receiver.settling.fetch_add(1, SeqCst);
+                        meter.time(|| receiver.read_unchanged(&file));
+                        receiver.settling.fetch_sub(1, SeqCst);
+                        receiver.shared.control.notify();
+                        continue;
+                    }
+                    Err(_) => return,
+                };
                 let goes_on = || !receiver.shared.is_stopped();
                 let digest = meter.time(|| SourceFile::at(&target.root, &path)?.digest(&mut buffer, goes_on));
                 if let Err(error) = &digest {
                     tracing::debug!(%path, error = plain(error), "cannot compare");
+                }
+                if let Ok(digest) = &digest {
+                    receiver.notes.remember(id, digest.0);
                 }
                 // No content has a digest of zeros: what cannot be read here is sent.
                 let digest = digest.map_or([0; 32], |digest| digest.0);
@@ -72,16 +112,26 @@ impl Receiver {
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        let Some(Comparing { entry, path, parent }) = conversation.comparing.remove(&id) else {
+        let Some(compared) = conversation.comparing.remove(&id) else {
             return Err(Error::Misbehaved(format!("file {id} was not to be compared")));
         };
+        if compared.from.is_some() {
+            return self.candidate_compared(target, compared, is_same, conversation);
+        }
+        let Comparing { entry, path, parent, .. } = compared;
+        let digest = self.notes.remembered(id);
         if !is_same {
-            return self.fetch(target, entry, path, parent, conversation);
+            return self.fetch_content(target, entry, path, parent, conversation);
         }
-        if let Ok(Some(existing)) = target.root.metadata(&path) {
-            self.adopt(target, &entry, &path, &existing);
+        match target.root.metadata(&path) {
+            Ok(Some(existing)) => {
+                self.unchanged(target, entry, path, parent, &existing, digest, conversation);
+            }
+            Ok(None) => self.refuse(&entry, &path, parent, "it has gone meanwhile"),
+            Err(error) => {
+                self.refuse(&entry, &path, parent, &format!("cannot look it up: {}", plain(&error)));
+            }
         }
-        self.skip(&entry, &path, parent, entry.size(), conversation);
         Ok(())
     }
 }

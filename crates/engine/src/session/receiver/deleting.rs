@@ -13,8 +13,10 @@ use super::super::sender::tell_deleted;
 use super::super::supervisor::Supervisor;
 use super::{Comparing, Conversation, Destination, Receiver};
 use crate::error::Error;
+use crate::manifest::{Fate, Record};
 use crate::messages::{ManifestEntry, Message, Presence, What};
 use crate::options::{DeleteOptions, DeleteWhen};
+use crate::report::Action;
 
 /// Entries that may wait for their place to be made free.
 const BLOCKED_MAX: usize = 4096;
@@ -139,20 +141,32 @@ impl Receiver {
     fn delete(&self, target: &Target, delete: DeleteOptions, path: RelPath, is_dir: bool) -> (bool, bool) {
         let left = delete.max.unwrap_or(u64::MAX).saturating_sub(self.counts.deleted.load(Relaxed));
         let (filter, dry_run) = (&self.protection, self.rules.dry_run);
-        let mut removal = Removal { root: &target.root, filter, dry_run, left };
+        let free = self.moves.sources();
+        let mut removal = Removal { root: &target.root, filter, dry_run, left, free: &free };
         let mut goes_on = true;
         let is_gone = removal.remove(path, is_dir, &mut |path, removed| {
-            goes_on = self.tell_removed(path, removed, delete);
+            goes_on = self.tell_removed(path, removed, delete, free.contains(path));
             goes_on
         });
         (is_gone, goes_on)
     }
 
-    fn tell_removed(&self, path: &RelPath, removed: Removed, delete: DeleteOptions) -> bool {
+    fn tell_removed(
+        &self,
+        path: &RelPath,
+        removed: Removed,
+        delete: DeleteOptions,
+        is_renamed: bool,
+    ) -> bool {
         match removed {
+            // It has been told under its new name.
+            Removed::Gone if is_renamed => {}
             Removed::Gone => {
                 self.counts.deleted.fetch_add(1, Relaxed);
                 tell_deleted(&self.shared, path.as_bytes(), self.rules.dry_run);
+                if !self.rules.dry_run {
+                    self.notes.add(|| Record::of_path(path.as_bytes(), Fate::Deleted));
+                }
                 self.shared.send(&[Message::Deleted { path: path.as_bytes().to_vec() }]);
             }
             Removed::Failed(error) => self.not_deleted(path, &format!("cannot delete: {}", plain(&error))),
@@ -171,8 +185,9 @@ impl Receiver {
     }
 
     fn not_deleted(&self, path: &RelPath, reason: &str) {
-        self.failures.add(path.as_bytes(), reason);
-        self.shared.progress.failed.fetch_add(1, Relaxed);
+        self.book_failure(path.as_bytes(), reason, Action::Delete);
+        let record = || Record::of_path(path.as_bytes(), Fate::Failed).failed(reason);
+        self.notes.add(|| Record { fate: Fate::NotDeleted, ..record() });
         self.shared
             .send(&[Message::NotDeleted { path: path.as_bytes().to_vec(), reason: reason.to_string() }]);
     }
@@ -190,13 +205,13 @@ impl Receiver {
     ) -> Result<(), Error> {
         match self.delete_options().map(|delete| delete.when) {
             Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
-                conversation.blocked.push(Comparing { entry, path, parent });
+                conversation.blocked.push(Comparing { entry, path, parent, from: None });
             }
             // It would have been removed ahead.
             Some(DeleteWhen::Before) if self.rules.dry_run => {
                 self.put(target, entry, path, parent, conversation)?;
             }
-            Some(_) | None => self.refuse(entry.id, &path, parent, DIRECTORY_THERE),
+            Some(_) | None => self.refuse(&entry, &path, parent, DIRECTORY_THERE),
         }
         Ok(())
     }
@@ -204,12 +219,12 @@ impl Receiver {
     /// The listing has ended: makes room for what waits for it.
     pub(super) fn free_places(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        for Comparing { entry, path, parent } in std::mem::take(&mut conversation.blocked) {
+        for Comparing { entry, path, parent, .. } in std::mem::take(&mut conversation.blocked) {
             let delete = self.delete_options().filter(|_| !conversation.listing_failed);
             if delete.is_some_and(|delete| self.delete(target, delete, path.clone(), true).0) {
                 self.put(target, entry, path, parent, conversation)?;
             } else {
-                self.refuse(entry.id, &path, parent, DIRECTORY_THERE);
+                self.refuse(&entry, &path, parent, DIRECTORY_THERE);
             }
         }
         Ok(())

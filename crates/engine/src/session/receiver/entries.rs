@@ -6,18 +6,22 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_store::{CHUNK, Identity, Meta, Partial, PartialError, PathError, RelPath, Time};
+use farhaul_store::{
+    CHUNK, Digest, Digests, FileKind, Identity, Meta, Node, Partial, PartialError, PathError, RelPath, Root,
+    Time, leads_out,
+};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
-use super::super::read_queue::Large;
+use super::super::large::Large;
 use super::super::tree::Directory;
 use super::super::writer::{self, Incoming, Kind};
-use super::comparing::Comparing;
+use super::comparing::{Comparing, Look};
 use super::deleting::DIRECTORY_THERE;
-use super::{Conversation, Destination, LOCK, Receiver, Waiting};
+use super::{Conversation, Destination, LOCK, Receiver, Told, Waiting};
 use crate::error::Error;
-use crate::messages::{Decision, ManifestEntry, Message, What};
+use crate::manifest::Fate;
+use crate::messages::{Decision, ManifestEntry, Message, RENEWAL, What};
 use crate::options::Overwrite;
 
 /// Files that a sender may have announced and unfinished; ours stop at half of it.
@@ -42,6 +46,7 @@ impl Receiver {
             (What::Directory, true) => target.place_of_content()?,
             _ => target.place(&entry.path)?,
         };
+        self.note_name(target, &entry.path);
         let parent = self.tree.lock().expect(LOCK).add(&path)?;
         if parent.is_none() && entry.path.contains(&b'/') {
             return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
@@ -57,7 +62,7 @@ impl Receiver {
         if let What::File { linked: true, .. } = entry.what {
             self.links.lock().expect(LOCK).expect(entry.id);
         }
-        let is_link = matches!(entry.what, What::Symlink { .. } | What::HardLink { .. });
+        let is_link = matches!(entry.what, What::Symlink { .. } | What::HardLink { .. } | What::Special(_));
         if is_link && self.delete_options().is_some() && is_directory(target, &path) {
             return self.blocked(target, entry, path, parent, conversation);
         }
@@ -68,6 +73,11 @@ impl Receiver {
                 Ok(())
             }
             What::HardLink { to } => self.hard_link(target, &entry, path, parent, *to, conversation),
+            What::Special(node) => {
+                let made = self.special(target, &entry, &path, *node);
+                self.settle_link(&entry, &path, parent, made, conversation);
+                Ok(())
+            }
             What::Directory | What::File { .. } | What::Stream => {
                 self.file(target, entry, path, parent, conversation)
             }
@@ -92,6 +102,14 @@ impl Receiver {
                 Ok(())
             }
             What::HardLink { to } => self.hard_link(target, &entry, path, parent, *to, conversation),
+            What::Special(node) => {
+                let made = match self.rules.dry_run {
+                    true => Ok(Made::New),
+                    false => self.special(target, &entry, &path, *node),
+                };
+                self.settle_link(&entry, &path, parent, made, conversation);
+                Ok(())
+            }
             What::Directory | What::File { .. } | What::Stream => {
                 self.fetch(target, entry, path, parent, conversation)
             }
@@ -106,19 +124,22 @@ impl Receiver {
         parent: Option<u64>,
     ) -> Result<(), Error> {
         let made = match self.rules.dry_run {
-            true => Ok(()),
-            false => target.root.create_dir(&path).or_else(|error| match self.rules.sync {
+            true => Ok(true),
+            false => target.root.make_dir(&path).or_else(|error| match self.rules.sync {
                 // As a file is replaced by another one.
                 Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
                     target.root.unlink(&path)?;
-                    target.root.create_dir(&path)
+                    target.root.make_dir(&path)
                 }
                 Some(_) | None => Err(error),
             }),
         };
         let is_made = made.is_ok();
+        if let Ok(false) = made {
+            self.note_partials(target, &path);
+        }
         if let Err(error) = made {
-            self.fail(entry.id, &path, &format!("cannot create the directory: {}", plain(&error)));
+            self.fail(entry, &path, &format!("cannot create the directory: {}", plain(&error)));
         }
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
         // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
@@ -128,10 +149,55 @@ impl Receiver {
             id: entry.id,
             path,
             mode,
+            source_mode: entry.mode,
             mtime,
+            attributes: entry.attributes.clone(),
             is_made,
             ..Directory::below(parent)
         })
+    }
+
+    fn special(
+        &self,
+        target: &Target,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        node: Node,
+    ) -> Result<Made, String> {
+        if node.is_device() && self.rules.is_daemon {
+            return Err("a daemon makes no devices".into());
+        }
+        if !(if node.is_device() { self.rules.devices } else { self.rules.specials }) {
+            return Err("it was not asked for".into());
+        }
+        let existing = self.existing(target, path).map_err(|error| plain(&error))?;
+        let (mode, mtime) = (entry.mode & self.rules.mode_mask, time_of(entry));
+        let mut is_there = false;
+        if let Some(existing) = &existing {
+            if existing.is_dir() {
+                return Err(DIRECTORY_THERE.into());
+            }
+            is_there = existing.kind == FileKind::Special(node);
+            let is_same = is_there && (existing.mode, existing.mtime) == (mode, mtime);
+            if is_same {
+                return Ok(Made::Skipped);
+            }
+            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
+                return Ok(Made::Kept);
+            }
+        }
+        if self.rules.dry_run {
+            return Ok(Made::New);
+        }
+        if !is_there {
+            let cannot = |error: std::io::Error| format!("cannot create it: {}", plain(&error));
+            target.root.make_node(path, node, mode).map_err(cannot)?;
+        }
+        target
+            .root
+            .set_meta(path, Some(mode), Some(mtime))
+            .map_err(|error| format!("cannot set mode and time: {}", plain(&error)))?;
+        Ok(Made::New)
     }
 
     fn symlink(
@@ -141,16 +207,19 @@ impl Receiver {
         path: &RelPath,
         to: &[u8],
     ) -> Result<Made, String> {
+        if self.rules.safe_links && leads_out(&entry.path, to) {
+            return Err("the symbolic link leads out of what is copied".into());
+        }
         let existing = self.existing(target, path).map_err(|error| plain(&error))?;
         if let Some(existing) = &existing {
             if existing.is_dir() {
                 return Err(DIRECTORY_THERE.into());
             }
-            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
-                return Ok(Made::Skipped);
-            }
             if target.root.read_link(path).is_ok_and(|there| there == to) {
                 return Ok(Made::Skipped);
+            }
+            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
+                return Ok(Made::Kept);
             }
         }
         if self.rules.dry_run {
@@ -173,7 +242,7 @@ impl Receiver {
         to: u64,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let waiting = self.links.lock().expect(LOCK).request(to, entry.id, &path, parent)?;
+        let waiting = self.links.lock().expect(LOCK).request(to, entry, &path, parent)?;
         if let Some(state) = waiting {
             let made = self.make_hard_link(target, state, &path);
             self.settle_link(entry, &path, parent, made, conversation);
@@ -199,8 +268,11 @@ impl Receiver {
         let (there, source) =
             (target.root.metadata(path).map_err(cannot)?, target.root.metadata(&to).map_err(cannot)?);
         let newest = source.as_ref().map_or((i64::MAX, 0), |source| (source.mtime.secs, source.mtime.nanos));
-        if same(&there, &source) || there.as_ref().is_some_and(|there| self.keeps(there, newest)) {
+        if same(&there, &source) {
             return Ok(Made::Skipped);
+        }
+        if there.as_ref().is_some_and(|there| self.keeps(there, newest)) {
+            return Ok(Made::Kept);
         }
         target.root.hardlink(&to, path).map_err(cannot)?;
         Ok(Made::New)
@@ -223,18 +295,30 @@ impl Receiver {
         made: Result<Made, String>,
         conversation: &mut Conversation,
     ) {
-        match made {
-            Ok(Made::New) => {
-                self.counts.links.fetch_add(1, Relaxed);
-                conversation.replies.push(Message::Done { id: entry.id });
-            }
-            Ok(Made::Skipped) => {
-                self.counts.skipped.fetch_add(1, Relaxed);
-                conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Skip });
-            }
-            Err(reason) => self.fail(entry.id, path, &reason),
-        }
+        let reply = self.link_reply(entry, path, made);
+        conversation.replies.push(reply);
         self.child_done(parent);
+    }
+
+    /// What the sender is told of a link.
+    pub(super) fn link_reply(
+        &self,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        made: Result<Made, String>,
+    ) -> Message {
+        let (fate, reply) = match made {
+            Ok(Made::New) => (Fate::Sent, Message::Done { id: entry.id }),
+            Ok(Made::Skipped) => {
+                (Fate::Unchanged, Message::Decide { id: entry.id, decision: Decision::Skip })
+            }
+            Ok(Made::Kept) => (Fate::Kept, Message::Decide { id: entry.id, decision: Decision::Keep }),
+            Err(reason) => return self.failed(entry, path, &reason),
+        };
+        let count = if fate == Fate::Sent { &self.counts.links } else { &self.counts.skipped };
+        count.fetch_add(1, Relaxed);
+        self.notes.add(|| self.record(entry, path, fate));
+        reply
     }
 
     fn file(
@@ -245,17 +329,18 @@ impl Receiver {
         parent: Option<u64>,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let size = entry.size();
         match self.wants(target, &entry, &path) {
-            Err(reason) => self.refuse(entry.id, &path, parent, &reason),
-            Ok(Want::Nothing) => self.skip(&entry, &path, parent, size, conversation),
+            Err(reason) => self.refuse(&entry, &path, parent, &reason),
+            Ok(Want::Nothing) => {
+                let replies = self.skip(&entry, &path, parent, Fate::Kept, None);
+                conversation.replies.extend(replies);
+            }
             Ok(Want::Same(existing)) => {
-                self.adopt(target, &entry, &path, &existing);
-                self.skip(&entry, &path, parent, size, conversation);
+                self.unchanged(target, entry, path, parent, &existing, None, conversation)
             }
             Ok(Want::Comparison) => {
-                let _ = conversation.compare.send((entry.id, path.clone()));
-                conversation.comparing.insert(entry.id, Comparing { entry, path, parent });
+                let _ = conversation.queues.compare.send(Look::Compare(entry.id, path.clone()));
+                conversation.comparing.insert(entry.id, Comparing { entry, path, parent, from: None });
             }
             Ok(Want::Room) => return self.blocked(target, entry, path, parent, conversation),
             Ok(Want::Content) => return self.fetch(target, entry, path, parent, conversation),
@@ -263,22 +348,77 @@ impl Receiver {
         Ok(())
     }
 
-    /// Gives a file that is there already what else it lacks, when destination and source are to be the same.
-    pub(super) fn adopt(&self, target: &Target, entry: &ManifestEntry, path: &RelPath, existing: &Meta) {
-        let mode = entry.mode & self.rules.mode_mask;
-        let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
-        if self.rules.sync.is_none() || self.rules.dry_run || (existing.mode, existing.mtime) == (mode, mtime)
-        {
+    /// A file is there already. `digest` is that of its content, if it is known.
+    #[expect(clippy::too_many_arguments, reason = "what is known of one entry")]
+    pub(super) fn unchanged(
+        &self,
+        target: &Target,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        existing: &Meta,
+        digest: Option<[u8; 32]>,
+        conversation: &mut Conversation,
+    ) {
+        if let Err(reason) = self.adopt(target, &entry, &path, existing) {
+            return self.refuse(&entry, &path, parent, &reason);
+        }
+        if self.notes.reads_unchanged() && !self.rules.dry_run {
+            let file = Comparing { entry, path, parent, from: None };
+            let _ = conversation.queues.compare.send(Look::Unchanged(file));
             return;
         }
-        if let Err(error) = target.root.set_meta(path, Some(mode), Some(mtime)) {
-            let reason = format!("cannot set mode and time: {}", plain(&error));
-            self.fail(entry.id, path, &reason);
+        let digests = digest.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
+        conversation.replies.extend(self.skip(&entry, &path, parent, Fate::Unchanged, digests));
+    }
+
+    /// Gives a file that is there already what else it lacks, when destination and source are to be the same.
+    fn adopt(
+        &self,
+        target: &Target,
+        entry: &ManifestEntry,
+        path: &RelPath,
+        existing: &Meta,
+    ) -> Result<(), String> {
+        self.remove_partial(path);
+        let mode = entry.mode & self.rules.mode_mask;
+        let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
+        if self.rules.sync.is_none() || self.rules.dry_run {
+            return Ok(());
         }
+        let kinds = self.rules.attributes;
+        let attributed = match kinds.is_none() {
+            true => Ok(()),
+            false => target.root.set_attributes(path, &entry.attributes, kinds),
+        };
+        // An access control list may have changed the mode.
+        let set = match kinds.is_none() && (existing.mode, existing.mtime) == (mode, mtime) {
+            true => Ok(()),
+            false => target.root.set_meta(path, Some(mode), Some(mtime)),
+        };
+        attributed.map_err(|error| plain(&error))?;
+        set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
+    }
+
+    /// Gets a file's content: from another name, if it is there, or from the sender.
+    pub(super) fn fetch(
+        &self,
+        target: &Target,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let is_file = matches!(entry.what, What::File { size: 1.., .. });
+        if let (true, Some(renames)) = (is_file, &mut conversation.renames) {
+            renames.waiting.push(Comparing { entry, path, parent, from: None });
+            return self.go_on_renaming(conversation);
+        }
+        self.fetch_content(target, entry, path, parent, conversation)
     }
 
     /// Asks for a file's content.
-    pub(super) fn fetch(
+    pub(super) fn fetch_content(
         &self,
         target: &Target,
         entry: ManifestEntry,
@@ -292,6 +432,7 @@ impl Receiver {
             self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
             self.counts.files.fetch_add(1, Relaxed);
             conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Listed });
+            self.notes.add(|| self.record(&entry, &path, Fate::WouldSend));
             self.link_target_done(entry.id, Some(&path));
             self.child_done(parent);
             return Ok(());
@@ -302,7 +443,7 @@ impl Receiver {
                     self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)
                 }
                 Err(error) => {
-                    self.refuse(entry.id, &path, parent, &format!("cannot create: {}", plain(&error)));
+                    self.refuse(&entry, &path, parent, &format!("cannot create: {}", plain(&error)));
                     Ok(())
                 }
             };
@@ -311,6 +452,37 @@ impl Receiver {
             return self.accept(entry, path, parent, Kind::Whole, Decision::Send, conversation);
         }
         self.open_partial(target, entry, path, parent, None, conversation)
+    }
+
+    /// A file has changed while it was sent: what came of it serves at most for comparison.
+    pub(super) fn renewed(
+        &self,
+        id: u64,
+        entry: ManifestEntry,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let fits = entry.id % RENEWAL == id % RENEWAL && entry.id > id;
+        if !fits || !matches!(entry.what, What::File { .. }) {
+            return Err(Error::Misbehaved(format!("file {id} was announced again as something else")));
+        }
+        // It may have failed meanwhile, which the sender is told.
+        let Some(file) = self.take(id) else { return Ok(()) };
+        file.abandon();
+        let (path, parent) = (file.path.clone(), file.parent);
+        let entry = ManifestEntry { path: file.entry.path.clone(), ..entry };
+        drop(file);
+        self.shared.progress.notice(format!("{path} changed while it was read; it is read again"));
+        self.shared.progress.bytes_total.fetch_add(entry.size(), Relaxed);
+        match &self.destination {
+            Destination::Tree(target) => self.fetch_content(target, entry, path, parent, conversation),
+            Destination::Null => {
+                let kind = if entry.size() <= CHUNK { Kind::Whole } else { Kind::null() };
+                self.accept(entry, path, parent, kind, Decision::Send, conversation)
+            }
+            Destination::Pipe => {
+                Err(Error::Misbehaved("it would send again what has left standard output".into()))
+            }
+        }
     }
 
     /// What is in a place.
@@ -354,21 +526,51 @@ impl Receiver {
         })
     }
 
+    /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
+    fn note_partials(&self, target: &Target, directory: &RelPath) {
+        if let Ok(found) = target.root.partials(directory)
+            && !found.is_empty()
+        {
+            self.partials.lock().expect(LOCK).insert(directory.clone(), found.into_iter().collect());
+        }
+    }
+
+    /// Nothing more is to come of a file that is there.
+    pub(super) fn remove_partial(&self, path: &RelPath) {
+        let Destination::Tree(target) = &self.destination else { return };
+        let is_left = {
+            let partials = self.partials.lock().expect(LOCK);
+            !partials.is_empty()
+                && path
+                    .parent()
+                    .and_then(|parent| partials.get(&parent))
+                    .is_some_and(|there| there.contains(&Root::partial_name(path)))
+        };
+        if is_left && let Err(error) = target.root.remove_partial(path) {
+            tracing::debug!(%path, error = plain(&error), "a partial file stays");
+        }
+    }
+
+    /// Books a file that is not sent; returns what the sender is to be told.
     pub(super) fn skip(
         &self,
         entry: &ManifestEntry,
         path: &RelPath,
         parent: Option<u64>,
-        size: u64,
-        conversation: &mut Conversation,
-    ) {
+        fate: Fate,
+        digests: Option<Digests>,
+    ) -> Vec<Message> {
+        let (id, size) = (entry.id, entry.size());
         self.counts.skipped.fetch_add(1, Relaxed);
         self.shared.progress.bytes_skipped.fetch_add(size, Relaxed);
         self.shared.progress.bytes_done.fetch_add(size, Relaxed);
         self.shared.progress.files_done.fetch_add(1, Relaxed);
-        conversation.replies.push(Message::Decide { id: entry.id, decision: Decision::Skip });
-        self.link_target_done(entry.id, Some(path));
+        let decision = if fate == Fate::Kept { Decision::Keep } else { Decision::Skip };
+        let mut replies = self.note_skipped(entry, path, fate, digests);
+        replies.push(Message::Decide { id, decision });
+        self.link_target_done(id, Some(path));
         self.child_done(parent);
+        replies
     }
 
     /// `waited` is set when another transfer has held the partial file, and says until when to wait for it.
@@ -385,7 +587,7 @@ impl Receiver {
         let What::File { size, inode, device, sparse, .. } = entry.what else { return Ok(()) };
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
         let identity = Identity { size, mtime, ino: inode, dev: device, sparse };
-        let partial = match Partial::open(&target.root, &path, &identity, size >= JOURNAL_MIN) {
+        let partial = match self.open_for(target, &path, &identity) {
             Ok(partial) => partial,
             Err(PartialError::Locked) if Instant::now() < deadline => {
                 let request = Partial::request(&target.root, &path);
@@ -393,15 +595,17 @@ impl Receiver {
                 return Ok(());
             }
             Err(error) => {
-                self.refuse(entry.id, &path, parent, &error.to_string());
+                self.refuse(&entry, &path, parent, &error.to_string());
                 return Ok(());
             }
         };
         // The transfer that has held it may have completed it.
-        if waited.is_some() && matches!(self.wants(target, &entry, &path), Ok(Want::Nothing | Want::Same(_)))
+        if waited.is_some()
+            && let Ok(there @ (Want::Nothing | Want::Same(_))) = self.wants(target, &entry, &path)
         {
             partial.discard_if_empty();
-            self.skip(&entry, &path, parent, size, conversation);
+            let fate = if matches!(there, Want::Nothing) { Fate::Kept } else { Fate::Unchanged };
+            conversation.replies.extend(self.skip(&entry, &path, parent, fate, None));
             return Ok(());
         }
         let have = partial.have_ranges();
@@ -412,13 +616,38 @@ impl Receiver {
         {
             let reason = format!("no space left ({} needed, {} free)", bytes(size - resumed), bytes(free));
             partial.discard_if_empty();
-            self.refuse(entry.id, &path, parent, &reason);
+            self.refuse(&entry, &path, parent, &reason);
             return Ok(());
         }
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
         self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
+        if self.is_patchable(&partial) {
+            let told = Told::new(&self.window);
+            let file = Arc::new(Incoming::new(entry, path, parent, Kind::chunked(partial)).compared(told));
+            self.admit(&file)?;
+            let _ = conversation.queues.patch.send(file);
+            return Ok(());
+        }
         let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };
         self.accept(entry, path, parent, Kind::chunked(partial), decision, conversation)
+    }
+
+    fn open_for(
+        &self,
+        target: &Target,
+        path: &RelPath,
+        identity: &Identity,
+    ) -> Result<Partial, PartialError> {
+        let has_journal = identity.size >= JOURNAL_MIN;
+        if self.rules.in_place
+            && let Some(partial) = Partial::open_in_place(&target.root, path, identity)?
+        {
+            return Ok(partial);
+        }
+        match self.rules.delta {
+            true => Partial::open_over(&target.root, path, identity, has_journal),
+            false => Partial::open(&target.root, path, identity, has_journal),
+        }
     }
 
     pub(super) fn retry_locked(&self, conversation: &mut Conversation) -> Result<(), Error> {
@@ -443,16 +672,22 @@ impl Receiver {
         if matches!(kind, Kind::Whole) && matches!(entry.what, What::File { size: 0, .. }) {
             // Nothing to wait for: an empty file is complete with its entry.
             let file = Incoming::new(entry, path, parent, kind);
+            file.set_digest(farhaul_store::whole_digest(&[]), self.rules);
             let written = file.write_whole(self, &[]);
             self.settle(&file, written, &mut conversation.replies);
             return Ok(());
         }
+        self.admit(&Arc::new(Incoming::new(entry, path, parent, kind)))?;
+        conversation.replies.push(Message::Decide { id, decision });
+        Ok(())
+    }
+
+    fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
         let mut files = self.files.lock().expect(LOCK);
         if files.len() >= OUTSTANDING_MAX {
             return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
         }
-        files.insert(id, Arc::new(Incoming::new(entry, path, parent, kind)));
-        conversation.replies.push(Message::Decide { id, decision });
+        files.insert(file.entry.id, file.clone());
         Ok(())
     }
 
@@ -470,7 +705,7 @@ impl Receiver {
                 is_made: false,
                 ..Directory::below(parent)
             }),
-            What::Symlink { .. } | What::HardLink { .. } => {
+            What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
                 self.settle_link(&entry, &path, parent, Ok(Made::New), conversation);
                 Ok(())
             }
@@ -526,6 +761,10 @@ impl Receiver {
     }
 }
 
+fn time_of(entry: &ManifestEntry) -> Time {
+    Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos }
+}
+
 /// What is wanted of a file.
 enum Want {
     Content,
@@ -545,7 +784,10 @@ fn is_directory(target: &Target, path: &RelPath) -> bool {
 
 pub(super) enum Made {
     New,
+    /// It was there.
     Skipped,
+    /// Something else is there, which may not be overwritten.
+    Kept,
 }
 
 /// A size for people.

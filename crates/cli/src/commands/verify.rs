@@ -1,0 +1,117 @@
+//! `farhaul verify`: a line on stdout for each difference, or one report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farhaul_engine::{Error, ExitCode, Finding, Progress, VerifyJob, VerifyReport};
+
+use crate::args::verify::Verify;
+use crate::signals;
+use crate::ui::{printer, units};
+
+pub fn run(args: &Verify) -> ExitCode {
+    let progress = Arc::new(Progress::default());
+    if let Err(source) = signals::cancel_on_signal(progress.clone()) {
+        let error = Error::Io { what: "cannot listen for signals".into(), source };
+        printer::error(&error, None);
+        return error.exit_code();
+    }
+    let job = VerifyJob {
+        list: args.list.clone(),
+        directory: args.directory.clone(),
+        algorithm: args.algorithm,
+        extra: args.extra,
+        metadata: args.metadata,
+        quick: args.quick,
+    };
+    let mut unwritten = None;
+    let (report, mut error) = farhaul_engine::verify(&job, &progress, &mut |finding| {
+        if !args.json
+            && unwritten.is_none()
+            && let Err(error) = printer::data(line(finding).as_bytes())
+        {
+            unwritten = Some(error);
+            progress.cancel();
+        }
+    });
+    if unwritten.is_some() {
+        error = unwritten;
+    }
+    finish(&report, error, args)
+}
+
+fn finish(report: &VerifyReport, mut error: Option<Error>, args: &Verify) -> ExitCode {
+    if !args.quiet {
+        report.warnings.iter().for_each(|text| printer::warning(text));
+        if error.is_none() {
+            printer::line(&summary(report));
+        }
+    }
+    if args.json
+        && let Err(unwritten) = printer::json(report)
+    {
+        error.get_or_insert(unwritten);
+    }
+    match error {
+        Some(error) => {
+            printer::error(&error, None);
+            error.exit_code()
+        }
+        None if report.differs() => ExitCode::SomeFailed,
+        None => ExitCode::Ok,
+    }
+}
+
+/// `changed: a/b: 3 bytes instead of 4`; the path is escaped already, and what the reason quotes, too.
+fn line(finding: &Finding) -> String {
+    format!("{}: {}: {}\n", finding.difference.name(), finding.path, printer::harmless(&finding.reason))
+}
+
+/// `7 entries, 70.0 MiB read, 1 missing, 2 changed, 0.1 s`.
+fn summary(report: &VerifyReport) -> String {
+    let entries = if report.entries == 1 { "entry" } else { "entries" };
+    let mut parts =
+        vec![format!("{} {entries}", report.entries), format!("{} read", units::size(report.bytes))];
+    for (count, what) in [
+        (report.missing, "missing"),
+        (report.changed, "changed"),
+        (report.extra, "extra"),
+        (report.unreadable, "unreadable"),
+        (report.without_digest, "compared by size alone"),
+        (report.left_out, "that the list says are not there"),
+    ] {
+        if count > 0 {
+            parts.push(format!("{count} {what}"));
+        }
+    }
+    if report.ok {
+        parts.push("all as listed".into());
+    }
+    parts.push(units::time(Duration::try_from_secs_f64(report.seconds).unwrap_or_default()));
+    parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_engine::Difference;
+
+    use super::*;
+
+    #[test]
+    fn lines_for_people_and_scripts() {
+        let finding = Finding {
+            difference: Difference::Changed,
+            path: "a\\n".into(),
+            reason: "a link to x\u{1b}".into(),
+        };
+        assert_eq!(line(&finding), "changed: a\\n: a link to x\\u{1b}\n");
+        let report =
+            VerifyReport { entries: 7, bytes: 70 << 20, ok: true, seconds: 0.1, ..VerifyReport::default() };
+        assert_eq!(summary(&report), "7 entries, 70.0 MiB read, all as listed, 0.1 s");
+        let report = VerifyReport { missing: 1, left_out: 2, ok: false, ..report };
+        assert_eq!(
+            summary(&report),
+            "7 entries, 70.0 MiB read, 1 missing, 2 that the list says are not there, 0.1 s"
+        );
+    }
+}

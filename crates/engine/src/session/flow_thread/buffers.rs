@@ -1,0 +1,51 @@
+//! Whether the kernel holds as much for a flow's socket as the flow needs.
+
+use std::time::Duration;
+
+use farhaul_net::Link;
+
+/// A thread may wait so long for its core; what comes meanwhile has to lie somewhere.
+const MOMENT: f64 = 0.020;
+
+/// Compares what a socket was granted with what goes through it.
+#[derive(Default)]
+pub(super) struct BufferWatch {
+    bytes: u64,
+    blocked: u64,
+}
+
+impl BufferWatch {
+    /// Bytes that the kernel holds at most, if that is less than was asked for and than what has gone through in a moment of the
+    /// last `elapsed`.
+    pub(super) fn look(&mut self, link: &dyn Link, is_sender: bool, elapsed: Duration) -> Option<u64> {
+        let (stats, can) = (link.stats(), link.capabilities());
+        let (bytes, granted) = match is_sender {
+            true => (stats.bytes_sent, can.send_buffer_bytes),
+            false => (stats.bytes_received, can.recv_buffer_bytes),
+        };
+        // The link may be another one by now, which counts from 0.
+        let moved = bytes.saturating_sub(std::mem::replace(&mut self.bytes, bytes));
+        let blocked = stats.blocked.saturating_sub(std::mem::replace(&mut self.blocked, stats.blocked));
+        let is_in_the_way = !is_sender || blocked > 0;
+        let rate = moved as f64 / elapsed.as_secs_f64().max(1e-3);
+        (is_in_the_way && is_short(granted, can.buffer_bytes_wanted, rate)).then_some(granted as u64)
+    }
+}
+
+fn is_short(granted: usize, wanted: usize, bytes_per_second: f64) -> bool {
+    granted > 0 && granted < wanted && (granted as f64) < bytes_per_second * MOMENT
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_buffer_is_worth_a_word_only_at_a_rate_that_fills_it() {
+        let (default, wanted) = (212_992, 8 << 20);
+        assert!(is_short(default, wanted, 125e6));
+        assert!(!is_short(default, wanted, 10e6));
+        assert!(!is_short(wanted, wanted, 12.5e9), "nobody asked for more");
+        assert!(!is_short(0, wanted, 125e6), "unknown");
+    }
+}

@@ -1,0 +1,194 @@
+//! Large files of which there is another version: its chunks are brought into the partial file, the sender is told their
+//! marks, and answers each with what makes its own chunk of it.
+//!
+//! Always true: at most `TOLD_MAX` chunks of all files together wait for an answer; a file of which hardly anything can be
+//! used is soon sent as if there were nothing.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crossbeam_channel::Receiver as Channel;
+use farhaul_store::{CHUNK, ChunkCv, Partial};
+
+use super::super::failures::plain;
+use super::super::writer::Incoming;
+use super::Receiver;
+use crate::messages::{Decision, Message};
+
+/// Chunks whose marks (2 KiB each) may be under way: 4 GiB of file a round trip.
+const TOLD_MAX: usize = 4096;
+/// Chunks that are answered before it is judged whether the rest is worth the reading, and the share that must have been.
+const TRIED: u64 = 64;
+const WORTH: u64 = 16;
+
+/// How many chunks wait for an answer, of all files.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    told: Mutex<usize>,
+    room: Condvar,
+}
+
+/// What the sender was told of one file, and has not answered.
+#[derive(Debug)]
+pub(crate) struct Told {
+    window: Arc<Window>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: BTreeMap<u64, ChunkCv>,
+    answered: u64,
+    matched: u64,
+}
+
+const LOCK: &str = "no thread panics while it holds what was told";
+
+impl Told {
+    pub(crate) fn new(window: &Arc<Window>) -> Told {
+        Told { window: window.clone(), state: Mutex::default() }
+    }
+
+    /// Waits a little for room; false if there is none yet.
+    fn reserve(&self) -> bool {
+        let mut told = self.window.told.lock().expect(LOCK);
+        if *told >= TOLD_MAX {
+            (told, _) = self.window.room.wait_timeout(told, Duration::from_millis(100)).expect(LOCK);
+        }
+        let is_room = *told < TOLD_MAX;
+        *told += usize::from(is_room);
+        is_room
+    }
+
+    fn release(&self, count: usize) {
+        *self.window.told.lock().expect(LOCK) -= count;
+        self.window.room.notify_all();
+    }
+
+    /// Of a reserved place.
+    fn tell(&self, chunk: u64, cv: ChunkCv) {
+        self.state.lock().expect(LOCK).waiting.insert(chunk, cv);
+    }
+
+    /// The answer to a chunk is here, which leaves `matched` of its bytes as they are: what the sender was told, if it was.
+    pub(crate) fn take(&self, chunk: u64, matched: u64) -> Option<ChunkCv> {
+        let cv = {
+            let mut state = self.state.lock().expect(LOCK);
+            let cv = state.waiting.remove(&chunk)?;
+            state.answered += 1;
+            state.matched += matched;
+            cv
+        };
+        self.release(1);
+        Some(cv)
+    }
+
+    fn is_worth_it(&self) -> bool {
+        let state = self.state.lock().expect(LOCK);
+        state.answered < TRIED || state.matched >= state.answered * CHUNK / WORTH
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        let left = self.state.get_mut().map_or(0, |state| state.waiting.len());
+        self.release(left);
+    }
+}
+
+/// The body of a thread that tells. Nothing comes through `over`; it is closed when the session is.
+pub(super) fn run(receiver: &Receiver, files: &Channel<Arc<Incoming>>, over: &Channel<Infallible>) {
+    let mut buffer = Vec::new();
+    loop {
+        crossbeam_channel::select! {
+            recv(files) -> file => match file {
+                Ok(file) => receiver.tell_marks(&file, &mut buffer),
+                Err(_) => return,
+            },
+            recv(over) -> _ => return,
+        }
+    }
+}
+
+impl Receiver {
+    fn tell_marks(&self, file: &Incoming, buffer: &mut Vec<u8>) {
+        let (Some(partial), Some(told)) = (file.partial(), &file.told) else { return };
+        let (id, old_chunks) = (file.entry.id, partial.old_chunks());
+        let decision = Decision::Patch { have: partial.have_ranges(), old_chunks };
+        drop(partial);
+        self.shared.send(&[Message::Decide { id, decision }]);
+        let meter = self.shared.meters.meter("compare");
+        for chunk in 0..old_chunks {
+            if !told.is_worth_it() {
+                tracing::debug!(path = %file.path, chunk, "the version that is here is of no use");
+                break;
+            }
+            while !told.reserve() {
+                if self.shared.is_stopped() || file.partial().is_none() {
+                    return;
+                }
+            }
+            // Not held while nothing happens: what is complete is to be finished, what has failed to be let go.
+            let Some(partial) = file.partial() else { return told.release(1) };
+            match meter.time(|| partial.marks(chunk, buffer)) {
+                Ok(Some(marks)) => {
+                    told.tell(chunk, marks.cv);
+                    self.shared.send(&[Message::Marks { id, chunk, marks: marks.bytes }]);
+                }
+                Ok(None) => told.release(1),
+                Err(error) => {
+                    told.release(1);
+                    tracing::debug!(path = %file.path, chunk, error = plain(&error), "cannot compare");
+                    break;
+                }
+            }
+        }
+        self.shared.send(&[Message::MarksEnd { id }]);
+    }
+
+    /// Whether there is another version that is worth a comparison.
+    pub(super) fn is_patchable(&self, partial: &Partial) -> bool {
+        self.rules.delta && partial.old_chunks() > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_answers_is_bounded_whatever_becomes_of_the_files() {
+        let window = Arc::new(Window::default());
+        let (first, second) = (Told::new(&window), Told::new(&window));
+        for chunk in 0..TOLD_MAX as u64 {
+            assert!(first.reserve());
+            first.tell(chunk, ChunkCv([1; 32]));
+        }
+        assert!(!second.reserve());
+        assert_eq!(first.take(5, 0), Some(ChunkCv([1; 32])));
+        assert_eq!(first.take(5, 0), None, "answered twice");
+        assert!(second.reserve() && !second.reserve());
+        drop(first);
+        assert_eq!(*window.told.lock().unwrap(), 1);
+    }
+
+    #[test]
+    fn a_version_of_no_use_is_left_after_some_chunks() {
+        let told = Told::new(&Arc::default());
+        for chunk in 0..TRIED {
+            assert!(told.is_worth_it());
+            assert!(told.reserve());
+            told.tell(chunk, ChunkCv([0; 32]));
+            told.take(chunk, if chunk == 0 { CHUNK } else { 0 });
+        }
+        assert!(!told.is_worth_it());
+        for chunk in 0..4 {
+            assert!(told.reserve());
+            told.tell(chunk, ChunkCv([0; 32]));
+            told.take(chunk, CHUNK);
+        }
+        assert!(told.is_worth_it());
+    }
+}

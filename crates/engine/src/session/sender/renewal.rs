@@ -1,0 +1,176 @@
+//! Files that do not stay what they were listed as: one that has changed while it was read is listed and sent once more,
+//! and with `--follow-growth` one that grows is followed until it has stopped.
+//!
+//! Always true: a file is announced again under an id of its own, so that nothing of what was sent before can be mixed
+//! into it; only growth is followed more than once.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use farhaul_store::{Entry, Kind, Time};
+
+use super::super::large::{FileJob, Trouble};
+use super::super::read_queue::Unsettled;
+use super::super::unread::Unread;
+use super::{LOCK, Pending, Sender, manifest_entry};
+use crate::manifest::{self, Record};
+use crate::messages::{ManifestEntry, Message, RENEWAL, What};
+
+/// How often a file may be announced again.
+const RENEWALS_MAX: u64 = 1 << 15;
+
+/// How long a file that has changed should have stayed as it is before it is read again, and how long that is waited for.
+const SETTLED: Duration = Duration::from_millis(500);
+const SETTLED_MAX: Duration = Duration::from_secs(3);
+/// How often files that may still grow are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A file that may still grow.
+pub(super) struct Watched {
+    job: Arc<FileJob>,
+    unread: Option<Unread>,
+    /// Chunks that were sent, if it was read.
+    sent: Option<u64>,
+    size: u64,
+    mtime: Time,
+    looked: Instant,
+    /// How long it has to stay as it is, and until when that is waited for.
+    quiet: Duration,
+    until: Option<Instant>,
+    /// When it will have been quiet for long enough, if it stays so.
+    due: Instant,
+}
+
+impl Sender {
+    /// Settles what the readers have left open.
+    pub(super) fn look_after(&self, watched: &mut Vec<Watched>) {
+        for unsettled in self.queue.take_unsettled() {
+            let (job, sent, unread) = match unsettled {
+                Unsettled::Changed(job) => {
+                    match self.growth.filter(|_| has_grown(&job)) {
+                        Some(quiet) => watched.push(Watched::new(job, None, None, quiet)),
+                        None => watched.push(Watched::changed(job)),
+                    }
+                    continue;
+                }
+                Unsettled::Sent(job, chunks, unread) => (job, Some(chunks), unread),
+                Unsettled::Young(job, unread) => (job, None, unread),
+            };
+            watched.push(Watched::new(job, sent, unread, self.growth.unwrap_or_default()));
+        }
+        let mut index = 0;
+        while index < watched.len() {
+            if self.is_quiet(&mut watched[index]) {
+                self.settle_watched(watched.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn is_quiet(&self, watched: &mut Watched) -> bool {
+        if watched.due > Instant::now() && watched.looked.elapsed() < LOOK {
+            return false;
+        }
+        watched.looked = Instant::now();
+        // What cannot be looked at is for who reads it.
+        let Ok(Some(now)) = watched.job.source.file_now() else { return true };
+        if (size_of(&now), now.mtime) != (watched.size, watched.mtime) {
+            (watched.size, watched.mtime) = (size_of(&now), now.mtime);
+            watched.due = Instant::now() + watched.quiet;
+        }
+        watched.due <= Instant::now() || watched.until.is_some_and(|until| until <= Instant::now())
+    }
+
+    fn settle_watched(&self, watched: Watched) {
+        let Watched { job, unread, sent, size, mtime, until, .. } = watched;
+        let has_changed = until.is_some();
+        if has_changed || (size, mtime) != (job.size, job.entry.mtime) {
+            return self.renew(&job);
+        }
+        match sent {
+            Some(chunks) => self.shared.send(&[Message::FileEnd { id: job.id, size, chunks }]),
+            None => self.queue.push_whole(job, unread),
+        }
+    }
+
+    /// Announces a file again as it is now, unless it has changed before.
+    fn renew(&self, job: &Arc<FileJob>) {
+        let give_up = |reason: String| self.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+        let entry = match job.source.file_now() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return give_up("the source is no file any more".into()),
+            Err(error) => return give_up(Trouble::of(&error).reason),
+        };
+        let follows = self.growth.is_some() && is_growth(&job.entry, &entry);
+        let id = job.id + RENEWAL;
+        if job.is_renewed && !follows || id / RENEWAL > RENEWALS_MAX {
+            return give_up(
+                "the source changed while it was read, and again when it was read once more".into(),
+            );
+        }
+        let linked = entry.nlink > 1;
+        let Kind::File { size, sparse } = entry.kind else { return };
+        let is_renewed = job.is_renewed || !follows;
+        let (source, path) = (job.source.clone(), job.path.clone());
+        let digest = Mutex::default();
+        let renewed = Arc::new(FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest });
+        {
+            let mut table = self.table.lock().expect(LOCK);
+            // The receiver has given it up meanwhile.
+            let Some(old) = table.pending.remove(&job.id) else { return };
+            if let Some(large) = old.large {
+                large.cancel();
+            }
+            let unread = Some(Unread::new(&self.shared));
+            // The manifest has one line for it, of what it is now.
+            let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
+            let kind = manifest::Kind::File { size };
+            let record = old.record.map(|record| Box::new(Record { kind, mode, mtime, ..*record }));
+            let job = Some(renewed);
+            let pending = Pending { size, job, large: None, again: 0, compared: true, unread, record };
+            table.pending.insert(id, pending);
+        }
+        self.renewals.lock().expect(LOCK).insert(job.id, id);
+        let how = if follows { "has grown while it was read" } else { "changed while it was read" };
+        self.shared.progress.notice(format!("{} {how}; it is read again", job.path));
+        let what = What::File { size, inode: entry.ino, device: entry.dev, sparse, linked };
+        // What cannot be read now was told when it was listed.
+        let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
+        let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };
+        self.shared.send(&[Message::Renewed { id: job.id, entry }]);
+    }
+}
+
+impl Watched {
+    fn new(job: Arc<FileJob>, sent: Option<u64>, unread: Option<Unread>, quiet: Duration) -> Watched {
+        let (size, mtime) = (job.size, job.entry.mtime);
+        let changed = UNIX_EPOCH.checked_add(Duration::new(mtime.secs.max(0) as u64, mtime.nanos));
+        // A time in the future says nothing of when it was.
+        let age =
+            changed.and_then(|changed| SystemTime::now().duration_since(changed).ok()).unwrap_or_default();
+        let looked = Instant::now();
+        let due = looked + quiet.saturating_sub(age);
+        Watched { job, unread, sent, size, mtime, looked, quiet, until: None, due }
+    }
+
+    /// Of a file that has changed: whoever writes it should be through.
+    fn changed(job: Arc<FileJob>) -> Watched {
+        let now = Instant::now();
+        let (due, until) = (now + SETTLED, Some(now + SETTLED_MAX));
+        Watched { due, until, quiet: SETTLED, ..Watched::new(job, None, None, SETTLED) }
+    }
+}
+
+fn size_of(entry: &Entry) -> u64 {
+    if let Kind::File { size, .. } = entry.kind { size } else { 0 }
+}
+
+/// The same file, with more in it.
+fn is_growth(before: &Entry, now: &Entry) -> bool {
+    (before.dev, before.ino) == (now.dev, now.ino) && size_of(now) > size_of(before)
+}
+
+fn has_grown(job: &FileJob) -> bool {
+    job.source.file_now().is_ok_and(|now| now.is_some_and(|now| is_growth(&job.entry, &now)))
+}

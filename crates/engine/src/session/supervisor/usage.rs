@@ -1,0 +1,69 @@
+//! Which of its paths a running session uses, and whether this host gives their sockets what they need.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::super::shared::FlowShared;
+use super::Supervisor;
+use crate::error::Error;
+use crate::messages::Message;
+
+impl Supervisor {
+    pub(super) fn is_used(&self, path: usize) -> bool {
+        self.unused_paths & 1 << path == 0
+    }
+
+    pub(super) fn obey_path_wishes(&mut self) -> Result<(), Error> {
+        let all = self.all_paths();
+        let mut unused = self.unused_paths;
+        for (path, is_used) in self.shared.progress.take_path_wishes() {
+            let bit = 1u64.checked_shl(path as u32).unwrap_or(0) & all;
+            let wanted = if is_used { unused & !bit } else { unused | bit };
+            if wanted != all {
+                unused = wanted;
+            }
+        }
+        if unused != self.unused_paths {
+            self.apply_paths(unused)?;
+            self.shared.send(&[Message::PathsUnused(unused)]);
+        }
+        Ok(())
+    }
+
+    fn all_paths(&self) -> u64 {
+        // At most FLOWS_MAX, far below 64.
+        (1 << self.shared.path_count()) - 1
+    }
+
+    /// From now on nothing new goes by these paths. What is under way there stays, with the flows that carry it.
+    pub(super) fn apply_paths(&mut self, unused: u64) -> Result<(), Error> {
+        let all = self.all_paths();
+        if unused & all == all || unused > all {
+            return Err(Error::Misbehaved("it would have no path used".into()));
+        }
+        self.unused_paths = unused;
+        for flow in self.shared.flow_list().iter().filter(|flow| !flow.is_stream) {
+            flow.active.store(self.is_used(flow.path), Ordering::Release);
+        }
+        self.apply_rate(self.rate);
+        Ok(())
+    }
+
+    /// Says once that the kernel holds too little for the sockets of this end, and what would change that.
+    pub(super) fn say_short_buffer(&mut self, flows: &[Arc<FlowShared>]) {
+        let granted = flows.iter().map(|flow| flow.short_buffer.load(Ordering::Relaxed)).max().unwrap_or(0);
+        if granted == 0 || self.short_buffer_said {
+            return;
+        }
+        self.short_buffer_said = true;
+        let (end, verb, name) = match self.is_sender {
+            true => ("sender", "hold back", "wmem_max"),
+            false => ("receiver", "lose", "rmem_max"),
+        };
+        self.warn(format!(
+            "the {end}'s socket buffers of {} KiB are small for this rate and may {verb} packets: there, sysctl -w net.core.{name}={}",
+            granted >> 10,
+            farhaul_net::SOCKET_BUFFER_BYTES
+        ));
+    }
+}

@@ -1,0 +1,51 @@
+//! Moves a program's own data at the speed of the link: detector frames, columns of a table, volumes of a simulation.
+//!
+//! This is the transport of `farhaul cp` for programs: what it does about loss, rate, several flows and paths, blocked
+//! UDP and lost connections, streams have too. A stream carries blocks of up to 1 MiB, which are filled and read in
+//! the memory that the cipher works on.
+//!
+//! `examples/frames.rs` moves generated detector frames between two processes. In short:
+//!
+//! ```no_run
+//! use farhaul::{DaemonTarget, StreamOptions, Target, connect_to_send};
+//!
+//! let daemon = DaemonTarget { host: "archive".into(), port: 4000, ..DaemonTarget::default() };
+//! let sender = connect_to_send(&Target::Daemon(daemon), StreamOptions::new("frames"))?;
+//! for exposure in 0..1000_u32 {
+//!     let mut block = sender.claim()?;
+//!     let len = read_out_detector(block.as_mut_slice());
+//!     block.set_len(len);
+//!     sender.put(block, &exposure.to_le_bytes())?;
+//! }
+//! let report = sender.finish()?;
+//! println!("{} bytes, {:.1} Mbit/s", report.bytes, report.goodput_bps / 1e6);
+//! # fn read_out_detector(_: &mut [u8]) -> usize { 0 }
+//! # Ok::<(), farhaul::Error>(())
+//! ```
+//!
+//! At the other end, a program with a [`Listener`]:
+//!
+//! ```no_run
+//! use farhaul::{Accepted, ListenOptions, Listener};
+//!
+//! let listener = Listener::bind(ListenOptions { names: vec!["frames".into()], ..ListenOptions::default() })?;
+//! while let Accepted::Receiver(receiver) = listener.accept()? {
+//!     while let Some(block) = receiver.next()? {
+//!         println!("frame {:?}: {} bytes", block.metadata(), block.len());
+//!         // Dropping the block says that it is taken care of.
+//!     }
+//!     receiver.finish()?;
+//! }
+//! # Ok::<(), farhaul::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+#![deny(missing_docs)]
+
+pub use farhaul_engine::stream::{
+    Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,
+    Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
+};
+pub use farhaul_engine::{
+    Cipher, DaemonTarget, Error, ExitCode, PathAddresses, Policy, Progress, RateOptions, Report, SshTarget,
+    Stage, TransferOptions, Verify, keygen,
+};

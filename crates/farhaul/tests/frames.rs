@@ -1,0 +1,75 @@
+//! The example, run as two processes: over a listening program's port, and as ssh would start it.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+const FRAMES: u64 = 150;
+
+/// Built beside the tests.
+fn example() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let path = own.ancestors().nth(2).unwrap().join("examples/frames");
+    assert!(path.exists(), "cargo build -p farhaul --examples makes {}", path.display());
+    path
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn send(folder: &Path, args: &[&str], ssh: Option<&Path>) -> Output {
+    let mut command = Command::new(example());
+    command.arg("send").args(args).arg(FRAMES.to_string()).env("FRAMES_KEYS", folder);
+    if let Some(ssh) = ssh {
+        command.env("FRAMES_SSH", ssh);
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with(&format!("sent {FRAMES} frames")));
+    output
+}
+
+#[test]
+fn frames_arrive_in_another_process_that_listens() {
+    let folder = tempfile::tempdir().unwrap();
+    farhaul::keygen(&folder.path().join("sender"), "detector").unwrap();
+    let authorized = folder.path().join("sender.pub");
+    let mut receiving = Command::new(example());
+    receiving.args(["receive", "127.0.0.1:0", authorized.to_str().unwrap()]);
+    let receiving = receiving.env("FRAMES_KEYS", folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut receiving = Running(receiving);
+    let mut lines = BufReader::new(receiving.0.stdout.take().unwrap());
+    let mut first = String::new();
+    lines.read_line(&mut first).unwrap();
+    let [_, address, fingerprint] = first.split_whitespace().collect::<Vec<_>>()[..] else {
+        panic!("{first}")
+    };
+    send(folder.path(), &[address, fingerprint], None);
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(receiving.0.wait().unwrap().success());
+    assert!(rest.contains(&format!("received {FRAMES} frames")), "{rest}");
+}
+
+#[test]
+fn frames_arrive_in_a_program_that_ssh_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    // It finds the host here, and runs what it was told to run there.
+    let ssh = folder.path().join("ssh");
+    let script = "#!/bin/sh\n\
+        if [ \"$1\" = -G ]; then echo user x; echo hostname 127.0.0.1; exit 0; fi\n\
+        while [ \"$1\" != -- ]; do shift; done\n\
+        SSH_CONNECTION='127.0.0.1 1 127.0.0.1 22' exec sh -c \"$3\"\n";
+    std::fs::write(&ssh, script).unwrap();
+    std::fs::set_permissions(&ssh, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let output = send(folder.path(), &["ssh:detector", example().to_str().unwrap()], Some(&ssh));
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains(&format!("received {FRAMES} frames")), "{told}");
+}

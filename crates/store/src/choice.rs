@@ -1,0 +1,189 @@
+//! Which of two ways a whole chunk takes, past the page cache or through it: whichever is measured to be faster on its disk.
+//!
+//! Always true: what is known of a disk outlives the file it was measured on; the choice reads no clock. Where memory is
+//! touched for the first time, filling the page cache costs more than the disk; where the disk is slow and memory is
+//! there, less. So neither way is right for every machine.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Chunks of each way before there is a choice.
+pub(crate) const FIRST: u64 = 4;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Way {
+    Buffered,
+    Direct,
+}
+
+impl Way {
+    fn other(self) -> Way {
+        match self {
+            Way::Buffered => Way::Direct,
+            Way::Direct => Way::Buffered,
+        }
+    }
+}
+
+/// How the ways are tried.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Manner {
+    first: Way,
+    /// `run` chunks in so many take the slower way, to notice when that has become the faster.
+    resample: u64,
+    run: u64,
+    /// Through the cache must take at most so many hundredths of the time past it.
+    buffered_percent: u64,
+}
+
+/// A buffered write costs the same wherever it falls, so one at a time tells.
+pub(crate) const WRITING: Manner =
+    Manner { first: Way::Buffered, resample: 256, run: 1, buffered_percent: 100 };
+
+/// Reading ahead shows only in several chunks one behind another. A reader in the
+/// cache takes a core from the rest of the transfer, one past it waits: a draw goes to the latter.
+pub(crate) const READING: Manner =
+    Manner { first: Way::Direct, resample: 4096, run: FIRST, buffered_percent: 80 };
+
+/// What is known of a disk. Files on it share it.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    manner: &'static Manner,
+    costs: Mutex<Costs>,
+}
+
+#[derive(Debug, Default)]
+struct Costs {
+    asked: u64,
+    buffered: Cost,
+    direct: Cost,
+}
+
+impl Choice {
+    pub(crate) fn new(manner: &'static Manner) -> Choice {
+        Choice { manner, costs: Mutex::default() }
+    }
+
+    /// That of the disk with this device number.
+    pub(crate) fn of_device(manner: &'static Manner, device: u64) -> Arc<Choice> {
+        type Known = HashMap<(&'static Manner, u64), Arc<Choice>>;
+        static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let choice = known.get_or_insert_default().entry((manner, device));
+        choice.or_insert_with(|| Arc::new(Choice::new(manner))).clone()
+    }
+
+    /// The way of the next chunk. Several may be on their way before the first is known to have ended.
+    pub(crate) fn next(&self) -> Way {
+        let Manner { first, resample, run, buffered_percent } = *self.manner;
+        let mut costs = self.costs();
+        let number = costs.asked;
+        costs.asked += 1;
+        let faster = match number {
+            _ if number < FIRST => return first,
+            _ if number < 2 * FIRST => return first.other(),
+            _ => costs.faster(buffered_percent).unwrap_or(first),
+        };
+        if number % resample >= resample - run { faster.other() } else { faster }
+    }
+
+    /// Whether that is known.
+    pub(crate) fn is_buffered_faster(&self) -> bool {
+        self.costs().faster(self.manner.buffered_percent) == Some(Way::Buffered)
+    }
+
+    pub(crate) fn took(&self, way: Way, nanos: u64) {
+        let mut costs = self.costs();
+        match way {
+            Way::Buffered => costs.buffered.add(nanos),
+            Way::Direct => costs.direct.add(nanos),
+        }
+    }
+
+    fn costs(&self) -> MutexGuard<'_, Costs> {
+        // Plain numbers: whole at every point.
+        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Costs {
+    fn faster(&self, buffered_percent: u64) -> Option<Way> {
+        let (buffered, direct) = (self.buffered.nanos?, self.direct.nanos?);
+        Some(if buffered <= direct / 100 * buffered_percent { Way::Buffered } else { Way::Direct })
+    }
+}
+
+/// Smoothed nanoseconds of a chunk, None before the first.
+#[derive(Debug, Default)]
+struct Cost {
+    nanos: Option<u64>,
+}
+
+impl Cost {
+    fn add(&mut self, sample: u64) {
+        self.nanos = Some(self.nanos.map_or(sample, |old| old - old / 4 + sample / 4));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets `chunks` chunks choose, with these costs; how many of them went direct.
+    fn directs(choice: &Choice, chunks: u64, buffered: u64, direct: u64) -> u64 {
+        let mut count = 0;
+        for _ in 0..chunks {
+            let way = choice.next();
+            choice.took(way, if way == Way::Direct { direct } else { buffered });
+            count += u64::from(way == Way::Direct);
+        }
+        count
+    }
+
+    #[test]
+    fn both_ways_are_tried_before_the_faster_is_taken() {
+        let choice = Choice::new(&WRITING);
+        assert_eq!(directs(&choice, 4, 50_000, 10_000), 0);
+        assert_eq!(directs(&choice, 4, 50_000, 10_000), 4);
+        assert_eq!(directs(&choice, 2560, 50_000, 10_000), 2550);
+        let choice = Choice::new(&WRITING);
+        assert_eq!(directs(&choice, 8, 10_000, 50_000), 4);
+        assert_eq!(directs(&choice, 2560, 10_000, 50_000), 10);
+    }
+
+    #[test]
+    fn reading_begins_past_the_cache_and_stays_there_for_little() {
+        let choice = Choice::new(&READING);
+        assert_eq!(directs(&choice, 8, 9_000, 10_000), 4);
+        assert_eq!(directs(&choice, 4096 - 8, 9_000, 10_000), 4096 - 8 - 4);
+        let choice = Choice::new(&READING);
+        directs(&choice, 8, 7_000, 10_000);
+        assert_eq!(directs(&choice, 4096 - 8, 7_000, 10_000), 4);
+    }
+
+    #[test]
+    fn a_change_of_speed_is_noticed() {
+        let choice = Choice::new(&WRITING);
+        directs(&choice, 256, 10_000, 50_000);
+        directs(&choice, 2560, 90_000, 20_000);
+        assert_eq!(directs(&choice, 256, 90_000, 20_000), 255);
+    }
+
+    #[test]
+    fn what_is_not_known_yet_is_not_chosen() {
+        let choice = Choice::new(&WRITING);
+        let ways: Vec<Way> = (0..12).map(|_| choice.next()).collect();
+        assert_eq!(ways[..4], [Way::Buffered; 4]);
+        assert_eq!(ways[4..8], [Way::Direct; 4]);
+        assert_eq!(ways[8..], [Way::Buffered; 4]);
+    }
+
+    #[test]
+    fn files_on_one_disk_share_what_is_known_of_it() {
+        let device = u64::MAX;
+        directs(&Choice::of_device(&WRITING, device), 8, 50_000, 10_000);
+        assert_eq!(Choice::of_device(&WRITING, device).next(), Way::Direct);
+        assert_eq!(Choice::of_device(&WRITING, device - 1).next(), Way::Buffered);
+        assert_eq!(directs(&Choice::of_device(&READING, device), 4, 1, 1), 4);
+    }
+}

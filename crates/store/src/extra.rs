@@ -1,0 +1,119 @@
+//! Digests by which archives and other tools know a file: of its plain sequence of bytes, holes as zeros.
+//!
+//! They know no order but the first byte to the last, so they cannot be made in flight: whoever wants them reads the file.
+
+use md5::Md5;
+use sha2::{Digest as _, Sha256};
+use xxhash_rust::xxh3::Xxh3;
+
+/// A digest of a plain sequence of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// As `b3sum` tells it; of more than one chunk it is another one than the tree's.
+    Blake3,
+    Sha256,
+    Md5,
+    /// XXH3 with 64 bits, as `xxhsum -H3` tells it: it finds accidents, not attacks.
+    Xxh3,
+}
+
+impl Algorithm {
+    pub const ALL: [Algorithm; 4] = [Algorithm::Blake3, Algorithm::Sha256, Algorithm::Md5, Algorithm::Xxh3];
+
+    /// As on the command line and in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Algorithm::Blake3 => "blake3",
+            Algorithm::Sha256 => "sha256",
+            Algorithm::Md5 => "md5",
+            Algorithm::Xxh3 => "xxh3",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name)
+    }
+
+    /// Length of the digest.
+    pub fn bytes(self) -> usize {
+        match self {
+            Algorithm::Blake3 | Algorithm::Sha256 => 32,
+            Algorithm::Md5 => 16,
+            Algorithm::Xxh3 => 8,
+        }
+    }
+}
+
+enum Hasher {
+    Blake3(Box<blake3::Hasher>),
+    Sha256(Sha256),
+    Md5(Md5),
+    Xxh3(Box<Xxh3>),
+}
+
+/// Several digests of the same bytes.
+pub struct Hashers(Vec<(Algorithm, Hasher)>);
+
+impl Hashers {
+    pub fn new(algorithms: &[Algorithm]) -> Hashers {
+        let make = |algorithm: &Algorithm| match algorithm {
+            Algorithm::Blake3 => Hasher::Blake3(Box::new(blake3::Hasher::new())),
+            Algorithm::Sha256 => Hasher::Sha256(Sha256::new()),
+            Algorithm::Md5 => Hasher::Md5(Md5::new()),
+            Algorithm::Xxh3 => Hasher::Xxh3(Box::new(Xxh3::new())),
+        };
+        Hashers(algorithms.iter().map(|algorithm| (*algorithm, make(algorithm))).collect())
+    }
+
+    pub fn update(&mut self, bytes: &[u8]) {
+        for (_, hasher) in &mut self.0 {
+            match hasher {
+                Hasher::Blake3(hasher) => {
+                    hasher.update(bytes);
+                }
+                Hasher::Sha256(hasher) => hasher.update(bytes),
+                Hasher::Md5(hasher) => hasher.update(bytes),
+                Hasher::Xxh3(hasher) => hasher.update(bytes),
+            }
+        }
+    }
+
+    /// In the order of the algorithms; numbers are written big-endian, as all tools show them.
+    pub fn finish(self) -> Vec<(Algorithm, Vec<u8>)> {
+        let digest = |hasher: Hasher| match hasher {
+            Hasher::Blake3(hasher) => hasher.finalize().as_bytes().to_vec(),
+            Hasher::Sha256(hasher) => hasher.finalize().to_vec(),
+            Hasher::Md5(hasher) => hasher.finalize().to_vec(),
+            Hasher::Xxh3(hasher) => hasher.digest().to_be_bytes().to_vec(),
+        };
+        self.0.into_iter().map(|(algorithm, hasher)| (algorithm, digest(hasher))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of "abc", by b3sum, sha256sum, md5sum and xxhsum.
+    #[test]
+    fn they_are_what_the_tools_tell() {
+        let mut hashers = Hashers::new(&Algorithm::ALL);
+        hashers.update(b"a");
+        hashers.update(b"bc");
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let found: Vec<_> =
+            hashers.finish().iter().map(|(algorithm, bytes)| (algorithm.name(), hex(bytes))).collect();
+        let expected = [
+            ("blake3", "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"),
+            ("sha256", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            ("md5", "900150983cd24fb0d6963f7d28e17f72"),
+            ("xxh3", "78af5f94892f3950"),
+        ];
+        for ((name, digest), (expected_name, expected)) in found.iter().zip(expected) {
+            assert_eq!((*name, &digest[..]), (expected_name, expected));
+        }
+        for algorithm in Algorithm::ALL {
+            assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
+        }
+    }
+}

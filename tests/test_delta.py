@@ -1,0 +1,151 @@
+"""Large files that changed in places: only what differs travels, and whatever is there in another version serves."""
+
+import os
+import random
+import time
+
+import pytest
+
+from harness.product import EXIT_USAGE, cp, finish
+from harness.trees import differences, leftovers, make_file, sha256
+from test_sync import way  # noqa: F401  (a fixture)
+
+MIB = 1 << 20
+BLOCK = 4096
+
+
+def change(path, share=0.01, seed=1):
+    """Changes every hundredth block, drawn at random, by one byte; returns how many."""
+    chance = random.Random(seed)
+    size = os.path.getsize(path)
+    blocks = chance.sample(range(size // BLOCK), max(1, int(size // BLOCK * share)))
+    with open(path, "r+b") as file:
+        for block in blocks:
+            at = block * BLOCK + chance.randrange(BLOCK)
+            file.seek(at)
+            byte = file.read(1)
+            file.seek(at)
+            file.write(bytes([byte[0] ^ 0x5A]))
+    return len(blocks)
+
+
+def both(way, name, size=64 * MIB):
+    way.source.mkdir(exist_ok=True)
+    way.target.mkdir(exist_ok=True)
+    return make_file(way.source / name, size), older(make_file(way.target / name, size))
+
+
+def older(path):
+    """Files that are made one after the other may have the same time."""
+    os.utime(path, (1_000_000_000, 1_000_000_000))
+    return path
+
+
+def test_a_hundredth_of_the_blocks_costs_less_than_two_hundredths_of_the_bytes(way):
+    source, target = both(way, "big", 200 * MIB)
+    change(source)
+    report = way.sync().report
+    assert report["ok"] and report["files"] == 1
+    assert sha256(source) == sha256(target) and differences(way.source, way.target) == []
+    size = 200 * MIB
+    # All that left the sender; what the receiver said of its file is another 0.2 % the other way.
+    assert report["wire_bytes_sent"] < 0.02 * size - 0.002 * size, report["wire_bytes_sent"] / size
+    assert report["bytes"] + report["bytes_matched"] == pytest.approx(size, rel=0.001)
+    assert not leftovers(way.target)
+    assert way.sync().report["skipped"] == 1
+
+
+def test_cp_does_the_same_and_whole_file_does_not(road, near):
+    source = make_file(near / "big", 20 * MIB)
+    older(make_file(road.far / "big", 20 * MIB))
+    change(source)
+    report = road.cp(source, road.url("big")).report
+    assert report["bytes"] < MIB and report["bytes_matched"] > 19 * MIB
+    change(source, seed=2)
+    for switch in ("-W", "--verify=transit"):
+        os.utime(source)
+        report = road.cp(switch, source, road.url("big")).report
+        assert report["bytes"] == 20 * MIB and report["bytes_matched"] == 0, switch
+    assert sha256(source) == sha256(road.far / "big")
+
+
+@pytest.mark.parametrize("what", ["longer", "shorter", "other", "holes", "readback", "many flows"])
+def test_every_kind_of_change_arrives(way, what):
+    source, target = both(way, "big", 70 * MIB + 4321)
+    change(source, 0.001)
+    more = []
+    if what == "longer":
+        with open(source, "ab") as file:
+            file.write(os.urandom(5 * MIB))
+    elif what == "shorter":
+        os.truncate(source, 33 * MIB + 7)
+    elif what == "other":
+        make_file(source, 90 * MIB, seed=9)
+    elif what == "holes":
+        os.truncate(source, 20 * MIB + 100)
+        os.truncate(source, 60 * MIB)
+        make_file(way.source / "sparse", 0)
+        with open(way.source / "sparse", "r+b") as file:
+            file.truncate(50 * MIB)
+            file.seek(30 * MIB)
+            file.write(os.urandom(MIB))
+        older(make_file(way.target / "sparse", 50 * MIB))
+    elif what == "readback":
+        more = ["--verify", "readback"]
+    elif what == "many flows":
+        more = ["--flows", "4", "--fault", "loss=0.02,seed=3"]
+    report = way.sync(*more).report
+    assert differences(way.source, way.target) == [] and not leftovers(way.target)
+    if what == "other":
+        # After a while it is seen to be of no use; nothing is sent twice for that.
+        assert report["bytes"] == 90 * MIB
+    elif what not in ("longer", "holes"):
+        assert report["bytes"] < 4 * MIB, report
+
+
+def test_in_place_only_when_asked(way):
+    source, target = both(way, "big")
+    change(source)
+    os.link(target, way.target.parent / "other-name")
+    report = way.sync("--inplace").report
+    assert report["bytes"] < 2 * MIB
+    assert os.stat(target).st_nlink == 2 and sha256(way.target.parent / "other-name") == sha256(source)
+    assert differences(way.source, way.target) == []
+    change(source, seed=2)
+    way.sync()
+    assert os.stat(target).st_nlink == 1 and sha256(target) == sha256(source)
+    assert sha256(way.target.parent / "other-name") != sha256(source)
+    os.unlink(way.target.parent / "other-name")
+
+
+
+def test_a_local_copy_is_sent_whole_unless_asked(net, near):
+    source, target = make_file(near / "a", 20 * MIB), older(make_file(near / "b", 20 * MIB))
+    change(source)
+    for wrong in (["-W", "--inplace"], ["--inplace", "--overwrite", "older"], ["--inplace", "--verify", "transit"]):
+        assert "--inplace" in cp(net.alpha, *wrong, source, target, expect=EXIT_USAGE).error_line
+    assert cp(net.alpha, source, target).report["bytes"] == 20 * MIB
+    change(source, seed=2)
+    assert cp(net.alpha, "--no-whole-file", source, target).report["bytes"] < MIB
+    change(source, seed=3)
+    assert cp(net.alpha, "--inplace", source, target).report["bytes"] < MIB
+    assert sha256(source) == sha256(target)
+
+
+def test_what_came_of_a_source_that_has_changed_since_is_kept(road, near):
+    source = make_file(near / "big", 300 * MIB)
+    run = road.start("--rate", "400M", source, road.url("big"))
+    part = None
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        part = next(iter(road.far.glob(".*.fhpart")), None)
+        if part and part.stat().st_blocks * 512 > 60 * MIB and run.poll() is None:
+            break
+        time.sleep(0.2)
+    time.sleep(2)
+    run.kill()
+    finish(run)
+    change(source, 0.001, seed=5)
+    report = road.cp(source, road.url("big")).report
+    assert sha256(source) == sha256(road.far / "big") and not leftovers(road.far)
+    assert report["bytes_matched"] > 30 * MIB, report

@@ -1,0 +1,227 @@
+"""What is more than names, contents, modes and times: attributes, lists, pipes and devices, links that are followed or skipped."""
+
+import os
+import shutil
+import socket
+import stat
+import struct
+
+import pytest
+
+from harness.product import EXIT_SOME_FAILED
+from harness.trees import differences, leftovers, make_file
+from test_sync import way  # noqa: F401  (a fixture)
+
+MIB = 1 << 20
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+
+
+def acl(*entries):
+    """The kernel's form of a list of (tag, permissions, id)."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+OWNER, USER, GROUP, MASK, OTHER, NOBODY = 1, 2, 4, 0x10, 0x20, 0xFFFFFFFF
+LIST = acl((OWNER, 6, NOBODY), (USER, 4, 12345), (GROUP, 4, NOBODY), (MASK, 4, NOBODY), (OTHER, 0, NOBODY))
+INHERITED = acl((OWNER, 7, NOBODY), (USER, 5, 12345), (GROUP, 5, NOBODY), (MASK, 5, NOBODY), (OTHER, 0, NOBODY))
+
+
+def supports(folder, name, value):
+    try:
+        os.setxattr(folder, name, value)
+        os.removexattr(folder, name)
+        return True
+    except OSError:
+        return False
+
+
+def attributes(path):
+    return {name: os.getxattr(path, name, follow_symlinks=False) for name in os.listxattr(path, follow_symlinks=False)
+            if name != "security.selinux"}
+
+
+def fill(way):
+    way.source.mkdir()
+    if not supports(way.source, "user.x", b"1") or not supports(way.source, ACCESS, LIST):
+        pytest.skip("this file system keeps no attributes")
+    (way.source / "d").mkdir()
+    paths = {name: way.source / name for name in ("d", "d/small", "empty", "large", "read-only")}
+    (paths["d/small"]).write_text("small")
+    paths["empty"].touch()
+    make_file(paths["large"], 5 * MIB)
+    paths["read-only"].write_text("x")
+    for path in paths.values():
+        os.setxattr(path, "user.name", os.fsencode(path.name))
+        os.setxattr(path, "user.empty", b"")
+        os.setxattr(path, "user.binary", bytes(range(256)) * 8)
+        os.setxattr(path, ACCESS, LIST if path.is_file() else INHERITED)
+    os.setxattr(paths["d"], DEFAULT, INHERITED)
+    os.chmod(paths["read-only"], 0o440)
+    os.symlink("d/small", way.source / "link")
+    return paths
+
+
+def test_attributes_and_lists_are_kept_when_asked_for(way):
+    paths = fill(way)
+    way.sync()
+    for name in paths:
+        assert attributes(way.target / name) == {}, "nothing was asked for"
+    # What is there already gets them, too; then one changes without the file.
+    report = way.sync("-X", "-A").report
+    assert report["files"] == 0
+    os.setxattr(paths["large"], "user.name", b"other")
+    os.removexattr(paths["d/small"], "user.binary")
+    os.setxattr(way.target / "empty", "user.surplus", b"1")
+    way.sync("--xattrs", "--acls")
+    for name, path in paths.items():
+        assert attributes(way.target / name) == attributes(path) != {}, name
+    assert differences(way.source, way.target) == []
+    shutil.rmtree(way.target)
+    way.sync("-XA")
+    for name, path in paths.items():
+        assert attributes(way.target / name) == attributes(path), name
+    assert differences(way.source, way.target) == [] and not leftovers(way.target)
+
+
+def test_lists_alone_and_attributes_alone(way):
+    paths = fill(way)
+    way.sync("-X")
+    assert all(name.startswith("user.") for name in attributes(way.target / "large"))
+    shutil.rmtree(way.target)
+    way.sync("-A")
+    assert attributes(way.target / "large") == {ACCESS: LIST}
+    assert attributes(way.target / "d") == {ACCESS: INHERITED, DEFAULT: INHERITED}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_what_is_roots_goes_only_from_root_to_root_and_never_through_a_daemon(way):
+    way.source.mkdir()
+    program = way.source / "program"
+    program.write_text("#!/bin/sh\n")
+    if not supports(way.source, "trusted.x", b"1"):
+        pytest.skip("this file system keeps no trusted attributes")
+    capability = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)
+    os.setxattr(program, "trusted.farhaul", b"1")
+    os.setxattr(program, "user.plain", b"2")
+    os.setxattr(program, "security.capability", capability)
+    way.sync("-X")
+    is_daemon = way.road.name == "daemon"
+    expected = {"user.plain": b"2"} if is_daemon else {"user.plain": b"2", "trusted.farhaul": b"1"}
+    assert attributes(way.target / "program") == expected, "what a program may do goes with -p only"
+    shutil.rmtree(way.target)
+    way.sync("-X", "-p")
+    got = attributes(way.target / "program")
+    assert got == (expected if is_daemon else {**expected, "security.capability": capability}), got
+
+
+def make_nodes(root):
+    os.mkfifo(root / "pipe", 0o640)
+    server = socket.socket(socket.AF_UNIX)
+    here = os.getcwd()
+    os.chdir(root)
+    server.bind("socket")
+    os.chdir(here)
+    server.close()
+    os.utime(root / "pipe", ns=(5_000_000_007, 5_000_000_007))
+    if os.geteuid() == 0:
+        os.mknod(root / "null", 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        os.mknod(root / "disk", 0o600 | stat.S_IFBLK, os.makedev(259, 70_000))
+
+
+def test_pipes_and_sockets_are_made_when_asked_for(way):
+    way.source.mkdir()
+    make_nodes(way.source)
+    (way.source / "file").write_text("x")
+    done = way.sync()
+    assert os.listdir(way.target) == ["file"]
+    if way.is_push:
+        assert "skipped pipe: a pipe or socket (--specials takes it)" in done.stderr
+    (way.target / "pipe").write_text("in the way")
+    report = way.sync("--specials").report
+    assert report["ok"] and report["links"] == 2
+    there = os.lstat(way.target / "pipe")
+    assert stat.S_ISFIFO(there.st_mode) and stat.S_IMODE(there.st_mode) == 0o640 and there.st_mtime_ns == 5_000_000_007
+    assert stat.S_ISSOCK(os.lstat(way.target / "socket").st_mode)
+    assert sorted(os.listdir(way.target)) == ["file", "pipe", "socket"]
+    assert way.sync("--specials").report["links"] == 0, "they are there"
+    os.unlink(way.source / "pipe")
+    way.sync("--specials", "--delete")
+    assert sorted(os.listdir(way.target)) == ["file", "socket"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_devices_are_made_by_root_but_not_by_a_daemon(way):
+    way.source.mkdir()
+    make_nodes(way.source)
+    to_daemon = way.road.name == "daemon" and way.is_push
+    done = way.sync("--devices", expect=EXIT_SOME_FAILED if to_daemon else 0)
+    if to_daemon:
+        assert sorted(entry["path"] for entry in done.report["failed"]) == ["disk", "null"]
+        assert all("a daemon makes no devices" in entry["reason"] for entry in done.report["failed"])
+        assert os.listdir(way.target) == []
+        return
+    for name in ("null", "disk"):
+        source, target = os.lstat(way.source / name), os.lstat(way.target / name)
+        assert (source.st_mode, source.st_rdev) == (target.st_mode, target.st_rdev), name
+    assert not (way.target / "pipe").exists()
+
+
+def test_links_are_followed_when_asked_for_and_never_in_a_circle(way):
+    (way.source / "a/b").mkdir(parents=True)
+    (way.source / "a/b/file").write_text("content")
+    make_file(way.source / "large", 3 * MIB)
+    (way.source / "to-file").symlink_to("a/b/file")
+    (way.source / "to-large").symlink_to("large")
+    (way.source / "to-dir").symlink_to("a")
+    done = way.sync("-L")
+    assert done.report["ok"] and done.report["links"] == 0, done
+    for name in ("to-file", "to-large", "to-dir/b/file"):
+        assert (way.target / name).is_file() and not (way.target / name).is_symlink()
+    assert not (way.target / "to-dir").is_symlink()
+    assert (way.target / "to-large").read_bytes() == (way.source / "large").read_bytes()
+    (way.source / "a/b/up").symlink_to("..")
+    (way.source / "nowhere").symlink_to("no/such/thing")
+    (way.source / "itself").symlink_to("itself")
+    done = way.sync("--follow", expect=EXIT_SOME_FAILED)
+    failed = {entry["path"]: entry["reason"] for entry in done.report["failed"]}
+    assert "leads nowhere" in failed.pop("nowhere")
+    assert "leads to a directory above it" in failed.pop("a/b/up")
+    # By the other way it is a directory below the first one, and the circle is noticed there.
+    failed.pop("to-dir/b/up")
+    assert list(failed) == ["itself"], failed
+
+
+def test_a_daemon_follows_no_link_out_of_its_root(net, near):
+    from conftest import road_to
+    road = road_to(net, "daemon")
+    secret = near / "secret"
+    secret.write_text("not for everybody")
+    (road.far / "tree").mkdir()
+    (road.far / "beside").write_text("in the root")
+    (road.far / "tree/absolute").symlink_to(secret)
+    (road.far / "tree/relative").symlink_to(os.path.relpath(secret, road.far / "tree"))
+    (road.far / "tree/dir").symlink_to("/etc")
+    (road.far / "tree/inside").symlink_to("../beside")
+    done = road.cp("-L", road.url("tree/"), near / "got", expect=EXIT_SOME_FAILED)
+    assert sorted(entry["path"] for entry in done.report["failed"]) == ["absolute", "dir", "relative"]
+    assert sorted(os.listdir(near / "got")) == ["inside"]
+    assert (near / "got/inside").read_text() == "in the root"
+    (road.far / "named").symlink_to(secret)
+    assert road.cp("-L", road.url("named"), near / "named", check=False).code != 0
+    assert not (near / "named").exists()
+
+
+def test_links_that_lead_out_are_skipped_when_asked_for(way):
+    (way.source / "d").mkdir(parents=True)
+    links = {"in": "d", "d/up": "../in", "absolute": "/etc/passwd", "out": "../x", "d/out": "../../x", "d/devious": "y/../../../x"}
+    for name, target in links.items():
+        (way.source / name).symlink_to(target)
+    done = way.sync("--safe-links")
+    assert done.report["ok"] and done.report["links"] == 2
+    there = {name for name in links if (way.target / name).is_symlink()}
+    assert there == {"in", "d/up"}
+    if way.is_push:
+        assert done.stderr.count("leads out of what is copied") == 4
+    way.sync("--safe-links", "--delete")
+    way.sync()
+    assert all((way.target / name).is_symlink() for name in links)

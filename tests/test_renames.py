@@ -1,0 +1,154 @@
+"""`sync --detect-renames`: what the destination has under another name is not sent, and nothing is lost on the way."""
+
+import json
+import os
+import random
+import shutil
+import time
+
+import pytest
+
+from harness.product import EXIT_OK, EXIT_SOME_FAILED
+from harness.trees import differences, leftovers, make_file
+
+MIB = 1 << 20
+
+
+@pytest.fixture(params=["push", "pull"])
+def way(request, road, near):
+    class Way:
+        is_push = request.param == "push"
+        source = (near if is_push else road.far) / "tree"
+        target = (road.far if is_push else near) / "tree"
+
+        def ends(self):
+            return (self.source, road.url("tree")) if self.is_push else (road.url("tree"), self.target)
+
+        def sync(self, *arguments, **options):
+            return road.sync("--detect-renames", *arguments, *self.ends(), **options)
+
+        def start(self, *arguments):
+            return road.start(*road.arguments, "--detect-renames", *arguments, *self.ends(), verb="sync")
+    return Way()
+
+
+def fill(way, size=300_000):
+    """Twenty files of different times, at both ends."""
+    for folder in ("a", "b/c"):
+        (way.source / folder).mkdir(parents=True)
+    for number in range(20):
+        path = make_file(way.source / ("a" if number < 10 else "b/c") / f"f{number}", size + number, seed=number)
+        os.utime(path, ns=(0, 1_500_000_000_000_000_000 + number))
+    way.sync()
+
+
+@pytest.mark.parametrize("when", ["--delete", "--delete-before"])
+def test_renamed_files_and_directories_are_not_sent(way, when):
+    fill(way)
+    (way.source / "a/f0").rename(way.source / "a/renamed")
+    (way.source / "a/f1").rename(way.source / "b/c/f1")
+    (way.source / "b").rename(way.source / "moved")
+    inodes = {path.stat().st_ino for path in way.target.rglob("f*")}
+    outcome = way.sync(when, "-v", "--max-delete", "2")
+    report = outcome.report
+    assert (report["renames"], report["files"], report["content_bytes_sent"]) == (12, 0, 0), outcome
+    assert report["deleted"] == 2, "only b and b/c, which nothing has taken the place of"
+    assert "renamed a/f0 -> a/renamed" in outcome.stderr.splitlines()
+    assert differences(way.source, way.target) == [] and not leftovers(way.target)
+    assert {path.stat().st_ino for path in way.target.rglob("*") if path.is_file()} == inodes, "moved, not copied"
+
+
+def test_without_delete_the_old_name_stays_another_file(way):
+    fill(way)
+    (way.source / "a/f0").rename(way.source / "new")
+    report = way.sync().report
+    assert (report["renames"], report["files"], report["deleted"]) == (1, 0, 0)
+    old, new = way.target / "a/f0", way.target / "new"
+    assert old.read_bytes() == new.read_bytes() and old.stat().st_ino != new.stat().st_ino
+    assert new.stat().st_mtime_ns == old.stat().st_mtime_ns
+
+
+def test_a_copy_at_the_source_becomes_a_copy(way):
+    """The old name stays in the source, which is known only after its listing."""
+    fill(way)
+    shutil.copy2(way.source / "a/f0", way.source / "copy")
+    shutil.copy2(way.source / "b/c/f11", way.source / "a/0")
+    (way.source / "a/0").chmod(0o600)
+    report = way.sync("--delete").report
+    assert (report["renames"], report["deleted"]) == (2, 0)
+    assert differences(way.source, way.target) == []
+    assert all(path.stat().st_nlink == 1 for path in way.target.rglob("*") if path.is_file())
+
+
+def test_names_that_move_up_by_one(way):
+    """As logs do: each new name is another file's old one."""
+    way.source.mkdir()
+    for number in range(6):
+        path = make_file(way.source / f"log.{number}", 50_000 + number, seed=number)
+        os.utime(path, (1_500_000_000 + number, 1_500_000_000 + number))
+    way.sync()
+    for number in reversed(range(6)):
+        (way.source / f"log.{number}").rename(way.source / f"log.{number + 1}")
+    (way.source / "log.0").write_text("fresh")
+    way.sync("--delete")
+    assert differences(way.source, way.target) == []
+
+
+def test_the_same_size_and_time_is_not_enough(way):
+    fill(way)
+    (way.source / "a/f0").unlink()
+    other = make_file(way.source / "other", 300_000, seed=99)
+    os.utime(other, ns=(0, 1_500_000_000_000_000_000))
+    report = way.sync("--delete").report
+    assert (report["renames"], report["files"], report["deleted"]) == (0, 1, 1)
+    assert differences(way.source, way.target) == []
+
+
+def test_dry_run_and_protected_names(way):
+    fill(way)
+    (way.source / "a/f0").rename(way.source / "new")
+    (way.source / "b/c/f12").rename(way.source / "new2")
+    dry = way.sync("--delete", "--dry-run")
+    assert dry.report["renames"] == 2 and not (way.target / "new").exists(), dry
+    assert "would rename a/f0 -> new" in dry.stderr.splitlines()
+    report = way.sync("--delete", "--exclude", "/b").report
+    assert (report["renames"], report["files"]) == (1, 1), "what is left out is not looked at"
+    assert (way.target / "b/c/f12").exists() and not (way.target / "a/f0").exists()
+
+
+def test_an_incomplete_deletion_leaves_two_files(way):
+    fill(way)
+    (way.source / "a/f0").rename(way.source / "new")
+    shutil.rmtree(way.source / "b")
+    outcome = way.sync("--delete", "--max-delete", "3", expect=EXIT_SOME_FAILED)
+    assert outcome.report["renames"] == 1 and outcome.report["deleted"] == 3, outcome
+    way.sync("--delete", expect=EXIT_OK)
+    assert differences(way.source, way.target) == []
+
+
+def test_the_manifest_says_from_where(way, near):
+    fill(way)
+    (way.source / "a/f0").rename(way.source / "new")
+    way.sync("--manifest", near / "m")
+    lines = [json.loads(line) for line in (near / "m").read_text().splitlines()]
+    line, = [line for line in lines if line.get("path") == "new"]
+    assert line["result"] == "renamed" and line["from"] == "a/f0" and len(line["digest"]) == 64
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_lost_when_it_is_killed(way, seed):
+    fill(way, size=2 * MIB)
+    chance = random.Random(seed)
+    contents = {path.read_bytes() for path in way.target.rglob("f*")}
+    (way.source / "a").rename(way.source / "b/z")
+    for number in range(10, 15):
+        (way.source / f"b/c/f{number}").rename(way.source / f"n{number}")
+    for _ in range(3):
+        process = way.start("--delete")
+        time.sleep(chance.random() * 0.5)
+        process.kill()
+        process.communicate()
+        time.sleep(0.3)
+        assert contents <= {path.read_bytes() for path in way.target.rglob("*") if path.is_file()}
+    way.sync("--delete")
+    assert differences(way.source, way.target) == []

@@ -17,6 +17,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 PREFIX = "farhaul-"
@@ -391,7 +392,10 @@ def _end_on_signal(_number, _frame):
 
 def install_signal_handlers():
     """Turns SIGTERM and SIGHUP into an orderly end, so that clean-up runs. What a shell starts in the background ignores
-    SIGINT, and so would everything that we start; here it gets its meaning back."""
+    SIGINT, and so would everything that we start; here it gets its meaning back. A worker of a parallel run may be a
+    thread, which hears no signals: what it leaves then, the next run sweeps up."""
+    if threading.current_thread() is not threading.main_thread():
+        return
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end_on_signal)

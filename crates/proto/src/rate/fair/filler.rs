@@ -9,9 +9,11 @@ use std::time::Duration;
 
 /// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
 const FILLED: f64 = 3.0;
-/// What is left of the rate after yielding without a break, beside a stranger.
+/// What is left of the rate after yielding for so long, beside a stranger.
 const STARVED: f64 = 0.4;
 const YIELDS_ROUNDS: f64 = 100.0;
+/// Time with a queue that is no longer than we aim at counts so many times against it: a Cubic that has just cut leaves some.
+const RESTS: f64 = 4.0;
 /// What is left of the rate when somebody else has taken some of it.
 const TAKEN: f64 = 0.9;
 /// How long a rate counts as what was ours.
@@ -30,9 +32,9 @@ pub(super) struct Filler {
     pub(super) window: f64,
     /// The largest rate of the last while: somebody who takes our rate must not raise our target.
     pub(super) rate: f64,
-    /// The rate when the queue was last no longer than we aim at.
+    /// For how many seconds the queue has been longer than we aim at, and the rate before.
+    yielded: f64,
     yielding_from: f64,
-    yielding_since: Option<Timestamp>,
     /// The queue has been empty since, while competing.
     pub(super) empty_since: Option<Timestamp>,
     pub(super) trial_at: Option<Timestamp>,
@@ -71,14 +73,14 @@ impl Fair {
             return;
         }
         // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever yields is beside a stranger.
-        if standing < self.goal(now, limits) || self.filler.yielding_from < self.rates.round {
-            (self.filler.yielding_from, self.filler.yielding_since) = (self.rates.round, Some(now));
+        let rests = standing < self.goal(now, limits);
+        self.filler.yielded = (self.filler.yielded + if rests { -RESTS * dt } else { dt }).max(0.0);
+        if self.filler.yielded == 0.0 || self.filler.yielding_from < self.rates.round {
+            (self.filler.yielded, self.filler.yielding_from) = (0.0, self.rates.round);
         }
-        let yields = self.filler.yielding_since.is_some_and(|since| {
-            (now - since).as_secs_f64() > (YIELDS_ROUNDS * self.path.round_trip()).max(0.5)
-        });
+        let yields = self.filler.yielded > (YIELDS_ROUNDS * self.path.round_trip()).max(0.5);
         if yields && self.rates.round < STARVED * self.filler.yielding_from && self.saturated_at.is_some() {
-            self.filler.yielding_since = None;
+            self.filler.yielded = 0.0;
             return self.meet_filler(now, limits);
         }
         if standing < FILLED * aim || self.saturated_at.is_none() {
@@ -94,7 +96,7 @@ impl Fair {
         // Who yields alone keeps his rate while the queue drains.
         let is_taken = self.rates.round < TAKEN * self.filler.rate_before;
         let since = self.filler.since.unwrap_or(now);
-        if is_taken && (now - since).as_secs_f64() > (8.0 * self.path.round_trip()).max(0.5) {
+        if is_taken && (now - since).as_secs_f64() > (12.0 * self.path.round_trip()).max(1.0) {
             self.meet_filler(now, limits);
         }
     }

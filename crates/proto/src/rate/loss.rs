@@ -129,13 +129,30 @@ impl PathLoss {
         (9.0 * spread / excess.max(1e-3).powi(2)).clamp(30.0, 100_000.0)
     }
 
-    /// What was counted since the last reaction, if it has an excess. Otherwise, once there are enough
-    /// packets, learns from them if they show less loss than was thought, and begins anew.
+    /// What was counted since the last reaction, if it has an excess.
     pub(super) fn judge(&mut self, window_packets: f64) -> Option<Count> {
         let count = self.count;
         if count.all >= (0.25 * window_packets).max(50.0) && self.is_excess(count) {
             return Some(count);
         }
+        self.learn(window_packets);
+        None
+    }
+
+    /// Whether more than one run of packets was lost that need not be the path's own. A TCP gives way to a single packet:
+    /// who waits for many beside it takes its share.
+    pub(super) fn judge_beside_tcp(&mut self, window_packets: f64) -> bool {
+        let Count { all, lost } = self.count;
+        let is_ours = lost > all * self.own + Z * self.deviation(all, self.own) + self.run();
+        if !is_ours {
+            self.learn(window_packets);
+        }
+        is_ours
+    }
+
+    /// Once there are enough packets, learns from them if they show less loss than was thought, and begins anew.
+    fn learn(&mut self, window_packets: f64) {
+        let count = self.count;
         if count.all >= window_packets.max(SAMPLE_MIN) {
             let (share, gain) = (count.share(), (count.all / (count.all + 800.0)).clamp(0.01, 0.25));
             let much_lower = share < self.own - 2.0 * self.deviation(count.all, self.own) / count.all;
@@ -144,7 +161,6 @@ impl PathLoss {
             }
             self.restart();
         }
-        None
     }
 }
 
@@ -154,6 +170,18 @@ mod tests {
 
     fn report(lost: u32, runs: u32, delivered: u32) -> Report {
         Report { packets_lost: lost, loss_runs: runs, packets_delivered: delivered, ..Report::default() }
+    }
+
+    #[test]
+    fn beside_tcp_few_losses_count_unless_the_path_has_its_own() {
+        let mut loss = PathLoss::new();
+        loss.on_report(&report(1, 1, 400));
+        assert!(!loss.judge_beside_tcp(1000.0));
+        loss.on_report(&report(1, 1, 100));
+        assert!(loss.judge_beside_tcp(1000.0) && loss.judge(1000.0).is_none());
+        loss.set_own(0.05);
+        loss.on_report(&report(30, 28, 470));
+        assert!(!loss.judge_beside_tcp(1000.0));
     }
 
     #[test]

@@ -120,7 +120,7 @@ impl Fair {
         let (round, packet) = (self.path.round_trip(), self.path.packet());
         if now < self.deaf_until {
             self.loss.restart();
-        } else if report.packets_delivered > 0 && self.loss.judge(self.window / packet).is_some() {
+        } else if report.packets_delivered > 0 && self.loss.judge_beside_tcp(self.window / packet) {
             self.window = packet * cubic.cut(now, self.window / packet);
             self.loss.restart();
             self.deaf_until = now + seconds(1.25 * round);

@@ -1,6 +1,7 @@
 //! Runs a scenario (its summary, trace and plot), the table of what must be true, or paths drawn at random.
 
 use farhaul_sim::{Range, Scenario, Size, json, run_draws, svg, table};
+use std::io::Write;
 use std::process::ExitCode;
 
 fn usage() -> String {
@@ -27,6 +28,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// A line of output; who reads no further has seen enough.
+fn say(line: &str) {
+    if writeln!(std::io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
+    }
+}
+
 fn split(option: &str) -> Result<(&str, &str), String> {
     let pair = option.strip_prefix("--").and_then(|option| option.split_once('='));
     pair.ok_or_else(|| format!("not of the form --name=value: {option}"))
@@ -46,12 +54,12 @@ fn run_table(options: &[String]) -> Result<(), String> {
         }
     }
     let lines = table(size, &only, jobs, |line| {
-        println!("{line}");
+        say(&line.to_string());
         if !line.pass {
-            println!("      replay: {}", line.worst);
+            say(&format!("      replay: {}", line.worst));
         }
     });
-    println!("{} of {} rows pass", lines.iter().filter(|line| line.pass).count(), lines.len());
+    say(&format!("{} of {} rows pass", lines.iter().filter(|line| line.pass).count(), lines.len()));
     match file {
         Some(path) => {
             std::fs::write(&path, json(&lines)).map_err(|error| format!("cannot write {path}: {error}"))
@@ -83,21 +91,21 @@ fn run_random(options: &[String]) -> Result<(), String> {
     }
     let drawn = run_draws(&range, first, count, jobs, |drawn| {
         if drawn.goodput_share < SHARE_MIN {
-            println!("MISS  {:.3}  replay: {}", drawn.goodput_share, drawn.command);
+            say(&format!("MISS  {:.3}  replay: {}", drawn.goodput_share, drawn.command));
         }
     });
     let Some(worst) = drawn.first() else { return Ok(()) };
     let low = drawn.iter().filter(|drawn| drawn.goodput_share < SHARE_MIN).count();
     let percentile = |percent: usize| drawn[(drawn.len() - 1) * percent / 100].goodput_share;
     let verdict = if low == 0 { "PASS" } else { "MISS" };
-    println!(
+    say(&format!(
         "{verdict}  {} of {} paths at {SHARE_MIN} or more; least {:.3}, 1st percentile {:.3}, median {:.3}",
         drawn.len() - low,
         drawn.len(),
         worst.goodput_share,
         percentile(1),
         percentile(50),
-    );
+    ));
     Ok(())
 }
 
@@ -123,7 +131,7 @@ fn run(options: &[String]) -> Result<(), String> {
     }
     for seed in scenario.seed..scenario.seed + scenario.seeds {
         let end = scenario.run(seed);
-        println!("{end}");
+        say(&end.to_string());
         let write = |path: &Option<String>, text: &dyn Fn() -> String| match path {
             Some(path) => {
                 std::fs::write(path, text()).map_err(|error| format!("cannot write {path}: {error}"))

@@ -217,6 +217,10 @@ pub struct Transfer {
     /// Use the way from this host's address to that one of the far end; repeat it to use several at once, each at its own rate
     #[arg(long = "path", value_name = "LOCAL=REMOTE", value_parser = values::path_addresses, help_heading = TRANSFER)]
     pub paths: Vec<PathAddresses>,
+    /// Directories, each on a device of its own, that are one place: a location in one of them is spread over all; repeat it
+    /// if the other end has others
+    #[arg(long, value_name = "DIR,DIR...", value_parser = values::directories, help_heading = TRANSFER)]
+    pub spread: Vec<values::Directories>,
     /// Largest packet in bytes [default: found by probing]
     #[arg(long, value_name = "BYTES", help_heading = TRANSFER)]
     pub mtu: Option<u16>,
@@ -416,6 +420,7 @@ impl Transfer {
             follow: self.keep.follow,
             safe_links: self.keep.safe_links,
             select: default.select,
+            spread: default.spread,
             sync: None,
             manifest: self.manifest.is_some().then(|| ManifestOptions {
                 unchanged: self.checksum_unchanged,
@@ -450,7 +455,7 @@ mod tests {
     use super::select::Origin;
     use super::*;
     use clap::CommandFactory;
-    use farhaul_engine::SelectOptions;
+    use farhaul_engine::{SelectOptions, SpreadOptions};
 
     fn cp(arguments: &str) -> Result<Cp, clap::Error> {
         let words = ["farhaul", "cp"].into_iter().chain(arguments.split_whitespace());
@@ -504,6 +509,7 @@ mod tests {
             follow: true,
             safe_links: true,
             select: SelectOptions::default(),
+            spread: SpreadOptions::default(),
             sync: None,
             manifest: Some(ManifestOptions {
                 unchanged: true,

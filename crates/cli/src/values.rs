@@ -99,6 +99,18 @@ pub fn path_addresses(text: &str) -> Result<PathAddresses, String> {
     Ok(PathAddresses { local: address(local)?, remote: address(remote)? })
 }
 
+/// Directories between commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directories(pub Vec<Vec<u8>>);
+
+pub fn directories(text: &str) -> Result<Directories, String> {
+    let list: Vec<_> = text.split(',').map(|directory| directory.as_bytes().to_vec()).collect();
+    match list.len() >= 2 && !list.contains(&Vec::new()) {
+        true => Ok(Directories(list)),
+        false => Err(format!("{text:?} is no list of directories such as /nvme0,/nvme1")),
+    }
+}
+
 /// One of `names`, as the engine's own type spells them.
 pub fn choice<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where

@@ -6,8 +6,8 @@
 //! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused before it is stored.
 
 use crate::codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
-use crate::options::{Policy, RateOptions};
-use crate::report::Stage;
+use crate::options::{Policy, RateOptions, SPREAD_MAX};
+use crate::report::{SpreadFigures, Stage};
 use farhaul_store::{Algorithm, Attributes, Digest, Digests, Node};
 
 /// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
@@ -306,6 +306,8 @@ pub(crate) struct EndFigures {
     pub(crate) rtt_mean_us: u64,
     pub(crate) stages: Vec<Stage>,
     pub(crate) warnings: Vec<String>,
+    /// What has arrived in each directory of a destination that has several.
+    pub(crate) spread: Vec<SpreadFigures>,
 }
 
 /// Writes messages, remembering the last path for the next one's prefix.
@@ -543,6 +545,12 @@ fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
     for warning in warnings {
         put_reason(out, warning);
     }
+    put_varint(out, figures.spread.len() as u64);
+    for directory in &figures.spread {
+        put_reason(out, &directory.directory);
+        put_varint(out, directory.files);
+        put_varint(out, directory.bytes);
+    }
 }
 
 fn figures_numbers(figures: &EndFigures) -> [u64; 13] {
@@ -590,6 +598,10 @@ fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
     }
     for _ in 0..reader.varint()?.min(16) {
         figures.warnings.push(reader.text()?);
+    }
+    for _ in 0..reader.varint()?.min(SPREAD_MAX as u64) {
+        let (directory, files) = (reader.text()?, reader.varint()?);
+        figures.spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
     }
     Ok(figures)
 }
@@ -877,6 +889,7 @@ mod tests {
                 cpu_us: 5,
                 stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
                 warnings: vec!["small buffers".into()],
+                spread: vec![SpreadFigures { directory: "/nvme1".into(), files: 3, bytes: 1 << 40 }],
                 ..EndFigures::default()
             }),
             Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },

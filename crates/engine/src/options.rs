@@ -117,6 +117,60 @@ impl SelectOptions {
     }
 }
 
+/// Directories, each on a device of its own, that together are the one place of a source or of the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpreadOptions {
+    /// A source that lies in one of these lies in all of them. Empty, or 2 to 64.
+    #[serde(with = "crate::hello::base64_list")]
+    pub source: Vec<Vec<u8>>,
+    /// The destination, which lies in one of these, is in all of them.
+    #[serde(with = "crate::hello::base64_list")]
+    pub target: Vec<Vec<u8>>,
+}
+
+/// Most directories that one place may be spread over.
+pub const SPREAD_MAX: usize = 64;
+
+impl SpreadOptions {
+    /// Files that have to be under way at a time so that each directory has one.
+    pub(crate) fn lanes(&self) -> usize {
+        self.source.len().max(self.target.len()).max(1)
+    }
+
+    fn checked(&self) -> Result<(), Error> {
+        for directories in [&self.source, &self.target] {
+            let directories: Vec<_> = directories.iter().map(|directory| trimmed(directory)).collect();
+            let is_below = |one: usize, other: usize| below(directories[one], directories[other]).is_some();
+            let count = directories.len();
+            if count == 1 || count > SPREAD_MAX || directories.contains(&&b""[..]) {
+                return Err(Error::Usage("--spread takes 2 to 64 directories, separated by commas".into()));
+            }
+            if (0..count).any(|one| (0..count).any(|other| one != other && is_below(one, other))) {
+                let what = "--spread takes different directories, none of them in another one";
+                return Err(Error::Usage(what.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `path` in each of `directories`, if it lies in one of them.
+pub(crate) fn in_each(directories: &[Vec<u8>], path: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let rest = directories.iter().find_map(|directory| below(trimmed(directory), path))?;
+    Some(directories.iter().map(|directory| [trimmed(directory), rest].concat()).collect())
+}
+
+/// What of `path` comes behind `directory`.
+fn below<'a>(directory: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(directory).filter(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+fn trimmed(directory: &[u8]) -> &[u8] {
+    let end = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    &directory[..end]
+}
+
 /// When what is too much is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -217,6 +271,8 @@ pub struct TransferOptions {
     /// Symbolic links that lead out of what is copied are skipped.
     pub safe_links: bool,
     pub select: SelectOptions,
+    /// Default: each location is one place.
+    pub spread: SpreadOptions,
     /// None for a copy.
     pub sync: Option<SyncOptions>,
     /// None when nobody writes a manifest.
@@ -258,6 +314,7 @@ impl Default for TransferOptions {
             follow: false,
             safe_links: false,
             select: SelectOptions::default(),
+            spread: SpreadOptions::default(),
             sync: None,
             manifest: None,
             udp_only: false,
@@ -367,6 +424,13 @@ impl TransferOptions {
             return bad("--udp-ports must be a range such as 33001-33100");
         }
         self.select.scan()?;
+        self.spread.checked()?;
+        if self.follow && !self.spread.source.is_empty() {
+            return bad("--follow and a source that is spread over several directories do not go together");
+        }
+        if self.sync.is_some_and(|sync| sync.detect_renames) && !self.spread.target.is_empty() {
+            return bad("--detect-renames looks in one directory only, not in those of --spread");
+        }
         let select = &self.select;
         if select.size_min.zip(select.size_max).is_some_and(|(min, max)| min > max) {
             return bad("--min-size must not be above --max-size");
@@ -432,6 +496,33 @@ mod tests {
             || Some(SyncOptions { delete: Some(DeleteOptions::default()), ..SyncOptions::default() });
         assert!(judge(none(), delete()));
         assert!(!judge(SelectOptions { by_name: true, ..none() }, delete()));
+    }
+
+    #[test]
+    fn a_location_in_one_of_the_directories_is_in_all_of_them() {
+        let list = |text: &str| text.split(',').map(|one| one.as_bytes().to_vec()).collect::<Vec<_>>();
+        for (directories, path, expected) in [
+            ("/a,/b", "/a/run7", Some("/a/run7,/b/run7")),
+            ("/a/,/b", "/b/run7/", Some("/a/run7/,/b/run7/")),
+            ("/a,/b", "/a", Some("/a,/b")),
+            ("/a,/b", "/a/", Some("/a/,/b/")),
+            ("/a,/b", "/ab", None),
+            ("/a,/b", "a/x", None),
+        ] {
+            assert_eq!(
+                in_each(&list(directories), path.as_bytes()),
+                expected.map(list),
+                "{directories} {path}"
+            );
+        }
+        let judge = |directories: &str| {
+            let spread = SpreadOptions { target: list(directories), ..SpreadOptions::default() };
+            TransferOptions { spread, ..TransferOptions::default() }.checked().is_ok()
+        };
+        assert!(judge("/a,/b") && judge("a,b,c"));
+        for wrong in ["/a", "/a,/a/", "/a,/a/b", "/a,", "/,/a"] {
+            assert!(!judge(wrong), "{wrong}");
+        }
     }
 
     #[test]

@@ -91,6 +91,18 @@ pub struct Report {
     pub stages: Vec<Stage>,
     /// What the user should know although nothing failed (UDP blocked, small socket buffers).
     pub warnings: Vec<String>,
+    /// What has arrived in each directory of a destination that is spread over several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spread: Vec<SpreadFigures>,
+}
+
+/// What has arrived in one of several directories.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpreadFigures {
+    pub directory: String,
+    pub files: u64,
+    /// Sizes of these files together, holes included.
+    pub bytes: u64,
 }
 
 /// How busy a stage was.

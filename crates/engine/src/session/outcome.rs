@@ -93,6 +93,7 @@ impl Outcome {
             bottleneck: verdict(&stages, end.bytes, seconds, options),
             stages,
             warnings,
+            spread: receiver.spread.clone(),
         };
         let error = error.or_else(|| nothing_arrived(&report));
         report.error = error.as_ref().map(ToString::to_string);

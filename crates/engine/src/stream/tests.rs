@@ -330,6 +330,7 @@ fn files_and_streams_do_not_mix() {
         names: None,
         retry: None,
         manifest: None,
+        spread: Vec::new(),
         options: TransferOptions::default(),
         verbose: false,
     };

@@ -545,6 +545,9 @@ fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
     for warning in warnings {
         put_reason(out, warning);
     }
+    if figures.spread.is_empty() {
+        return;
+    }
     put_varint(out, figures.spread.len() as u64);
     for directory in &figures.spread {
         put_reason(out, &directory.directory);
@@ -599,7 +602,8 @@ fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
     for _ in 0..reader.varint()?.min(16) {
         figures.warnings.push(reader.text()?);
     }
-    for _ in 0..reader.varint()?.min(SPREAD_MAX as u64) {
+    let directories = if reader.is_empty() { 0 } else { reader.varint()? };
+    for _ in 0..directories.min(SPREAD_MAX as u64) {
         let (directory, files) = (reader.text()?, reader.varint()?);
         figures.spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
     }

@@ -90,13 +90,24 @@ pub fn port_range(text: &str) -> Result<(u16, u16), String> {
     if first == 0 || first > last { Err(bad()) } else { Ok((first, last)) }
 }
 
-/// `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
-pub fn path_addresses(text: &str) -> Result<PathAddresses, String> {
-    let wrong = || format!("{text:?} is not LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9");
+/// A way between the hosts, or that they are to find them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathChoice {
+    Auto,
+    Named(PathAddresses),
+}
+
+/// `auto`, or `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
+pub fn path(text: &str) -> Result<PathChoice, String> {
+    let wrong =
+        || format!("{text:?} is not LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9, nor auto");
+    if text == "auto" {
+        return Ok(PathChoice::Auto);
+    }
     let address =
         |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| wrong());
     let (local, remote) = text.split_once('=').ok_or_else(wrong)?;
-    Ok(PathAddresses { local: address(local)?, remote: address(remote)? })
+    Ok(PathChoice::Named(PathAddresses { local: address(local)?, remote: address(remote)? }))
 }
 
 /// Directories between commas.

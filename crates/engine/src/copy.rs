@@ -209,6 +209,7 @@ impl Plan {
         let options = match single_file {
             true => TransferOptions {
                 flows: 1,
+                auto_paths: false,
                 paths: options.paths.iter().take(1).copied().collect(),
                 ..options
             },

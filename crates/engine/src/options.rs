@@ -241,6 +241,8 @@ pub struct TransferOptions {
     pub flows: u16,
     /// Paths to use at once, each at its own rate. Default: the one that the system chooses.
     pub paths: Vec<PathAddresses>,
+    /// The paths are found by both ends: the one that the system chooses, and those of further interfaces.
+    pub auto_paths: bool,
     /// Largest IP packet to use, in bytes. Default: found by probing.
     pub mtu: Option<u16>,
     /// Bytes that this transfer may hold in blocks on either end. Default 256 MiB.
@@ -298,6 +300,7 @@ impl Default for TransferOptions {
             rate_min_bps: None,
             flows: 1,
             paths: Vec::new(),
+            auto_paths: false,
             mtu: None,
             memory_bytes: 256 << 20,
             durable: false,
@@ -386,6 +389,9 @@ impl TransferOptions {
         let bad = |text: &str| Err(Error::Usage(text.to_string()));
         if self.flows == 0 || self.flow_count() > FLOWS_MAX {
             return bad("--flows, times the number of --path, must be between 1 and 16");
+        }
+        if self.auto_paths && !self.paths.is_empty() {
+            return bad("--path auto finds the paths itself: leave it, or those that you name");
         }
         if self.paths.iter().any(|path| path.local.is_ipv4() != path.remote.is_ipv4()) {
             return bad("--path: both addresses must be IPv4, or both IPv6");

@@ -1,6 +1,8 @@
 //! What a transfer tells when it is over: the `--json` report, published in docs/report.md, and what the two ends
 //! tell each other for it.
 
+use std::net::IpAddr;
+
 use serde::{Deserialize, Serialize};
 
 /// Version of the report's shape; raised when a field changes its meaning or goes.
@@ -94,6 +96,18 @@ pub struct Report {
     /// What has arrived in each directory of a destination that is spread over several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<SpreadFigures>,
+    /// The paths that were named or found, if any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathFigures>,
+}
+
+/// One of several paths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathFigures {
+    pub local: IpAddr,
+    pub remote: IpAddr,
+    /// Something has come back by it.
+    pub answered: bool,
 }
 
 /// What has arrived in one of several directories.

@@ -18,7 +18,7 @@ use super::tls::{self, Pin};
 use super::trust::{self, Verdict};
 use super::{
     Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_flows, dialled_flows,
-    quic, random_flow_ids, reachable_from, tcp, udp_blocked_warning,
+    discovery, quic, random_flow_ids, reachable_from, tcp, udp_blocked_warning,
 };
 use crate::error::Error;
 use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, Token};
@@ -179,9 +179,19 @@ impl Attempt<'_> {
         }
     }
 
-    fn hello(&self, udp: bool) -> Result<Hello, Error> {
-        let flows = if udp { self.params.request.options.flow_count() * GENERATIONS } else { 1 };
-        Ok(Hello::new(self.params.request.clone(), random_flow_ids(flows, |_| false)?, udp))
+    fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
+        let options = &self.params.request.options;
+        let looks = options.auto_paths && udp.is_some();
+        let interfaces = if looks { discovery::own() } else { Vec::new() };
+        let flows = match udp {
+            Some(_) => options.flow_count() * discovery::most(options, &interfaces) * GENERATIONS,
+            None => 1,
+        };
+        let mut hello =
+            Hello::new(self.params.request.clone(), random_flow_ids(flows, |_| false)?, udp.is_some());
+        hello.dialled = udp.filter(|_| looks).map(|remote| remote.ip().to_canonical());
+        hello.interfaces = interfaces;
+        Ok(hello)
     }
 
     async fn over_udp(
@@ -189,7 +199,7 @@ impl Attempt<'_> {
         quic: quic::ClientConnection,
         config: &Arc<rustls::ClientConfig>,
     ) -> Result<Established, Failure> {
-        let hello = self.hello(true)?;
+        let hello = self.hello(Some(quic.remote))?;
         let exchange = async {
             let (mut send, mut receive) =
                 quic.connection.open_bi().await.map_err(|error| HelloError::Io(error.into()))?;
@@ -210,7 +220,9 @@ impl Attempt<'_> {
         // One moment for the closing packet to leave; a daemon that misses it waits a little in vain.
         let _ = timeout(Duration::from_millis(20), quic.endpoint.wait_idle()).await;
 
-        let options = &self.params.request.options;
+        let mut request = self.params.request.clone();
+        discovery::adopt(&mut request.options, &hello, &reply.paths)?;
+        let options = &request.options;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids, |_| vec![quic.remote]);
         let fallback = match reply.ticket.clone() {
@@ -223,11 +235,11 @@ impl Attempt<'_> {
             _ => Fallback::None,
         };
         let established = self.established(master, flows, fallback, Transport::Udp, reply);
-        Ok(Established { spares, ..established })
+        Ok(Established { request, spares, ..established })
     }
 
     async fn over_tcp(&self, mut tls: tcp::Tls) -> Result<Established, Failure> {
-        let hello = self.hello(false)?;
+        let hello = self.hello(None)?;
         let exchange = async {
             tls.write_frame(&hello).await?;
             tls.read_frame().await

@@ -11,9 +11,9 @@ use std::time::Duration;
 use farhaul_net::{Link as _, StreamLink, UdpLink};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::ssh::{client_ip, session_secret};
+use super::ssh::{client_ip, server_ip, session_secret};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, random_flow_ids,
+    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, discovery, random_flow_ids,
     reachable_from,
 };
 use crate::error::{Error, ExitCode};
@@ -62,7 +62,7 @@ pub(super) fn establish(
     end_time: Option<Duration>,
 ) -> Result<Established, Error> {
     let (mut input, mut output) = (File::from(stdin), File::from(stdout));
-    let hello = match read_hello(&mut input) {
+    let mut hello = match read_hello(&mut input) {
         Ok(hello) => hello,
         Err(error) => return Err(refuse(&mut output, error)),
     };
@@ -71,6 +71,7 @@ pub(super) fn establish(
         Err(error) => return Err(refuse(&mut output, error)),
     };
     hello::write_frame(&mut output, &reply)?;
+    discovery::found(&mut hello.request.options, &reply.paths);
 
     let stop = Stop::default();
     let watched = input.try_clone().map_err(Error::io("cannot watch standard input"))?;
@@ -99,9 +100,14 @@ fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<(HelloReply,
     }
     let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
     reply.secret_half = Some(Token::random()?);
-    reply.ssh_connection = ssh_connection;
     let mut sockets = Vec::new();
     if hello.udp {
+        let ends = ssh_connection.as_deref().and_then(|text| client_ip(text).zip(server_ip(text)));
+        if let Some((client, server)) = ends.filter(|_| hello.request.options.auto_paths) {
+            reply.paths = discovery::paths(hello, client, server);
+        }
+        reply.ssh_connection = ssh_connection;
+        let flows = flows * reply.paths.len().max(1);
         // Without a free port the channel carries everything; the client says so.
         sockets = bind_all(flows, hello.request.options.udp_ports).unwrap_or_default();
         reply.udp_ports =
@@ -157,8 +163,14 @@ fn join(
             if let Some(socket) = sockets.next() {
                 let path = options.paths.get(options.path_of(flow));
                 let client = path.map(|path| path.local).or(client);
-                let at = |ip| SocketAddr::new(ip, hello.client_udp_ports[flow]);
-                let candidates: Vec<_> = client.into_iter().map(at).collect();
+                let port = match reply.paths.is_empty() {
+                    true => hello.client_udp_ports.get(flow),
+                    // Those of paths found here begin to speak, from ports that are not known yet.
+                    false if options.path_of(flow) > 0 => None,
+                    false => hello.client_udp_ports.get(flow / options.path_count()),
+                };
+                let candidates: Vec<_> =
+                    client.zip(port).into_iter().map(|(ip, &port)| SocketAddr::new(ip, port)).collect();
                 let candidates = reachable_from(socket.local_addr(), &candidates);
                 flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
             } else if let Some(local) = ports[flow] {

@@ -10,6 +10,7 @@
 mod authorized;
 mod connect;
 mod demux;
+mod discovery;
 mod endpoint;
 mod half_open;
 mod identity;
@@ -42,6 +43,7 @@ use crate::options::TransferOptions;
 pub use authorized::AuthorizedKeys;
 pub use connect::{DaemonTarget, Dialer, daemon_connect};
 pub use demux::{AcceptSocket, FirstDatagram};
+pub use discovery::Interface;
 pub(crate) use endpoint::endpoint_in_program;
 pub use endpoint::{endpoint_stdio, ssh_endpoint};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
@@ -293,8 +295,17 @@ fn bind_at(local: Option<IpAddr>, port: u16) -> std::io::Result<UdpLink> {
 
 /// The client's sockets, one a flow, each on its path.
 pub(crate) fn bind_flows(options: &TransferOptions) -> Result<Vec<UdpLink>, Error> {
-    let mut paths = Vec::new();
-    for path in 0..options.path_count() {
+    bind_further_flows(options, Vec::new())
+}
+
+/// The same, when those of the first path are there already.
+pub(crate) fn bind_further_flows(
+    options: &TransferOptions,
+    first: Vec<UdpLink>,
+) -> Result<Vec<UdpLink>, Error> {
+    let there = usize::from(!first.is_empty());
+    let mut paths = Vec::from_iter((there > 0).then(|| first.into_iter()));
+    for path in there..options.path_count() {
         let local = options.paths.get(path).map(|path| path.local);
         let sockets = bind_side_by_side(local, options.flows.into()).map_err(|source| match local {
             Some(ip) => Error::Usage(format!("--path: {ip} is no address of this host ({source})")),

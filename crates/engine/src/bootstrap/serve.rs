@@ -16,7 +16,8 @@ use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::registry::{Registered, Registry};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, fingerprint, quic, tcp,
+    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, discovery, fingerprint,
+    quic, tcp,
 };
 use crate::error::Error;
 use crate::hello::{self, Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
@@ -114,7 +115,8 @@ async fn quic_handshake(
         Err(error) => Err(refusal_of(&error)),
     };
     let result = match answer {
-        Ok((hello, (reply, registered))) => {
+        Ok((mut hello, (reply, registered))) => {
+            discovery::found(&mut hello.request.options, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip());
             start(shared, *hello, client, flows, Transport::Udp, registered);
@@ -231,7 +233,14 @@ fn prepare(
     if shared.stop.is_set() {
         return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
     }
-    if datagrams && hello.flow_ids.len() < hello.request.options.flow_count() {
+    let options = &hello.request.options;
+    let paths = match hello.dialled {
+        Some(dialled) if datagrams && options.auto_paths => {
+            discovery::paths(hello, client.remote.ip(), dialled)
+        }
+        Some(_) | None => Vec::new(),
+    };
+    if datagrams && hello.flow_ids.len() < options.flow_count() * paths.len().max(1) {
         return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
     }
     (shared.admit)(&hello.request, &fingerprint(&client.key))?;
@@ -243,6 +252,7 @@ fn prepare(
     let mut reply = HelloReply::accept(registered.ids.clone());
     reply.ticket = Some(registered.ticket.clone());
     reply.udp_ports = vec![client.port];
+    reply.paths = paths;
     Ok((reply, registered))
 }
 

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use super::{
     ControlProcess, Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_flows,
-    dialled_flows, random_flow_ids,
+    bind_further_flows, dialled_flows, discovery, random_flow_ids,
 };
 use crate::error::Error;
 use crate::hello::{self, GENERATIONS, Hello, HelloError, HelloReply, Token, printable};
@@ -138,11 +138,15 @@ impl SshTarget {
 /// Starts the far end with ssh and a session with it. Blocks as long as ssh asks its user for something.
 pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Established, Error> {
     target.checked()?;
+    let mut params = params;
     let options = &params.request.options;
     let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
+    let interfaces = if params.udp && options.auto_paths { discovery::own() } else { Vec::new() };
     // One id more: the channel's own.
-    let ids = random_flow_ids(sockets.len() * GENERATIONS + 1, |_| false)?;
+    let flows = sockets.len() * discovery::most(options, &interfaces);
+    let ids = random_flow_ids(flows * GENERATIONS + 1, |_| false)?;
     let mut hello = Hello::new(params.request.clone(), ids, params.udp);
+    hello.interfaces = interfaces;
     hello.client_udp_ports =
         sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
     hello.secret_half = Some(Token::random()?);
@@ -152,6 +156,12 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
     let reply = match reply {
         Ok(reply) => reply,
         Err(error) => return Err(why(target, error, &mut process)),
+    };
+    discovery::adopt(&mut params.request.options, &hello, &reply.paths)?;
+    let options = &params.request.options;
+    let sockets = match reply.paths.is_empty() {
+        true => sockets,
+        false => bind_further_flows(options, sockets)?,
     };
     let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
     let link = StreamLink::from_fds(OwnedFd::from(stdout), OwnedFd::from(stdin))
@@ -257,7 +267,8 @@ fn exchange(
     if let Some(refusal) = reply.refusal.take() {
         return Err(HelloOrError::Engine(refusal.into_error()));
     }
-    let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == hello.client_udp_ports.len();
+    let flows = hello.client_udp_ports.len() * reply.paths.len().max(1);
+    let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == flows;
     if reply.flow_ids.len() != hello.flow_ids.len()
         || !udp_fits
         || (!hello.udp && !reply.udp_ports.is_empty())
@@ -344,7 +355,7 @@ pub(super) fn candidate_addresses(
 }
 
 /// The third of SSH_CONNECTION's four words.
-fn server_ip(ssh_connection: &str) -> Option<IpAddr> {
+pub(super) fn server_ip(ssh_connection: &str) -> Option<IpAddr> {
     ssh_connection.split_whitespace().nth(2)?.parse().ok()
 }
 

@@ -94,6 +94,7 @@ impl Outcome {
             stages,
             warnings,
             spread: receiver.spread.clone(),
+            paths: supervisor.paths(),
         };
         let error = error.or_else(|| nothing_arrived(&report));
         report.error = error.as_ref().map(ToString::to_string);

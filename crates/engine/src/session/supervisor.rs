@@ -35,6 +35,7 @@ use crate::error::{Error, ExitCode};
 use crate::messages::{Decoder, EndFigures, Message};
 use crate::options::{self, Cipher, RateOptions, TransferOptions};
 use crate::progress::Progress;
+use crate::report::PathFigures;
 use crate::trailer::BLOCK_BYTES;
 
 /// No answer for this long: the path does not work.
@@ -93,7 +94,7 @@ pub(crate) struct Supervisor {
     spares: Vec<Spare>,
     due_spares: Vec<Spare>,
     flow_count: u16,
-    /// Of the paths that the user has named, those by which nothing comes back.
+    /// Paths by which nothing comes back.
     dead_paths: Vec<usize>,
     /// How the rate is set now, and the paths that get nothing new, by the bits of their numbers.
     rate: RateOptions,
@@ -490,7 +491,8 @@ impl Supervisor {
     fn apply_rate(&mut self, rate: RateOptions) {
         self.rate = rate;
         let paths = self.shared.path_count();
-        let used = (0..paths).filter(|&path| self.is_used(path)).count();
+        let is_alive = |path: &usize| !self.dead_paths.contains(path);
+        let used = (0..paths).filter(|&path| self.is_used(path)).filter(is_alive).count().max(1);
         for path in (0..paths).filter(|&path| self.is_used(path)) {
             let mut controller = self.shared.controller(path);
             controller.set_policy(rate_policy(rate.policy));
@@ -592,6 +594,20 @@ impl Supervisor {
         }
         sum.rtt_mean_us = rtt_sum.checked_div(rtt_samples).unwrap_or(0);
         sum
+    }
+
+    /// The paths that were named or found, and by which of them the peer has answered.
+    pub(crate) fn paths(&self) -> Vec<PathFigures> {
+        let flows = self.shared.flow_list();
+        let has_answered = |path: usize| {
+            flows.iter().any(|flow| flow.path == path && !flow.is_stream && flow.peer_ip.get().is_some())
+        };
+        let figures = |(number, path): (usize, &options::PathAddresses)| PathFigures {
+            local: path.local,
+            remote: path.remote,
+            answered: has_answered(number),
+        };
+        self.options.paths.iter().enumerate().map(figures).collect()
     }
 
     pub(crate) fn transport(&self) -> &'static str {

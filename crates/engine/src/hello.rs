@@ -487,7 +487,9 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     if hello.request.direction == Direction::Push && paths != 1 {
         return bad("a push has one destination");
     }
-    if hello.request.stream.is_some_and(|stream| stream.in_order) && hello.request.options.flow_count() > 1 {
+    let options = &hello.request.options;
+    let is_split = options.flow_count() + options.further_flows() > 1 || options.auto_paths;
+    if hello.request.stream.is_some_and(|stream| stream.in_order) && is_split {
         return bad("a stream in order has one flow");
     }
     if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOW_IDS_MAX + 1 {

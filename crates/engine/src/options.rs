@@ -1,5 +1,6 @@
 //! What the user may choose for a transfer. The same struct travels in the hello, so that both ends work by one set
 //! of options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
+#![deny(missing_docs)]
 
 use std::net::IpAddr;
 
@@ -39,11 +40,14 @@ pub enum Verify {
 /// The cipher of the data packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Cipher {
+    /// AES with 128 bits.
     #[default]
     #[serde(rename = "aes-128-gcm")]
     Aes128Gcm,
+    /// AES with 256 bits.
     #[serde(rename = "aes-256-gcm")]
     Aes256Gcm,
+    /// For processors without AES.
     #[serde(rename = "chacha20-poly1305")]
     ChaCha20Poly1305,
     /// Block bytes travel in the clear; everything else stays sealed. Needs digests, and both ends must allow it.
@@ -81,7 +85,9 @@ pub enum Policy {
 /// A way between the two hosts: an address of the client and one of the far end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathAddresses {
+    /// Of this end, if it is the one that connects.
     pub local: IpAddr,
+    /// Of the far end.
     pub remote: IpAddr,
 }
 
@@ -94,9 +100,11 @@ pub struct SelectOptions {
     pub rules: Vec<Vec<u8>>,
     /// Bytes of a file. Default none.
     pub size_min: Option<u64>,
+    /// The same, at most.
     pub size_max: Option<u64>,
     /// Modification time of a file in seconds since 1970. Default none.
     pub mtime_min: Option<i64>,
+    /// The same, at the latest.
     pub mtime_max: Option<i64>,
     /// Only what a list of names asks for; on a pull it follows on the control stream.
     pub by_name: bool,
@@ -186,6 +194,7 @@ pub enum DeleteWhen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeleteOptions {
+    /// Default: after everything else.
     pub when: DeleteWhen,
     /// What filter rules exclude is removed too.
     pub excluded: bool,
@@ -201,6 +210,7 @@ pub struct SyncOptions {
     pub checksum: bool,
     /// A file that the destination has under another name is taken from there.
     pub detect_renames: bool,
+    /// None: nothing is removed.
     pub delete: Option<DeleteOptions>,
 }
 
@@ -229,9 +239,13 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorith
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferOptions {
+    /// What happens to files that exist.
     pub overwrite: Overwrite,
+    /// How arrival is verified.
     pub verify: Verify,
+    /// How the data are sealed.
     pub cipher: Cipher,
+    /// How the rate is set.
     pub policy: Policy,
     /// Bits per second; the target for `fixed`, the ceiling for the others. Default none.
     pub rate_bps: Option<u64>,
@@ -243,6 +257,8 @@ pub struct TransferOptions {
     pub paths: Vec<PathAddresses>,
     /// The paths are found by both ends: the one that the system chooses, and those of further interfaces.
     pub auto_paths: bool,
+    /// Paths that can be added while a stream runs. Memory is divided as if they were in use. Default 0.
+    pub further_paths: u16,
     /// Largest IP packet to use, in bytes. Default: found by probing.
     pub mtu: Option<u16>,
     /// Bytes that this transfer may hold in blocks on either end. Default 256 MiB.
@@ -262,16 +278,19 @@ pub struct TransferOptions {
     pub follow_growth_secs: Option<u64>,
     /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
     pub keep_setuid: bool,
-    /// Extended attributes of users (as root also `trusted.*`) and access control lists are kept.
+    /// Extended attributes of users (as root also `trusted.*`) are kept.
     pub xattrs: bool,
+    /// Access control lists are kept.
     pub acls: bool,
-    /// Pipes and sockets, and devices, are made, not skipped.
+    /// Pipes and sockets are made, not skipped.
     pub specials: bool,
+    /// Devices are made, not skipped; the receiver has to be root.
     pub devices: bool,
     /// Symbolic links are taken for what they lead to.
     pub follow: bool,
     /// Symbolic links that lead out of what is copied are skipped.
     pub safe_links: bool,
+    /// Default: everything is taken.
     pub select: SelectOptions,
     /// Default: each location is one place.
     pub spread: SpreadOptions,
@@ -301,6 +320,7 @@ impl Default for TransferOptions {
             flows: 1,
             paths: Vec::new(),
             auto_paths: false,
+            further_paths: 0,
             mtu: None,
             memory_bytes: 256 << 20,
             durable: false,
@@ -331,6 +351,7 @@ impl Default for TransferOptions {
 /// How a sender sets its rate: what of its options can be changed while a transfer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateOptions {
+    /// How the rate is set.
     pub policy: Policy,
     /// As [`TransferOptions::rate_bps`].
     pub rate_bps: Option<u64>,
@@ -374,6 +395,11 @@ impl TransferOptions {
         usize::from(self.flows) * self.path_count()
     }
 
+    /// Flows of all paths that may be added.
+    pub(crate) fn further_flows(&self) -> usize {
+        usize::from(self.flows) * usize::from(self.further_paths)
+    }
+
     /// The path of a flow, by its index.
     pub fn path_of(&self, flow: usize) -> usize {
         flow % self.path_count()
@@ -387,8 +413,8 @@ impl TransferOptions {
     /// The one place that judges options, whoever they came from.
     pub fn checked(mut self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::Usage(text.to_string()));
-        if self.flows == 0 || self.flow_count() > FLOWS_MAX {
-            return bad("--flows, times the number of --path, must be between 1 and 16");
+        if self.flows == 0 || self.flow_count() + self.further_flows() > FLOWS_MAX {
+            return bad("--flows, times the number of paths that there can be, must be between 1 and 16");
         }
         if self.auto_paths && !self.paths.is_empty() {
             return bad("--path auto finds the paths itself: leave it, or those that you name");

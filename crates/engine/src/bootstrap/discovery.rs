@@ -3,12 +3,14 @@
 //! Always true: the first path is the one that the connection itself takes, so that nothing is lost by looking for more; an
 //! interface and a subnet are in one path at most; what is found only says where to try: a path carries nothing before
 //! its packets have been answered.
+#![deny(missing_docs)]
 
 use std::net::IpAddr;
 
 use farhaul_net::interfaces;
 use serde::{Deserialize, Serialize};
 
+use super::reserved_ids;
 use crate::error::Error;
 use crate::hello::{GENERATIONS, Hello};
 use crate::options::{FLOWS_MAX, PathAddresses, TransferOptions};
@@ -29,14 +31,16 @@ pub(super) fn own() -> Vec<Interface> {
 
 /// The most paths that a client with these interfaces can have.
 pub(super) fn most(options: &TransferOptions, interfaces: &[Interface]) -> usize {
-    (FLOWS_MAX / usize::from(options.flows).max(1)).min(interfaces.len()).max(1)
+    let most = FLOWS_MAX / usize::from(options.flows).max(1);
+    most.saturating_sub(options.further_paths.into()).min(interfaces.len()).max(1)
 }
 
 /// At the far end: which paths to use, if there is more than one. `client` and `server` are the addresses between which the
 /// client has come.
 pub(super) fn paths(hello: &Hello, client: IpAddr, server: IpAddr) -> Vec<PathAddresses> {
     let options = &hello.request.options;
-    let most = hello.flow_ids.len() / GENERATIONS / usize::from(options.flows).max(1);
+    let ids = hello.flow_ids.len().saturating_sub(reserved_ids(options));
+    let most = ids / GENERATIONS / usize::from(options.flows).max(1);
     let first = PathAddresses { local: client.to_canonical(), remote: server.to_canonical() };
     pairs(&hello.interfaces, &own(), first, most.min(FLOWS_MAX))
 }

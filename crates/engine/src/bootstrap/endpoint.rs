@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::ssh::{client_ip, server_ip, session_secret};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, discovery, random_flow_ids,
-    reachable_from,
+    Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
+    random_flow_ids, reachable_from, reserved_ids,
 };
 use crate::error::{Error, ExitCode};
 use crate::hello::{self, Hello, HelloError, HelloReply, Refusal, Token};
@@ -95,7 +95,8 @@ fn refuse(output: &mut File, error: Error) -> Error {
 
 fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<(HelloReply, Vec<UdpLink>), Error> {
     let flows = hello.request.options.flow_count();
-    if hello.udp && (hello.flow_ids.len() <= flows || hello.client_udp_ports.len() != flows) {
+    let ids = flows + reserved_ids(&hello.request.options);
+    if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
         return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
     }
     let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
@@ -148,15 +149,19 @@ fn join(
         let index = u16::try_from(position).unwrap_or(u16::MAX);
         FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) }
     };
-    let (flows, spares, fallback, transport) = if sockets.is_empty() {
-        (vec![channel(0)], Vec::new(), Fallback::None, Transport::Ssh)
+    let (flows, spares, reserved, fallback, transport) = if sockets.is_empty() {
+        (vec![channel(0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
     } else {
         let options = &hello.request.options;
         let (mut flows, mut spares) = (Vec::new(), Vec::new());
         let last = hello.flow_ids.len() - 1;
         let ports: Vec<Option<SocketAddr>> = sockets.iter().map(UdpLink::local_addr).collect();
         let mut sockets = sockets.into_iter();
-        for position in 0..last {
+        let first_reserved = last - reserved_ids(options);
+        let reserved = (first_reserved..last)
+            .map(|position| Reserved::new(position, (reply.flow_ids[position], hello.flow_ids[position])))
+            .collect();
+        for position in 0..first_reserved {
             let (send_id, recv_id) = ids(position);
             let index = u16::try_from(position).unwrap_or(u16::MAX);
             let flow = position % ports.len();
@@ -177,7 +182,7 @@ fn join(
                 spares.push(Spare { index, send_id, recv_id, way: SpareWay::Listen { local } });
             }
         }
-        (flows, spares, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
+        (flows, spares, reserved, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
     };
     Ok(Established {
         master,
@@ -185,6 +190,7 @@ fn join(
         request: hello.request,
         flows,
         spares,
+        reserved,
         fallback,
         transport,
         peer: client.map_or_else(|| "the client".to_string(), |ip| ip.to_string()),

@@ -16,8 +16,8 @@ use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::registry::{Registered, Registry};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, discovery, fingerprint,
-    quic, tcp,
+    Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
+    fingerprint, quic, reserved_ids, tcp,
 };
 use crate::error::Error;
 use crate::hello::{self, Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
@@ -195,7 +195,8 @@ async fn start_stream(
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
     let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
-    start(shared, hello, client, (vec![flow], Vec::new()), Transport::Tcp, registered);
+    let flows = Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() };
+    start(shared, hello, client, flows, Transport::Tcp, registered);
     Ok(())
 }
 
@@ -240,7 +241,7 @@ fn prepare(
         }
         Some(_) | None => Vec::new(),
     };
-    if datagrams && hello.flow_ids.len() < options.flow_count() * paths.len().max(1) {
+    if datagrams && hello.flow_ids.len() < options.flow_count() * paths.len().max(1) + reserved_ids(options) {
         return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
     }
     (shared.admit)(&hello.request, &fingerprint(&client.key))?;
@@ -257,11 +258,17 @@ fn prepare(
 }
 
 /// Flows, and what may take their places.
-fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> (Vec<FlowSetup>, Vec<Spare>) {
+fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> Flows {
     let options = &hello.request.options;
+    let first_reserved = hello.flow_ids.len() - reserved_ids(options);
     let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first);
-    let (mut flows, mut spares) = (Vec::new(), Vec::new());
+    let (mut flows, mut spares, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
     for (((&send_id, &recv_id), first), index) in ids.zip(0u16..) {
+        if usize::from(index) >= first_reserved {
+            let arrival = Some((first.clone(), client));
+            reserved.push(Reserved { index, send_id, recv_id, arrival });
+            continue;
+        }
         let path = options.paths.get(options.path_of(index.into()));
         let clients = std::iter::once(client).chain(path.map(|path| path.local)).collect();
         let spare =
@@ -272,7 +279,14 @@ fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> (Ve
             flows.push(flow);
         }
     }
-    (flows, spares)
+    Flows { flows, spares, reserved }
+}
+
+/// Of a session that begins.
+struct Flows {
+    flows: Vec<FlowSetup>,
+    spares: Vec<Spare>,
+    reserved: Vec<Reserved>,
 }
 
 /// Gives the session a thread.
@@ -280,7 +294,7 @@ fn start(
     shared: &Arc<Shared>,
     hello: Hello,
     client: Client,
-    (flows, spares): (Vec<FlowSetup>, Vec<Spare>),
+    Flows { flows, spares, reserved }: Flows,
     transport: Transport,
     registered: Registered,
 ) {
@@ -290,6 +304,7 @@ fn start(
         request: hello.request,
         flows,
         spares,
+        reserved,
         fallback: Fallback::Await(registered.attached),
         transport,
         peer: client.remote.to_string(),

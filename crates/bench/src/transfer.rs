@@ -281,6 +281,7 @@ impl<'a> TransferBench<'a> {
             sources: vec![from],
             destination: to,
             names: None,
+            spread: Vec::new(),
             options: self.config.options.clone(),
             retry: None,
             manifest: None,

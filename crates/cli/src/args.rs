@@ -10,7 +10,7 @@ use farhaul_engine::{
     flows_for_cores,
 };
 
-use crate::values::{self, Flows};
+use crate::values::{self, Flows, PathChoice};
 
 pub mod bench;
 pub mod lab;
@@ -214,9 +214,14 @@ pub struct Transfer {
     /// Number of flows on each path, 1 to 16 in all; auto = as many as this host's cores can feed [default: 1]
     #[arg(long, value_name = "N|auto", value_parser = values::flows, help_heading = TRANSFER)]
     pub flows: Option<Flows>,
-    /// Use the way from this host's address to that one of the far end; repeat it to use several at once, each at its own rate
-    #[arg(long = "path", value_name = "LOCAL=REMOTE", value_parser = values::path_addresses, help_heading = TRANSFER)]
-    pub paths: Vec<PathAddresses>,
+    /// Use the way from this host's address to that one of the far end; repeat it to use several at once, each at its own
+    /// rate; auto = all that both hosts' interfaces have in common
+    #[arg(long = "path", value_name = "LOCAL=REMOTE|auto", value_parser = values::path, help_heading = TRANSFER)]
+    pub paths: Vec<PathChoice>,
+    /// Directories, each on a device of its own, that are one place: a location in one of them is spread over all; repeat it
+    /// if the other end has others
+    #[arg(long, value_name = "DIR,DIR...", value_parser = values::directories, help_heading = TRANSFER)]
+    pub spread: Vec<values::Directories>,
     /// Largest packet in bytes [default: found by probing]
     #[arg(long, value_name = "BYTES", help_heading = TRANSFER)]
     pub mtu: Option<u16>,
@@ -399,7 +404,9 @@ impl Transfer {
                 Some(Flows::Number(flows)) => flows,
                 None => default.flows,
             },
-            paths: self.paths.clone(),
+            paths: self.paths.iter().filter_map(named).collect(),
+            auto_paths: self.paths.contains(&PathChoice::Auto),
+            further_paths: default.further_paths,
             mtu: self.mtu,
             memory_bytes: self.memory.unwrap_or(default.memory_bytes),
             durable: self.durable.is_some(),
@@ -416,6 +423,7 @@ impl Transfer {
             follow: self.keep.follow,
             safe_links: self.keep.safe_links,
             select: default.select,
+            spread: default.spread,
             sync: None,
             manifest: self.manifest.is_some().then(|| ManifestOptions {
                 unchanged: self.checksum_unchanged,
@@ -426,6 +434,13 @@ impl Transfer {
             fault: self.fault.clone(),
             epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits),
         }
+    }
+}
+
+fn named(path: &PathChoice) -> Option<PathAddresses> {
+    match path {
+        PathChoice::Named(addresses) => Some(*addresses),
+        PathChoice::Auto => None,
     }
 }
 
@@ -450,7 +465,7 @@ mod tests {
     use super::select::Origin;
     use super::*;
     use clap::CommandFactory;
-    use farhaul_engine::SelectOptions;
+    use farhaul_engine::{SelectOptions, SpreadOptions};
 
     fn cp(arguments: &str) -> Result<Cp, clap::Error> {
         let words = ["farhaul", "cp"].into_iter().chain(arguments.split_whitespace());
@@ -488,6 +503,8 @@ mod tests {
                 PathAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() },
                 PathAddresses { local: "fd00::1".parse().unwrap(), remote: "fd00::2".parse().unwrap() },
             ],
+            auto_paths: false,
+            further_paths: 0,
             mtu: Some(9000),
             memory_bytes: 1 << 30,
             durable: true,
@@ -504,6 +521,7 @@ mod tests {
             follow: true,
             safe_links: true,
             select: SelectOptions::default(),
+            spread: SpreadOptions::default(),
             sync: None,
             manifest: Some(ManifestOptions {
                 unchanged: true,

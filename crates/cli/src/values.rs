@@ -90,13 +90,36 @@ pub fn port_range(text: &str) -> Result<(u16, u16), String> {
     if first == 0 || first > last { Err(bad()) } else { Ok((first, last)) }
 }
 
-/// `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
-pub fn path_addresses(text: &str) -> Result<PathAddresses, String> {
-    let wrong = || format!("{text:?} is not LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9");
+/// A way between the hosts, or that they are to find them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathChoice {
+    Auto,
+    Named(PathAddresses),
+}
+
+/// `auto`, or `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
+pub fn path(text: &str) -> Result<PathChoice, String> {
+    let wrong =
+        || format!("{text:?} is not LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9, nor auto");
+    if text == "auto" {
+        return Ok(PathChoice::Auto);
+    }
     let address =
         |text: &str| text.trim_start_matches('[').trim_end_matches(']').parse().map_err(|_| wrong());
     let (local, remote) = text.split_once('=').ok_or_else(wrong)?;
-    Ok(PathAddresses { local: address(local)?, remote: address(remote)? })
+    Ok(PathChoice::Named(PathAddresses { local: address(local)?, remote: address(remote)? }))
+}
+
+/// Directories between commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directories(pub Vec<Vec<u8>>);
+
+pub fn directories(text: &str) -> Result<Directories, String> {
+    let list: Vec<_> = text.split(',').map(|directory| directory.as_bytes().to_vec()).collect();
+    match list.len() >= 2 && !list.contains(&Vec::new()) {
+        true => Ok(Directories(list)),
+        false => Err(format!("{text:?} is no list of directories such as /nvme0,/nvme1")),
+    }
 }
 
 /// One of `names`, as the engine's own type spells them.

@@ -1,8 +1,8 @@
 //! `farhaul cp` and `farhaul sync`: from what the user named to a session and its report.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use farhaul_store::Generated;
@@ -14,7 +14,7 @@ use crate::bootstrap::{
 use crate::error::Error;
 use crate::hello::{Direction, Request};
 use crate::manifest::Log;
-use crate::options::TransferOptions;
+use crate::options::{SpreadOptions, TransferOptions, in_each};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::retry::Retry;
@@ -47,6 +47,8 @@ pub struct CopyJob {
     /// Nothing but what failed in an earlier run of the same job.
     pub retry: Option<Retry>,
     pub options: TransferOptions,
+    /// Lists of directories: a location in one of them stands for the same in all of its list. Resolved into the options.
+    pub spread: Vec<Vec<Vec<u8>>>,
     /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
     pub manifest: Option<PathBuf>,
     /// A line a file.
@@ -94,6 +96,7 @@ impl Plan {
         if let Some(retry) = job.retry.take() {
             job.names = Some(retry.names(&job.sources)?);
         }
+        job.options.spread = spread(&job)?;
         let options = job.options.checked()?;
         let usage = |text: &str| Err(Error::Usage(text.to_string()));
         if job.sources.is_empty() {
@@ -137,7 +140,11 @@ impl Plan {
             Location::Pipe => return Plan::to_own_output(paths, pipe, options),
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
-        let single_file = pipe || paths.len() == 1 && paths[0].is_file();
+        let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
+            None => path.is_file(),
+            Some(places) => places.iter().any(|place| Path::new(OsStr::from_bytes(place)).is_file()),
+        };
+        let single_file = pipe || paths.len() == 1 && is_file(&paths[0]);
         let request = Request {
             direction: Direction::Push,
             paths: vec![path],
@@ -202,6 +209,7 @@ impl Plan {
         let options = match single_file {
             true => TransferOptions {
                 flows: 1,
+                auto_paths: false,
                 paths: options.paths.iter().take(1).copied().collect(),
                 ..options
             },
@@ -270,10 +278,52 @@ impl Plan {
                 let request = &self.request;
                 let wish =
                     Wish { is_directory, is_name: request.target_is_name, dry_run: request.options.dry_run };
-                Side::Receive(Destination::Tree(session::local_target(path, wish, sources)?))
+                let directories = &request.options.spread.target;
+                let target = session::local_target(path, wish, sources, directories)?;
+                Side::Receive(Destination::Tree(Box::new(target)))
             }
         })
     }
+}
+
+/// Which of the lists of directories the sources and the destination lie in.
+fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
+    let list_of = |location: &Location| {
+        let (path, is_daemon) = match location {
+            Location::Pipe => return None,
+            Location::Local(path) => (path.as_os_str().as_bytes(), false),
+            Location::Ssh { path, .. } => (&path[..], false),
+            Location::Daemon { path, .. } => (&path[..], true),
+        };
+        let slashes =
+            |path: &[u8]| if is_daemon { path.iter().take_while(|&&byte| byte == b'/').count() } else { 0 };
+        let at = |list: &Vec<Vec<u8>>| -> Vec<Vec<u8>> {
+            list.iter().map(|directory| directory[slashes(directory)..].to_vec()).collect()
+        };
+        let lies = |list: &Vec<Vec<u8>>| in_each(&at(list), &path[slashes(path)..]).is_some();
+        let number = job.spread.iter().position(lies)?;
+        Some((number, at(&job.spread[number])))
+    };
+    let mut source: Option<(usize, Vec<Vec<u8>>)> = None;
+    for list in job.sources.iter().filter_map(list_of) {
+        if source.as_ref().is_some_and(|source| source.0 != list.0) {
+            let what = "--spread: the sources are in several of its lists: copy them one after the other";
+            return Err(Error::Usage(what.into()));
+        }
+        source = Some(list);
+    }
+    let target = list_of(&job.destination);
+    let used = [&source, &target].map(|list| list.as_ref().map(|list| list.0));
+    if let Some(unused) = (0..job.spread.len()).find(|&number| !used.contains(&Some(number))) {
+        let list: Vec<_> =
+            job.spread[unused].iter().map(|directory| farhaul_store::escape(directory)).collect();
+        return Err(Error::Usage(format!(
+            "--spread {}: neither a source nor the destination is in one of these directories",
+            list.join(",")
+        )));
+    }
+    let directories = |list: Option<(usize, Vec<Vec<u8>>)>| list.map(|list| list.1).unwrap_or_default();
+    Ok(SpreadOptions { source: directories(source), target: directories(target) })
 }
 
 /// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
@@ -374,6 +424,7 @@ pub(crate) fn local_pair(request: Request) -> Result<(Established, Established),
             request: request.clone(),
             flows: vec![FlowSetup { index: 0, send_id: 0, recv_id: 0, link: FlowLink::Stream(link) }],
             spares: Vec::new(),
+            reserved: Vec::new(),
             fallback: Fallback::None,
             transport: Transport::Ssh,
             peer: "this host".into(),

@@ -1,4 +1,5 @@
 //! What can end a transfer, sorted by whose fault it is, with the exit code that scripts rely on.
+#![deny(missing_docs)]
 
 /// Everything that can end a transfer or keep it from starting.
 #[derive(Debug, thiserror::Error)]
@@ -9,10 +10,20 @@ pub enum Error {
     Usage(String),
     /// The far end could not be reached or the connection could not be set up.
     #[error("{what}")]
-    Connect { what: String, hint: Option<String> },
+    Connect {
+        /// What, and where.
+        what: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// Keys, fingerprints, permissions of the peer.
     #[error("{what}")]
-    Auth { what: String, hint: Option<String> },
+    Auth {
+        /// What, and where.
+        what: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// The peer speaks another version or lacks a feature.
     #[error("{0}")]
     Incompatible(String),
@@ -21,39 +32,63 @@ pub enum Error {
     Misbehaved(String),
     /// Source or destination as a whole cannot be used.
     #[error("{what}")]
-    Files { what: String, hint: Option<String> },
+    Files {
+        /// What, and where.
+        what: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// The path or the peer went away; the same command goes on later.
     #[error("{what}")]
-    Lost { what: String, hint: Option<String> },
+    Lost {
+        /// What, and where.
+        what: String,
+        /// What to do.
+        hint: Option<String>,
+    },
     /// Stopped by the user.
     #[error("interrupted; the same command goes on where it stopped")]
     Interrupted,
     /// A resource of this host.
     #[error("{what}: {source}")]
-    Io { what: String, source: std::io::Error },
+    Io {
+        /// What did not work.
+        what: String,
+        /// What the system says of it.
+        source: std::io::Error,
+    },
 }
 
 /// Exit codes, the same for every verb.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
+    /// Everything arrived, or was there already.
     Ok = 0,
     /// Some files failed, the others arrived.
     SomeFailed = 1,
+    /// The command makes no sense.
     Usage = 2,
+    /// The far end could not be reached.
     Connect = 3,
+    /// Not authorized: a key, a fingerprint, a permission of the peer.
     Auth = 4,
+    /// The versions do not fit.
     Incompatible = 5,
     /// Nothing could be read or written: no such source, no permission, no space.
     Files = 6,
     /// Connection lost or peer gone; resumable.
     Lost = 7,
+    /// The far end broke the protocol.
     Protocol = 8,
+    /// A fault of this host or of Farhaul itself.
     Internal = 9,
+    /// Stopped by the user.
     Interrupted = 130,
 }
 
 impl Error {
+    /// What a command that ends so ends with.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Error::Usage(_) => ExitCode::Usage,

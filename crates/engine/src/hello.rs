@@ -5,6 +5,7 @@
 //! speaks none. The fields `magic`, `kind`, `protocol` and `version` keep their meaning in every future version.
 
 use std::io::{self, Read, Write};
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use base64::Engine as _;
@@ -13,8 +14,9 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::Zeroize;
 
+use crate::bootstrap::Interface;
 use crate::error::Error;
-use crate::options::{self, TransferOptions};
+use crate::options::{self, PathAddresses, TransferOptions};
 
 /// Version of everything that the two ends say to each other; they must have the same.
 pub const PROTOCOL: u32 = 1;
@@ -142,6 +144,12 @@ pub struct Hello {
     /// Ssh only: the client's half of the session secret.
     #[serde(default)]
     pub secret_half: Option<Token>,
+    /// The client's, if the far end is to find the paths.
+    #[serde(default)]
+    pub interfaces: Vec<Interface>,
+    /// Daemon only, and for the same: the address that the client has called.
+    #[serde(default)]
+    pub dialled: Option<IpAddr>,
 }
 
 impl Hello {
@@ -156,6 +164,8 @@ impl Hello {
             udp,
             client_udp_ports: Vec::new(),
             secret_half: None,
+            interfaces: Vec::new(),
+            dialled: None,
         }
     }
 }
@@ -201,6 +211,9 @@ pub struct HelloReply {
     /// Ssh only: the far end's half of the session secret.
     #[serde(default)]
     pub secret_half: Option<Token>,
+    /// The paths that the far end has found, if it was to and if there is more than one.
+    #[serde(default)]
+    pub paths: Vec<PathAddresses>,
     /// Daemon only: joins later connections to this session.
     #[serde(default)]
     pub ticket: Option<Token>,
@@ -221,6 +234,7 @@ impl HelloReply {
             udp_ports: Vec::new(),
             ssh_connection: None,
             secret_half: None,
+            paths: Vec::new(),
             ticket: None,
             flow_index: 0,
         }
@@ -473,7 +487,9 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     if hello.request.direction == Direction::Push && paths != 1 {
         return bad("a push has one destination");
     }
-    if hello.request.stream.is_some_and(|stream| stream.in_order) && hello.request.options.flow_count() > 1 {
+    let options = &hello.request.options;
+    let is_split = options.flow_count() + options.further_flows() > 1 || options.auto_paths;
+    if hello.request.stream.is_some_and(|stream| stream.in_order) && is_split {
         return bad("a stream in order has one flow");
     }
     if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOW_IDS_MAX + 1 {

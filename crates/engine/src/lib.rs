@@ -33,9 +33,9 @@ pub use error::{Error, ExitCode};
 pub use farhaul_store::{Algorithm, FilterError, RuleList, Separator, escape, unescape};
 pub use options::{
     Cipher, DeleteOptions, DeleteWhen, FLOWS_MAX, MEMORY_MIN, ManifestOptions, Overwrite, PathAddresses,
-    Policy, RateOptions, SelectOptions, SyncOptions, TransferOptions, Verify,
+    Policy, RateOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
 };
 pub use progress::Progress;
-pub use report::{Action, FailedEntry, REPORT_SCHEMA, Report, Stage};
+pub use report::{Action, FailedEntry, PathFigures, REPORT_SCHEMA, Report, SpreadFigures, Stage};
 pub use retry::{FailedRun, Retry};
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};

@@ -6,8 +6,10 @@
 //! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused before it is stored.
 
 use crate::codec::{Malformed, Reader, put_bytes, put_signed, put_varint};
-use crate::options::{Policy, RateOptions};
-use crate::report::Stage;
+use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
+use crate::report::{SpreadFigures, Stage};
+use std::net::IpAddr;
+
 use farhaul_store::{Algorithm, Attributes, Digest, Digests, Node};
 
 /// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
@@ -229,6 +231,17 @@ pub(crate) enum Message {
     Rate(RateOptions),
     /// The paths, by the bits of their numbers, that get nothing new from now on.
     PathsUnused(u64),
+    /// Initiator: further path `path` begins, between these addresses.
+    PathAdd {
+        path: u64,
+        addresses: PathAddresses,
+    },
+    /// Acceptor: it may, to these ports, or to the one that the session began at; or not.
+    PathOpen {
+        path: u64,
+        is_open: bool,
+        ports: Vec<u16>,
+    },
     // Of sessions that carry a program's own blocks.
     /// Receiver to sender: so many blocks have been let go of.
     Confirmed {
@@ -280,6 +293,8 @@ impl Message {
             Message::FlowDown { .. } => "flow-down",
             Message::Rate(_) => "rate",
             Message::PathsUnused(_) => "paths-unused",
+            Message::PathAdd { .. } => "path-add",
+            Message::PathOpen { .. } => "path-open",
             Message::Confirmed { .. } => "confirmed",
             Message::BlocksPut { .. } => "blocks-put",
             Message::Word(_) => "word",
@@ -306,6 +321,8 @@ pub(crate) struct EndFigures {
     pub(crate) rtt_mean_us: u64,
     pub(crate) stages: Vec<Stage>,
     pub(crate) warnings: Vec<String>,
+    /// What has arrived in each directory of a destination that has several.
+    pub(crate) spread: Vec<SpreadFigures>,
 }
 
 /// Writes messages, remembering the last path for the next one's prefix.
@@ -447,6 +464,15 @@ impl Encoder {
             }
             Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
             Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
+            Message::PathAdd { path, addresses } => {
+                put_numbers(out, 52, &[*path]);
+                put_address(out, addresses.local);
+                put_address(out, addresses.remote);
+            }
+            Message::PathOpen { path, is_open, ports } => {
+                put_numbers(out, 53, &[*path, u64::from(*is_open), ports.len() as u64]);
+                ports.iter().for_each(|&port| put_varint(out, port.into()));
+            }
             Message::Confirmed { count } => put_numbers(out, 49, &[*count]),
             Message::BlocksPut { count, is_last } => put_numbers(out, 50, &[*count, u64::from(*is_last)]),
             Message::Word(bytes) => {
@@ -543,6 +569,15 @@ fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
     for warning in warnings {
         put_reason(out, warning);
     }
+    if figures.spread.is_empty() {
+        return;
+    }
+    put_varint(out, figures.spread.len() as u64);
+    for directory in &figures.spread {
+        put_reason(out, &directory.directory);
+        put_varint(out, directory.files);
+        put_varint(out, directory.bytes);
+    }
 }
 
 fn figures_numbers(figures: &EndFigures) -> [u64; 13] {
@@ -590,6 +625,11 @@ fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
     }
     for _ in 0..reader.varint()?.min(16) {
         figures.warnings.push(reader.text()?);
+    }
+    let directories = if reader.is_empty() { 0 } else { reader.varint()? };
+    for _ in 0..directories.min(SPREAD_MAX as u64) {
+        let (directory, files) = (reader.text()?, reader.varint()?);
+        figures.spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
     }
     Ok(figures)
 }
@@ -679,6 +719,20 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         32 => Message::Finish(decode_figures(&mut reader)?),
         33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
         48 => Message::PathsUnused(reader.varint()?),
+        52 => {
+            let path = reader.varint()?;
+            let (local, remote) = (decode_address(&mut reader)?, decode_address(&mut reader)?);
+            Message::PathAdd { path, addresses: PathAddresses { local, remote } }
+        }
+        53 => {
+            let (path, is_open) = (reader.varint()?, reader.varint()? == 1);
+            let count = reader.varint()?;
+            if count > FLOWS_MAX as u64 {
+                return Err(Malformed);
+            }
+            let port = |_| u16::try_from(reader.varint()?).map_err(|_| Malformed);
+            Message::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
+        }
         49 => Message::Confirmed { count: reader.varint()? },
         50 => Message::BlocksPut { count: reader.varint()?, is_last: decode_flag(&mut reader)? },
         51 => Message::Word(reader.bytes()?.to_vec()),
@@ -750,6 +804,19 @@ fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
     };
     let mut limit = || reader.varint().map(|bps| (bps > 0).then_some(bps));
     RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
+}
+
+fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => put_bytes(out, &v4.octets()),
+        IpAddr::V6(v6) => put_bytes(out, &v6.octets()),
+    }
+}
+
+fn decode_address(reader: &mut Reader<'_>) -> Result<IpAddr, Malformed> {
+    let bytes = reader.bytes()?;
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed)
 }
 
 fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
@@ -877,11 +944,20 @@ mod tests {
                 cpu_us: 5,
                 stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
                 warnings: vec!["small buffers".into()],
+                spread: vec![SpreadFigures { directory: "/nvme1".into(), files: 3, bytes: 1 << 40 }],
                 ..EndFigures::default()
             }),
             Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
             Message::FlowDown { index: 3 },
             Message::PathsUnused(0b101),
+            Message::PathAdd {
+                path: 1,
+                addresses: PathAddresses {
+                    local: "192.0.2.1".parse().unwrap(),
+                    remote: "2001:db8::1".parse().unwrap(),
+                },
+            },
+            Message::PathOpen { path: 1, is_open: true, ports: vec![33001, 65535] },
             Message::Confirmed { count: 1 << 40 },
             Message::BlocksPut { count: 7, is_last: true },
             Message::Word(vec![9; 60 << 10]),

@@ -1,5 +1,6 @@
 //! What the user may choose for a transfer. The same struct travels in the hello, so that both ends work by one set
 //! of options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
+#![deny(missing_docs)]
 
 use std::net::IpAddr;
 
@@ -39,11 +40,14 @@ pub enum Verify {
 /// The cipher of the data packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Cipher {
+    /// AES with 128 bits.
     #[default]
     #[serde(rename = "aes-128-gcm")]
     Aes128Gcm,
+    /// AES with 256 bits.
     #[serde(rename = "aes-256-gcm")]
     Aes256Gcm,
+    /// For processors without AES.
     #[serde(rename = "chacha20-poly1305")]
     ChaCha20Poly1305,
     /// Block bytes travel in the clear; everything else stays sealed. Needs digests, and both ends must allow it.
@@ -81,7 +85,9 @@ pub enum Policy {
 /// A way between the two hosts: an address of the client and one of the far end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathAddresses {
+    /// Of this end, if it is the one that connects.
     pub local: IpAddr,
+    /// Of the far end.
     pub remote: IpAddr,
 }
 
@@ -94,9 +100,11 @@ pub struct SelectOptions {
     pub rules: Vec<Vec<u8>>,
     /// Bytes of a file. Default none.
     pub size_min: Option<u64>,
+    /// The same, at most.
     pub size_max: Option<u64>,
     /// Modification time of a file in seconds since 1970. Default none.
     pub mtime_min: Option<i64>,
+    /// The same, at the latest.
     pub mtime_max: Option<i64>,
     /// Only what a list of names asks for; on a pull it follows on the control stream.
     pub by_name: bool,
@@ -117,6 +125,60 @@ impl SelectOptions {
     }
 }
 
+/// Directories, each on a device of its own, that together are the one place of a source or of the destination.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpreadOptions {
+    /// A source that lies in one of these lies in all of them. Empty, or 2 to 64.
+    #[serde(with = "crate::hello::base64_list")]
+    pub source: Vec<Vec<u8>>,
+    /// The destination, which lies in one of these, is in all of them.
+    #[serde(with = "crate::hello::base64_list")]
+    pub target: Vec<Vec<u8>>,
+}
+
+/// Most directories that one place may be spread over.
+pub const SPREAD_MAX: usize = 64;
+
+impl SpreadOptions {
+    /// Files that have to be under way at a time so that each directory has one.
+    pub(crate) fn lanes(&self) -> usize {
+        self.source.len().max(self.target.len()).max(1)
+    }
+
+    fn checked(&self) -> Result<(), Error> {
+        for directories in [&self.source, &self.target] {
+            let directories: Vec<_> = directories.iter().map(|directory| trimmed(directory)).collect();
+            let is_below = |one: usize, other: usize| below(directories[one], directories[other]).is_some();
+            let count = directories.len();
+            if count == 1 || count > SPREAD_MAX || directories.contains(&&b""[..]) {
+                return Err(Error::Usage("--spread takes 2 to 64 directories, separated by commas".into()));
+            }
+            if (0..count).any(|one| (0..count).any(|other| one != other && is_below(one, other))) {
+                let what = "--spread takes different directories, none of them in another one";
+                return Err(Error::Usage(what.into()));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `path` in each of `directories`, if it lies in one of them.
+pub(crate) fn in_each(directories: &[Vec<u8>], path: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let rest = directories.iter().find_map(|directory| below(trimmed(directory), path))?;
+    Some(directories.iter().map(|directory| [trimmed(directory), rest].concat()).collect())
+}
+
+/// What of `path` comes behind `directory`.
+fn below<'a>(directory: &[u8], path: &'a [u8]) -> Option<&'a [u8]> {
+    path.strip_prefix(directory).filter(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+fn trimmed(directory: &[u8]) -> &[u8] {
+    let end = directory.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    &directory[..end]
+}
+
 /// When what is too much is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -132,6 +194,7 @@ pub enum DeleteWhen {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeleteOptions {
+    /// Default: after everything else.
     pub when: DeleteWhen,
     /// What filter rules exclude is removed too.
     pub excluded: bool,
@@ -147,6 +210,7 @@ pub struct SyncOptions {
     pub checksum: bool,
     /// A file that the destination has under another name is taken from there.
     pub detect_renames: bool,
+    /// None: nothing is removed.
     pub delete: Option<DeleteOptions>,
 }
 
@@ -175,9 +239,13 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorith
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferOptions {
+    /// What happens to files that exist.
     pub overwrite: Overwrite,
+    /// How arrival is verified.
     pub verify: Verify,
+    /// How the data are sealed.
     pub cipher: Cipher,
+    /// How the rate is set.
     pub policy: Policy,
     /// Bits per second; the target for `fixed`, the ceiling for the others. Default none.
     pub rate_bps: Option<u64>,
@@ -187,6 +255,10 @@ pub struct TransferOptions {
     pub flows: u16,
     /// Paths to use at once, each at its own rate. Default: the one that the system chooses.
     pub paths: Vec<PathAddresses>,
+    /// The paths are found by both ends: the one that the system chooses, and those of further interfaces.
+    pub auto_paths: bool,
+    /// Paths that can be added while a stream runs. Memory is divided as if they were in use. Default 0.
+    pub further_paths: u16,
     /// Largest IP packet to use, in bytes. Default: found by probing.
     pub mtu: Option<u16>,
     /// Bytes that this transfer may hold in blocks on either end. Default 256 MiB.
@@ -206,17 +278,22 @@ pub struct TransferOptions {
     pub follow_growth_secs: Option<u64>,
     /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
     pub keep_setuid: bool,
-    /// Extended attributes of users (as root also `trusted.*`) and access control lists are kept.
+    /// Extended attributes of users (as root also `trusted.*`) are kept.
     pub xattrs: bool,
+    /// Access control lists are kept.
     pub acls: bool,
-    /// Pipes and sockets, and devices, are made, not skipped.
+    /// Pipes and sockets are made, not skipped.
     pub specials: bool,
+    /// Devices are made, not skipped; the receiver has to be root.
     pub devices: bool,
     /// Symbolic links are taken for what they lead to.
     pub follow: bool,
     /// Symbolic links that lead out of what is copied are skipped.
     pub safe_links: bool,
+    /// Default: everything is taken.
     pub select: SelectOptions,
+    /// Default: each location is one place.
+    pub spread: SpreadOptions,
     /// None for a copy.
     pub sync: Option<SyncOptions>,
     /// None when nobody writes a manifest.
@@ -242,6 +319,8 @@ impl Default for TransferOptions {
             rate_min_bps: None,
             flows: 1,
             paths: Vec::new(),
+            auto_paths: false,
+            further_paths: 0,
             mtu: None,
             memory_bytes: 256 << 20,
             durable: false,
@@ -258,6 +337,7 @@ impl Default for TransferOptions {
             follow: false,
             safe_links: false,
             select: SelectOptions::default(),
+            spread: SpreadOptions::default(),
             sync: None,
             manifest: None,
             udp_only: false,
@@ -271,6 +351,7 @@ impl Default for TransferOptions {
 /// How a sender sets its rate: what of its options can be changed while a transfer runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateOptions {
+    /// How the rate is set.
     pub policy: Policy,
     /// As [`TransferOptions::rate_bps`].
     pub rate_bps: Option<u64>,
@@ -314,6 +395,11 @@ impl TransferOptions {
         usize::from(self.flows) * self.path_count()
     }
 
+    /// Flows of all paths that may be added.
+    pub(crate) fn further_flows(&self) -> usize {
+        usize::from(self.flows) * usize::from(self.further_paths)
+    }
+
     /// The path of a flow, by its index.
     pub fn path_of(&self, flow: usize) -> usize {
         flow % self.path_count()
@@ -327,8 +413,11 @@ impl TransferOptions {
     /// The one place that judges options, whoever they came from.
     pub fn checked(mut self) -> Result<Self, Error> {
         let bad = |text: &str| Err(Error::Usage(text.to_string()));
-        if self.flows == 0 || self.flow_count() > FLOWS_MAX {
-            return bad("--flows, times the number of --path, must be between 1 and 16");
+        if self.flows == 0 || self.flow_count() + self.further_flows() > FLOWS_MAX {
+            return bad("--flows, times the number of paths that there can be, must be between 1 and 16");
+        }
+        if self.auto_paths && !self.paths.is_empty() {
+            return bad("--path auto finds the paths itself: leave it, or those that you name");
         }
         if self.paths.iter().any(|path| path.local.is_ipv4() != path.remote.is_ipv4()) {
             return bad("--path: both addresses must be IPv4, or both IPv6");
@@ -367,6 +456,13 @@ impl TransferOptions {
             return bad("--udp-ports must be a range such as 33001-33100");
         }
         self.select.scan()?;
+        self.spread.checked()?;
+        if self.follow && !self.spread.source.is_empty() {
+            return bad("--follow and a source that is spread over several directories do not go together");
+        }
+        if self.sync.is_some_and(|sync| sync.detect_renames) && !self.spread.target.is_empty() {
+            return bad("--detect-renames looks in one directory only, not in those of --spread");
+        }
         let select = &self.select;
         if select.size_min.zip(select.size_max).is_some_and(|(min, max)| min > max) {
             return bad("--min-size must not be above --max-size");
@@ -432,6 +528,33 @@ mod tests {
             || Some(SyncOptions { delete: Some(DeleteOptions::default()), ..SyncOptions::default() });
         assert!(judge(none(), delete()));
         assert!(!judge(SelectOptions { by_name: true, ..none() }, delete()));
+    }
+
+    #[test]
+    fn a_location_in_one_of_the_directories_is_in_all_of_them() {
+        let list = |text: &str| text.split(',').map(|one| one.as_bytes().to_vec()).collect::<Vec<_>>();
+        for (directories, path, expected) in [
+            ("/a,/b", "/a/run7", Some("/a/run7,/b/run7")),
+            ("/a/,/b", "/b/run7/", Some("/a/run7/,/b/run7/")),
+            ("/a,/b", "/a", Some("/a,/b")),
+            ("/a,/b", "/a/", Some("/a/,/b/")),
+            ("/a,/b", "/ab", None),
+            ("/a,/b", "a/x", None),
+        ] {
+            assert_eq!(
+                in_each(&list(directories), path.as_bytes()),
+                expected.map(list),
+                "{directories} {path}"
+            );
+        }
+        let judge = |directories: &str| {
+            let spread = SpreadOptions { target: list(directories), ..SpreadOptions::default() };
+            TransferOptions { spread, ..TransferOptions::default() }.checked().is_ok()
+        };
+        assert!(judge("/a,/b") && judge("a,b,c"));
+        for wrong in ["/a", "/a,/a/", "/a,/a/b", "/a,", "/,/a"] {
+            assert!(!judge(wrong), "{wrong}");
+        }
     }
 
     #[test]

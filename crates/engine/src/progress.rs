@@ -1,5 +1,6 @@
 //! Counters that a running transfer keeps for whoever wants to look: relaxed atomics, written by the session,
 //! read by a progress display.
+#![deny(missing_docs)]
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,13 +14,19 @@ use crate::options::RateOptions;
 pub struct Progress {
     /// Content bytes found by the scan so far, and whether the scan has ended.
     pub bytes_total: AtomicU64,
+    /// Files, as far as they are known.
     pub files_total: AtomicU64,
+    /// The totals are known.
     pub scan_done: AtomicBool,
     /// Content bytes that are safe at the receiver (skipped and resumed ones included).
     pub bytes_done: AtomicU64,
+    /// Files that are there.
     pub files_done: AtomicU64,
+    /// Content bytes of files that were there before.
     pub bytes_skipped: AtomicU64,
+    /// Entries that failed.
     pub failed: AtomicU64,
+    /// Round trip in microseconds.
     pub rtt_us: AtomicU64,
     /// Lost packets per million sent, over the transfer so far.
     pub loss_ppm: AtomicU64,
@@ -79,6 +86,7 @@ impl Progress {
         self.path_wishes.lock().map(|mut wishes| std::mem::take(&mut *wishes)).unwrap_or_default()
     }
 
+    /// Ends the transfer in an orderly way.
     pub fn cancel(&self) {
         self.cancel.store(true, Relaxed);
     }

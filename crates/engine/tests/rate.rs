@@ -72,6 +72,7 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
         sources: vec![from],
         destination: to,
         names: None,
+        spread: Vec::new(),
         options,
         retry: None,
         manifest: None,

@@ -41,7 +41,13 @@ fn small_files(root: &Root) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn scan_and_read(top: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
-    let source = || Source { path: top.into(), dest: RelPath::empty(), beneath: None, generated: None };
+    let source = || Source {
+        path: top.into(),
+        also: Vec::new(),
+        dest: RelPath::empty(),
+        beneath: None,
+        generated: None,
+    };
     let begin = Instant::now();
     let count = Scanner::new(vec![source()], ScanOptions::default()).count();
     told("scan entries", begin, count);

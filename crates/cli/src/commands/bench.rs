@@ -114,6 +114,9 @@ fn link_config(args: &Link) -> Result<link::Config, Error> {
 }
 
 fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
+    if !args.transfer.spread.is_empty() {
+        return Err(Error::Usage("--spread is for cp and sync".into()));
+    }
     let place = Place::parse_host(&args.host)?;
     let target = match &place {
         Place::Ssh(host, _) => Target::Ssh(ssh_target(host, &args.connection, &cp_output(&args.output))),

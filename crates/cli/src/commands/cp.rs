@@ -153,6 +153,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         retry,
         manifest: args.transfer.manifest.clone(),
         options: options.checked()?,
+        spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
         verbose: args.output.verbose,
     }))
 }

@@ -2,6 +2,7 @@
 //!
 //! Always true: UDP wins when it answers within [`UDP_PATIENCE`]; a server whose key is not trusted gets no hello; a
 //! changed key always fails.
+#![deny(missing_docs)]
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
@@ -17,8 +18,8 @@ use super::race::{Failure, Race, Road};
 use super::tls::{self, Pin};
 use super::trust::{self, Verdict};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_flows, dialled_flows,
-    quic, random_flow_ids, reachable_from, tcp, udp_blocked_warning,
+    Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport, bind_flows,
+    dialled_flows, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp, udp_blocked_warning,
 };
 use crate::error::Error;
 use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, Token};
@@ -35,6 +36,7 @@ const HELLO_TIME: Duration = Duration::from_secs(5);
 pub struct DaemonTarget {
     /// Name or address, IPv6 without brackets.
     pub host: String,
+    /// Of UDP and TCP.
     pub port: u16,
     /// This user's key; by default `~/.config/farhaul/id_ed25519`.
     pub identity_file: Option<PathBuf>,
@@ -179,9 +181,22 @@ impl Attempt<'_> {
         }
     }
 
-    fn hello(&self, udp: bool) -> Result<Hello, Error> {
-        let flows = if udp { self.params.request.options.flow_count() * GENERATIONS } else { 1 };
-        Ok(Hello::new(self.params.request.clone(), random_flow_ids(flows, |_| false)?, udp))
+    fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
+        let options = &self.params.request.options;
+        let looks = options.auto_paths && udp.is_some();
+        let interfaces = if looks { discovery::own() } else { Vec::new() };
+        let flows = match udp {
+            Some(_) => {
+                options.flow_count() * discovery::most(options, &interfaces) * GENERATIONS
+                    + reserved_ids(options)
+            }
+            None => 1,
+        };
+        let mut hello =
+            Hello::new(self.params.request.clone(), random_flow_ids(flows, |_| false)?, udp.is_some());
+        hello.dialled = udp.filter(|_| looks).map(|remote| remote.ip().to_canonical());
+        hello.interfaces = interfaces;
+        Ok(hello)
     }
 
     async fn over_udp(
@@ -189,7 +204,7 @@ impl Attempt<'_> {
         quic: quic::ClientConnection,
         config: &Arc<rustls::ClientConfig>,
     ) -> Result<Established, Failure> {
-        let hello = self.hello(true)?;
+        let hello = self.hello(Some(quic.remote))?;
         let exchange = async {
             let (mut send, mut receive) =
                 quic.connection.open_bi().await.map_err(|error| HelloError::Io(error.into()))?;
@@ -210,9 +225,14 @@ impl Attempt<'_> {
         // One moment for the closing packet to leave; a daemon that misses it waits a little in vain.
         let _ = timeout(Duration::from_millis(20), quic.endpoint.wait_idle()).await;
 
-        let options = &self.params.request.options;
+        let mut request = self.params.request.clone();
+        discovery::adopt(&mut request.options, &hello, &reply.paths)?;
+        let options = &request.options;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
-        let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids, |_| vec![quic.remote]);
+        let first = ids.len() - reserved_ids(options);
+        let (flows, spares) =
+            dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![quic.remote]);
+        let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
         let fallback = match reply.ticket.clone() {
             Some(ticket) if !self.params.request.options.udp_only => Fallback::Dial(Dialer {
                 remote: quic.remote,
@@ -223,11 +243,11 @@ impl Attempt<'_> {
             _ => Fallback::None,
         };
         let established = self.established(master, flows, fallback, Transport::Udp, reply);
-        Ok(Established { spares, ..established })
+        Ok(Established { request, spares, reserved, ..established })
     }
 
     async fn over_tcp(&self, mut tls: tcp::Tls) -> Result<Established, Failure> {
-        let hello = self.hello(false)?;
+        let hello = self.hello(None)?;
         let exchange = async {
             tls.write_frame(&hello).await?;
             tls.read_frame().await
@@ -266,6 +286,7 @@ impl Attempt<'_> {
             request: self.params.request.clone(),
             flows,
             spares: Vec::new(),
+            reserved: Vec::new(),
             fallback,
             transport,
             peer: self.host.to_string(),

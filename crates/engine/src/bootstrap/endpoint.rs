@@ -11,10 +11,10 @@ use std::time::Duration;
 use farhaul_net::{Link as _, StreamLink, UdpLink};
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::ssh::{client_ip, session_secret};
+use super::ssh::{client_ip, server_ip, session_secret};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, random_flow_ids,
-    reachable_from,
+    Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
+    random_flow_ids, reachable_from, reserved_ids,
 };
 use crate::error::{Error, ExitCode};
 use crate::hello::{self, Hello, HelloError, HelloReply, Refusal, Token};
@@ -62,7 +62,7 @@ pub(super) fn establish(
     end_time: Option<Duration>,
 ) -> Result<Established, Error> {
     let (mut input, mut output) = (File::from(stdin), File::from(stdout));
-    let hello = match read_hello(&mut input) {
+    let mut hello = match read_hello(&mut input) {
         Ok(hello) => hello,
         Err(error) => return Err(refuse(&mut output, error)),
     };
@@ -71,6 +71,7 @@ pub(super) fn establish(
         Err(error) => return Err(refuse(&mut output, error)),
     };
     hello::write_frame(&mut output, &reply)?;
+    discovery::found(&mut hello.request.options, &reply.paths);
 
     let stop = Stop::default();
     let watched = input.try_clone().map_err(Error::io("cannot watch standard input"))?;
@@ -94,14 +95,20 @@ fn refuse(output: &mut File, error: Error) -> Error {
 
 fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<(HelloReply, Vec<UdpLink>), Error> {
     let flows = hello.request.options.flow_count();
-    if hello.udp && (hello.flow_ids.len() <= flows || hello.client_udp_ports.len() != flows) {
+    let ids = flows + reserved_ids(&hello.request.options);
+    if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
         return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
     }
     let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
     reply.secret_half = Some(Token::random()?);
-    reply.ssh_connection = ssh_connection;
     let mut sockets = Vec::new();
     if hello.udp {
+        let ends = ssh_connection.as_deref().and_then(|text| client_ip(text).zip(server_ip(text)));
+        if let Some((client, server)) = ends.filter(|_| hello.request.options.auto_paths) {
+            reply.paths = discovery::paths(hello, client, server);
+        }
+        reply.ssh_connection = ssh_connection;
+        let flows = flows * reply.paths.len().max(1);
         // Without a free port the channel carries everything; the client says so.
         sockets = bind_all(flows, hello.request.options.udp_ports).unwrap_or_default();
         reply.udp_ports =
@@ -142,30 +149,40 @@ fn join(
         let index = u16::try_from(position).unwrap_or(u16::MAX);
         FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) }
     };
-    let (flows, spares, fallback, transport) = if sockets.is_empty() {
-        (vec![channel(0)], Vec::new(), Fallback::None, Transport::Ssh)
+    let (flows, spares, reserved, fallback, transport) = if sockets.is_empty() {
+        (vec![channel(0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
     } else {
         let options = &hello.request.options;
         let (mut flows, mut spares) = (Vec::new(), Vec::new());
         let last = hello.flow_ids.len() - 1;
         let ports: Vec<Option<SocketAddr>> = sockets.iter().map(UdpLink::local_addr).collect();
         let mut sockets = sockets.into_iter();
-        for position in 0..last {
+        let first_reserved = last - reserved_ids(options);
+        let reserved = (first_reserved..last)
+            .map(|position| Reserved::new(position, (reply.flow_ids[position], hello.flow_ids[position])))
+            .collect();
+        for position in 0..first_reserved {
             let (send_id, recv_id) = ids(position);
             let index = u16::try_from(position).unwrap_or(u16::MAX);
             let flow = position % ports.len();
             if let Some(socket) = sockets.next() {
                 let path = options.paths.get(options.path_of(flow));
                 let client = path.map(|path| path.local).or(client);
-                let at = |ip| SocketAddr::new(ip, hello.client_udp_ports[flow]);
-                let candidates: Vec<_> = client.into_iter().map(at).collect();
+                let port = match reply.paths.is_empty() {
+                    true => hello.client_udp_ports.get(flow),
+                    // Those of paths found here begin to speak, from ports that are not known yet.
+                    false if options.path_of(flow) > 0 => None,
+                    false => hello.client_udp_ports.get(flow / options.path_count()),
+                };
+                let candidates: Vec<_> =
+                    client.zip(port).into_iter().map(|(ip, &port)| SocketAddr::new(ip, port)).collect();
                 let candidates = reachable_from(socket.local_addr(), &candidates);
                 flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
             } else if let Some(local) = ports[flow] {
                 spares.push(Spare { index, send_id, recv_id, way: SpareWay::Listen { local } });
             }
         }
-        (flows, spares, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
+        (flows, spares, reserved, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
     };
     Ok(Established {
         master,
@@ -173,6 +190,7 @@ fn join(
         request: hello.request,
         flows,
         spares,
+        reserved,
         fallback,
         transport,
         peer: client.map_or_else(|| "the client".to_string(), |ip| ip.to_string()),

@@ -2,6 +2,7 @@
 //!
 //! Always true: a private key is written with mode 0600 before it has content, is never overwritten, and is refused
 //! when others may read it.
+#![deny(missing_docs)]
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};

@@ -10,6 +10,7 @@
 mod authorized;
 mod connect;
 mod demux;
+mod discovery;
 mod endpoint;
 mod half_open;
 mod identity;
@@ -36,12 +37,13 @@ use farhaul_net::{Link as _, StreamLink, UdpLink};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::hello::Request;
+use crate::hello::{GENERATIONS, Request};
 use crate::options::TransferOptions;
 
 pub use authorized::AuthorizedKeys;
 pub use connect::{DaemonTarget, Dialer, daemon_connect};
 pub use demux::{AcceptSocket, FirstDatagram};
+pub use discovery::Interface;
 pub(crate) use endpoint::endpoint_in_program;
 pub use endpoint::{endpoint_stdio, ssh_endpoint};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
@@ -92,6 +94,8 @@ pub struct Established {
     pub flows: Vec<FlowSetup>,
     /// What may take the places of `flows` whose paths have died, in the order of their indices.
     pub spares: Vec<Spare>,
+    /// For paths that may be added, in the order of their indices.
+    pub reserved: Vec<Reserved>,
     /// How to get the stream carrier later. Declared before `control_process`, as its pipes must close first.
     pub fallback: Fallback,
     pub transport: Transport,
@@ -146,6 +150,27 @@ pub enum FlowLink {
     Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, clients: Vec<IpAddr> },
     /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
     Stream(StreamLink),
+}
+
+/// What is agreed on for a flow of a path that is not known yet.
+pub struct Reserved {
+    pub index: u16,
+    pub send_id: u16,
+    pub recv_id: u16,
+    /// At a daemon: where its first datagrams appear, and the address of the client.
+    pub arrival: Option<(Receiver<FirstDatagram>, IpAddr)>,
+}
+
+impl Reserved {
+    fn new(index: usize, (recv_id, send_id): (u16, u16)) -> Reserved {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        Reserved { index, send_id, recv_id, arrival: None }
+    }
+}
+
+/// So many of a session's ids are for paths that may be added: the last ones, but for the ssh channel's.
+pub(crate) fn reserved_ids(options: &TransferOptions) -> usize {
+    options.further_flows() * GENERATIONS
 }
 
 /// A flow that takes the place of one whose path has died: on the same path, under ids and keys of its own.
@@ -293,8 +318,17 @@ fn bind_at(local: Option<IpAddr>, port: u16) -> std::io::Result<UdpLink> {
 
 /// The client's sockets, one a flow, each on its path.
 pub(crate) fn bind_flows(options: &TransferOptions) -> Result<Vec<UdpLink>, Error> {
-    let mut paths = Vec::new();
-    for path in 0..options.path_count() {
+    bind_further_flows(options, Vec::new())
+}
+
+/// The same, when those of the first path are there already.
+pub(crate) fn bind_further_flows(
+    options: &TransferOptions,
+    first: Vec<UdpLink>,
+) -> Result<Vec<UdpLink>, Error> {
+    let there = usize::from(!first.is_empty());
+    let mut paths = Vec::from_iter((there > 0).then(|| first.into_iter()));
+    for path in there..options.path_count() {
         let local = options.paths.get(path).map(|path| path.local);
         let sockets = bind_side_by_side(local, options.flows.into()).map_err(|source| match local {
             Some(ip) => Error::Usage(format!("--path: {ip} is no address of this host ({source})")),
@@ -311,7 +345,7 @@ const RUN_TRIES: usize = 16;
 
 /// Sockets whose ports differ in their lowest bits only. A network card chooses the core for a packet by a hash that is linear in
 /// the ports' bits: such a run meets each of its queues once where random ports would often meet one twice.
-fn bind_side_by_side(local: Option<IpAddr>, count: usize) -> std::io::Result<Vec<UdpLink>> {
+pub(crate) fn bind_side_by_side(local: Option<IpAddr>, count: usize) -> std::io::Result<Vec<UdpLink>> {
     let any = |_| bind_for(local);
     for _ in 0..if count > 1 { RUN_TRIES } else { 0 } {
         // The system says which ports are free to take, roughly.
@@ -400,6 +434,8 @@ pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Resu
 
 #[cfg(test)]
 mod loopback_tests;
+#[cfg(test)]
+pub(crate) use ssh::tests::both_ends_of;
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,8 @@ use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::registry::{Registered, Registry};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, Spare, SpareWay, Stop, Transport, fingerprint, quic, tcp,
+    Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
+    fingerprint, quic, reserved_ids, tcp,
 };
 use crate::error::Error;
 use crate::hello::{self, Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
@@ -114,7 +115,8 @@ async fn quic_handshake(
         Err(error) => Err(refusal_of(&error)),
     };
     let result = match answer {
-        Ok((hello, (reply, registered))) => {
+        Ok((mut hello, (reply, registered))) => {
+            discovery::found(&mut hello.request.options, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip());
             start(shared, *hello, client, flows, Transport::Udp, registered);
@@ -193,7 +195,8 @@ async fn start_stream(
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
     let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
-    start(shared, hello, client, (vec![flow], Vec::new()), Transport::Tcp, registered);
+    let flows = Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() };
+    start(shared, hello, client, flows, Transport::Tcp, registered);
     Ok(())
 }
 
@@ -231,7 +234,14 @@ fn prepare(
     if shared.stop.is_set() {
         return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
     }
-    if datagrams && hello.flow_ids.len() < hello.request.options.flow_count() {
+    let options = &hello.request.options;
+    let paths = match hello.dialled {
+        Some(dialled) if datagrams && options.auto_paths => {
+            discovery::paths(hello, client.remote.ip(), dialled)
+        }
+        Some(_) | None => Vec::new(),
+    };
+    if datagrams && hello.flow_ids.len() < options.flow_count() * paths.len().max(1) + reserved_ids(options) {
         return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
     }
     (shared.admit)(&hello.request, &fingerprint(&client.key))?;
@@ -243,15 +253,22 @@ fn prepare(
     let mut reply = HelloReply::accept(registered.ids.clone());
     reply.ticket = Some(registered.ticket.clone());
     reply.udp_ports = vec![client.port];
+    reply.paths = paths;
     Ok((reply, registered))
 }
 
 /// Flows, and what may take their places.
-fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> (Vec<FlowSetup>, Vec<Spare>) {
+fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> Flows {
     let options = &hello.request.options;
+    let first_reserved = hello.flow_ids.len() - reserved_ids(options);
     let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first);
-    let (mut flows, mut spares) = (Vec::new(), Vec::new());
+    let (mut flows, mut spares, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
     for (((&send_id, &recv_id), first), index) in ids.zip(0u16..) {
+        if usize::from(index) >= first_reserved {
+            let arrival = Some((first.clone(), client));
+            reserved.push(Reserved { index, send_id, recv_id, arrival });
+            continue;
+        }
         let path = options.paths.get(options.path_of(index.into()));
         let clients = std::iter::once(client).chain(path.map(|path| path.local)).collect();
         let spare =
@@ -262,7 +279,14 @@ fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> (Ve
             flows.push(flow);
         }
     }
-    (flows, spares)
+    Flows { flows, spares, reserved }
+}
+
+/// Of a session that begins.
+struct Flows {
+    flows: Vec<FlowSetup>,
+    spares: Vec<Spare>,
+    reserved: Vec<Reserved>,
 }
 
 /// Gives the session a thread.
@@ -270,7 +294,7 @@ fn start(
     shared: &Arc<Shared>,
     hello: Hello,
     client: Client,
-    (flows, spares): (Vec<FlowSetup>, Vec<Spare>),
+    Flows { flows, spares, reserved }: Flows,
     transport: Transport,
     registered: Registered,
 ) {
@@ -280,6 +304,7 @@ fn start(
         request: hello.request,
         flows,
         spares,
+        reserved,
         fallback: Fallback::Await(registered.attached),
         transport,
         peer: client.remote.to_string(),

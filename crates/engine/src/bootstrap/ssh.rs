@@ -3,6 +3,7 @@
 //!
 //! Always true: authentication, host keys, agents, jump hosts and shared connections are ssh's business and configured
 //! where it is; nothing of the session is in its arguments; exactly the reply is read from its pipe.
+#![deny(missing_docs)]
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _};
@@ -19,8 +20,8 @@ use farhaul_net::{Link as _, StreamLink};
 use zeroize::Zeroizing;
 
 use super::{
-    ControlProcess, Established, Fallback, FlowLink, FlowSetup, HelloParams, Stop, Transport, bind_flows,
-    dialled_flows, random_flow_ids,
+    ControlProcess, Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport,
+    bind_flows, bind_further_flows, dialled_flows, discovery, random_flow_ids, reserved_ids,
 };
 use crate::error::Error;
 use crate::hello::{self, GENERATIONS, Hello, HelloError, HelloReply, Token, printable};
@@ -138,11 +139,15 @@ impl SshTarget {
 /// Starts the far end with ssh and a session with it. Blocks as long as ssh asks its user for something.
 pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Established, Error> {
     target.checked()?;
+    let mut params = params;
     let options = &params.request.options;
     let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
+    let interfaces = if params.udp && options.auto_paths { discovery::own() } else { Vec::new() };
     // One id more: the channel's own.
-    let ids = random_flow_ids(sockets.len() * GENERATIONS + 1, |_| false)?;
+    let flows = sockets.len() * discovery::most(options, &interfaces);
+    let ids = random_flow_ids(flows * GENERATIONS + reserved_ids(options) + 1, |_| false)?;
     let mut hello = Hello::new(params.request.clone(), ids, params.udp);
+    hello.interfaces = interfaces;
     hello.client_udp_ports =
         sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
     hello.secret_half = Some(Token::random()?);
@@ -152,6 +157,12 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
     let reply = match reply {
         Ok(reply) => reply,
         Err(error) => return Err(why(target, error, &mut process)),
+    };
+    discovery::adopt(&mut params.request.options, &hello, &reply.paths)?;
+    let options = &params.request.options;
+    let sockets = match reply.paths.is_empty() {
+        true => sockets,
+        false => bind_further_flows(options, sockets)?,
     };
     let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
     let link = StreamLink::from_fds(OwnedFd::from(stdout), OwnedFd::from(stdin))
@@ -163,7 +174,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         link: FlowLink::Stream(link),
     };
     let mut warnings = Vec::new();
-    let (flows, spares, fallback, transport) = if reply.udp_ports.is_empty() {
+    let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
             return Err(Error::Connect {
                 what: format!("{} has no free UDP port", target.host),
@@ -174,16 +185,18 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
             warnings
                 .push(format!("{} has no free UDP port; going on over ssh, which is slower", target.host));
         }
-        (vec![channel(0, 0)], Vec::new(), Fallback::None, Transport::Ssh)
+        (vec![channel(0, 0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
     } else {
         let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref());
         let last = hello.flow_ids.len() - 1;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
         let remotes =
             |flow: usize| addresses.iter().map(|&ip| SocketAddr::new(ip, reply.udp_ports[flow])).collect();
-        let (flows, spares) = dialled_flows(options, sockets, &ids[..last], remotes);
+        let first = last - reserved_ids(options);
+        let (flows, spares) = dialled_flows(options, sockets, &ids[..first], remotes);
+        let reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
         let index = u16::try_from(last).unwrap_or(u16::MAX);
-        (flows, spares, Fallback::Ready(Box::new(channel(index, last))), Transport::Udp)
+        (flows, spares, reserved, Fallback::Ready(Box::new(channel(index, last))), Transport::Udp)
     };
     Ok(Established {
         master,
@@ -191,6 +204,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         request: params.request,
         flows,
         spares,
+        reserved,
         fallback,
         transport,
         peer: target.host.clone(),
@@ -257,7 +271,8 @@ fn exchange(
     if let Some(refusal) = reply.refusal.take() {
         return Err(HelloOrError::Engine(refusal.into_error()));
     }
-    let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == hello.client_udp_ports.len();
+    let flows = hello.client_udp_ports.len() * reply.paths.len().max(1);
+    let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == flows;
     if reply.flow_ids.len() != hello.flow_ids.len()
         || !udp_fits
         || (!hello.udp && !reply.udp_ports.is_empty())
@@ -344,7 +359,7 @@ pub(super) fn candidate_addresses(
 }
 
 /// The third of SSH_CONNECTION's four words.
-fn server_ip(ssh_connection: &str) -> Option<IpAddr> {
+pub(super) fn server_ip(ssh_connection: &str) -> Option<IpAddr> {
     ssh_connection.split_whitespace().nth(2)?.parse().ok()
 }
 
@@ -375,4 +390,4 @@ pub(super) fn session_secret(
 
 #[cfg(test)]
 #[path = "ssh/tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -8,6 +8,7 @@ use std::path::Path;
 use farhaul_store::{Generated, RelPath, Root};
 use globset::{GlobBuilder, GlobMatcher};
 
+use super::roots::Roots;
 use crate::error::Error;
 
 /// Whether it names the destination that takes everything and keeps nothing.
@@ -73,7 +74,7 @@ pub(crate) fn last_component(path: &[u8]) -> Option<&[u8]> {
 
 /// A directory, and how names in it are chosen.
 pub(crate) struct Target {
-    pub(crate) root: Root,
+    pub(crate) roots: Roots,
     /// The root was made for this transfer.
     pub(crate) is_new: bool,
     /// A directory below the root that only a dry run would have made.
@@ -86,7 +87,7 @@ pub(crate) struct Target {
 impl Target {
     /// Everything goes into `root`, which was there, under its own name.
     pub(crate) fn new(root: Root, asked: Asked) -> Target {
-        Target { root, is_new: false, prefix: None, rename: None, asked }
+        Target { roots: Roots::one(root), is_new: false, prefix: None, rename: None, asked }
     }
 
     /// The place of the directory whose content was asked for: the destination itself.

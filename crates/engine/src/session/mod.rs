@@ -2,7 +2,7 @@
 //!
 //! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
 //! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in
-//! `receiver/`), `writer.rs`, `destination.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. All threads of one end meet in
+//! `receiver/`), `writer.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. All threads of one end meet in
 //! `shared.rs`; blocks come and go by `exchange.rs`.
 
 mod destination;
@@ -21,6 +21,7 @@ mod paths;
 mod peer_address;
 mod read_queue;
 mod receiver;
+mod roots;
 mod sender;
 mod serve;
 pub(crate) mod shared;
@@ -90,7 +91,8 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
     };
     // Each reader and writer has one chunk under way, so these are the requests that a disk sees at a time. Two keep one core's
     // disk busy while the other digests; eight are what several disks together, or a far one, can use.
-    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8);
+    let lanes = if in_order { 1 } else { options.spread.lanes() };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8).max(2 * lanes);
     let (end, error) = match side {
         Side::Send(origin) => {
             let readers = if in_order { 1 } else { threads };
@@ -99,7 +101,7 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
             let taking = sender::Taking::new(&options, terms.strip_setuid);
             let tells_skipped = options.manifest.is_some() && terms.log.is_none();
             let dry_run = options.dry_run;
-            let plan = ReadPlan { readers, digests, in_order, dry_run, growth, taking, tells_skipped };
+            let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped };
             sender::run(&mut supervisor, origin, plan, terms.log.clone())
         }
         Side::Receive(destination) => {

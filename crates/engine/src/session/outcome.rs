@@ -93,6 +93,8 @@ impl Outcome {
             bottleneck: verdict(&stages, end.bytes, seconds, options),
             stages,
             warnings,
+            spread: receiver.spread.clone(),
+            paths: supervisor.paths(),
         };
         let error = error.or_else(|| nothing_arrived(&report));
         report.error = error.as_ref().map(ToString::to_string);

@@ -5,6 +5,7 @@
 //!
 //! Always true: at a daemon every path is resolved below its root, whatever it begins with.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,11 @@ use farhaul_store::{Base, Generated, RelPath, Root, Selection, Source, expand};
 
 use super::destination::{Asked, Target, last_component};
 use super::failures::plain;
+use super::roots::Roots;
 use super::{Origin, Scan};
 use crate::error::Error;
 use crate::hello::Request;
-use crate::options::TransferOptions;
+use crate::options::{TransferOptions, in_each};
 
 /// What a destination is to be.
 #[derive(Debug, Clone, Copy)]
@@ -55,8 +57,16 @@ pub(crate) fn local_origin(
     options: &TransferOptions,
     names: Option<Vec<Vec<u8>>>,
 ) -> Result<Origin, Error> {
-    let sources =
-        paths.iter().map(|path| source(path.as_os_str().as_bytes(), None)).collect::<Result<_, _>>()?;
+    let directories = &options.spread.source;
+    are_there(&Confinement::User, directories)?;
+    let one = |path: &PathBuf| {
+        let path = path.as_os_str().as_bytes();
+        match in_each(directories, path) {
+            None => source(path, None),
+            Some(places) => merged(places.iter().map(|place| source(place, None)).collect::<Result<_, _>>()?),
+        }
+    };
+    let sources = paths.iter().map(one).collect::<Result<_, _>>()?;
     let mut scan = Scan::new(sources, options)?;
     let only = names.map(Selection::new).transpose();
     scan.options.only = only.map_err(|error| Error::Usage(format!("a name that is asked for: {error}")))?;
@@ -67,19 +77,30 @@ pub(crate) fn local_origin(
 /// What a far end sends: `~` and patterns are expanded here, as scp does.
 pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result<Origin, Error> {
     let mut sources = Vec::new();
+    let directories = &request.options.spread.source;
+    are_there(confinement, directories)?;
     for path in &request.paths {
         if Generated::parse(path).is_some() {
             sources.push(source(path, None)?);
             continue;
         }
-        let base = match confinement {
-            Confinement::User => Base::User,
-            Confinement::Root(root) => Base::Root(root.clone()),
+        let Some(places) = in_each(directories, path) else {
+            sources.extend(expanded(confinement, path)?);
+            continue;
         };
-        let expanded = expand(&base, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
-        for path in expanded {
-            sources.push(source(&path, confinement.root())?);
+        // What one name stands for in all of them is one source.
+        let mut found: BTreeMap<RelPath, Vec<Source>> = BTreeMap::new();
+        for place in places {
+            for source in expanded(confinement, &place)? {
+                found.entry(source.dest.clone()).or_default().push(source);
+            }
         }
+        let mut merged: Vec<_> = found.into_values().map(merged).collect::<Result<_, _>>()?;
+        // A pattern stands for itself where nothing matches it.
+        if merged.len() > 1 {
+            merged.retain(Source::exists);
+        }
+        sources.extend(merged);
     }
     if request.single_file && sources.len() != 1 {
         return Err(Error::Usage("only a single file can go to standard output".into()));
@@ -92,7 +113,35 @@ pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result
     Ok(Origin::Scan(Box::new(Scan::new(sources, options)?)))
 }
 
+fn expanded(confinement: &Confinement, path: &[u8]) -> Result<Vec<Source>, Error> {
+    let expanded =
+        expand(&confinement.base(), path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
+    expanded.iter().map(|path| source(path, confinement.root())).collect()
+}
+
+/// One source of the same one in several places.
+fn merged(places: Vec<Source>) -> Result<Source, Error> {
+    let mut places = places.into_iter();
+    let first = places.next().ok_or_else(|| files("a source is nowhere".into()))?;
+    Ok(Source { also: places.map(|place| place.path).collect(), ..first })
+}
+
+/// A device that is not mounted is no empty one.
+fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), Error> {
+    match directories.iter().find(|directory| !is_directory(confinement, directory)) {
+        None => Ok(()),
+        Some(missing) => Err(files(format!("--spread: {} is not a directory", shown(missing)))),
+    }
+}
+
 impl Confinement {
+    fn base(&self) -> Base {
+        match self {
+            Confinement::User => Base::User,
+            Confinement::Root(root) => Base::Root(root.clone()),
+        }
+    }
+
     fn root(&self) -> Option<&Root> {
         match self {
             Confinement::User => None,
@@ -104,7 +153,8 @@ impl Confinement {
 fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     if let Some(generated) = Generated::parse(path) {
         let dest = RelPath::from_bytes(generated.name()).expect("a plain name");
-        return Ok(Source { path: PathBuf::new(), dest, beneath: None, generated: Some(generated) });
+        let path = PathBuf::new();
+        return Ok(Source { path, also: Vec::new(), dest, beneath: None, generated: Some(generated) });
     }
     let name = last_component(path);
     let dest = match name {
@@ -118,6 +168,7 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     let open = if beneath.is_some() { below_root(open) } else { open };
     Ok(Source {
         path: PathBuf::from(OsStr::from_bytes(open)),
+        also: Vec::new(),
         dest,
         beneath: beneath.cloned(),
         generated: None,
@@ -131,12 +182,84 @@ fn below_root(path: &[u8]) -> &[u8] {
 }
 
 /// Where a client puts what it pulls.
-pub(crate) fn local_target(path: &Path, wish: Wish, sources: &[Vec<u8>]) -> Result<Target, Error> {
-    user_target(path, wish, Asked::from_sources(sources))
+pub(crate) fn local_target(
+    path: &Path,
+    wish: Wish,
+    sources: &[Vec<u8>],
+    directories: &[Vec<u8>],
+) -> Result<Target, Error> {
+    let path = path.as_os_str().as_bytes();
+    spread_target(&Confinement::User, path, wish, directories, |path, wish| {
+        user_target(Path::new(OsStr::from_bytes(path)), wish, Asked::from_sources(sources))
+    })
 }
 
 /// Where a far end puts what is pushed to it.
-pub(crate) fn far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<Target, Error> {
+pub(crate) fn far_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: Wish,
+    directories: &[Vec<u8>],
+) -> Result<Target, Error> {
+    spread_target(confinement, path, wish, directories, |path, wish| one_far_target(confinement, path, wish))
+}
+
+/// A destination in one place, or the same in each of several.
+fn spread_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: Wish,
+    directories: &[Vec<u8>],
+    one: impl Fn(&[u8], Wish) -> Result<Target, Error>,
+) -> Result<Target, Error> {
+    let Some(places) = in_each(directories, path) else { return one(path, wish) };
+    are_there(confinement, directories)?;
+    let mut places: Vec<_> = places.into_iter().zip(directories).collect();
+    let is_there = |place: &[u8]| !wish.is_name && is_directory(confinement, place);
+    let any = places.iter().any(|(place, _)| is_there(place));
+    let wish = Wish { is_directory: wish.is_directory || any, ..wish };
+    if wish.dry_run && any {
+        // Where it is missing it would be made.
+        places.retain(|(place, _)| is_there(place));
+    }
+    let mut targets = Vec::new();
+    for (place, directory) in places {
+        let name = match confinement {
+            Confinement::User => shown(directory),
+            Confinement::Root(_) => format!("/{}", shown(directory)),
+        };
+        targets.push((name, one(&place, wish)?));
+    }
+    let is_new = targets.iter().all(|(_, target)| target.is_new);
+    let roots: Vec<_> =
+        targets.iter().map(|(name, target)| (name.clone(), target.roots.first().clone())).collect();
+    let mut seen = HashMap::new();
+    for (name, root) in &roots {
+        let meta = root.metadata(&RelPath::empty()).ok().flatten();
+        if let Some(other) = meta.and_then(|meta| seen.insert((meta.dev, meta.ino), name)) {
+            return Err(files(format!("--spread: {other} and {name} are the same directory")));
+        }
+    }
+    let (_, first) = targets.swap_remove(0);
+    Ok(Target { roots: Roots::several(roots), is_new, ..first })
+}
+
+/// Whether a directory is there already.
+fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
+    let Ok(sources) = expanded(confinement, path) else { return false };
+    let [source] = &sources[..] else { return false };
+    match confinement {
+        Confinement::User => source.path.is_dir(),
+        Confinement::Root(root) => {
+            let bytes = source.path.as_os_str().as_bytes();
+            let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+            let meta = RelPath::from_bytes(&bytes[..end]).ok().map(|path| root.metadata(&path));
+            meta.is_some_and(|meta| meta.is_ok_and(|there| there.is_some_and(|there| there.is_dir())))
+        }
+    }
+}
+
+fn one_far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<Target, Error> {
     match confinement {
         Confinement::Root(root) => root_target(root, path, wish),
         Confinement::User => {

@@ -1,7 +1,8 @@
 //! The sender's readers: they turn wanted files into filled blocks.
 //!
 //! Small files are packed one behind another into a reader's own block; a large file is read by all readers at once,
-//! chunk by chunk, in the order of its offsets. A reader holds at most one unfinished pack, and sends it as soon as
+//! chunk by chunk, in the order of its offsets. Where an end has several devices, so many large files are read by turns,
+//! from as many devices as there are. A reader holds at most one unfinished pack, and sends it as soon as
 //! nothing more is waiting, so nothing lingers.
 //!
 //! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
@@ -52,6 +53,8 @@ struct Waiting {
     again: VecDeque<(Arc<Large>, u64)>,
     patches: VecDeque<(Arc<Large>, u64, Vec<u8>)>,
     files: VecDeque<Waited>,
+    /// Large files that have been begun, the next one first; kept only if there may be several.
+    begun: VecDeque<Arc<Large>>,
     pipe: Option<(u64, Option<Unread>)>,
     closed: bool,
 }
@@ -62,10 +65,36 @@ enum Waited {
     Compare(Arc<FileJob>, [u8; 32]),
 }
 
+/// How far ahead a large file is looked for to keep another device busy.
+const AHEAD: usize = 64;
+
+impl Waiting {
+    /// Begins large files until so many are under way, each from another device if there are such.
+    fn begin(&mut self, lanes: usize) {
+        while lanes > 1 && self.begun.len() < lanes {
+            let large = |waited: &Waited| match waited {
+                Waited::Large(large) => Some(large.job.entry.dev),
+                Waited::Whole(..) | Waited::Compare(..) => None,
+            };
+            let is_busy = |device: u64| self.begun.iter().any(|begun| begun.job.entry.dev == device);
+            let ahead = || self.files.iter().take(AHEAD).enumerate();
+            let other = ahead().find(|(_, waited)| large(waited).is_some_and(|device| !is_busy(device)));
+            let Some((at, _)) = other.or_else(|| ahead().find(|(_, waited)| large(waited).is_some())) else {
+                return;
+            };
+            if let Some(Waited::Large(large)) = self.files.remove(at) {
+                self.begun.push_back(large);
+            }
+        }
+    }
+}
+
 /// Wanted files, in the order of the receiver's answers.
 pub(crate) struct ReadQueue {
     shared: Arc<Shared>,
     outlet: Outlet,
+    /// Large files that are read at a time.
+    lanes: usize,
     pub(crate) digests: bool,
     waiting: Mutex<Waiting>,
     more: Condvar,
@@ -94,6 +123,7 @@ const LOCK: &str = "no thread panics while it holds the read queue";
 impl ReadQueue {
     pub(crate) fn new(
         shared: Arc<Shared>,
+        lanes: usize,
         digests: bool,
         may_renew: bool,
         growth: Option<Duration>,
@@ -102,6 +132,7 @@ impl ReadQueue {
         ReadQueue {
             shared,
             outlet,
+            lanes,
             digests,
             waiting: Mutex::default(),
             more: Condvar::new(),
@@ -196,6 +227,17 @@ impl ReadQueue {
             }
             if let Some((id, unread)) = waiting.pipe.take() {
                 return Work::Pipe(id, unread);
+            }
+            waiting.begin(self.lanes);
+            if let Some(large) = waiting.begun.pop_front() {
+                if let Some(chunk) = large.next_chunk() {
+                    waiting.begun.push_back(large.clone());
+                    return Work::Chunk(large, chunk, Sent::First);
+                }
+                drop(waiting);
+                self.let_go(&large);
+                waiting = self.waiting.lock().expect(LOCK);
+                continue;
             }
             match waiting.files.front() {
                 Some(Waited::Whole(..)) => {

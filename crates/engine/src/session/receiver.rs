@@ -42,11 +42,11 @@ use crate::error::Error;
 use crate::manifest::{Fate, Record};
 use crate::messages::{EndFigures, ManifestEntry, Message, RENEWAL};
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
-use crate::report::Action;
+use crate::report::{Action, SpreadFigures};
 
 /// What becomes of the transfer's entries.
 pub(crate) enum Destination {
-    Tree(Target),
+    Tree(Box<Target>),
     /// Standard output takes one file.
     Pipe,
     /// Nowhere: everything is checked and counted, nothing is kept.
@@ -388,7 +388,7 @@ impl Receiver {
         if self.rules.durable
             && let Destination::Tree(target) = &self.destination
         {
-            let sync = conversation.sync.get_or_insert_with(|| self.file_systems.sync(&target.root));
+            let sync = conversation.sync.get_or_insert_with(|| self.file_systems.sync(target.roots.all()));
             if !sync.is_over() {
                 return Ok(());
             }
@@ -399,7 +399,8 @@ impl Receiver {
         }
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
-        self.shared.send(&[Message::DirectoriesDone { count }, Message::Finish(supervisor.figures())]);
+        let figures = EndFigures { spread: self.spread_figures(), ..supervisor.figures() };
+        self.shared.send(&[Message::DirectoriesDone { count }, Message::Finish(figures)]);
         Ok(())
     }
 
@@ -416,8 +417,15 @@ impl Receiver {
             bytes_matched: self.shared.content_matched.load(Relaxed),
             renamed: self.original.get().is_some(),
             failures: self.failures.take(),
-            ours: supervisor.figures(),
+            ours: EndFigures { spread: self.spread_figures(), ..supervisor.figures() },
             theirs,
+        }
+    }
+
+    fn spread_figures(&self) -> Vec<SpreadFigures> {
+        match &self.destination {
+            Destination::Tree(target) => target.roots.figures(),
+            Destination::Pipe | Destination::Null => Vec::new(),
         }
     }
 
@@ -482,6 +490,7 @@ impl Receiver {
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
     pub(crate) fn settle(&self, file: &Incoming, result: Result<(), String>, replies: &mut Vec<Message>) {
+        let result = self.leave_under_way(&file.path, Some(file.size()), result);
         match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
                 self.counts.files.fetch_add(1, Relaxed);
@@ -501,15 +510,33 @@ impl Receiver {
 
     /// The sender knows of the failure already.
     fn settle_failure(&self, file: &Incoming, reason: &str) {
+        let _ = self.leave_under_way(&file.path, None, Ok(()));
         self.shared.send(&[self.failed(&file.entry, &file.path, reason)]);
         self.link_target_done(file.entry.id, None);
         self.child_done(file.parent);
     }
 
     fn refuse(&self, entry: &ManifestEntry, path: &RelPath, parent: Option<u64>, reason: &str) {
-        self.fail(entry, path, reason);
+        let refused = self.leave_under_way(path, None, Err(reason.to_string()));
+        self.fail(entry, path, &refused.err().unwrap_or_default());
         self.link_target_done(entry.id, None);
         self.child_done(parent);
+    }
+
+    /// A file is in its place or has failed at this end; which of several directories that was is part of the reason.
+    fn leave_under_way(
+        &self,
+        path: &RelPath,
+        size: Option<u64>,
+        result: Result<(), String>,
+    ) -> Result<(), String> {
+        let Destination::Tree(target) = &self.destination else { return result };
+        let result = result.map_err(|reason| match target.roots.name_of(path) {
+            Some(name) => format!("{reason} (in {name})"),
+            None => reason,
+        });
+        target.roots.settle(path, size.filter(|_| result.is_ok()));
+        result
     }
 
     fn fail(&self, entry: &ManifestEntry, path: &RelPath, reason: &str) {
@@ -565,15 +592,19 @@ impl Receiver {
 
     /// Gives a directory whose entries are done what it is to have.
     fn dress(&self, target: &Target, directory: &Directory) -> Result<(), String> {
+        let path = &directory.path;
         if self.rules.durable {
-            self.file_systems.note(&target.root, &directory.path);
+            target.roots.all().iter().for_each(|root| self.file_systems.note(root, path));
         }
         let kinds = self.rules.attributes;
         let attributed = match kinds.is_none() || directory.mode.is_none() {
             true => Ok(()),
-            false => target.root.set_attributes(&directory.path, &directory.attributes, kinds),
+            false => {
+                target.roots.each_with(path, |root| root.set_attributes(path, &directory.attributes, kinds))
+            }
         };
-        let set = target.root.set_meta(&directory.path, directory.mode, Some(directory.mtime));
+        let (mode, mtime) = (directory.mode, Some(directory.mtime));
+        let set = target.roots.each_with(path, |root| root.set_meta(path, mode, mtime));
         attributed.map_err(|error| plain(&error))?;
         set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
     }

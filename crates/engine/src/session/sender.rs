@@ -109,6 +109,8 @@ struct Table {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReadPlan {
     pub(crate) readers: usize,
+    /// Large files that are read at a time.
+    pub(crate) lanes: usize,
     pub(crate) digests: bool,
     /// One chunk after the other, holes as zeros.
     pub(crate) in_order: bool,
@@ -209,10 +211,11 @@ pub(crate) fn run(
     plan: ReadPlan,
     log: Option<Arc<Log>>,
 ) -> (End, Option<Error>) {
-    let ReadPlan { readers, digests, in_order, dry_run, growth, taking, tells_skipped } = plan;
+    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
     let shared = supervisor.shared.clone();
-    let queue = Arc::new(ReadQueue::new(shared.clone(), digests, !in_order, growth.filter(|_| !in_order)));
+    let queue =
+        Arc::new(ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order)));
     let sender = Sender {
         shared: shared.clone(),
         table: Mutex::default(),

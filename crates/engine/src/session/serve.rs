@@ -77,8 +77,8 @@ fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side
                 is_name: request.target_is_name,
                 dry_run: request.options.dry_run,
             };
-            let target = paths::far_target(&confinement, path, wish)?;
-            Ok(Side::Receive(Destination::Tree(target)))
+            let target = paths::far_target(&confinement, path, wish, &request.options.spread.target)?;
+            Ok(Side::Receive(Destination::Tree(Box::new(target))))
         }
     }
 }

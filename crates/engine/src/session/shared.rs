@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_queue::SegQueue;
-use farhaul_net::Waker;
+use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
 use farhaul_store::{Block, BlockPool, last_level_cache_bytes};
 
@@ -24,6 +24,7 @@ use super::figures::CpuTime;
 use super::meter::Meters;
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
+use crate::options::PathAddresses;
 use crate::progress::Progress;
 use crate::trailer::BLOCK_BYTES;
 
@@ -228,11 +229,22 @@ impl Control {
     }
 }
 
+/// A path that begins while the session runs: which of those that may be added, and this end's sockets.
+pub(crate) struct Addition {
+    pub(crate) number: usize,
+    pub(crate) addresses: PathAddresses,
+    pub(crate) sockets: Vec<UdpLink>,
+}
+
 /// Everything that the threads of a session have in common.
 pub(crate) struct Shared {
     pub(crate) control: Control,
-    /// One a path.
+    /// One a path, also for those that may be added.
     controllers: Vec<Mutex<Controller>>,
+    /// Paths that there may be but are not, by the bits of their numbers.
+    pub(crate) absent_paths: AtomicU64,
+    /// Paths that this end's program adds.
+    pub(crate) additions: Mutex<Vec<Addition>>,
     pub(crate) pool: BlockPool,
     pub(crate) filled: (Sender<Filled>, Receiver<Filled>),
     /// Blocks that a dead flow gave back; they go first.
@@ -286,6 +298,8 @@ impl Shared {
         Arc::new(Shared {
             control: Control::new(),
             controllers: controllers.into_iter().map(Mutex::new).collect(),
+            absent_paths: AtomicU64::new(0),
+            additions: Mutex::default(),
             pool,
             filled: bounded(filled_blocks(last_level_cache_bytes())),
             returned: SegQueue::new(),

@@ -4,9 +4,11 @@
 //! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
-//! How that is done is in `supervisor/carriers.rs`; which paths are used, and what of the host is in their way, in `usage.rs`.
+//! How that is done is in `supervisor/carriers.rs`; which paths are used, and what of the host is in their way, in `usage.rs`; how
+//! paths are added, in `further_paths.rs`.
 
 mod carriers;
+mod further_paths;
 mod usage;
 
 use std::sync::Arc;
@@ -27,6 +29,7 @@ use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
 use super::shared::{FlowShared, FlowState, Place, Shared};
 use carriers::is_live_udp;
+use further_paths::FurtherPaths;
 
 use crate::bootstrap::{
     ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
@@ -35,6 +38,7 @@ use crate::error::{Error, ExitCode};
 use crate::messages::{Decoder, EndFigures, Message};
 use crate::options::{self, Cipher, RateOptions, TransferOptions};
 use crate::progress::Progress;
+use crate::report::PathFigures;
 use crate::trailer::BLOCK_BYTES;
 
 /// No answer for this long: the path does not work.
@@ -92,8 +96,9 @@ pub(crate) struct Supervisor {
     /// Flows that may take others' places, and those whose turn it is.
     spares: Vec<Spare>,
     due_spares: Vec<Spare>,
+    further: FurtherPaths,
     flow_count: u16,
-    /// Of the paths that the user has named, those by which nothing comes back.
+    /// Paths by which nothing comes back.
     dead_paths: Vec<usize>,
     /// How the rate is set now, and the paths that get nothing new, by the bits of their numbers.
     rate: RateOptions,
@@ -131,29 +136,33 @@ impl Supervisor {
     ) -> Result<Supervisor, Error> {
         let options = established.request.options.clone();
         let flows = established.flows.len() as u64;
-        let paths = if established.transport == Transport::Udp { options.path_count() } else { 1 };
-        let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / flows).max(4);
+        let first_paths = if established.transport == Transport::Udp { options.path_count() } else { 1 };
+        let further = FurtherPaths::new(established.reserved, first_paths, &options);
+        let paths = first_paths + further.count();
+        let shares = flows + (further.count() * usize::from(options.flows)) as u64;
+        let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
         // One share more than the flows need, for the stream carrier that may take over from them.
-        let pool_blocks = (window_max * (flows + 1)) as usize;
+        let pool_blocks = (window_max * (shares + 1)) as usize;
         let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
         let end = if role == Role::Sender { "sender" } else { "receiver" };
         let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate = options.rate_options();
         let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
-            true => (0..paths).map(|path| Memory::new(&established.flows, path, paths)).collect(),
+            true => (0..first_paths).map(|path| Memory::new(&established.flows, path, first_paths)).collect(),
             false => Vec::new(),
         };
         let controllers = (0..paths).map(|path| {
             Controller::new(RateConfig {
                 policy: rate_policy(rate.policy),
-                rate_bps: part_of(rate.rate_bps, paths),
-                floor_bps: part_of(rate.rate_min_bps, paths),
+                rate_bps: part_of(rate.rate_bps, first_paths),
+                floor_bps: part_of(rate.rate_min_bps, first_paths),
                 queue_bytes_max,
                 remembered: memories.get(path).and_then(Memory::recall),
             })
         });
         let shared = Shared::new(end, controllers.collect(), pool, pool_blocks, progress.clone());
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
+        shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
         let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();
         let fault = fault.map_err(|error| Error::Usage(format!("--fault: {error}")))?;
@@ -185,6 +194,7 @@ impl Supervisor {
             memories,
             spares: established.spares,
             due_spares: Vec::new(),
+            further,
             dead_paths: Vec::new(),
             rate,
             unused_paths: 0,
@@ -241,7 +251,7 @@ impl Supervisor {
             FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
         };
         let config = self.flow_config(is_stream)?;
-        let path = if is_stream { 0 } else { usize::from(setup.index) % self.shared.path_count() };
+        let path = if is_stream { 0 } else { self.further.path_of(setup.index) };
         let place = Place {
             index: setup.index,
             path,
@@ -324,6 +334,14 @@ impl Supervisor {
                     self.apply_paths(paths)?;
                     continue;
                 }
+                Some(Message::PathAdd { path, addresses }) => {
+                    self.open_added_path(path, addresses)?;
+                    continue;
+                }
+                Some(Message::PathOpen { path, is_open, ports }) => {
+                    self.begin_added_path(path, is_open, &ports)?;
+                    continue;
+                }
                 Some(message) => return Ok(Step::Message(message)),
                 None => {}
             }
@@ -372,6 +390,7 @@ impl Supervisor {
             self.shared.send(&[Message::Rate(rate)]);
         }
         self.obey_path_wishes()?;
+        self.ask_for_paths();
         self.publish();
         let now = self.shared.elapsed();
         self.poll_fallback()?;
@@ -490,7 +509,8 @@ impl Supervisor {
     fn apply_rate(&mut self, rate: RateOptions) {
         self.rate = rate;
         let paths = self.shared.path_count();
-        let used = (0..paths).filter(|&path| self.is_used(path)).count();
+        let is_alive = |path: &usize| !self.dead_paths.contains(path);
+        let used = (0..paths).filter(|&path| self.is_used(path)).filter(is_alive).count().max(1);
         for path in (0..paths).filter(|&path| self.is_used(path)) {
             let mut controller = self.shared.controller(path);
             controller.set_policy(rate_policy(rate.policy));
@@ -592,6 +612,24 @@ impl Supervisor {
         }
         sum.rtt_mean_us = rtt_sum.checked_div(rtt_samples).unwrap_or(0);
         sum
+    }
+
+    /// The paths that were named or found, and by which of them the peer has answered.
+    pub(crate) fn paths(&self) -> Vec<PathFigures> {
+        let flows = self.shared.flow_list();
+        let has_answered = |path: usize| {
+            flows.iter().any(|flow| flow.path == path && !flow.is_stream && flow.peer_ip.get().is_some())
+        };
+        let figures = |path: usize| {
+            let options::PathAddresses { local, remote } = self.addresses_of(path)?;
+            Some(PathFigures { local, remote, answered: has_answered(path) })
+        };
+        (0..self.shared.path_count()).filter_map(figures).collect()
+    }
+
+    /// The addresses of a path, if they were named or found.
+    fn addresses_of(&self, path: usize) -> Option<options::PathAddresses> {
+        self.options.paths.get(path).copied().or_else(|| self.further.addresses_of(path))
     }
 
     pub(crate) fn transport(&self) -> &'static str {

@@ -7,9 +7,10 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use farhaul_store::{Filter, RelPath, Root, Side, Time};
+use farhaul_store::{Filter, RelPath, Side, Time};
 
 use super::failures::plain;
+use super::roots::Roots;
 use crate::error::Error;
 
 /// Names of the directories being listed: 150 MiB of hashes.
@@ -99,7 +100,7 @@ impl Surplus {
     /// What follows lies in the directory at `path`, whose own name has been given.
     pub(crate) fn enter(
         &mut self,
-        root: &Root,
+        roots: &Roots,
         path: &RelPath,
         meta: Option<(Option<u32>, Time)>,
     ) -> Result<(), Error> {
@@ -114,13 +115,13 @@ impl Surplus {
         // Below something else, a link perhaps, nothing is looked at: a directory takes its place.
         let above = self.open.last().is_none_or(|above| above.is_there);
         let is_there =
-            above && root.metadata(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
+            above && roots.metadata(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
         self.open.push(Open { path: path.clone(), meta, names: HashSet::new(), is_there });
         Ok(())
     }
 
     /// Everything in the directory entered last has been named: what else the destination has there is surplus.
-    pub(crate) fn leave(&mut self, root: &Root, filter: &Filter) -> Result<(), Error> {
+    pub(crate) fn leave(&mut self, roots: &Roots, filter: &Filter) -> Result<(), Error> {
         let Some(open) = self.open.pop() else {
             return Err(Error::Misbehaved("a directory ended that had not begun".into()));
         };
@@ -128,7 +129,7 @@ impl Surplus {
         if self.gap.is_some() || !open.is_there {
             return Ok(());
         }
-        let there = match root.list(&open.path) {
+        let there = match roots.list(&open.path) {
             Ok(there) => there,
             Err(error) => {
                 self.gap = Some(format!("cannot list {} at the destination: {}", open.path, plain(&error)));
@@ -167,6 +168,8 @@ impl Surplus {
 
 #[cfg(test)]
 mod tests {
+    use farhaul_store::Root;
+
     use super::*;
 
     fn path(text: &str) -> RelPath {
@@ -180,7 +183,7 @@ mod tests {
         for name in ["a", "b", "d/x", "d/y", "d/e/z", ".0123456789abcdef.fhpart"] {
             std::fs::write(temp.path().join(name), "").unwrap();
         }
-        let root = Root::open(temp.path()).unwrap();
+        let root = Roots::one(Root::open(temp.path()).unwrap());
         let rules: Vec<_> = filter.iter().map(|rule| rule.as_bytes().to_vec()).collect();
         let filter = Filter::new(&rules).unwrap();
         let mut surplus = Surplus::new(conflicts);
@@ -225,7 +228,7 @@ mod tests {
         for listing in ["d/x", "d/ b", ". a", "d/ . . d/"] {
             assert!(compare(listing, Conflicts::Keep, &[]).is_err(), "{listing}");
         }
-        let root = Root::open("/").unwrap();
+        let root = Roots::one(Root::open("/").unwrap());
         let mut surplus = Surplus::new(Conflicts::Keep);
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
         assert!(surplus.take().is_err(), "a listing that has not ended");

@@ -222,12 +222,13 @@ impl Incoming {
 
     pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<(), String> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+        let root = target.roots.of(&self.path);
         let cannot = |error: std::io::Error| unwritten("write", &error);
         if receiver.rules.verify != Verify::Readback || data.is_empty() {
-            return farhaul_store::write_whole(&target.root, &self.path, data, &self.options(receiver))
+            return farhaul_store::write_whole(root, &self.path, data, &self.options(receiver))
                 .map_err(cannot);
         }
-        let temp = TempFile::create(&target.root, &self.path).map_err(cannot)?;
+        let temp = TempFile::create(root, &self.path).map_err(cannot)?;
         temp.file().write_all_at(data, 0).map_err(cannot)?;
         temp.file().sync_data().map_err(cannot)?;
         let mut back = vec![0; data.len()];

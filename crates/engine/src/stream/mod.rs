@@ -79,6 +79,13 @@ macro_rules! common_calls {
                 self.session.use_path(path, is_used)
             }
 
+            /// Begins one more path between these addresses, at the end that has connected; returns its number for
+            /// [`use_path`](Self::use_path). It carries blocks when it has answered, and none before;
+            /// [`TransferOptions::further_paths`](crate::TransferOptions::further_paths) says how many there can be.
+            pub fn add_path(&self, addresses: PathAddresses) -> Result<usize, Error> {
+                self.session.add_path(addresses)
+            }
+
             /// Counters to look at meanwhile: bytes that the other end has, round trip, loss.
             pub fn progress(&self) -> &Progress {
                 &self.session.progress
@@ -165,6 +172,7 @@ impl StreamOptions {
         if self.in_order {
             options.flows = 1;
             options.paths.truncate(1);
+            (options.auto_paths, options.further_paths) = (false, 0);
         }
         Ok(Request {
             direction,

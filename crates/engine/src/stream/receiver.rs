@@ -11,7 +11,7 @@ use farhaul_store::ChunkMap;
 use super::label::{self, Label};
 use super::session::Session;
 use crate::error::Error;
-use crate::options::RateOptions;
+use crate::options::{PathAddresses, RateOptions};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::session::exchange::inlet;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::session::Session;
 use super::{BLOCK_LEN_MAX, Block, METADATA_MAX, label};
 use crate::error::Error;
-use crate::options::RateOptions;
+use crate::options::{PathAddresses, RateOptions};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::session::exchange::Outlet;
@@ -58,6 +58,7 @@ impl Sender {
         // In order, no block may overtake the one before on its way to the flow.
         let _order =
             self.session.in_order.then(|| self.order.lock().expect("no thread panics while it puts a block"));
+        self.session.put_bytes.fetch_add(content as u64, Ordering::AcqRel);
         let number = self.session.put.fetch_add(1, Ordering::AcqRel);
         let len = label::write(&mut block, content, metadata, number, self.session.digests) as u32;
         let filled = Filled { block, len, content: content as u32 };

@@ -15,14 +15,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 
 use super::{MESSAGE_LEN_MAX, is_sender, name_of};
-use crate::bootstrap::Established;
+use crate::bootstrap::{Established, bind_side_by_side};
 use crate::error::Error;
 use crate::messages::{EndFigures, Message};
-use crate::options::{RateOptions, TransferOptions, Verify};
+use crate::options::{PathAddresses, RateOptions, TransferOptions, Verify};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::session::end::End;
-use crate::session::shared::Shared;
+use crate::session::shared::{Addition, Shared};
 use crate::session::supervisor::{Role, Step, Supervisor};
 use crate::session::{Outcome, unread::Unread};
 
@@ -50,12 +50,19 @@ pub(super) struct Session {
     pub(super) digests: bool,
     pub(super) in_order: bool,
     is_sender: bool,
-    paths: usize,
+    is_initiator: bool,
+    flows: usize,
+    /// Paths that the stream has begun with, those that may be added, and how many of those have been.
+    first_paths: usize,
+    further_paths: usize,
+    added_paths: Mutex<usize>,
     unused_paths: Mutex<u64>,
     state: Mutex<State>,
     changed: Condvar,
     /// Sender: blocks that have a number.
     pub(super) put: AtomicU64,
+    /// Sender: content bytes of these.
+    pub(super) put_bytes: AtomicU64,
     /// Receiver: different blocks that have been taken from the flows, and those that the program has let go of.
     pub(super) taken: AtomicU64,
     released: AtomicU64,
@@ -127,7 +134,11 @@ pub(super) fn begin_here(
     let (open, over) = bounded(0);
     let session = Arc::new(Session {
         unread: Mutex::new((role == Role::Sender).then(|| Unread::new(&shared))),
-        paths: shared.path_count(),
+        is_initiator: supervisor.is_client(),
+        flows: options.flows.into(),
+        first_paths: shared.path_count() - shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
+        further_paths: shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
+        added_paths: Mutex::default(),
         shared,
         progress,
         name,
@@ -140,6 +151,7 @@ pub(super) fn begin_here(
         state: Mutex::default(),
         changed: Condvar::new(),
         put: AtomicU64::new(0),
+        put_bytes: AtomicU64::new(0),
         taken: AtomicU64::new(0),
         released: AtomicU64::new(0),
         asked: AtomicU64::new(0),
@@ -268,7 +280,12 @@ impl Session {
             Ok(theirs) => (theirs, None),
             Err(error) => (EndFigures::default(), Some(error)),
         };
-        let counted = if self.is_sender { &self.shared.content_acked } else { &self.shared.content_written };
+        let counted = match (self.is_sender, &error) {
+            // All were confirmed; a flow's own acknowledgement of the last ones may still be on its way.
+            (true, None) => &self.put_bytes,
+            (true, Some(_)) => &self.shared.content_acked,
+            (false, _) => &self.shared.content_written,
+        };
         let bytes = counted.load(Ordering::Relaxed);
         let role = if self.is_sender { Role::Sender } else { Role::Receiver };
         let end = End { bytes, ours: supervisor.figures(), theirs, ..End::default() };
@@ -403,20 +420,43 @@ impl Session {
     }
 
     pub(super) fn use_path(&self, path: usize, is_used: bool) -> Result<(), Error> {
-        if path >= self.paths {
-            return Err(Error::Usage(format!(
-                "there are {} paths, so none has the number {path}",
-                self.paths
-            )));
+        let (all, absent) = (self.shared.path_count(), self.shared.absent_paths.load(Ordering::Acquire));
+        if path >= all || absent & 1 << path != 0 {
+            let there = all - absent.count_ones() as usize;
+            return Err(Error::Usage(format!("there are {there} paths, so none has the number {path}")));
         }
         let mut unused = self.unused_paths.lock().expect(LOCK);
         let wanted = if is_used { *unused & !(1 << path) } else { *unused | 1 << path };
-        if wanted == (1 << self.paths) - 1 {
+        if wanted | absent == (1 << all) - 1 {
             return Err(Error::Usage("the last path cannot be taken out".into()));
         }
         *unused = wanted;
         self.progress.use_path(path, is_used);
         Ok(())
+    }
+
+    /// Begins a further path; returns its number.
+    pub(super) fn add_path(&self, addresses: PathAddresses) -> Result<usize, Error> {
+        if !self.is_initiator {
+            return Err(Error::Usage("the end that has connected adds paths".into()));
+        }
+        let one = TransferOptions { paths: vec![addresses], ..TransferOptions::default() };
+        one.checked()?;
+        let mut added = self.added_paths.lock().expect(LOCK);
+        if *added == self.further_paths {
+            let agreed = self.further_paths;
+            let what =
+                format!("no further path can be added: {agreed} were agreed on (further_paths), over UDP");
+            return Err(Error::Usage(what));
+        }
+        let local = addresses.local;
+        let sockets = bind_side_by_side(Some(local), self.flows)
+            .map_err(|source| Error::Usage(format!("{local} is no address of this host ({source})")))?;
+        let number = *added;
+        *added += 1;
+        let addition = Addition { number, addresses, sockets };
+        self.shared.additions.lock().expect(LOCK).push(addition);
+        Ok(self.first_paths + number)
     }
 
     /// Says that the program wants nothing more, and waits for the end.

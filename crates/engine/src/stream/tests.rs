@@ -164,6 +164,11 @@ fn who_waits_knows_that_the_receiver_has_let_go() {
     put(&sender, 3, 1000);
     drop(receiver.next().unwrap());
     sender.wait().unwrap();
+    // The flow's thread counts by its own acknowledgement, which may be a moment behind.
+    let until = std::time::Instant::now() + PATIENCE;
+    while sender.progress().bytes_done.load(Ordering::Relaxed) < 4000 && std::time::Instant::now() < until {
+        std::thread::yield_now();
+    }
     assert_eq!(sender.progress().bytes_done.load(Ordering::Relaxed), 4000);
 }
 
@@ -305,6 +310,141 @@ fn rate_and_paths_change_while_it_runs() {
     assert!(sender.set_rate(RateOptions { policy: Policy::Fixed, ..RateOptions::default() }).is_err());
 }
 
+/// Sends `count` blocks and waits until they are taken care of.
+fn send(sender: &Sender, receiver: &Receiver, count: u64) {
+    std::thread::scope(|scope| {
+        let taking = scope.spawn(|| (0..count).for_each(|_| drop(receiver.next().unwrap().unwrap())));
+        (0..count).for_each(|_| assert!(sender.put(sender.claim().unwrap(), &[]).is_ok()));
+        sender.wait().unwrap();
+        taking.join().unwrap();
+    });
+}
+
+fn sent_by(session: &session::Session, path: usize) -> u64 {
+    let flows = session.shared.flow_list();
+    let own = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
+    own.map(|flow| flow.figures.lock().unwrap().segments_sent).sum()
+}
+
+/// Sends until `done`.
+fn send_until(sender: &Sender, receiver: &Receiver, done: &dyn Fn() -> bool) {
+    let until = std::time::Instant::now() + PATIENCE;
+    while !done() {
+        assert!(std::time::Instant::now() < until, "it never takes effect");
+        send(sender, receiver, 10);
+    }
+}
+
+fn loopback(local: &str, remote: &str) -> PathAddresses {
+    PathAddresses { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
+}
+
+/// At a daemon the listening end receives, over ssh the far end sends: both ends' parts of adding are met.
+#[test]
+fn a_path_is_added_while_it_runs() {
+    let fixture = Fixture::new();
+    let mut options = frames();
+    options.transfer.further_paths = 2;
+    options.transfer.flows = 2;
+    let (sender, receiver) = fixture.to_here(options);
+    send(&sender, &receiver, 20);
+    assert!(sender.use_path(1, false).is_err(), "there is only one yet");
+    assert!(receiver.add_path(loopback("127.0.0.1", "127.0.0.1")).is_err(), "it has not connected");
+    assert!(sender.add_path(loopback("192.0.2.1", "127.0.0.1")).is_err(), "no address of this host");
+    assert!(sender.add_path(loopback("127.0.0.2", "::1")).is_err(), "two families");
+    assert_eq!(sender.add_path(loopback("127.0.0.2", "127.0.0.1")).unwrap(), 1);
+    send_until(&sender, &receiver, &|| sent_by(&sender.session, 1) > 0);
+    // Nobody is there: it carries nothing, and takes nothing from the others.
+    assert_eq!(sender.add_path(loopback("127.0.0.3", "127.255.1.9")).unwrap(), 2);
+    assert!(sender.add_path(loopback("127.0.0.4", "127.0.0.1")).is_err(), "two were agreed on");
+    send(&sender, &receiver, 60);
+
+    sender.use_path(0, false).unwrap();
+    let flows = sender.session.shared.flow_list();
+    let is_out = |path: usize| {
+        flows
+            .iter()
+            .filter(|flow| flow.path == path && !flow.is_stream)
+            .all(|flow| !flow.active.load(Ordering::Acquire))
+    };
+    send_until(&sender, &receiver, &|| is_out(0));
+    // The figures are told ten times a second.
+    std::thread::sleep(Duration::from_millis(250));
+    let before = (sent_by(&sender.session, 0), sent_by(&sender.session, 1));
+    send(&sender, &receiver, 40);
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(sent_by(&sender.session, 0), before.0, "nothing new goes by the path that is out");
+    assert!(sent_by(&sender.session, 1) > before.1);
+    let ending = std::thread::spawn(move || sender.finish().unwrap());
+    assert!(receiver.next().unwrap().is_none());
+    receiver.finish().unwrap();
+    let paths = ending.join().unwrap().paths;
+    let answered: Vec<_> = paths.iter().map(|path| (path.local.to_string(), path.answered)).collect();
+    assert_eq!(answered, [("127.0.0.2".to_string(), true), ("127.0.0.3".to_string(), false)]);
+}
+
+#[test]
+fn a_path_is_added_over_ssh_where_the_far_end_sends() {
+    let mut options = frames();
+    options.transfer.further_paths = 1;
+    options.transfer.udp_ports = (42500, 42900);
+    let params = HelloParams { request: options.request(Direction::Pull).unwrap(), udp: true };
+    let (near, far, _folder) = crate::bootstrap::both_ends_of(params);
+    let far = std::thread::spawn(|| Sender::new(session::begin(far.unwrap()).unwrap()));
+    let receiver = Receiver::new(session::begin(near.unwrap()).unwrap());
+    let sender = far.join().unwrap();
+    send(&sender, &receiver, 10);
+    assert_eq!(receiver.add_path(loopback("127.0.0.2", "127.0.0.1")).unwrap(), 1);
+    send_until(&sender, &receiver, &|| sent_by(&sender.session, 1) > 0);
+    let ending = std::thread::spawn(move || sender.finish().unwrap());
+    assert!(receiver.next().unwrap().is_none());
+    let report = receiver.finish().unwrap();
+    ending.join().unwrap();
+    assert_eq!(report.transport, "udp");
+    assert!(report.paths.len() == 1 && report.paths[0].answered, "{:?}", report.paths);
+}
+
+#[test]
+fn where_udp_does_not_get_through_a_stream_goes_on_over_tcp() {
+    let fixture = Fixture::new();
+    let mut options = frames();
+    // The handshake passes, and nothing after it.
+    options.transfer.fault = Some("loss=1,seed=3".into());
+    options.transfer.memory_bytes = 16 << 20;
+    let (sender, receiver) = fixture.to_here(options);
+    let taking = std::thread::spawn(move || {
+        let mut numbers = BTreeSet::new();
+        while let Some(arrived) = receiver.next().unwrap() {
+            check(&arrived);
+            assert!(numbers.insert(arrived.number()), "each once");
+        }
+        (numbers, receiver.finish().unwrap())
+    });
+    (0..60).for_each(|number| put(&sender, number, len_of(number)));
+    sender.send_message(b"words too").unwrap();
+    let report = sender.finish().unwrap();
+    let (numbers, received) = taking.join().unwrap();
+    assert_eq!(numbers, (0..60).collect());
+    assert_eq!((&report.transport[..], &received.transport[..]), ("tcp", "tcp"));
+    assert_eq!(report.bytes, (0..60).map(|number| len_of(number) as u64).sum::<u64>());
+    assert!(
+        report.warnings.iter().any(|warning| warning.contains("going on over tcp")),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
+fn without_further_paths_none_is_added() {
+    let fixture = Fixture::new();
+    let (sender, _receiver) = fixture.to_here(frames());
+    let refused = sender.add_path(loopback("127.0.0.2", "127.0.0.1"));
+    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+    let mut options = frames();
+    options.transfer.further_paths = 16;
+    assert!(connect_to_send(&fixture.target(), options).is_err(), "more than 16 flows");
+}
+
 #[test]
 fn only_what_is_allowed_is_begun() {
     let fixture = Fixture::new();
@@ -330,6 +470,7 @@ fn files_and_streams_do_not_mix() {
         names: None,
         retry: None,
         manifest: None,
+        spread: Vec::new(),
         options: TransferOptions::default(),
         verbose: false,
     };

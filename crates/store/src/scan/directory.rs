@@ -109,10 +109,11 @@ enum Place {
 }
 
 impl SourceRef {
-    pub(super) fn of_source(source: &Source, _cache: &Arc<FdCache>) -> io::Result<SourceRef> {
+    /// One of the source's places.
+    pub(super) fn of_source(source: &Source, place: &Path) -> io::Result<SourceRef> {
         let place = match &source.beneath {
-            None => Place::Named(source.path.clone()),
-            Some(root) => Place::Beneath(root.clone(), plain_path(&source.path)?),
+            None => Place::Named(place.to_path_buf()),
+            Some(root) => Place::Beneath(root.clone(), plain_path(place)?),
         };
         Ok(SourceRef { place })
     }

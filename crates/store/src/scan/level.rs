@@ -1,6 +1,8 @@
 //! One directory being listed: a buffer of names at a time, and where to go on when its descriptor was closed meanwhile.
+//! A directory that is spread over several places is listed in all of them at once, a name here, a name there, so that
+//! who reads what is listed keeps all of them busy.
 //!
-//! Always true: names come out once each, in the directory's order; `cookie` is the position behind the last one given.
+//! Always true: a place's names come out once each, in its order; `cookie` is the position behind the last one given.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -20,21 +22,33 @@ use crate::path::RelPath;
 pub(super) const SCRATCH_BYTES: usize = 32 << 10;
 
 pub(super) struct Level {
-    directory: Arc<Directory>,
+    parts: Vec<Part>,
+    /// The part whose name comes next.
+    turn: usize,
     path: RelPath,
     /// Of the directory itself.
     entry: Entry,
+    /// The names are given, not read.
+    only: Option<Names>,
+    /// What is wanted below the name given last, if not all.
+    below: Option<Names>,
+}
+
+/// The directory in one of the source's places.
+pub(super) struct Part {
+    directory: Arc<Directory>,
+    /// Which of the source's places that is.
+    pub(super) place: usize,
     fd: Option<Arc<OwnedFd>>,
     names: Vec<u8>,
     listed: Vec<Listed>,
     next: usize,
     cookie: Option<u64>,
     is_over: bool,
-    /// The names are given, not read.
-    only: Option<Names>,
-    /// What is wanted below the name given last, if not all.
-    below: Option<Names>,
 }
+
+/// A name, and the part that it is from; an error, and the place that it is about.
+type Next = Result<Option<(Vec<u8>, usize)>, (usize, io::Error)>;
 
 struct Listed {
     name: Range<usize>,
@@ -42,62 +56,26 @@ struct Listed {
     cookie: u64,
 }
 
-impl Level {
-    pub(super) fn new(directory: Arc<Directory>, path: RelPath, entry: Entry, only: Option<Names>) -> Level {
-        Level {
+impl Part {
+    pub(super) fn new(directory: Arc<Directory>, place: usize) -> Part {
+        Part {
             directory,
-            path,
-            entry,
+            place,
             fd: None,
             names: Vec::new(),
             listed: Vec::new(),
             next: 0,
             cookie: None,
             is_over: false,
-            only,
-            below: None,
         }
-    }
-
-    /// Whether this is the directory that `entry` describes.
-    pub(super) fn is(&self, entry: &Entry) -> bool {
-        (self.entry.dev, self.entry.ino) == (entry.dev, entry.ino)
-    }
-
-    pub(super) fn path(&self) -> &RelPath {
-        &self.path
     }
 
     pub(super) fn directory(&self) -> Arc<Directory> {
         self.directory.clone()
     }
 
-    /// The path for a failure of the listing itself.
-    pub(super) fn shown_path(&self) -> Vec<u8> {
-        if self.path.is_empty() { b".".to_vec() } else { self.path.as_bytes().to_vec() }
-    }
-
-    pub(super) fn shown_child(&self, name: &[u8]) -> Vec<u8> {
-        let mut path = self.path.as_bytes().to_vec();
-        if !path.is_empty() {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-        path
-    }
-
-    /// What is wanted below the name given last; none for everything.
-    pub(super) fn take_below(&mut self) -> Option<Names> {
-        self.below.take()
-    }
-
-    /// What is said when the listing is over.
-    pub(super) fn end(self) -> ScanItem {
-        ScanItem::DirEnd { path: self.path, entry: self.entry }
-    }
-
     /// Closes the directory, to go on later behind the last name given.
-    pub(super) fn park(&mut self) {
+    fn park(&mut self) {
         self.fd = None;
         if self.next < self.listed.len() {
             self.is_over = false;
@@ -119,12 +97,7 @@ impl Level {
     }
 
     /// The next name. After an error the listing is over.
-    pub(super) fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> io::Result<Option<Vec<u8>>> {
-        if let Some(only) = &mut self.only {
-            let Some((name, below)) = only.next() else { return Ok(None) };
-            self.below = below;
-            return Ok(Some(name));
-        }
+    fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> io::Result<Option<Vec<u8>>> {
         if self.next == self.listed.len() && !self.is_over {
             let filled = self.fill(scratch);
             self.is_over |= filled.is_err();
@@ -159,5 +132,71 @@ impl Level {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Level {
+    pub(super) fn new(parts: Vec<Part>, path: RelPath, entry: Entry, only: Option<Names>) -> Level {
+        Level { parts, turn: 0, path, entry, only, below: None }
+    }
+
+    /// Whether this is the directory that `entry` describes.
+    pub(super) fn is(&self, entry: &Entry) -> bool {
+        (self.entry.dev, self.entry.ino) == (entry.dev, entry.ino)
+    }
+
+    pub(super) fn path(&self) -> &RelPath {
+        &self.path
+    }
+
+    /// The path for a failure of the listing itself.
+    pub(super) fn shown_path(&self) -> Vec<u8> {
+        if self.path.is_empty() { b".".to_vec() } else { self.path.as_bytes().to_vec() }
+    }
+
+    pub(super) fn shown_child(&self, name: &[u8]) -> Vec<u8> {
+        let mut path = self.path.as_bytes().to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path
+    }
+
+    /// What is wanted below the name given last; none for everything.
+    pub(super) fn take_below(&mut self) -> Option<Names> {
+        self.below.take()
+    }
+
+    /// What is said when the listing is over.
+    pub(super) fn end(self) -> ScanItem {
+        ScanItem::DirEnd { path: self.path, entry: self.entry }
+    }
+
+    /// Closes the directory, to go on later behind the last names given.
+    pub(super) fn park(&mut self) {
+        self.parts.iter_mut().for_each(Part::park);
+    }
+
+    pub(super) fn parts(&mut self) -> &mut [Part] {
+        &mut self.parts
+    }
+
+    /// After an error the listing of its part is over.
+    pub(super) fn next_name(&mut self, scratch: &mut [MaybeUninit<u8>]) -> Next {
+        if let Some(only) = &mut self.only {
+            let Some((name, below)) = only.next() else { return Ok(None) };
+            self.below = below;
+            return Ok(Some((name, 0)));
+        }
+        for _ in 0..self.parts.len() {
+            let part = self.turn;
+            self.turn = (part + 1) % self.parts.len();
+            let next = self.parts[part].next_name(scratch);
+            if let Some(name) = next.map_err(|error| (self.parts[part].place, error))? {
+                return Ok(Some((name, part)));
+            }
+        }
+        Ok(None)
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Always true: memory and open descriptors are bounded by the depth of the tree, never by the number of its entries; no
 //! symbolic link below a source is followed; a directory's `Entry` comes before everything in it, its `DirEnd` after.
+//! Of a source in several places each name is given once, from the first of them that has it.
 
 mod directory;
 mod level;
@@ -10,7 +11,7 @@ mod selection;
 use std::collections::VecDeque;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags};
@@ -23,7 +24,7 @@ use crate::path::RelPath;
 use crate::root::Root;
 pub use directory::SourceRef;
 use directory::{Directory, FdCache};
-use level::{Level, SCRATCH_BYTES};
+use level::{Level, Part, SCRATCH_BYTES};
 use selection::Asked;
 pub use selection::Selection;
 
@@ -35,6 +36,9 @@ const OPEN_LEVELS: usize = 32;
 pub struct Source {
     /// What to open. A symbolic link here was named by the user and is followed, unless `beneath` is set.
     pub path: PathBuf,
+    /// Further places of it: their contents are one tree. What has the same name must be a directory in all of them, or the
+    /// same file by size and time.
+    pub also: Vec<PathBuf>,
     /// The name under which it goes. Empty: the content of a directory goes straight into the destination, for which the
     /// directory's own entry stands.
     pub dest: RelPath,
@@ -42,6 +46,17 @@ pub struct Source {
     pub beneath: Option<Root>,
     /// The content is made, not read; `path` only names it.
     pub generated: Option<Generated>,
+}
+
+impl Source {
+    fn places(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.path).chain(&self.also)
+    }
+
+    /// Whether there is anything in any of its places.
+    pub fn exists(&self) -> bool {
+        self.places().any(|place| SourceRef::of_source(self, place).is_ok_and(|handle| handle.look().is_ok()))
+    }
 }
 
 /// Choices of a scan.
@@ -148,10 +163,18 @@ impl Scanner {
                 }
             };
             match level.next_name(&mut self.scratch) {
-                Err(error) => return Some(ScanItem::Failed { path: level.shown_path(), error }),
+                Err((place, error)) => {
+                    let path = level.shown_path();
+                    return Some(ScanItem::Failed { path, error: self.in_place(place, error) });
+                }
                 Ok(None) => return self.stack.pop().map(Level::end),
-                Ok(Some(name)) if names::is_ours(&name) => {}
-                Ok(Some(name)) => match look(level, &name) {
+                Ok(Some((name, _))) if names::is_ours(&name) => {}
+                Ok(Some((name, part))) if level.parts().len() > 1 => {
+                    if let Some(item) = self.merge(name, part) {
+                        return Some(item);
+                    }
+                }
+                Ok(Some((name, _))) => match look(level, &name) {
                     Ok((path, entry))
                         if self.options.follow && matches!(entry.kind, Kind::Symlink { .. }) =>
                     {
@@ -163,7 +186,7 @@ impl Scanner {
                     Ok((path, entry)) if !self.options.limits.allow(&entry) => {
                         return Some(ScanItem::LeftOut { path });
                     }
-                    Ok((path, entry)) => return Some(self.found(name, path, entry)),
+                    Ok((path, entry)) => return Some(self.found(name, path, entry, &[0])),
                     Err(error) => return Some(ScanItem::Failed { path: level.shown_child(&name), error }),
                 },
             }
@@ -190,13 +213,19 @@ impl Scanner {
             Some(Asked::Nothing) => return Ok(None),
         };
         self.source = Some(source.clone());
-        let mut handle = SourceRef::of_source(source, &self.cache)?;
-        let (mut meta, mut target) = handle.look()?;
-        if let (true, crate::entry::FileKind::Symlink) = (self.options.follow, meta.kind) {
-            handle = handle.follow();
-            (meta, target) = handle.look()?;
+        let mut there = Vec::new();
+        for (number, place) in source.places().enumerate() {
+            match self.look_at(source, place) {
+                Ok((handle, entry)) => there.push((number, handle, entry)),
+                // Not every place has to have something of it, but one.
+                Err(error) if is_absent(&error) && !source.also.is_empty() => {}
+                Err(error) => return Err(self.in_place(number, error)),
+            }
         }
-        let entry = meta.entry(target);
+        let (_, handle, entry) = there.first().cloned().ok_or(rustix::io::Errno::NOENT)?;
+        if let Some((other, ..)) = there.iter().find(|(_, _, other)| !is_same(&entry, other)) {
+            return Err(self.conflict(there[0].0, *other));
+        }
         if self.options.excludes(&path, &entry) {
             return Ok(None);
         }
@@ -204,33 +233,103 @@ impl Scanner {
             return Ok(Some(ScanItem::LeftOut { path }));
         }
         if entry.kind == Kind::Dir {
-            let directory = Directory::of_source(handle.clone(), &self.cache);
-            self.push(Level::new(directory, path.clone(), entry.clone(), below));
+            let part = |(place, handle, _)| Part::new(Directory::of_source(handle, &self.cache), place);
+            let parts = there.into_iter().map(part).collect();
+            self.push(Level::new(parts, path.clone(), entry.clone(), below));
         } else if path.is_empty() || below.is_some() {
             return Err(rustix::io::Errno::NOTDIR.into());
         }
         Ok(Some(ScanItem::Entry { path, entry, handle }))
     }
 
-    fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry) -> ScanItem {
+    /// What is in one of a source's places.
+    fn look_at(&self, source: &Source, place: &Path) -> io::Result<(SourceRef, Entry)> {
+        let mut handle = SourceRef::of_source(source, place)?;
+        let (mut meta, mut target) = handle.look()?;
+        if let (true, crate::entry::FileKind::Symlink) = (self.options.follow, meta.kind) {
+            handle = handle.follow();
+            (meta, target) = handle.look()?;
+        }
+        Ok((handle, meta.entry(target)))
+    }
+
+    /// A name of a directory in several places: given with its first one, if the others fit.
+    fn merge(&mut self, name: Vec<u8>, part: usize) -> Option<ScanItem> {
         let level = self.stack.last_mut().expect("the name was found in the level on top");
-        let (parent, below) = (level.directory(), level.take_below());
+        let shown = level.shown_child(&name);
+        let mut there: Vec<(usize, usize, RelPath, Entry)> = Vec::new();
+        for number in 0..level.parts().len() {
+            let place = level.parts()[number].place;
+            match look_in(level, number, &name) {
+                // An earlier one gives it.
+                Ok(_) if number < part => return None,
+                Ok((path, entry)) => there.push((number, place, path, entry)),
+                Err(error) if is_absent(&error) => {}
+                Err(error) => {
+                    let error = self.in_place(place, error);
+                    return Some(ScanItem::Failed { path: shown, error });
+                }
+            }
+        }
+        let Some((_, first, path, entry)) = there.first().cloned() else {
+            // It has gone since it was listed, or has been asked for and is nowhere.
+            return Some(ScanItem::Failed { path: shown, error: rustix::io::Errno::NOENT.into() });
+        };
+        if self.options.excludes(&path, &entry) {
+            return None;
+        }
+        if let Some((_, other, ..)) = there.iter().find(|(.., other)| !is_same(&entry, other)) {
+            let error = self.conflict(first, *other);
+            return Some(ScanItem::Failed { path: shown, error });
+        }
+        if !self.options.limits.allow(&entry) {
+            return Some(ScanItem::LeftOut { path });
+        }
+        let parts: Vec<_> = there.iter().map(|(number, ..)| *number).collect();
+        Some(self.found(name, path, entry, &parts))
+    }
+
+    /// `parts` of the directory on top have it.
+    fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry, parts: &[usize]) -> ScanItem {
+        let level = self.stack.last_mut().expect("the name was found in the level on top");
+        let below = level.take_below();
         if below.is_some() && entry.kind != Kind::Dir {
             return ScanItem::Failed { path: path.into_bytes(), error: rustix::io::Errno::NOTDIR.into() };
         }
-        let handle = SourceRef::child(&parent, &name);
+        let handle = SourceRef::child(&level.parts()[parts[0]].directory(), &name);
         if entry.kind == Kind::Dir {
-            let directory = Directory::child(&parent, name, &self.cache);
-            self.push(Level::new(directory, path.clone(), entry.clone(), below));
+            let child = |&number: &usize| {
+                let above = &level.parts()[number];
+                Part::new(Directory::child(&above.directory(), name.clone(), &self.cache), above.place)
+            };
+            let parts = parts.iter().map(child).collect();
+            self.push(Level::new(parts, path.clone(), entry.clone(), below));
         }
         ScanItem::Entry { path, entry, handle }
+    }
+
+    /// Says where something went wrong, if there are several places.
+    fn in_place(&self, place: usize, error: io::Error) -> io::Error {
+        let Some(source) = self.source.as_ref().filter(|source| !source.also.is_empty()) else {
+            return error;
+        };
+        let place = source.places().nth(place).map(|place| shown(place)).unwrap_or_default();
+        let text = error.to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        io::Error::new(error.kind(), format!("{place}: {text}"))
+    }
+
+    fn conflict(&self, one: usize, other: usize) -> io::Error {
+        let places = self.source.iter().flat_map(Source::places).map(|place| shown(place));
+        let places: Vec<_> = places.collect();
+        io::Error::other(format!("it is in {} and, other than there, in {}", places[one], places[other]))
     }
 
     /// A link in the directory on top, taken for what it leads to; none if that is left out.
     fn follow(&mut self, name: Vec<u8>, path: RelPath) -> Option<ScanItem> {
         let failed = |path: &RelPath, error| Some(ScanItem::Failed { path: path.as_bytes().to_vec(), error });
         let level = self.stack.last_mut().expect("the name was found in the level on top");
-        let (parent, below) = (level.directory(), level.take_below());
+        let (parent, below) = (level.parts()[0].directory(), level.take_below());
         let handle = match SourceRef::followed(self.source.as_ref(), &parent, &name, &path) {
             Ok(handle) => handle,
             Err(error) => return failed(&path, error),
@@ -255,8 +354,8 @@ impl Scanner {
             if self.stack.iter().any(|level| level.is(&entry)) {
                 return failed(&path, io::Error::other("the symbolic link leads to a directory above it"));
             }
-            let directory = Directory::of_source(handle.clone(), &self.cache);
-            self.push(Level::new(directory, path.clone(), entry.clone(), below));
+            let part = Part::new(Directory::of_source(handle.clone(), &self.cache), 0);
+            self.push(Level::new(vec![part], path.clone(), entry.clone(), below));
         }
         Some(ScanItem::Entry { path, entry, handle })
     }
@@ -278,9 +377,32 @@ impl Iterator for Scanner {
 }
 
 fn look(level: &mut Level, name: &[u8]) -> io::Result<(RelPath, Entry)> {
+    look_in(level, 0, name)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+}
+
+fn shown(place: &Path) -> String {
+    crate::path::escape(place.as_os_str().as_bytes())
+}
+
+/// Whether two things of one name are one.
+fn is_same(one: &Entry, other: &Entry) -> bool {
+    match (&one.kind, &other.kind) {
+        (Kind::Dir, Kind::Dir) => true,
+        (Kind::File { size, .. }, Kind::File { size: other_size, .. }) => {
+            size == other_size && one.mtime == other.mtime
+        }
+        (one, other) => one == other,
+    }
+}
+
+fn look_in(level: &mut Level, part: usize, name: &[u8]) -> io::Result<(RelPath, Entry)> {
     let path =
         level.path().join(name).map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
-    let dir = level.fd()?;
+    let dir = level.parts()[part].fd()?;
     let meta = Meta::from(&fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?);
     let target = match meta.kind {
         crate::entry::FileKind::Symlink => fs::readlinkat(&dir, name, Vec::new())?.into_bytes(),

@@ -9,7 +9,13 @@ use super::*;
 use crate::read::SourceFile;
 
 fn source(path: &Path, dest: &[u8]) -> Source {
-    Source { path: path.into(), dest: RelPath::from_bytes(dest).unwrap(), beneath: None, generated: None }
+    Source {
+        path: path.into(),
+        also: Vec::new(),
+        dest: RelPath::from_bytes(dest).unwrap(),
+        beneath: None,
+        generated: None,
+    }
 }
 
 fn scan(source: Source) -> Vec<ScanItem> {
@@ -90,6 +96,73 @@ fn a_link_on_the_command_line_is_followed_and_a_missing_source_is_told() {
     assert!(
         matches!(&missing[..], [ScanItem::Failed { error, .. }] if error.kind() == io::ErrorKind::NotFound)
     );
+}
+
+#[test]
+fn a_source_in_several_places_is_one_tree() {
+    let temp = tempfile::tempdir().unwrap();
+    let place = |name: &str| temp.path().join(name);
+    let write = |name: &str, content: &str, secs: u64| {
+        std::fs::create_dir_all(place(name).parent().unwrap()).unwrap();
+        std::fs::write(place(name), content).unwrap();
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(secs);
+        std::fs::File::open(place(name)).unwrap().set_modified(time).unwrap();
+    };
+    for name in ["one/a", "one/d/x", "one/only/z", "two/b", "two/d/y", "two/d/e/w", "three/c"] {
+        write(name, name, 5);
+    }
+    for name in ["one/d/same", "two/d/same"] {
+        write(name, "same", 7);
+    }
+    let spread = |also: &[&str]| Source {
+        also: also.iter().map(|name| place(name)).collect(),
+        dest: RelPath::empty(),
+        ..source(&place("one"), b"x")
+    };
+    let shown = |items: &[ScanItem]| {
+        let names = entries(items).into_keys().map(|name| String::from_utf8(name).unwrap());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let items = scan(spread(&["two", "three", "none"]));
+    check_order(&items);
+    assert_eq!(shown(&items), " a b c d d/e d/e/w d/same d/x d/y only only/z");
+    let content = |items: &[ScanItem], name: &str| {
+        let of = |item: &ScanItem| match item {
+            ScanItem::Entry { path, entry, handle } if path.as_bytes() == name.as_bytes() => {
+                let mut buffer = [0; 20];
+                let len = SourceFile::open(handle, entry).unwrap().read_whole(&mut buffer).unwrap();
+                Some(String::from_utf8(buffer[..len].to_vec()).unwrap())
+            }
+            _ => None,
+        };
+        items.iter().find_map(of)
+    };
+    for (name, place) in [("a", "one/a"), ("d/y", "two/d/y"), ("d/e/w", "two/d/e/w"), ("c", "three/c")] {
+        assert_eq!(content(&items, name).as_deref(), Some(place));
+    }
+    // Names that are asked for are found wherever they are.
+    let names = ["d/y", "c", "gone"].map(|name| name.as_bytes().to_vec()).to_vec();
+    let only = Some(Selection::new(names).unwrap());
+    let options = ScanOptions { only, ..ScanOptions::default() };
+    let items: Vec<_> = Scanner::new(vec![spread(&["two", "three"])], options).collect();
+    assert_eq!(shown(&items), " c d d/y");
+    // Other content, another kind: an error that names both places, and neither is taken.
+    write("two/a", "other", 6);
+    write("three/d", "a file", 6);
+    let items = scan(spread(&["two", "three"]));
+    assert_eq!(shown(&items), " b c only only/z");
+    let failed = items.iter().filter_map(|item| match item {
+        ScanItem::Failed { path, error } => Some((path.clone(), error.to_string())),
+        _ => None,
+    });
+    let failed: Vec<_> = failed.collect();
+    assert_eq!(failed.len(), 2, "{failed:?}");
+    for (path, error) in failed {
+        let other = if path == b"a" { "two" } else { "three" };
+        for name in ["one", other] {
+            assert!(error.contains(place(name).to_str().unwrap()), "{error}");
+        }
+    }
 }
 
 #[test]

@@ -143,10 +143,14 @@ fn failures_say_what_to_do() {
     assert!(error.to_string().contains("cannot run /nonexistent/ssh"), "{error}");
 }
 
+type BothEnds = (Result<Established, Error>, Result<Established, Error>, tempfile::TempDir);
+
+fn both_ends(options: TransferOptions) -> BothEnds {
+    both_ends_of(params(options))
+}
+
 /// Runs both ends, joined by a stand-in for ssh that copies bytes.
-fn both_ends(
-    options: TransferOptions,
-) -> (Result<Established, Error>, Result<Established, Error>, tempfile::TempDir) {
+pub(crate) fn both_ends_of(params: HelloParams) -> BothEnds {
     let folder = tempfile::tempdir().unwrap();
     let (to, from) = (folder.path().join("to"), folder.path().join("from"));
     for fifo in [&to, &from] {
@@ -162,7 +166,7 @@ fn both_ends(
         let connection = "127.0.0.1 50000 127.0.0.1 22".to_string();
         endpoint::establish(stdin.into(), stdout.into(), Some(connection), None)
     });
-    let near = ssh_connect(&target, params(options));
+    let near = ssh_connect(&target, params);
     (near, far.join().unwrap(), folder)
 }
 

@@ -48,7 +48,7 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
                 let (id, path) = match file {
                     Ok(Look::Compare(id, path)) => (id, path),
                     Ok(Look::Candidate(id, path)) => {
-                        receiver.moves.note(id, target.root.metadata(&path).ok().flatten());
+                        receiver.moves.note(id, target.roots.metadata(&path).ok().flatten());
                         (id, path)
                     }
                     Ok(Look::TakeOver(file)) => {
@@ -69,7 +69,7 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
                     Err(_) => return,
                 };
                 let goes_on = || !receiver.shared.is_stopped();
-                let digest = meter.time(|| SourceFile::at(&target.root, &path)?.digest(&mut buffer, goes_on));
+                let digest = meter.time(|| SourceFile::at(target.roots.of(&path), &path)?.digest(&mut buffer, goes_on));
                 if let Err(error) = &digest {
                     tracing::debug!(%path, error = plain(error), "cannot compare");
                 }
@@ -123,7 +123,7 @@ impl Receiver {
         if !is_same {
             return self.fetch_content(target, entry, path, parent, conversation);
         }
-        match target.root.metadata(&path) {
+        match target.roots.metadata(&path) {
             Ok(Some(existing)) => {
                 self.unchanged(target, entry, path, parent, &existing, digest, conversation);
             }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{RelPath, Removal, Removed, Time};
+use farhaul_store::{RelPath, Removal, Removed, Root, Time};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -45,7 +45,7 @@ impl Receiver {
         if is_dir {
             let mode = (!path.is_empty()).then_some(entry.mode & self.rules.mode_mask);
             let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
-            surplus.enter(&target.root, path, Some((mode, mtime)))?;
+            surplus.enter(&target.roots, path, Some((mode, mtime)))?;
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Receiver {
     pub(super) fn note_end(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         match conversation.surplus_after(self.delete_options()) {
-            Some(surplus) => surplus.leave(&target.root, &self.protection),
+            Some(surplus) => surplus.leave(&target.roots, &self.protection),
             None => Ok(()),
         }
     }
@@ -87,9 +87,9 @@ impl Receiver {
                 if !path.is_empty() {
                     surplus.name(&path, true)?;
                 }
-                surplus.enter(&target.root, &path, None)
+                surplus.enter(&target.roots, &path, None)
             }
-            Presence::DirectoryEnd => surplus.leave(&target.root, &self.protection),
+            Presence::DirectoryEnd => surplus.leave(&target.roots, &self.protection),
         }
     }
 
@@ -120,14 +120,16 @@ impl Receiver {
         for found in found {
             if !self.rules.dry_run {
                 // What is ours but not writable is made so; if that fails, the removal says why.
-                let _ = target.root.create_dir(&found.directory);
+                let _ = target.roots.each_with(&found.directory, |root| root.create_dir(&found.directory));
             }
             let goes_on = found
                 .paths()
                 .try_for_each(|(path, is_dir)| self.delete(target, delete, path, is_dir).1.then_some(()));
-            if let (false, Some((mode, mtime))) = (self.rules.dry_run, found.meta)
-                && let Err(error) = target.root.set_meta(&found.directory, mode, Some(mtime))
-            {
+            let restore = |(mode, mtime)| {
+                let directory = &found.directory;
+                target.roots.each_with(directory, |root| root.set_meta(directory, mode, Some(mtime)))
+            };
+            if let Some(Err(error)) = found.meta.filter(|_| !self.rules.dry_run).map(restore) {
                 let reason = format!("cannot set mode and time: {}", plain(&error));
                 self.not_deleted(&found.directory, &reason);
             }
@@ -142,13 +144,25 @@ impl Receiver {
         let left = delete.max.unwrap_or(u64::MAX).saturating_sub(self.counts.deleted.load(Relaxed));
         let (filter, dry_run) = (&self.protection, self.rules.dry_run);
         let free = self.moves.sources();
-        let mut removal = Removal { root: &target.root, filter, dry_run, left, free: &free };
-        let mut goes_on = true;
-        let is_gone = removal.remove(path, is_dir, &mut |path, removed| {
-            goes_on = self.tell_removed(path, removed, delete, free.contains(path));
-            goes_on
-        });
-        (is_gone, goes_on)
+        let (mut is_gone, mut goes_on) = (true, true);
+        let roots = target.roots.all();
+        let is_in = |roots: &[Root], path: &RelPath| {
+            roots.iter().any(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
+        };
+        for (index, root) in roots.iter().enumerate() {
+            let others = &roots[index + 1..];
+            if !goes_on || target.roots.is_spread() && !is_in(&roots[index..=index], &path) {
+                continue;
+            }
+            let mut removal = Removal { root, filter, dry_run, left, free: &free };
+            is_gone &= removal.remove(path.clone(), is_dir, &mut |path, removed| {
+                // A directory goes when it goes from the last of its places.
+                let is_told = !matches!(removed, Removed::Gone) || !is_in(others, path);
+                goes_on = !is_told || self.tell_removed(path, removed, delete, free.contains(path));
+                goes_on
+            });
+        }
+        (is_gone && goes_on, goes_on)
     }
 
     fn tell_removed(

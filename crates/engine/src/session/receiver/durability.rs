@@ -12,9 +12,9 @@ use farhaul_store::{RelPath, Root};
 use super::super::failures::plain;
 use crate::error::Error;
 
-/// A directory on each file system that was written to; that of the root is always synced.
-#[derive(Debug, Default)]
-pub(super) struct FileSystems(Mutex<BTreeMap<u64, RelPath>>);
+/// A directory on each file system that was written to; those of the roots are always synced.
+#[derive(Default)]
+pub(super) struct FileSystems(Mutex<BTreeMap<u64, (Root, RelPath)>>);
 
 /// A sync that runs.
 #[derive(Debug)]
@@ -26,15 +26,14 @@ impl FileSystems {
     /// Something was written in this directory.
     pub(super) fn note(&self, root: &Root, path: &RelPath) {
         if let Ok(Some(meta)) = root.metadata(path) {
-            self.0.lock().expect(LOCK).entry(meta.dev).or_insert_with(|| path.clone());
+            self.0.lock().expect(LOCK).entry(meta.dev).or_insert_with(|| (root.clone(), path.clone()));
         }
     }
 
-    pub(super) fn sync(&self, root: &Root) -> Sync {
-        let root = root.clone();
+    pub(super) fn sync(&self, roots: &[Root]) -> Sync {
         let mut places: Vec<_> = self.0.lock().expect(LOCK).values().cloned().collect();
-        places.push(RelPath::empty());
-        let work = move || places.iter().try_for_each(|place| root.sync_file_system(place));
+        places.extend(roots.iter().map(|root| (root.clone(), RelPath::empty())));
+        let work = move || places.iter().try_for_each(|(root, place)| root.sync_file_system(place));
         Sync(std::thread::Builder::new().name("sync".into()).spawn(work).ok())
     }
 }
@@ -71,7 +70,7 @@ mod tests {
         systems.note(&root, &RelPath::empty());
         systems.note(&root, &RelPath::from_bytes(b"no/such/directory").unwrap());
         assert_eq!(systems.0.lock().unwrap().len(), 1);
-        let mut sync = systems.sync(&root);
+        let mut sync = systems.sync(&[root]);
         while !sync.is_over() {
             std::thread::yield_now();
         }

@@ -2,6 +2,7 @@
 //!
 //! Always true: nothing is created for an entry before its path has been found to lie where it may.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -125,13 +126,15 @@ impl Receiver {
     ) -> Result<(), Error> {
         let made = match self.rules.dry_run {
             true => Ok(true),
-            false => target.root.make_dir(&path).or_else(|error| match self.rules.sync {
-                // As a file is replaced by another one.
-                Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
-                    target.root.unlink(&path)?;
-                    target.root.make_dir(&path)
-                }
-                Some(_) | None => Err(error),
+            false => target.roots.make_dir(|root| {
+                root.make_dir(&path).or_else(|error| match self.rules.sync {
+                    // As a file is replaced by another one.
+                    Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                        root.unlink(&path)?;
+                        root.make_dir(&path)
+                    }
+                    Some(_) | None => Err(error),
+                })
             }),
         };
         let is_made = made.is_ok();
@@ -191,10 +194,11 @@ impl Receiver {
         }
         if !is_there {
             let cannot = |error: std::io::Error| format!("cannot create it: {}", plain(&error));
-            target.root.make_node(path, node, mode).map_err(cannot)?;
+            target.roots.of(path).make_node(path, node, mode).map_err(cannot)?;
         }
         target
-            .root
+            .roots
+            .of(path)
             .set_meta(path, Some(mode), Some(mtime))
             .map_err(|error| format!("cannot set mode and time: {}", plain(&error)))?;
         Ok(Made::New)
@@ -215,7 +219,7 @@ impl Receiver {
             if existing.is_dir() {
                 return Err(DIRECTORY_THERE.into());
             }
-            if target.root.read_link(path).is_ok_and(|there| there == to) {
+            if target.roots.of(path).read_link(path).is_ok_and(|there| there == to) {
                 return Ok(Made::Skipped);
             }
             if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
@@ -227,7 +231,8 @@ impl Receiver {
         }
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
         target
-            .root
+            .roots
+            .of(path)
             .symlink(to, path, mtime)
             .map_err(|error| format!("cannot create the link: {}", plain(&error)))?;
         Ok(Made::New)
@@ -266,7 +271,7 @@ impl Receiver {
             _ => false,
         };
         let (there, source) =
-            (target.root.metadata(path).map_err(cannot)?, target.root.metadata(&to).map_err(cannot)?);
+            (target.roots.metadata(path).map_err(cannot)?, target.roots.metadata(&to).map_err(cannot)?);
         let newest = source.as_ref().map_or((i64::MAX, 0), |source| (source.mtime.secs, source.mtime.nanos));
         if same(&there, &source) {
             return Ok(Made::Skipped);
@@ -274,7 +279,12 @@ impl Receiver {
         if there.as_ref().is_some_and(|there| self.keeps(there, newest)) {
             return Ok(Made::Kept);
         }
-        target.root.hardlink(&to, path).map_err(cannot)?;
+        let (before, root) = (target.roots.of(path), target.roots.of(&to));
+        root.hardlink(&to, path).map_err(cannot)?;
+        if there.is_some() && !std::ptr::eq(before, root) {
+            // What it takes the place of is on another device.
+            before.unlink(path).map_err(cannot)?;
+        }
         Ok(Made::New)
     }
 
@@ -389,12 +399,12 @@ impl Receiver {
         let kinds = self.rules.attributes;
         let attributed = match kinds.is_none() {
             true => Ok(()),
-            false => target.root.set_attributes(path, &entry.attributes, kinds),
+            false => target.roots.of(path).set_attributes(path, &entry.attributes, kinds),
         };
         // An access control list may have changed the mode.
         let set = match kinds.is_none() && (existing.mode, existing.mtime) == (mode, mtime) {
             true => Ok(()),
-            false => target.root.set_meta(path, Some(mode), Some(mtime)),
+            false => target.roots.of(path).set_meta(path, Some(mode), Some(mtime)),
         };
         attributed.map_err(|error| plain(&error))?;
         set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
@@ -437,8 +447,9 @@ impl Receiver {
             self.child_done(parent);
             return Ok(());
         }
+        target.roots.assign(&path, size);
         if matches!(entry.what, What::Stream) {
-            return match writer::Stream::create(&target.root, &path) {
+            return match writer::Stream::create(target.roots.of(&path), &path) {
                 Ok(stream) => {
                     self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)
                 }
@@ -487,7 +498,7 @@ impl Receiver {
 
     /// What is in a place.
     fn existing(&self, target: &Target, path: &RelPath) -> std::io::Result<Option<Meta>> {
-        match target.root.metadata(path) {
+        match target.roots.metadata(path) {
             // What is in the place of a directory above it would have been replaced.
             Err(error) if self.rules.dry_run && error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Ok(None)
@@ -528,10 +539,10 @@ impl Receiver {
 
     /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
     fn note_partials(&self, target: &Target, directory: &RelPath) {
-        if let Ok(found) = target.root.partials(directory)
-            && !found.is_empty()
-        {
-            self.partials.lock().expect(LOCK).insert(directory.clone(), found.into_iter().collect());
+        let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
+        let found: HashSet<_> = found.collect();
+        if !found.is_empty() {
+            self.partials.lock().expect(LOCK).insert(directory.clone(), found);
         }
     }
 
@@ -546,8 +557,10 @@ impl Receiver {
                     .and_then(|parent| partials.get(&parent))
                     .is_some_and(|there| there.contains(&Root::partial_name(path)))
         };
-        if is_left && let Err(error) = target.root.remove_partial(path) {
-            tracing::debug!(%path, error = plain(&error), "a partial file stays");
+        for root in target.roots.all().iter().filter(|_| is_left) {
+            if let Err(error) = root.remove_partial(path) {
+                tracing::debug!(%path, error = plain(&error), "a partial file stays");
+            }
         }
     }
 
@@ -561,6 +574,10 @@ impl Receiver {
         digests: Option<Digests>,
     ) -> Vec<Message> {
         let (id, size) = (entry.id, entry.size());
+        if let Destination::Tree(target) = &self.destination {
+            target.roots.settle(path, None);
+            target.roots.note_there(path, size);
+        }
         self.counts.skipped.fetch_add(1, Relaxed);
         self.shared.progress.bytes_skipped.fetch_add(size, Relaxed);
         self.shared.progress.bytes_done.fetch_add(size, Relaxed);
@@ -590,7 +607,7 @@ impl Receiver {
         let partial = match self.open_for(target, &path, &identity) {
             Ok(partial) => partial,
             Err(PartialError::Locked) if Instant::now() < deadline => {
-                let request = Partial::request(&target.root, &path);
+                let request = Partial::request(target.roots.of(&path), &path);
                 conversation.locked.push(Waiting { entry, path, parent, deadline, _request: request });
                 return Ok(());
             }
@@ -611,7 +628,7 @@ impl Receiver {
         let have = partial.have_ranges();
         let resumed = Large::bytes_of(&have, size);
         if !sparse
-            && let Ok(free) = target.root.free_bytes()
+            && let Ok(free) = target.roots.of(&path).free_bytes()
             && free < size.saturating_sub(partial.allocated_bytes())
         {
             let reason = format!("no space left ({} needed, {} free)", bytes(size - resumed), bytes(free));
@@ -639,14 +656,15 @@ impl Receiver {
         identity: &Identity,
     ) -> Result<Partial, PartialError> {
         let has_journal = identity.size >= JOURNAL_MIN;
+        let root = target.roots.of(path);
         if self.rules.in_place
-            && let Some(partial) = Partial::open_in_place(&target.root, path, identity)?
+            && let Some(partial) = Partial::open_in_place(root, path, identity)?
         {
             return Ok(partial);
         }
         match self.rules.delta {
-            true => Partial::open_over(&target.root, path, identity, has_journal),
-            false => Partial::open(&target.root, path, identity, has_journal),
+            true => Partial::open_over(root, path, identity, has_journal),
+            false => Partial::open(root, path, identity, has_journal),
         }
     }
 
@@ -779,7 +797,7 @@ enum Want {
 }
 
 fn is_directory(target: &Target, path: &RelPath) -> bool {
-    target.root.metadata(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
+    target.roots.metadata(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
 }
 
 pub(super) enum Made {

@@ -177,7 +177,7 @@ impl Receiver {
         let extra = self.notes.options.as_ref().map_or(&[][..], |options| &options.extra);
         let goes_on = || !self.shared.is_stopped();
         let read = || {
-            let file = SourceFile::at(&target.root, path)?;
+            let file = SourceFile::at(target.roots.of(path), path)?;
             file.digests(&mut vec![0; file.size().min(CHUNK) as usize], extra, goes_on)
         };
         read().map_err(|error| plain(&error))

@@ -87,7 +87,8 @@ impl Receiver {
         }
         let Some(renames) = &mut conversation.renames else { return Ok(()) };
         if renames.index.is_none() && !renames.waiting.is_empty() {
-            let listing = renames.listing.get_or_insert_with(|| self.list_in_background(&target.root));
+            let listing =
+                renames.listing.get_or_insert_with(|| self.list_in_background(target.roots.first()));
             renames.index = match listing.try_recv() {
                 Ok(index) => Some(index),
                 Err(TryRecvError::Empty) => return Ok(()),
@@ -194,7 +195,7 @@ impl Receiver {
         from: &RelPath,
         digested: (u64, u64),
     ) -> std::io::Result<bool> {
-        let source = target.root.open_read(from)?;
+        let source = target.roots.first().open_read(from)?;
         let (size, secs, nanos) = key(&file.entry);
         let is_it = || -> std::io::Result<bool> {
             let there = source.metadata()?;
@@ -221,15 +222,15 @@ impl Receiver {
             && source.metadata()?.mode() & 0o7777 == mode
             && attribute_kinds.is_none();
         if may_go && self.moves.linked.lock().expect(LOCK).len() < LINKS_MAX && !self.rules.durable {
-            let linked = target.root.hardlink(from, &file.path);
-            let there = target.root.metadata(&file.path)?;
+            let linked = target.roots.first().hardlink(from, &file.path);
+            let there = target.roots.first().metadata(&file.path)?;
             if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
                 let pair = (from.clone(), file.path.clone(), options);
                 self.moves.linked.lock().expect(LOCK).push(pair);
                 return is_it();
             }
         }
-        clone_file(&target.root, &source, &file.path, &options, || !self.shared.is_stopped())?;
+        clone_file(target.roots.first(), &source, &file.path, &options, || !self.shared.is_stopped())?;
         is_it()
     }
 
@@ -237,7 +238,7 @@ impl Receiver {
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
         for (from, path, options) in std::mem::take(&mut *self.moves.linked.lock().expect(LOCK)) {
-            let look = |path: &RelPath| target.root.metadata(path).ok().flatten();
+            let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
             let is_same = match (look(&from), look(&path)) {
                 (Some(old), Some(new)) => (old.dev, old.ino) == (new.dev, new.ino),
                 _ => false,
@@ -248,11 +249,11 @@ impl Receiver {
             // Its directory has its mode and time already.
             let directory = path.parent().unwrap_or_default();
             let before = look(&directory);
-            let _ = target.root.create_dir(&directory);
-            let copied = target.root.open_read(&from).and_then(|source| {
-                clone_file(&target.root, &source, &path, &options, || !self.shared.is_stopped())?;
+            let _ = target.roots.first().create_dir(&directory);
+            let copied = target.roots.first().open_read(&from).and_then(|source| {
+                clone_file(target.roots.first(), &source, &path, &options, || !self.shared.is_stopped())?;
                 before.map_or(Ok(()), |before| {
-                    target.root.set_meta(&directory, Some(before.mode), Some(before.mtime))
+                    target.roots.first().set_meta(&directory, Some(before.mode), Some(before.mtime))
                 })
             });
             if let Err(error) = copied {

@@ -80,7 +80,7 @@ impl Supervisor {
         flow.retire.store(true, Ordering::Release);
         flow.wake();
         self.say_dead(flow.path);
-        let next = flow.index + self.flow_count;
+        let next = flow.index + self.further.generation(flow.index, self.flow_count);
         if let Some(position) = self.spares.iter().position(|spare| spare.index == next) {
             self.due_spares.push(self.spares.remove(position));
         }
@@ -91,8 +91,8 @@ impl Supervisor {
         let has_ended =
             |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
         for spare in std::mem::take(&mut self.due_spares) {
-            let opened =
-                if has_ended(spare.index - self.flow_count) { spare.open() } else { Err(NOT_YET.into()) };
+            let before = spare.index - self.further.generation(spare.index, self.flow_count);
+            let opened = if has_ended(before) { spare.open() } else { Err(NOT_YET.into()) };
             match opened {
                 Ok(flow) => self.open_flow(flow, Part::Spare)?,
                 // Its port may not be free yet, or the network of its address be gone.
@@ -102,11 +102,14 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Tells the user of a path that he has named.
+    /// Nothing comes back by a path: the others get its share of the rate, and the user is told if paths were named.
     fn say_dead(&mut self, path: usize) {
-        let Some(addresses) = self.options.paths.get(path).filter(|_| self.is_initiator) else { return };
-        if !self.dead_paths.contains(&path) {
-            self.dead_paths.push(path);
+        if self.dead_paths.contains(&path) {
+            return;
+        }
+        self.dead_paths.push(path);
+        self.apply_rate(self.rate);
+        if let Some(addresses) = self.addresses_of(path).filter(|_| self.is_initiator) {
             let warning = format!(
                 "nothing comes back by the path {}={}; going on without it until something does",
                 addresses.local, addresses.remote
@@ -124,8 +127,13 @@ impl Supervisor {
         let (back, dead): (Vec<usize>, Vec<usize>) =
             std::mem::take(&mut self.dead_paths).into_iter().partition(|&path| is_used(path));
         self.dead_paths = dead;
-        for path in back {
-            let addresses = self.options.paths[path];
+        if !back.is_empty() {
+            self.apply_rate(self.rate);
+        }
+        for addresses in back.iter().filter_map(|&path| self.addresses_of(path)) {
+            if !self.is_initiator {
+                return;
+            }
             let line = format!("the path {}={} is used again", addresses.local, addresses.remote);
             self.shared.progress.notice(line);
         }

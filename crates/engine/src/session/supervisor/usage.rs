@@ -10,7 +10,7 @@ use crate::messages::Message;
 
 impl Supervisor {
     pub(super) fn is_used(&self, path: usize) -> bool {
-        self.unused_paths & 1 << path == 0
+        (self.unused_paths | self.absent_paths()) & 1 << path == 0
     }
 
     pub(super) fn obey_path_wishes(&mut self) -> Result<(), Error> {
@@ -19,7 +19,7 @@ impl Supervisor {
         for (path, is_used) in self.shared.progress.take_path_wishes() {
             let bit = 1u64.checked_shl(path as u32).unwrap_or(0) & all;
             let wanted = if is_used { unused & !bit } else { unused | bit };
-            if wanted != all {
+            if wanted | self.absent_paths() != all {
                 unused = wanted;
             }
         }
@@ -30,6 +30,10 @@ impl Supervisor {
         Ok(())
     }
 
+    fn absent_paths(&self) -> u64 {
+        self.shared.absent_paths.load(Ordering::Acquire)
+    }
+
     fn all_paths(&self) -> u64 {
         // At most FLOWS_MAX, far below 64.
         (1 << self.shared.path_count()) - 1
@@ -38,7 +42,7 @@ impl Supervisor {
     /// From now on nothing new goes by these paths. What is under way there stays, with the flows that carry it.
     pub(super) fn apply_paths(&mut self, unused: u64) -> Result<(), Error> {
         let all = self.all_paths();
-        if unused & all == all || unused > all {
+        if (unused | self.absent_paths()) & all == all || unused > all {
             return Err(Error::Misbehaved("it would have no path used".into()));
         }
         self.unused_paths = unused;

@@ -1,0 +1,45 @@
+//! The addresses of this host by which another one may reach it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+
+use if_addrs::{IfAddr, IfOperStatus};
+
+/// A network interface: its addresses, and how many of their bits name the subnet.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Interface {
+    pub addresses: Vec<(IpAddr, u8)>,
+}
+
+/// All interfaces that are up, without loopback and without addresses that are good for one link only.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut found: BTreeMap<String, Interface> = BTreeMap::new();
+    for address in if_addrs::get_if_addrs()? {
+        if address.is_loopback() || address.is_link_local() || address.oper_status == IfOperStatus::Down {
+            continue;
+        }
+        let bits = match &address.addr {
+            IfAddr::V4(v4) => v4.prefixlen,
+            IfAddr::V6(v6) => v6.prefixlen,
+        };
+        found.entry(address.name.clone()).or_default().addresses.push((address.ip(), bits));
+    }
+    Ok(found.into_values().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_address_of_one_link_only_is_told() {
+        for interface in interfaces().unwrap() {
+            assert!(!interface.addresses.is_empty());
+            for (ip, bits) in interface.addresses {
+                assert!(!ip.is_loopback() && !ip.is_unspecified(), "{ip}");
+                assert!(bits <= if ip.is_ipv4() { 32 } else { 128 }, "{ip}/{bits}");
+            }
+        }
+    }
+}

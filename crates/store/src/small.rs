@@ -5,12 +5,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode};
 
 use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::dir::Dir;
 use crate::entry::Time;
 use crate::error::Error;
 use crate::names;
@@ -63,7 +63,7 @@ pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOpti
 
 /// A file under its temporary name; removed when dropped unfinished.
 pub struct TempFile {
-    dir: Arc<OwnedFd>,
+    dir: Arc<Dir>,
     name: Vec<u8>,
     target: Vec<u8>,
     file: File,
@@ -85,6 +85,7 @@ impl TempFile {
             // Ours to write in any case, so that a run after us can take it over.
             let initial = (mode & 0o777) | 0o600;
             let Opened { file, was_there, meta } = temporary::open(&dir, &name, initial)?;
+            dir.look(&name);
             let mut temp =
                 TempFile { dir, name, target: target.to_vec(), file, mode: None, is_finished: false };
             if was_there {
@@ -125,7 +126,8 @@ impl TempFile {
         if options.durable {
             self.file.sync_all()?;
         }
-        fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..])?;
+        let rename = || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]);
+        self.dir.place(&self.target, rename)?;
         self.is_finished = true;
         if options.durable {
             sync_dir(&self.dir)?;

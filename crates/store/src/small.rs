@@ -51,13 +51,8 @@ impl Default for WriteOptions {
 
 /// Writes a whole file. What was at `path` is replaced, unless it is a directory.
 pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
-    let mut temp = TempFile::create_with(root, path, options.mode)?;
-    if options.sparse {
-        sparse::write(&temp.file, data, 0, Ground::Fresh)?;
-        temp.file.set_len(data.len() as u64)?;
-    } else if !data.is_empty() {
-        temp.file.write_all(data)?;
-    }
+    let temp = TempFile::create_with(root, path, options.mode)?;
+    temp.write(data, options)?;
     temp.finish(options)
 }
 
@@ -109,6 +104,15 @@ impl TempFile {
 
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Writes the whole content; only once.
+    pub fn write(&self, data: &[u8], options: &WriteOptions) -> io::Result<()> {
+        if options.sparse {
+            sparse::write(&self.file, data, 0, Ground::Fresh)?;
+            return self.file.set_len(data.len() as u64);
+        }
+        if data.is_empty() { Ok(()) } else { (&self.file).write_all(data) }
     }
 
     /// Gives the file its mode, time and name.

@@ -223,19 +223,19 @@ impl Incoming {
     pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<(), String> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
         let cannot = |error: std::io::Error| receiver.cannot("write", &self.path, &error);
+        let options = self.options(receiver);
         if receiver.rules.verify != Verify::Readback || data.is_empty() {
-            return farhaul_store::write_whole(&target.root, &self.path, data, &self.options(receiver))
-                .map_err(cannot);
+            return farhaul_store::write_whole(&target.root, &self.path, data, &options).map_err(cannot);
         }
         let temp = TempFile::create(&target.root, &self.path).map_err(cannot)?;
-        temp.file().write_all_at(data, 0).map_err(cannot)?;
+        temp.write(data, &options).map_err(cannot)?;
         temp.file().sync_data().map_err(cannot)?;
         let mut back = vec![0; data.len()];
         temp.file().read_exact_at(&mut back, 0).map_err(cannot)?;
         if back != data {
             return Err("what was written does not read back".into());
         }
-        temp.finish(&self.options(receiver)).map_err(cannot)
+        temp.finish(&options).map_err(cannot)
     }
 }
 

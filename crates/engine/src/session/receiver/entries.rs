@@ -223,11 +223,23 @@ impl Receiver {
             if existing.is_dir() {
                 return Err(DIRECTORY_THERE.into());
             }
-            if target.root.read_link(path).is_ok_and(|there| there == to) {
+            let is_same = target.root.read_link(path).is_ok_and(|there| there == to);
+            if is_same && existing.mtime == time_of(entry) {
                 return Ok(Made::Skipped);
             }
             if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
-                return Ok(Made::Kept);
+                return Ok(if is_same { Made::Skipped } else { Made::Kept });
+            }
+            if is_same {
+                // It may have been made by a run that was killed before it set the time.
+                let set = if self.rules.dry_run {
+                    Ok(())
+                } else {
+                    target.root.set_meta(path, None, Some(time_of(entry)))
+                };
+                return set
+                    .map(|()| Made::Skipped)
+                    .map_err(|error| self.cannot("set its time", path, &error));
             }
         }
         if self.rules.dry_run {

@@ -303,6 +303,16 @@ class Pair:
         call("mount", "-t", "tmpfs", "-o", f"size={megabytes}m,mode=0755", "tmpfs", str(folder))
         return folder
 
+    def mount_folding(self, folder, megabytes=64):
+        """Mounts a file system at `folder` that takes names for the same whatever the case of their letters, gives them back in
+        lower case, and refuses those that Windows does not have: NTFS in a file, by a program (lowntfs-3g)."""
+        image = self.directory / f"{folder.name}.ntfs"
+        with open(image, "wb") as file:
+            file.truncate(megabytes << 20)
+        call("mkntfs", "--fast", "--force", "--quiet", "--sector-size", "512", str(image))
+        call("lowntfs-3g", "-o", "ignore_case,windows_names", str(image), str(folder))
+        return folder
+
     def on_close(self, function):
         self._closers.append(function)
 

@@ -4,66 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, DaemonStop, Identity, ListenConfig};
-use farhaul_engine::hello::ServerPolicy;
-use farhaul_engine::{
-    CopyJob, DaemonTarget, Location, Policy, Progress, RateOptions, TransferOptions, copy, keygen, session,
-};
+use farhaul_engine::{CopyJob, Location, Policy, Progress, RateOptions, TransferOptions, copy};
+
+mod server;
+
+use server::Server;
 
 /// So slow that `SIZE` would take more than two hours.
 const CRAWL_BPS: u64 = 8_000;
 const SIZE: u64 = 8 << 20;
-
-struct Server {
-    folder: tempfile::TempDir,
-    port: u16,
-    stop: DaemonStop,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Server {
-    fn start() -> Server {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
-        keygen(&path("client"), "client").unwrap();
-        std::fs::create_dir(path("root")).unwrap();
-        let daemon = Daemon::bind(ListenConfig {
-            listen: vec!["127.0.0.1:0".parse().unwrap()],
-            identity: Identity::load_or_generate(&path("host"), "").unwrap(),
-            authorized: Arc::new(AuthorizedKeys::load(&path("client.pub")).unwrap()),
-            admit: Arc::new(|_, _| Ok(())),
-        })
-        .unwrap();
-        let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
-        let policy =
-            ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: true, fault: None };
-        let run = move || {
-            let serve = move |established| drop(session::serve(established, Some(&policy)));
-            daemon.run(Arc::new(serve)).unwrap();
-        };
-        Server { thread: Some(std::thread::spawn(run)), folder, port, stop }
-    }
-
-    fn at(&self, path: &[u8]) -> Location {
-        let file = |name: &str| Some(self.folder.path().join(name));
-        let target = DaemonTarget {
-            host: "127.0.0.1".into(),
-            port: self.port,
-            identity_file: file("client"),
-            known_hosts_file: file("known_hosts"),
-            fingerprint: None,
-            accept_new: true,
-        };
-        Location::Daemon { target, path: path.to_vec() }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.stop.stop();
-        self.thread.take().unwrap().join().unwrap();
-    }
-}
 
 /// Copies at a crawl, changes the rate once something moves, and expects an end.
 fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOptions) {

@@ -1,7 +1,7 @@
-//! A link that loses datagrams on purpose, so that tests over real sockets meet a bad network.
+//! A link that loses, repeats and reorders datagrams on purpose, so that tests over real sockets meet a bad network.
 //!
-//! Always true: every datagram is judged by itself, also inside a merged (GRO) read; whether the n-th datagram is
-//! dropped depends on the seed and n alone.
+//! Always true: every datagram is judged by itself, also inside a merged (GRO) read; what becomes of the n-th datagram
+//! depends on the seed and n alone.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,6 +14,10 @@ use crate::{Capabilities, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent};
 pub struct Fault {
     /// Share of received datagrams that are lost, 0 to 1.
     pub loss: f64,
+    /// Share of received datagrams that come twice, 0 to 1.
+    pub duplicate: f64,
+    /// Share of received datagrams that come late, after those of the next read, 0 to 1.
+    pub reorder: f64,
     /// Chooses which.
     pub seed: u64,
     /// Received datagrams longer than this are lost, in bytes: an MTU black hole.
@@ -28,7 +32,7 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// There is no fault of that name.
-    #[error("unknown fault {0:?}: loss, seed, max_len, cut_after and cut_send exist")]
+    #[error("unknown fault {0:?}: loss, duplicate, reorder, seed, max_len, cut_after and cut_send exist")]
     Unknown(String),
     /// The value is no number, or out of range.
     #[error("fault {name} cannot be {value:?}")]
@@ -45,11 +49,14 @@ impl Fault {
         fn number<T: FromStr>(value: &str) -> Result<T, ()> {
             value.parse().map_err(|_| ())
         }
+        let share = |field: &mut f64| {
+            *field = number(value)?;
+            if (0.0..=1.0).contains(field) { Ok(()) } else { Err(()) }
+        };
         Some(match name {
-            "loss" => number(value).and_then(|share: f64| {
-                self.loss = share;
-                if (0.0..=1.0).contains(&share) { Ok(()) } else { Err(()) }
-            }),
+            "loss" => share(&mut self.loss),
+            "duplicate" => share(&mut self.duplicate),
+            "reorder" => share(&mut self.reorder),
             "seed" => number(value).map(|seed| self.seed = seed),
             "max_len" => number(value).map(|len| self.max_len = Some(len)),
             "cut_after" => number(value).map(|count| self.cut_after = Some(count)),
@@ -59,7 +66,7 @@ impl Fault {
     }
 }
 
-/// Reads `loss=0.1,seed=7,max_len=1200,cut_after=10000,cut_send=20000`; each part may be missing.
+/// Reads `loss=0.1,duplicate=0.01,reorder=0.05,seed=7,max_len=1200,cut_after=10000,cut_send=20000`; each part may be missing.
 impl FromStr for Fault {
     type Err = FaultError;
 
@@ -87,6 +94,16 @@ pub struct FaultLink<L> {
     received: u64,
     received_dropped: u64,
     received_dropped_bytes: u64,
+    /// What comes with the next read.
+    held: Vec<Held>,
+    misplaced: u64,
+}
+
+#[derive(Debug)]
+struct Held {
+    bytes: Vec<u8>,
+    from: Option<SocketAddr>,
+    ecn_ce: bool,
 }
 
 /// Reads that may end up empty before `recv` gives up for now: a flood into a cut link must not hold its thread.
@@ -103,6 +120,8 @@ impl<L: Link> FaultLink<L> {
             received: 0,
             received_dropped: 0,
             received_dropped_bytes: 0,
+            held: Vec::new(),
+            misplaced: 0,
         }
     }
 }
@@ -113,6 +132,37 @@ impl Fault {
         let cut = self.cut_after.is_some_and(|after| number >= after);
         let long = self.max_len.is_some_and(|max| len > max);
         !cut && !long && share(self.seed, number) >= self.loss
+    }
+
+    fn repeats(&self, number: u64) -> bool {
+        self.duplicate > 0.0 && share(self.seed.wrapping_add(1), number) < self.duplicate
+    }
+
+    fn delays(&self, number: u64) -> bool {
+        self.reorder > 0.0 && share(self.seed.wrapping_add(2), number) < self.reorder
+    }
+}
+
+impl<L: Link> FaultLink<L> {
+    /// Takes out what is lost or comes late, and keeps what comes with the next read.
+    fn judge(&mut self, batch: &mut RecvBatch) {
+        let (fault, first) = (self.fault, self.received);
+        for (number, datagram) in (first..).zip(batch.datagrams()) {
+            let comes_again = fault.repeats(number) || fault.delays(number);
+            if comes_again && fault.spares(number, datagram.bytes.len()) {
+                let (from, ecn_ce) = (datagram.from, datagram.ecn_ce);
+                self.held.push(Held { bytes: datagram.bytes.to_vec(), from, ecn_ce });
+                self.misplaced += 1;
+            }
+        }
+        batch.retain(|bytes| {
+            let number = self.received;
+            self.received += 1;
+            let comes = fault.spares(number, bytes.len());
+            self.received_dropped += u64::from(!comes);
+            self.received_dropped_bytes += if comes { 0 } else { bytes.len() as u64 };
+            comes && (fault.repeats(number) || !fault.delays(number))
+        });
     }
 }
 
@@ -145,19 +195,17 @@ impl<L: Link> Link for FaultLink<L> {
 
     fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {
         for _ in 0..READS_MAX {
+            let held = std::mem::take(&mut self.held);
             let arrived = self.inner.recv(batch)?;
-            if arrived == 0 {
+            if arrived == 0 && held.is_empty() {
                 return Ok(0);
             }
-            let (fault, mut number) = (self.fault, self.received);
-            batch.retain(|bytes| {
-                let spared = fault.spares(number, bytes.len());
-                self.received_dropped_bytes += if spared { 0 } else { bytes.len() as u64 };
-                number += 1;
-                spared
-            });
-            self.received = number;
-            self.received_dropped += (arrived - batch.len()) as u64;
+            self.judge(batch);
+            for late in held {
+                if !batch.append(&late.bytes, late.from, late.ecn_ce) {
+                    self.held.push(late);
+                }
+            }
             if !batch.is_empty() {
                 return Ok(batch.len());
             }
@@ -171,7 +219,7 @@ impl<L: Link> Link for FaultLink<L> {
 
     fn stats(&self) -> LinkStats {
         let mut stats = self.inner.stats();
-        stats.faults += self.sent_dropped + self.received_dropped;
+        stats.faults += self.sent_dropped + self.received_dropped + self.misplaced;
         stats.datagrams_received = stats.datagrams_received.saturating_sub(self.received_dropped);
         stats.bytes_received = stats.bytes_received.saturating_sub(self.received_dropped_bytes);
         stats

@@ -66,6 +66,37 @@ fn through(fault: &str, udp: bool, count: u64) -> BTreeSet<u64> {
 }
 
 #[test]
+fn what_comes_twice_or_late_is_whole_and_nothing_is_lost() {
+    let fault: Fault = "duplicate=0.2,reorder=0.3,seed=4".parse().unwrap();
+    let (mut one, other) = udp_pair();
+    let mut other = FaultLink::new(other, fault);
+    let (mut out, mut arrived) = (SendBatch::new(64_000), RecvBatch::new());
+    let mut came = Vec::new();
+    for round in 0..20_u8 {
+        for number in 0..20 {
+            out.datagram(1000).unwrap().fill(round * 10 + number % 10);
+        }
+        assert_eq!(one.send(&mut out).unwrap(), Sent::All);
+        out.clear();
+        while other.recv(&mut arrived).unwrap() > 0 {
+            for datagram in arrived.datagrams() {
+                assert!(
+                    datagram.bytes.len() == 1000
+                        && datagram.bytes.iter().all(|byte| *byte == datagram.bytes[0])
+                );
+                came.push(datagram.bytes[0]);
+                datagram.bytes.fill(255);
+            }
+        }
+    }
+    assert!(came.len() > 400 + 40 && !came.is_sorted(), "{} came", came.len());
+    let mut counts = std::collections::BTreeMap::new();
+    came.iter().for_each(|byte| *counts.entry(*byte).or_insert(0) += 1);
+    assert!(counts.values().all(|count| *count >= 2), "two of each were sent: {counts:?}");
+    assert_eq!(other.stats().datagrams_received, 400);
+}
+
+#[test]
 fn the_share_is_right_and_single_datagrams_of_a_merged_read_are_hit() {
     let count = 50_000;
     for loss in [0.01, 0.1, 0.3] {
@@ -122,8 +153,14 @@ fn a_cut_is_for_ever_on_its_side_only() {
 #[test]
 fn descriptions_are_read_or_refused() {
     let fault: Fault = " loss=0.1, seed=7,max_len=1200,cut_after=10000,cut_send=20000,".parse().unwrap();
-    let expected =
-        Fault { loss: 0.1, seed: 7, max_len: Some(1200), cut_after: Some(10_000), cut_send: Some(20_000) };
+    let expected = Fault {
+        loss: 0.1,
+        seed: 7,
+        max_len: Some(1200),
+        cut_after: Some(10_000),
+        cut_send: Some(20_000),
+        ..Fault::default()
+    };
     assert_eq!(fault, expected);
     for text in
         ["loss=2", "loss=-0.1", "loss=NaN", "loss=", "loss", "seed=-1", "max_len=1e3", "cut_after=1=2"]
@@ -144,7 +181,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read(loss in 0.0..=1.0_f64, seed: u64, max_len: usize, cut: u64) {
         let fault: Fault = format!("cut_send={cut},loss={loss},seed={seed},max_len={max_len}").parse().unwrap();
-        prop_assert_eq!(fault, Fault { loss, seed, max_len: Some(max_len), cut_after: None, cut_send: Some(cut) });
+        prop_assert_eq!(fault, Fault { loss, seed, max_len: Some(max_len), cut_send: Some(cut), ..Fault::default() });
     }
 }
 

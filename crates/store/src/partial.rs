@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +16,7 @@ use rustix::io::Errno;
 use crate::CHUNK;
 use crate::attributes;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
+use crate::dir::{Dir, NameError, name_error};
 use crate::direct::Direct;
 use crate::entry::Time;
 use crate::error::Error;
@@ -58,7 +58,7 @@ impl Identity {
 
 /// A large file on its way in.
 pub struct Partial {
-    dir: Arc<OwnedFd>,
+    dir: Arc<Dir>,
     target: Vec<u8>,
     name: Vec<u8>,
     journal_name: Vec<u8>,
@@ -152,6 +152,7 @@ impl Partial {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
         let (name, journal_name) = (names::part(target), names::journal(target));
         let opened = temporary::open(&dir, &name, 0o600)?;
+        dir.look(&name);
         let old = keeps_old.then(|| Old::find(&dir, target, &opened)).flatten();
         let mut partial = Partial {
             dir,
@@ -402,8 +403,15 @@ impl Partial {
         }
         let mut state = self.state();
         if !self.is_in_place {
-            fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..])
-                .map_err(Error::io("rename it into place"))?;
+            let rename = || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]);
+            let placed = self.dir.place(&self.target, rename);
+            if let Err(error) = &placed
+                && matches!(name_error(error), Some(NameError::Refused(_) | NameError::Changed(_)))
+            {
+                // No later run could finish it.
+                self.remove(&mut state);
+            }
+            placed.map_err(Error::io("rename it into place"))?;
         }
         state.is_over = true;
         if state.journal.take().is_some() {

@@ -8,16 +8,16 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Timespec, Timestamps};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{Meta, Node, Time};
 use crate::names;
 use crate::path::RelPath;
@@ -34,7 +34,7 @@ pub struct Root {
 }
 
 struct Inner {
-    fd: Arc<OwnedFd>,
+    fd: Arc<Dir>,
     parents: Mutex<Parents>,
     /// The kernel (or a filter in front of it) does not know openat2.
     walks: AtomicBool,
@@ -42,7 +42,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Parents {
-    open: HashMap<Vec<u8>, (Arc<OwnedFd>, u64)>,
+    open: HashMap<Vec<u8>, (Arc<Dir>, u64)>,
     clock: u64,
 }
 
@@ -57,10 +57,10 @@ impl Root {
             }
             opened => opened?,
         };
-        Ok(Root::of(Arc::new(fd), false))
+        Ok(Root::of(Arc::new(Dir::new(fd)), false))
     }
 
-    fn of(fd: Arc<OwnedFd>, walks: bool) -> Root {
+    fn of(fd: Arc<Dir>, walks: bool) -> Root {
         let inner = Inner { fd, parents: Mutex::default(), walks: AtomicBool::new(walks) };
         Root { inner: Arc::new(inner) }
     }
@@ -83,6 +83,24 @@ impl Root {
             Ok(stat) => Ok(Some(Meta::from(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// As [`Root::metadata`], of a name that is to be written: an error ([`crate::name_error`]) if what it leads to is called
+    /// otherwise, or if the file system does not take it.
+    pub fn lookup(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+        let (dir, name) = path.split();
+        if name.is_empty() {
+            return self.metadata(path);
+        }
+        let dir = match self.dir(dir) {
+            Err(error) if is_absent(&error) => return Ok(None),
+            dir => dir?,
+        };
+        match fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => dir.check_own(name).map(|()| Some(Meta::from(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(of_name(error)),
         }
     }
 
@@ -161,32 +179,27 @@ impl Root {
     }
 
     fn list_where(&self, path: &RelPath, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<(Vec<u8>, bool)>> {
-        // A descriptor of our own: a shared one has a shared position.
-        let fd = fs::openat(self.dir(path.as_bytes())?, ".", DIRECTORY, Mode::empty())?;
-        let mut buffer = [MaybeUninit::uninit(); 32 << 10];
-        let mut listing = RawDir::new(&fd, &mut buffer);
         let mut names = Vec::new();
-        while let Some(entry) = listing.next() {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." || !wanted(name) {
-                continue;
+        for_each_name(&*self.dir(path.as_bytes())?, |dir, name, kind| {
+            if !wanted(name) {
+                return Ok(());
             }
-            let is_dir = match entry.file_type() {
+            let is_dir = match kind {
                 FileType::Unknown => {
-                    let stat = fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                    let stat = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
                     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
                 }
                 kind => kind == FileType::Directory,
             };
             names.push((name.to_vec(), is_dir));
-        }
+            Ok(())
+        })?;
         Ok(names)
     }
 
     /// An existing directory, made writable for us: its own mode may be read-only, from an earlier run.
     pub(crate) fn use_dir(&self, path: &RelPath) -> io::Result<()> {
-        let there = self.metadata(path)?;
+        let there = self.lookup(path)?;
         let Some(meta) = there.filter(Meta::is_dir) else {
             return Err(io::Error::new(
                 io::ErrorKind::NotADirectory,
@@ -221,7 +234,17 @@ impl Root {
 
     /// Makes a symbolic link, in the place of whatever file or link is there.
     pub fn symlink(&self, target: &[u8], path: &RelPath, mtime: Time) -> io::Result<()> {
-        self.replace(path, |dir, name| fs::symlinkat(target, dir, name))?;
+        let made = self.replace(path, |dir, name| fs::symlinkat(target, dir, name));
+        match made {
+            // What is too long may be the target instead.
+            Err(error) if is_refused(&error) && self.lookup(path).is_ok() => {
+                return Err(io::Error::new(
+                    error.kind(),
+                    "the file system there does not take such a target",
+                ));
+            }
+            made => made?,
+        }
         let (dir, name) = path.split();
         Ok(fs::utimensat(self.dir(dir)?, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
@@ -319,7 +342,7 @@ impl Root {
     }
 
     /// The directory that holds `path`, and the path's last component. The root itself has no name to be written.
-    pub(crate) fn place<'a>(&self, path: &'a RelPath) -> io::Result<(Arc<OwnedFd>, &'a [u8])> {
+    pub(crate) fn place<'a>(&self, path: &'a RelPath) -> io::Result<(Arc<Dir>, &'a [u8])> {
         let (dir, name) = path.split();
         if name.is_empty() {
             return Err(Errno::ISDIR.into());
@@ -334,15 +357,21 @@ impl Root {
         path: &RelPath,
         make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
-        let (dir, name) = self.place(path)?;
-        match make(&dir, name) {
+        let attempt = || -> io::Result<rustix::io::Result<T>> {
+            let (dir, name) = self.place(path)?;
+            match dir.make(name, || make(&dir, name)) {
+                Ok(made) => made.map(Ok),
+                Err(error) => Ok(Err(error)),
+            }
+        };
+        let made = match attempt()? {
             Err(Errno::NOENT) => {
                 self.forget_parents();
-                let (dir, name) = self.place(path)?;
-                make(&dir, name).map_err(refused)
+                attempt()?
             }
-            made => made.map_err(refused),
-        }
+            made => made,
+        };
+        made.map_err(refused)
     }
 
     fn replace(
@@ -361,23 +390,23 @@ impl Root {
             fs::unlinkat(&dir, &temporary[..], AtFlags::empty())?;
             make(&dir, &temporary)?;
         }
-        fs::renameat(&dir, &temporary[..], &dir, name).map_err(|error| {
+        dir.look(&temporary);
+        dir.place(name, || fs::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
             let _ = fs::unlinkat(&dir, &temporary[..], AtFlags::empty());
-            refused(error)
         })
     }
 
     // ---- walking -----------------------------------------------------------------------------------------------
 
     /// A descriptor of the directory at `path`.
-    pub(crate) fn dir(&self, path: &[u8]) -> io::Result<Arc<OwnedFd>> {
+    pub(crate) fn dir(&self, path: &[u8]) -> io::Result<Arc<Dir>> {
         if path.is_empty() {
             return Ok(self.inner.fd.clone());
         }
         if let Some(fd) = self.parents().get(path) {
             return Ok(fd);
         }
-        let fd = Arc::new(self.walk_to(path)?);
+        let fd = Arc::new(Dir::new(self.walk_to(path)?));
         self.parents().put(path, fd.clone());
         Ok(fd)
     }
@@ -435,14 +464,14 @@ impl std::fmt::Debug for Root {
 }
 
 impl Parents {
-    fn get(&mut self, path: &[u8]) -> Option<Arc<OwnedFd>> {
+    fn get(&mut self, path: &[u8]) -> Option<Arc<Dir>> {
         self.clock += 1;
         let (fd, used) = self.open.get_mut(path)?;
         *used = self.clock;
         Some(fd.clone())
     }
 
-    fn put(&mut self, path: &[u8], fd: Arc<OwnedFd>) {
+    fn put(&mut self, path: &[u8], fd: Arc<Dir>) {
         if self.open.len() >= PARENTS_MAX {
             let oldest = self.open.iter().min_by_key(|(_, (_, used))| *used).map(|(path, _)| path.clone());
             if let Some(oldest) = oldest {
@@ -458,16 +487,21 @@ fn is_link(dir: BorrowedFd<'_>, name: &[u8]) -> bool {
         .is_ok_and(|stat| fs::FileType::from_raw_mode(stat.st_mode) == fs::FileType::Symlink)
 }
 
+fn is_refused(error: &io::Error) -> bool {
+    matches!(name_error(error), Some(NameError::Refused(_)))
+}
+
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// The error of a walk in words: what the kernel calls a loop or another device is a link or a way out.
+/// The error of a walk or of a name that is made, in words: what the kernel calls a loop or another device is a link or a way
+/// out.
 fn refused(error: Errno) -> io::Error {
     const LINK: &str = "a symbolic link in its path, or a way out of the root, is not followed";
     match error {
         Errno::LOOP | Errno::XDEV => io::Error::new(io::ErrorKind::PermissionDenied, LINK),
-        error => error.into(),
+        error => of_name(error),
     }
 }
 

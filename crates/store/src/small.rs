@@ -5,12 +5,12 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode};
 
 use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::dir::Dir;
 use crate::entry::Time;
 use crate::error::Error;
 use crate::names;
@@ -51,19 +51,14 @@ impl Default for WriteOptions {
 
 /// Writes a whole file. What was at `path` is replaced, unless it is a directory.
 pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
-    let mut temp = TempFile::create_with(root, path, options.mode)?;
-    if options.sparse {
-        sparse::write(&temp.file, data, 0, Ground::Fresh)?;
-        temp.file.set_len(data.len() as u64)?;
-    } else if !data.is_empty() {
-        temp.file.write_all(data)?;
-    }
+    let temp = TempFile::create_with(root, path, options.mode)?;
+    temp.write(data, options)?;
     temp.finish(options)
 }
 
 /// A file under its temporary name; removed when dropped unfinished.
 pub struct TempFile {
-    dir: Arc<OwnedFd>,
+    dir: Arc<Dir>,
     name: Vec<u8>,
     target: Vec<u8>,
     file: File,
@@ -85,6 +80,7 @@ impl TempFile {
             // Ours to write in any case, so that a run after us can take it over.
             let initial = (mode & 0o777) | 0o600;
             let Opened { file, was_there, meta } = temporary::open(&dir, &name, initial)?;
+            dir.look(&name);
             let mut temp =
                 TempFile { dir, name, target: target.to_vec(), file, mode: None, is_finished: false };
             if was_there {
@@ -110,6 +106,15 @@ impl TempFile {
         &self.file
     }
 
+    /// Writes the whole content; only once.
+    pub fn write(&self, data: &[u8], options: &WriteOptions) -> io::Result<()> {
+        if options.sparse {
+            sparse::write(&self.file, data, 0, Ground::Fresh)?;
+            return self.file.set_len(data.len() as u64);
+        }
+        if data.is_empty() { Ok(()) } else { (&self.file).write_all(data) }
+    }
+
     /// Gives the file its mode, time and name.
     pub fn finish(mut self, options: &WriteOptions) -> io::Result<()> {
         let mode = options.mode & 0o7777;
@@ -125,7 +130,8 @@ impl TempFile {
         if options.durable {
             self.file.sync_all()?;
         }
-        fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..])?;
+        let rename = || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]);
+        self.dir.place(&self.target, rename)?;
         self.is_finished = true;
         if options.durable {
             sync_dir(&self.dir)?;

@@ -11,6 +11,7 @@ mod comparing;
 mod deleting;
 mod durability;
 mod entries;
+mod naming;
 mod notes;
 mod patching;
 mod renaming;
@@ -125,6 +126,8 @@ pub(crate) struct Receiver {
     partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
     tree: Mutex<Tree>,
     links: Mutex<Links>,
+    /// Directories in which a name was taken for another one.
+    ambiguous: Mutex<HashSet<RelPath>>,
     failures: Failures,
     counts: Counts,
     pub(crate) notes: Notes,
@@ -254,6 +257,7 @@ pub(crate) fn run(
         partials: Mutex::default(),
         tree: Mutex::default(),
         links: Mutex::default(),
+        ambiguous: Mutex::default(),
         failures: Failures::new(supervisor.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Mutex;
 
-use farhaul_store::{Meta, RelPath, Root};
+use farhaul_store::{Meta, RelPath, Root, name_error};
 
 use crate::report::SpreadFigures;
 
@@ -89,9 +89,18 @@ impl Roots {
 
     /// What is at `path`. What is in several of them, other than a directory, could be either.
     pub(crate) fn metadata(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+        self.only(|root| root.metadata(path))
+    }
+
+    /// As [`Roots::metadata`], of a name that is to be written ([`Root::lookup`]).
+    pub(crate) fn lookup(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+        self.only(|root| root.lookup(path))
+    }
+
+    fn only(&self, look: impl Fn(&Root) -> io::Result<Option<Meta>>) -> io::Result<Option<Meta>> {
         let mut found: Option<(usize, Meta)> = None;
         for (index, root) in self.all.iter().enumerate() {
-            let Some(meta) = root.metadata(path)? else { continue };
+            let Some(meta) = look(root)? else { continue };
             match &found {
                 None => found = Some((index, meta)),
                 Some((_, first)) if first.is_dir() && meta.is_dir() => {}
@@ -203,10 +212,11 @@ impl Roots {
 
     fn named(&self, index: usize, error: io::Error) -> io::Error {
         match self.names.get(index) {
-            Some(name) => {
+            // What is said of a name holds in all of them.
+            Some(name) if name_error(&error).is_none() => {
                 io::Error::new(error.kind(), format!("{} (in {name})", super::failures::plain(&error)))
             }
-            None => error,
+            Some(_) | None => error,
         }
     }
 

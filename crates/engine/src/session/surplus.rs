@@ -115,7 +115,7 @@ impl Surplus {
         // Below something else, a link perhaps, nothing is looked at: a directory takes its place.
         let above = self.open.last().is_none_or(|above| above.is_there);
         let is_there =
-            above && roots.metadata(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
+            above && roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
         self.open.push(Open { path: path.clone(), meta, names: HashSet::new(), is_there });
         Ok(())
     }

@@ -26,6 +26,8 @@ pub(crate) struct Directory {
     pub(crate) attributes: Attributes,
     /// Whether it exists: if not, it gets neither mode nor time.
     pub(crate) is_made: bool,
+    /// It cannot have its name there: what that leads to is another directory.
+    pub(crate) is_nameless: bool,
     pub(super) parent: Option<u64>,
     /// Entries below it that are not done; the tree's to count.
     pub(super) pending: u64,
@@ -45,6 +47,7 @@ impl Directory {
             mtime,
             attributes: Attributes::new(),
             is_made: true,
+            is_nameless: false,
             parent,
             pending: 0,
             ended: false,
@@ -132,6 +135,10 @@ impl Tree {
             self.release(at);
             done.push(directory);
         }
+    }
+
+    pub(crate) fn is_nameless(&self, id: u64) -> bool {
+        self.open.get(&id).is_some_and(|directory| directory.is_nameless)
     }
 
     pub(crate) fn is_done(&self) -> bool {

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_store::{
-    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, Patch, Patched, RelPath, Root, TempFile, Time, WriteOptions,
-    chunk_cv, is_about_attributes, whole_digest,
+    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile, Time,
+    WriteOptions, chunk_cv, is_about_attributes, name_error, whole_digest,
 };
 
 use super::exchange::inlet;
@@ -223,20 +223,20 @@ impl Incoming {
     pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<(), String> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
         let root = target.roots.of(&self.path);
-        let cannot = |error: std::io::Error| unwritten("write", &error);
+        let cannot = |error: std::io::Error| receiver.cannot("write", &self.path, &error);
+        let options = self.options(receiver);
         if receiver.rules.verify != Verify::Readback || data.is_empty() {
-            return farhaul_store::write_whole(root, &self.path, data, &self.options(receiver))
-                .map_err(cannot);
+            return farhaul_store::write_whole(root, &self.path, data, &options).map_err(cannot);
         }
         let temp = TempFile::create(root, &self.path).map_err(cannot)?;
-        temp.file().write_all_at(data, 0).map_err(cannot)?;
+        temp.write(data, &options).map_err(cannot)?;
         temp.file().sync_data().map_err(cannot)?;
         let mut back = vec![0; data.len()];
         temp.file().read_exact_at(&mut back, 0).map_err(cannot)?;
         if back != data {
             return Err("what was written does not read back".into());
         }
-        temp.finish(&self.options(receiver)).map_err(cannot)
+        temp.finish(&options).map_err(cannot)
     }
 }
 
@@ -468,7 +468,7 @@ impl Writer<'_> {
     }
 
     fn complete(&self, file: &Incoming) -> Result<(), String> {
-        let cannot = |error: std::io::Error| unwritten("finish", &error);
+        let cannot = |error: std::io::Error| self.receiver.cannot("finish", &file.path, &error);
         let options = file.options(self.receiver);
         match &file.kind {
             Kind::Whole | Kind::Null(_) => Ok(()),
@@ -479,8 +479,10 @@ impl Writer<'_> {
                     return Err("what was written does not read back; it was removed".into());
                 }
                 let digest = partial.finish(&options).map_err(|error| match error {
-                    farhaul_store::PartialError::Io { source, .. } if is_about_attributes(&source) => {
-                        plain(&source)
+                    PartialError::Io { source, .. }
+                        if is_about_attributes(&source) || name_error(&source).is_some() =>
+                    {
+                        cannot(source)
                     }
                     error => format!("cannot finish: {error}"),
                 })?;
@@ -515,11 +517,6 @@ fn fits(file: &Incoming, piece: &Piece) -> bool {
             .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
         _ => piece.chunk < (1 << 43) && piece.len > 0,
     }
-}
-
-/// Why a file is not as it should be.
-fn unwritten(what: &str, error: &std::io::Error) -> String {
-    if is_about_attributes(error) { plain(error) } else { format!("cannot {what}: {}", plain(error)) }
 }
 
 fn chunk_len(file: &Incoming, chunk: u64) -> u64 {

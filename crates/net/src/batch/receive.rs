@@ -67,6 +67,16 @@ impl RecvBatch {
         self.pieces.retain(|piece| keep(&buffer[piece.start as usize..][..piece.len as usize]));
     }
 
+    /// Adds one datagram behind the others; false if there is no room.
+    pub(crate) fn append(&mut self, bytes: &[u8], from: Option<SocketAddr>, ecn_ce: bool) -> bool {
+        let start = self.pieces.last().map_or(0, |last| (last.start + last.len) as usize);
+        let Some(room) = self.buffer.get_mut(start..start + bytes.len()) else { return false };
+        room.copy_from_slice(bytes);
+        self.source(from);
+        self.push(start, bytes.len(), 0, ecn_ce);
+        true
+    }
+
     /// Sum of the datagrams' lengths.
     pub(crate) fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| u64::from(piece.len)).sum()

@@ -84,6 +84,7 @@ impl Partial {
             }
         };
         let Some((file, meta)) = opened.filter(|(_, meta)| meta.size >= CHUNK) else { return Ok(None) };
+        dir.check_own(target).map_err(Error::io("change it in place"))?;
         // As for a partial file: without locks, two transfers of one file are the user's to avoid.
         if fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(Error::Locked);

@@ -118,6 +118,12 @@ impl Receiver {
             }
         };
         for found in found {
+            if self.is_ambiguous(&found.directory) {
+                let directory = &found.directory;
+                supervisor
+                    .warn(format!("nothing was deleted in {directory}: names there are taken for others"));
+                continue;
+            }
             if !self.rules.dry_run {
                 // What is ours but not writable is made so; if that fails, the removal says why.
                 let _ = target.roots.each_with(&found.directory, |root| root.create_dir(&found.directory));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_store::{
     CHUNK, Digest, Digests, FileKind, Identity, Meta, Node, Partial, PartialError, PathError, RelPath, Root,
-    Time, leads_out,
+    Time, leads_out, name_error,
 };
 
 use super::super::destination::Target;
@@ -53,6 +53,9 @@ impl Receiver {
             return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
         }
         self.note_entry(target, &entry, &path, conversation)?;
+        if parent.is_some_and(|parent| self.tree.lock().expect(LOCK).is_nameless(parent)) {
+            return self.entry_of_nameless(entry, path, parent);
+        }
         if matches!(entry.what, What::Directory) {
             return self.directory(target, &entry, path, parent);
         }
@@ -125,7 +128,7 @@ impl Receiver {
         parent: Option<u64>,
     ) -> Result<(), Error> {
         let made = match self.rules.dry_run {
-            true => Ok(true),
+            true => self.would_make(target, &path),
             false => target.roots.make_dir(|root| {
                 root.make_dir(&path).or_else(|error| match self.rules.sync {
                     // As a file is replaced by another one.
@@ -141,8 +144,10 @@ impl Receiver {
         if let Ok(false) = made {
             self.note_partials(target, &path);
         }
+        let mut is_nameless = false;
         if let Err(error) = made {
-            self.fail(entry, &path, &format!("cannot create the directory: {}", plain(&error)));
+            is_nameless = name_error(&error).is_some();
+            self.fail(entry, &path, &self.cannot("create the directory", &path, &error));
         }
         let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
         // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
@@ -156,6 +161,7 @@ impl Receiver {
             mtime,
             attributes: entry.attributes.clone(),
             is_made,
+            is_nameless,
             ..Directory::below(parent)
         })
     }
@@ -173,7 +179,8 @@ impl Receiver {
         if !(if node.is_device() { self.rules.devices } else { self.rules.specials }) {
             return Err("it was not asked for".into());
         }
-        let existing = self.existing(target, path).map_err(|error| plain(&error))?;
+        let existing =
+            self.existing(target, path).map_err(|error| self.cannot("look it up", path, &error))?;
         let (mode, mtime) = (entry.mode & self.rules.mode_mask, time_of(entry));
         let mut is_there = false;
         if let Some(existing) = &existing {
@@ -193,7 +200,7 @@ impl Receiver {
             return Ok(Made::New);
         }
         if !is_there {
-            let cannot = |error: std::io::Error| format!("cannot create it: {}", plain(&error));
+            let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
             target.roots.of(path).make_node(path, node, mode).map_err(cannot)?;
         }
         target
@@ -214,16 +221,29 @@ impl Receiver {
         if self.rules.safe_links && leads_out(&entry.path, to) {
             return Err("the symbolic link leads out of what is copied".into());
         }
-        let existing = self.existing(target, path).map_err(|error| plain(&error))?;
+        let existing =
+            self.existing(target, path).map_err(|error| self.cannot("look it up", path, &error))?;
         if let Some(existing) = &existing {
             if existing.is_dir() {
                 return Err(DIRECTORY_THERE.into());
             }
-            if target.roots.of(path).read_link(path).is_ok_and(|there| there == to) {
+            let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
+            if is_same && existing.mtime == time_of(entry) {
                 return Ok(Made::Skipped);
             }
             if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
-                return Ok(Made::Kept);
+                return Ok(if is_same { Made::Skipped } else { Made::Kept });
+            }
+            if is_same {
+                // It may have been made by a run that was killed before it set the time.
+                let set = if self.rules.dry_run {
+                    Ok(())
+                } else {
+                    target.roots.of(path).set_meta(path, None, Some(time_of(entry)))
+                };
+                return set
+                    .map(|()| Made::Skipped)
+                    .map_err(|error| self.cannot("set its time", path, &error));
             }
         }
         if self.rules.dry_run {
@@ -234,7 +254,7 @@ impl Receiver {
             .roots
             .of(path)
             .symlink(to, path, mtime)
-            .map_err(|error| format!("cannot create the link: {}", plain(&error)))?;
+            .map_err(|error| self.cannot("create the link", path, &error))?;
         Ok(Made::New)
     }
 
@@ -265,13 +285,13 @@ impl Receiver {
         if self.rules.dry_run {
             return Ok(Made::New);
         }
-        let cannot = |error: std::io::Error| format!("cannot create the link: {}", plain(&error));
+        let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
         let same = |a: &Option<farhaul_store::Meta>, b: &Option<farhaul_store::Meta>| match (a, b) {
             (Some(a), Some(b)) => (a.dev, a.ino) == (b.dev, b.ino),
             _ => false,
         };
         let (there, source) =
-            (target.roots.metadata(path).map_err(cannot)?, target.roots.metadata(&to).map_err(cannot)?);
+            (target.roots.lookup(path).map_err(cannot)?, target.roots.metadata(&to).map_err(cannot)?);
         let newest = source.as_ref().map_or((i64::MAX, 0), |source| (source.mtime.secs, source.mtime.nanos));
         if same(&there, &source) {
             return Ok(Made::Skipped);
@@ -454,7 +474,7 @@ impl Receiver {
                     self.accept(entry, path, parent, Kind::Stream(stream), Decision::Send, conversation)
                 }
                 Err(error) => {
-                    self.refuse(&entry, &path, parent, &format!("cannot create: {}", plain(&error)));
+                    self.refuse(&entry, &path, parent, &self.cannot("create", &path, &error));
                     Ok(())
                 }
             };
@@ -498,7 +518,7 @@ impl Receiver {
 
     /// What is in a place.
     fn existing(&self, target: &Target, path: &RelPath) -> std::io::Result<Option<Meta>> {
-        match target.roots.metadata(path) {
+        match target.roots.lookup(path) {
             // What is in the place of a directory above it would have been replaced.
             Err(error) if self.rules.dry_run && error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Ok(None)
@@ -510,7 +530,7 @@ impl Receiver {
     /// What is wanted of a file, by what is in its place.
     fn wants(&self, target: &Target, entry: &ManifestEntry, path: &RelPath) -> Result<Want, String> {
         let existing =
-            self.existing(target, path).map_err(|error| format!("cannot look it up: {}", plain(&error)))?;
+            self.existing(target, path).map_err(|error| self.cannot("look it up", path, &error))?;
         let Some(existing) = existing else { return Ok(Want::Content) };
         if existing.is_dir() {
             let may_go = self.delete_options().is_some();
@@ -797,7 +817,7 @@ enum Want {
 }
 
 fn is_directory(target: &Target, path: &RelPath) -> bool {
-    target.roots.metadata(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
+    target.roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
 }
 
 pub(super) enum Made {

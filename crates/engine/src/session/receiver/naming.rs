@@ -1,0 +1,75 @@
+//! Entries that cannot have their own name at the destination, because its file system takes it for another one or not at all.
+//!
+//! Always true: nothing is put below a directory of another name; where a name was taken for another one nothing is deleted,
+//! since what stands there may be what the source calls otherwise.
+
+use farhaul_store::{NameError, RelPath, is_about_attributes, name_error};
+
+use super::super::destination::Target;
+use super::super::failures::plain;
+use super::super::tree::Directory;
+use super::{LOCK, Receiver};
+use crate::error::Error;
+use crate::messages::{ManifestEntry, What};
+
+impl Receiver {
+    /// Why an entry has failed.
+    pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> String {
+        match name_error(error) {
+            Some(NameError::Refused(_)) => plain(error),
+            Some(NameError::Taken { .. } | NameError::Changed(_)) => {
+                self.ambiguous.lock().expect(LOCK).extend(path.parent());
+                plain(error)
+            }
+            None if is_about_attributes(error) => plain(error),
+            None => format!("cannot {what}: {}", plain(error)),
+        }
+    }
+
+    /// Whether names in a directory were taken for others.
+    pub(super) fn is_ambiguous(&self, directory: &RelPath) -> bool {
+        self.ambiguous.lock().expect(LOCK).contains(directory)
+    }
+
+    /// What [`farhaul_store::Root::make_dir`] would say, as far as names go.
+    pub(super) fn would_make(&self, target: &Target, path: &RelPath) -> std::io::Result<bool> {
+        match target.roots.lookup(path) {
+            Err(error) if name_error(&error).is_some() => Err(error),
+            _ => Ok(true),
+        }
+    }
+
+    /// An entry below a directory that could not have its name.
+    pub(super) fn entry_of_nameless(
+        &self,
+        entry: ManifestEntry,
+        path: RelPath,
+        parent: Option<u64>,
+    ) -> Result<(), Error> {
+        const WHY: &str = "its directory could not have its name there";
+        match entry.what {
+            What::Directory => {
+                self.fail(&entry, &path, WHY);
+                let mut tree = self.tree.lock().expect(LOCK);
+                let directory = Directory { is_made: false, is_nameless: true, ..Directory::below(parent) };
+                tree.open(Directory { id: entry.id, path, ..directory })
+            }
+            What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
+                self.fail(&entry, &path, WHY);
+                self.child_done(parent);
+                Ok(())
+            }
+            What::File { linked, .. } => {
+                if linked {
+                    self.links.lock().expect(LOCK).expect(entry.id);
+                }
+                self.refuse(&entry, &path, parent, WHY);
+                Ok(())
+            }
+            What::Stream => {
+                self.refuse(&entry, &path, parent, WHY);
+                Ok(())
+            }
+        }
+    }
+}

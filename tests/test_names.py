@@ -1,0 +1,108 @@
+"""Names that a destination's file system takes for others, gives back in another form, or does not take at all."""
+
+import json
+import os
+import subprocess
+
+import pytest
+
+from harness.hosts import wait_until
+from harness.product import EXIT_SOME_FAILED
+from harness.trees import differences, leftovers, make_file
+from test_sync import fill, names, way  # noqa: F401  (a fixture)
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def folding(way):
+    """A way to a destination that does not tell `a` from `A`."""
+    if not os.path.exists("/dev/fuse"):
+        pytest.skip("no FUSE here: /dev/fuse is missing")
+    way.target.mkdir()
+    way.road.net.pair.mount_folding(way.target)
+    yield way
+    subprocess.run(["umount", "-l", way.target], check=False)
+
+
+def failures(outcome):
+    return {failed["path"]: failed["reason"] for failed in outcome.report["failed"]}
+
+
+def test_what_cannot_have_its_name_fails_by_itself(folding):
+    fill(folding.source, "a A Alone sub/foo sub/Foo dir/x dir/both Dir/y Dir/both Dir/in/deep only/File 123 caf\u00e9 CAF\u00c9")
+    for name, seed in (("big", 1), ("BIG", 2)):
+        make_file(folding.source / name, 5 * MIB, seed)
+    os.symlink("a", folding.source / "link")
+    os.symlink("A", folding.source / "LINK")
+    os.mkfifo(folding.source / "pipe")
+    os.mkfifo(folding.source / "PIPE")
+    os.link(folding.source / "a", folding.source / "Hard")
+    os.link(folding.source / "A", folding.source / "of-failed")
+    outcome = folding.sync("--specials", slash="/", verb="cp", expect=EXIT_SOME_FAILED)
+    found = failures(outcome)
+    # Which of two names of one file is sent as the file is the scan's to say.
+    linked = {"a", "Hard", "A", "of-failed"}
+    lost = {"Alone", "sub/Foo", "Dir", "Dir/y", "Dir/both", "Dir/in", "Dir/in/deep", "only/File", "BIG", "LINK", "PIPE", "CAF\u00c9"}
+    assert set(found) - linked == lost and {"A", "Hard"} <= set(found), found
+    assert outcome.report["failed_count"] == len(found)
+    for path in ("sub/Foo", "BIG", "LINK", "PIPE", "CAF\u00c9"):
+        other = path.rpartition("/")[2].lower()
+        assert found[path] in (f'this file system does not tell it from "{other}" (case-insensitive); rename one of them',
+                               f'this file system would call it "{other}"; rename it'), found[path]
+    assert found["Alone"] == 'this file system would call it "alone"; rename it'
+    assert found["Dir/y"] == found["Dir/in/deep"] == "its directory could not have its name there"
+    there = set(names(folding.target).split())
+    assert there - linked == set("sub sub/foo dir dir/x dir/both only 123 caf\u00e9 big link pipe".split())
+    for path in ("sub/foo", "dir/x", "dir/both", "123", "caf\u00e9"):
+        assert (folding.target / path).read_text() == f"content of {path}"
+    assert (folding.target / "big").read_bytes() == (folding.source / "big").read_bytes()
+    assert os.readlink(folding.target / "link") == "a"
+
+
+def test_what_is_there_under_another_case_stays_as_it_is(folding):
+    fill(folding.source, "Foo same Dir/new dir2/ Old")
+    make_file(folding.source / "Large", 3 * MIB)
+    os.symlink("x", folding.source / "Link")
+    for name in ("foo", "dir/old", "link/kept", "Same-size"):
+        fill(folding.target, name.lower())
+    make_file(folding.target / "large", 4 * MIB, seed=9)
+    before = {path: (folding.target / path).read_bytes() for path in ("foo", "dir/old", "link/kept", "large")}
+    lost = {"Foo", "Dir", "Dir/new", "Large", "Link", "Old"}
+    for arguments in ([], ["--delete"], ["--delete", "--checksum"], ["--delete", "--detect-renames"], ["--inplace"]):
+        outcome = folding.sync(*arguments, slash="/", expect=EXIT_SOME_FAILED)
+        assert set(failures(outcome)) == lost, (arguments, outcome)
+        assert {path: (folding.target / path).read_bytes() for path in before} == before, arguments
+        assert (folding.target / "same").read_text() == "content of same"
+    assert failures(outcome)["Foo"] == ('this file system does not tell it from "foo" (case-insensitive); '
+                                        "rename one of them")
+    # Where no name was taken for another one, what is too much goes.
+    fill(folding.target, "dir2/surplus")
+    outcome = folding.sync("--delete", slash="/", expect=EXIT_SOME_FAILED)
+    assert outcome.report["deleted"] == 1 and not (folding.target / "dir2/surplus").exists()
+    assert any("nothing was deleted in ." in warning for warning in outcome.report["warnings"]), outcome
+    # A dry run says so, too.
+    dry = folding.sync("--dry-run", slash="/", expect=EXIT_SOME_FAILED)
+    assert set(failures(dry)) >= {"Foo", "Dir", "Large", "Link"}, dry
+
+
+def test_names_that_the_file_system_does_not_take(folding):
+    fill(folding.source, "plain co:lon sub/what? sub/ok dir:/x")
+    make_file(folding.source / "large|", 5 * MIB)
+    with open(os.fsencode(folding.source) + b"/bad\xff", "w") as out:
+        out.write("x")
+    outcome = folding.sync(slash="/", expect=EXIT_SOME_FAILED)
+    found = failures(outcome)
+    assert set(found) == {"co:lon", "sub/what?", "dir:", "dir:/x", "large|", "bad\\xff"}, found
+    for path in set(found) - {"dir:/x"}:
+        assert found[path].startswith("the file system there does not take this name: "), found[path]
+    assert names(folding.target) == "plain sub sub/ok" and not leftovers(folding.target)
+    # What failed can be had where the names can be.
+    report = folding.source.parent / "report.json"
+    report.write_text(json.dumps(outcome.report) + "\n")
+    subprocess.run(["umount", folding.target], check=True)
+    wait_until(lambda: not os.path.ismount(folding.target), what="it is unmounted")
+    folding.sync("--retry-failed", report, slash="/")
+    fill(folding.target, "plain sub/ok")
+    folding.sync(slash="/")
+    assert differences(folding.source, folding.target) == []

@@ -150,7 +150,7 @@ impl<L: Link> FaultLink<L> {
         for (number, datagram) in (first..).zip(batch.datagrams()) {
             let comes_again = fault.repeats(number) || fault.delays(number);
             if comes_again && fault.spares(number, datagram.bytes.len()) {
-                let (from, ecn_ce) = (datagram.from, datagram.ecn_ce);
+                let (from, ecn_ce) = (datagram.from.copied(), datagram.ecn_ce);
                 self.held.push(Held { bytes: datagram.bytes.to_vec(), from, ecn_ce });
                 self.misplaced += 1;
             }

@@ -49,7 +49,7 @@ fn receive(link: &mut impl Link, count: usize) -> Vec<(Vec<u8>, Option<SocketAdd
         if link.recv(&mut batch).expect("recv") == 0 {
             wait_for(link);
         }
-        all.extend(batch.datagrams().map(|one| (one.bytes.to_vec(), one.from)));
+        all.extend(batch.datagrams().map(|one| (one.bytes.to_vec(), one.from.copied())));
     }
     all
 }

@@ -105,7 +105,7 @@ impl Endpoint {
         let received = Received {
             number: planned.number,
             control,
-            segment: planned.segment,
+            segment: planned.segment.as_ref(),
             wire_len: packet.bytes,
             ecn_ce: false,
         };

@@ -114,7 +114,7 @@ pub(super) fn meet(
                         if let Some(from) = datagram.from
                             && !heard
                         {
-                            link.set_remote(from)?;
+                            link.set_remote(*from)?;
                             heard = true;
                         }
                         is_mutual |= mutual;

@@ -220,7 +220,7 @@ impl Running {
         while count < FIRST_PER_TURN
             && let Some(mut first) = self.thread.peer.receive_first()
         {
-            self.handle_datagram(now, &mut first.bytes, Some(first.from), false)?;
+            self.handle_datagram(now, &mut first.bytes, Some(&first.from), false)?;
             count += 1;
         }
         let received = self.thread.link.recv(batch).map_err(cannot_receive)?;
@@ -243,7 +243,7 @@ impl Running {
         &mut self,
         now: Timestamp,
         bytes: &mut [u8],
-        from: Option<SocketAddr>,
+        from: Option<&SocketAddr>,
         ecn_ce: bool,
     ) -> Result<(), Error> {
         let wire_len = bytes.len() as u32;
@@ -252,15 +252,17 @@ impl Running {
         if thread.flow.is_replay(number) {
             return Ok(());
         }
-        let Some(opened) = thread.packets.open(bytes) else { return Ok(()) };
+        // Looked at where it is: what was written field by field a moment ago is slow to move as a whole.
+        let opened = thread.packets.open(bytes);
+        let Some(opened) = &opened else { return Ok(()) };
         let authentic = Authentic { from, number: opened.number, len: wire_len as usize };
         if let Some(from) = from {
-            let _ = thread.own.peer_ip.set(from.ip());
+            thread.own.peer_ip.get_or_init(|| from.ip());
         }
         if thread.peer.authentic(now, authentic, &mut thread.link) == Moved::Connected {
             let _ = thread.link.set_ecn(self.is_marking);
         }
-        let segment = opened.segment.map(|(segment, _)| segment);
+        let segment = opened.segment.as_ref().map(|(segment, _)| segment);
         let received = Received { number: opened.number, control: opened.control, segment, wire_len, ecn_ce };
         let verdict = if opened.control.is_empty() {
             thread.flow.handle_content(now, &received).map_err(misbehaved)?
@@ -278,7 +280,7 @@ impl Running {
         if thread.own.refused_ms.load(Ordering::Relaxed) != 0 {
             thread.own.refused_ms.store(0, Ordering::Relaxed);
         }
-        if let (Verdict::Place, Some((segment, payload))) = (verdict, opened.segment) {
+        if let (Verdict::Place, Some((segment, payload))) = (verdict, &opened.segment) {
             place(&mut self.incoming, &thread.shared, segment, payload)?;
         }
         Ok(())
@@ -612,7 +614,7 @@ impl Running {
 fn place(
     incoming: &mut BTreeMap<u64, Block>,
     shared: &Shared,
-    segment: farhaul_proto::Segment,
+    segment: &farhaul_proto::Segment,
     payload: &[u8],
 ) -> Result<(), Error> {
     let block = match incoming.entry(segment.block) {

@@ -49,9 +49,9 @@ pub(crate) struct Accepting {
 
 /// An authentic packet, as far as it concerns the address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Authentic {
-    /// `None` for the connected peer.
-    pub(crate) from: Option<SocketAddr>,
+pub(crate) struct Authentic<'a> {
+    /// `None` for the connected peer. Not a copy: an address is written in parts and would be read at once, for each packet.
+    pub(crate) from: Option<&'a SocketAddr>,
     pub(crate) number: u64,
     pub(crate) len: usize,
 }
@@ -97,11 +97,16 @@ impl PeerAddress {
     }
 
     /// Notes that a packet was authentic.
-    pub(crate) fn authentic(&mut self, now: Timestamp, packet: Authentic, link: &mut Box<dyn Link>) -> Moved {
+    pub(crate) fn authentic(
+        &mut self,
+        now: Timestamp,
+        packet: Authentic<'_>,
+        link: &mut Box<dyn Link>,
+    ) -> Moved {
         match self {
             PeerAddress::Connected => Moved::No,
             PeerAddress::Candidates(_) => {
-                let Some(remote) = packet.from else { return Moved::No };
+                let Some(&remote) = packet.from else { return Moved::No };
                 if let Err(error) = link.set_remote(remote) {
                     tracing::debug!(%remote, %error, "cannot connect");
                     return Moved::No;
@@ -178,7 +183,7 @@ impl PeerAddress {
 }
 
 impl Accepting {
-    fn authentic(&mut self, now: Timestamp, packet: Authentic, link: &mut Box<dyn Link>) -> Moved {
+    fn authentic(&mut self, now: Timestamp, packet: Authentic<'_>, link: &mut Box<dyn Link>) -> Moved {
         let Some(arrived_at) = self.arrived_at else { return Moved::No };
         let Some(from) = packet.from else {
             self.follower.newest = self.follower.newest.max(packet.number);
@@ -186,10 +191,10 @@ impl Accepting {
         };
         if self.local.is_none() {
             // Nothing else is known of this address, so it must be one that the client has used or named.
-            if !self.clients.contains(&from.ip()) || !self.connect(arrived_at, from, link) {
+            if !self.clients.contains(&from.ip()) || !self.connect(arrived_at, *from, link) {
                 return Moved::No;
             }
-            (self.local, self.follower.current) = (Some(arrived_at), Some(from));
+            (self.local, self.follower.current) = (Some(arrived_at), Some(*from));
             self.follower.newest = packet.number;
             return Moved::Connected;
         }
@@ -226,12 +231,12 @@ pub(crate) struct Follower {
 }
 
 impl Follower {
-    fn authentic(&mut self, now: Timestamp, packet: Authentic) {
+    fn authentic(&mut self, now: Timestamp, packet: Authentic<'_>) {
         let Some(from) = packet.from else { return };
         let is_newer = packet.number >= self.newest;
         self.newest = self.newest.max(packet.number);
         if let Some(trial) = &mut self.trial
-            && trial.address() == from
+            && trial.address() == *from
         {
             trial.on_received(packet.len);
             return;
@@ -239,14 +244,14 @@ impl Follower {
         if !is_newer {
             return;
         }
-        if self.current == Some(from) {
+        if self.current.as_ref() == Some(from) {
             self.steady = self.steady.saturating_add(1);
         } else if self.steady < STEADY {
-            (self.current, self.steady) = (Some(from), 0);
+            (self.current, self.steady) = (Some(*from), 0);
         } else if self.trial.as_ref().is_none_or(|trial| trial.is_old(now))
             && let Ok(token) = new_token()
         {
-            let mut trial = Trial::new(from, token, now);
+            let mut trial = Trial::new(*from, token, now);
             trial.on_received(packet.len);
             self.trial = Some(trial);
         }
@@ -278,25 +283,26 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn packet(from: &str, number: u64) -> Authentic {
-        Authentic { from: Some(address(from)), number, len: 100 }
+    fn packet(from: &SocketAddr, number: u64) -> Authentic<'_> {
+        Authentic { from: Some(from), number, len: 100 }
     }
 
     fn settled() -> Follower {
         let mut follower = Follower::default();
-        (0..=u64::from(STEADY)).for_each(|number| follower.authentic(at(0), packet("10.0.0.1:5", number)));
+        (0..=u64::from(STEADY))
+            .for_each(|number| follower.authentic(at(0), packet(&address("10.0.0.1:5"), number)));
         follower
     }
 
     #[test]
     fn the_newest_packet_leads_until_it_has_settled() {
         let mut follower = Follower::default();
-        follower.authentic(at(0), packet("10.0.0.1:5", 3));
-        follower.authentic(at(0), packet("10.0.0.2:5", 4));
-        follower.authentic(at(0), packet("10.0.0.1:5", 2));
+        follower.authentic(at(0), packet(&address("10.0.0.1:5"), 3));
+        follower.authentic(at(0), packet(&address("10.0.0.2:5"), 4));
+        follower.authentic(at(0), packet(&address("10.0.0.1:5"), 2));
         assert_eq!(follower.current, Some(address("10.0.0.2:5")));
         let mut follower = settled();
-        follower.authentic(at(0), packet("10.0.0.2:5", 100));
+        follower.authentic(at(0), packet(&address("10.0.0.2:5"), 100));
         assert_eq!(follower.current, Some(address("10.0.0.1:5")), "it has to answer first");
         let token = follower.trial.as_ref().unwrap().token();
         assert_eq!(follower.answered([0; 8]), Moved::No);
@@ -307,12 +313,12 @@ mod tests {
     #[test]
     fn a_late_packet_starts_no_trial_and_a_flood_of_addresses_does_not_end_one() {
         let mut follower = settled();
-        follower.authentic(at(0), packet("10.0.0.2:5", 1));
+        follower.authentic(at(0), packet(&address("10.0.0.2:5"), 1));
         assert!(follower.trial.is_none());
-        follower.authentic(at(1000), packet("10.0.0.1:6", 100));
+        follower.authentic(at(1000), packet(&address("10.0.0.1:6"), 100));
         let token = follower.trial.as_ref().unwrap().token();
         for number in 101..200 {
-            follower.authentic(at(1001), packet(&format!("10.0.0.{number}:5"), number));
+            follower.authentic(at(1001), packet(&address(&format!("10.0.0.{number}:5")), number));
         }
         assert_eq!(follower.answered(token), Moved::Port);
     }

@@ -23,7 +23,7 @@ pub struct Datagram<'a> {
     /// The payload.
     pub bytes: &'a mut [u8],
     /// Who sent it; `None` when the link has one remote only and the kernel has seen to it.
-    pub from: Option<SocketAddr>,
+    pub from: Option<&'a SocketAddr>,
     /// Whether a router marked congestion on the way.
     pub ecn_ce: bool,
 }
@@ -149,7 +149,7 @@ impl<'a> Iterator for Datagrams<'a> {
         let (bytes, rest) = rest.split_at_mut(piece.len as usize);
         self.rest = rest;
         self.base = (piece.start + piece.len) as usize;
-        Some(Datagram { bytes, from: self.sources[usize::from(piece.source)], ecn_ce: piece.ecn_ce })
+        Some(Datagram { bytes, from: self.sources[usize::from(piece.source)].as_ref(), ecn_ce: piece.ecn_ce })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -174,8 +174,10 @@ mod tests {
         batch.push(SLOT_LEN, 30, 0, false);
         batch.source(from);
         batch.push(2 * SLOT_LEN, 0, 0, false);
-        let seen: Vec<_> =
-            batch.datagrams().map(|one| (one.bytes.len(), one.bytes[0], one.from, one.ecn_ce)).collect();
+        let seen: Vec<_> = batch
+            .datagrams()
+            .map(|one| (one.bytes.len(), one.bytes[0], one.from.copied(), one.ecn_ce))
+            .collect();
         assert_eq!(
             seen,
             [(100, 0, None, true), (100, 100, None, true), (50, 200, None, true), (30, 0, from, false)]

@@ -58,7 +58,7 @@ impl End {
             let received = Received {
                 number: packet.number,
                 control: &packet.control,
-                segment: packet.segment,
+                segment: packet.segment.as_ref(),
                 wire_len: u32::from(DATAGRAM),
                 ecn_ce: false,
             };

@@ -132,8 +132,8 @@ pub struct Received<'a> {
     pub number: u64,
     /// Control frames, as [`crate::split`] returned them.
     pub control: &'a [u8],
-    /// The segment, if there is one.
-    pub segment: Option<Segment>,
+    /// The segment, if there is one. Not a copy: what was written field by field a moment ago is slow to read as a whole.
+    pub segment: Option<&'a Segment>,
     /// Length of the datagram.
     pub wire_len: u32,
     /// Whether the network marked it "congestion experienced".

@@ -54,7 +54,7 @@ impl Incoming {
     }
 
     #[inline]
-    pub(super) fn insert(&mut self, segment: Segment) -> Result<Arrived, Misbehaviour> {
+    pub(super) fn insert(&mut self, segment: &Segment) -> Result<Arrived, Misbehaviour> {
         if segment.block >= self.granted {
             return Ok(Arrived::NotGranted);
         }
@@ -123,14 +123,14 @@ mod tests {
     #[test]
     fn a_block_completes_once_in_any_order() {
         let mut incoming = Incoming::new(1 << 20);
-        assert_eq!(incoming.insert(segment(0, 0, 10, true)), Ok(Arrived::NotGranted));
+        assert_eq!(incoming.insert(&segment(0, 0, 10, true)), Ok(Arrived::NotGranted));
         assert!(incoming.grant(2) && !incoming.grant(1));
-        assert_eq!(incoming.insert(segment(1, 10, 5, true)), Ok(Arrived::New));
-        assert_eq!(incoming.insert(segment(1, 10, 5, true)), Ok(Arrived::Known));
-        assert_eq!(incoming.insert(segment(1, 0, 10, false)), Ok(Arrived::Completed(15)));
-        assert_eq!(incoming.insert(segment(1, 0, 10, false)), Ok(Arrived::Known));
-        assert_eq!(incoming.insert(segment(0, 0, 7, true)), Ok(Arrived::Completed(7)));
-        assert_eq!(incoming.insert(segment(0, 0, 7, true)), Ok(Arrived::Known));
+        assert_eq!(incoming.insert(&segment(1, 10, 5, true)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(&segment(1, 10, 5, true)), Ok(Arrived::Known));
+        assert_eq!(incoming.insert(&segment(1, 0, 10, false)), Ok(Arrived::Completed(15)));
+        assert_eq!(incoming.insert(&segment(1, 0, 10, false)), Ok(Arrived::Known));
+        assert_eq!(incoming.insert(&segment(0, 0, 7, true)), Ok(Arrived::Completed(7)));
+        assert_eq!(incoming.insert(&segment(0, 0, 7, true)), Ok(Arrived::Known));
         assert!(incoming.blocks.is_empty());
     }
 
@@ -138,15 +138,15 @@ mod tests {
     fn impossible_lengths_and_crumbs_are_refused() {
         let mut incoming = Incoming::new(1000);
         incoming.grant(9);
-        assert_eq!(incoming.insert(segment(0, 500, 501, false)), Err(Misbehaviour::BlockLength));
-        assert_eq!(incoming.insert(segment(1, 0, 10, true)), Ok(Arrived::Completed(10)));
-        assert_eq!(incoming.insert(segment(2, 20, 10, true)), Ok(Arrived::New));
-        assert_eq!(incoming.insert(segment(2, 0, 10, true)), Err(Misbehaviour::BlockLength));
-        assert_eq!(incoming.insert(segment(3, 20, 10, false)), Ok(Arrived::New));
-        assert_eq!(incoming.insert(segment(3, 0, 10, true)), Err(Misbehaviour::BlockLength));
+        assert_eq!(incoming.insert(&segment(0, 500, 501, false)), Err(Misbehaviour::BlockLength));
+        assert_eq!(incoming.insert(&segment(1, 0, 10, true)), Ok(Arrived::Completed(10)));
+        assert_eq!(incoming.insert(&segment(2, 20, 10, true)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(&segment(2, 0, 10, true)), Err(Misbehaviour::BlockLength));
+        assert_eq!(incoming.insert(&segment(3, 20, 10, false)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Err(Misbehaviour::BlockLength));
         let mut incoming = Incoming::new(1 << 20);
         incoming.grant(1);
-        let crumbs = (0..4000).map(|step| incoming.insert(segment(0, step * 2, 1, false)));
+        let crumbs = (0..4000).map(|step| incoming.insert(&segment(0, step * 2, 1, false)));
         assert!(crumbs.into_iter().any(|result| result == Err(Misbehaviour::Fragmented)));
     }
 
@@ -159,7 +159,7 @@ mod tests {
             incoming.grant(4);
             let (mut seen, mut done) = (std::collections::BTreeSet::new(), Vec::new());
             for (block, step) in order.into_iter().chain((0..4).flat_map(|block| (0..20).map(move |step| (block, step)))) {
-                let arrived = incoming.insert(segment(block, step * 100, 100, step == 19));
+                let arrived = incoming.insert(&segment(block, step * 100, 100, step == 19));
                 let new = seen.insert((block, step));
                 match arrived.expect("an honest sender") {
                     Arrived::New => prop_assert!(new),

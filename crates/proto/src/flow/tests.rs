@@ -32,7 +32,7 @@ impl End {
         control: &[u8],
         segment: Option<Segment>,
     ) -> Result<Verdict, Error> {
-        let received = Received { number, control, segment, wire_len: 100, ecn_ce: false };
+        let received = Received { number, control, segment: segment.as_ref(), wire_len: 100, ecn_ce: false };
         self.flow.handle_packet(now, &received, &mut self.control, &mut self.controller)
     }
 

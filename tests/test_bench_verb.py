@@ -193,7 +193,7 @@ def test_transfer_to_a_daemon(net, near):
     before = files_below(net.daemon.root)
     findings = bench(net.alpha, "transfer", "--accept-new", f"fh://beta:{net.daemon.port}", "--write", "--here", near,
                      "--size", "1M")
-    assert [(row["from"], row["to"]) for row in findings["rows"]] == [("memory", "memory"), ("disk", "memory")]
+    assert [(row["from"], row["to"]) for row in findings["rows"]] == [("memory", "memory"), ("disk", "memory")], findings
     assert files_below(near) == [] and files_below(net.daemon.root) == before
 
 

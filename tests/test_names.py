@@ -52,7 +52,8 @@ def test_what_cannot_have_its_name_fails_by_itself(folding):
                                f'this file system would call it "{other}"; rename it'), found[path]
     assert found["Alone"] == 'this file system would call it "alone"; rename it'
     assert found["Dir/y"] == found["Dir/in/deep"] == "its directory could not have its name there"
-    there = set(names(folding.target).split())
+    # Of two large files under way at once, the partial one that came second stays for a later run.
+    there = {name for name in names(folding.target).split() if not name.startswith(".")}
     assert there - linked == set("sub sub/foo dir dir/x dir/both only 123 caf\u00e9 big link pipe".split())
     for path in ("sub/foo", "dir/x", "dir/both", "123", "caf\u00e9"):
         assert (folding.target / path).read_text() == f"content of {path}"

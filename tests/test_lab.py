@@ -87,6 +87,12 @@ def test_copies_across_the_lab_arrive_and_land_in_its_folder(data):
     assert not os.path.exists("/run/farhaul-lab")
 
 
+def test_the_first_connection_has_the_hosts_own_address():
+    """A tentative one is none yet: then the source would be ::1, and nothing would ever answer."""
+    for _ in range(5):
+        assert " src fd88" in shell([], "ip -6 route get $FARHAUL_LAB_B_V6").stdout.decode()
+
+
 @pytest.mark.parametrize("address", ["$FARHAUL_LAB_B", "$FARHAUL_LAB_B_V6"])
 def test_what_a_bad_link_does_to_packets_tcp_repairs(data, address):
     """Cut super-packets have right sequence numbers, lengths and checksums, or TCP would not get through intact."""

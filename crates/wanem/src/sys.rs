@@ -4,10 +4,11 @@
 
 use std::io;
 use std::mem::{size_of, zeroed};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
 
 use libc::{c_int, c_short, c_ulong, ifreq, in6_ifreq, sockaddr_in};
 use rustix::fs::{Mode, OFlags, open};
@@ -62,7 +63,22 @@ pub(crate) fn bring_up(name: &str, mtu: u32, addresses: &[(Ipv4Addr, Ipv6Addr)])
         set_address_v6(&control, name, *v6)?;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as c_short;
-    call(&control, libc::SIOCSIFFLAGS, &mut request)
+    call(&control, libc::SIOCSIFFLAGS, &mut request)?;
+    addresses.iter().for_each(|(_, v6)| wait_for(*v6));
+    Ok(())
+}
+
+/// Waits until an address of ours is no longer tentative (RFC 4862), which the kernel decides a moment later even where it is not
+/// to look for duplicates. A connection made before would have another source, `::1` perhaps, for as long as it is tried.
+fn wait_for(address: Ipv6Addr) {
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let begin = Instant::now();
+    // The error of a tentative address. Any other one, as of a host without IPv6, is not cured by waiting.
+    let is_tentative =
+        || UdpSocket::bind((address, 0)).is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable);
+    while is_tentative() && begin.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn set_address(control: &OwnedFd, name: &str, what: c_ulong, address: Ipv4Addr) -> io::Result<()> {

@@ -338,10 +338,13 @@ impl Ledger {
         word.lost |= bit;
         self.open_count -= 1;
         self.open_bytes -= u64::from(sent.wire_len);
-        outcome.lost_bytes += u64::from(sent.wire_len);
-        outcome.lost_count += 1;
-        outcome.loss_runs += u32::from(number != self.lost_last + 1);
-        self.lost_last = number;
+        // A probe that is too long for the path says nothing of congestion (RFC 8899, section 3).
+        if sent.kind != Kind::MtuProbe {
+            outcome.lost_bytes += u64::from(sent.wire_len);
+            outcome.lost_count += 1;
+            outcome.loss_runs += u32::from(number != self.lost_last + 1);
+            self.lost_last = number;
+        }
         if sent.kind == Kind::Ping {
             outcome.pings_lost.push(number);
         }

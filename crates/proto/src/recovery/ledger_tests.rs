@@ -94,3 +94,25 @@ fn numbers_left_out_or_not_yet_sent_cannot_be_acknowledged() {
     assert_eq!(hear(&mut ledger(), 22, 8, 1 << 10).map(drop), unsent);
     assert_eq!(hear(&mut ledger(), 22, 10, 1).map(drop), unsent);
 }
+
+#[test]
+fn a_probe_that_is_too_long_for_the_path_is_no_loss_of_the_path() {
+    let mut ledger = Ledger::new();
+    for number in 0..6 {
+        let kind = if number < 3 { Kind::MtuProbe } else { Kind::Segment };
+        ledger.push(Sent {
+            at: ms(number),
+            what: 0,
+            offset: 0,
+            len: 90,
+            wire_len: 100,
+            kind,
+            suspect: false,
+        });
+    }
+    let outcome = hear(&mut ledger, 22, 5, 0b11_0000).expect("honest");
+    // Three probes and a segment: only the segment counts.
+    assert_eq!(outcome.lost.len(), 4);
+    assert_eq!((outcome.lost_count, outcome.loss_runs, outcome.lost_bytes), (1, 1, 100));
+    assert_eq!(ledger.open_bytes(), 0);
+}

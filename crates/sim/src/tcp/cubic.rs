@@ -1,4 +1,4 @@
-//! Cubic: RFC 9438 with fast convergence, and HyStart's delay rule (RFC 9406, round by round) to leave slow start.
+//! Cubic as in Linux: RFC 9438 with fast convergence, HyStart's two rules to leave slow start.
 
 use super::Acked;
 
@@ -6,6 +6,13 @@ const BETA: f64 = 0.7;
 const C: f64 = 0.4;
 /// As Reno's rate at the same loss. Linux keeps it; RFC 9438 has 1 once the window is above what it was before the loss.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// Before the first loss the window grows by at least this part a round trip: Linux, not the RFC.
+const GROWTH_FIRST: f64 = 0.05;
+/// HyStart: from this window on, with so many samples of a round; acknowledgements so close together are a train.
+const HYSTART_WINDOW: f64 = 16.0;
+const HYSTART_SAMPLES: u32 = 8;
+const TRAIN_GAP: f64 = 0.002;
+const TRAIN_SLACK: f64 = 0.001;
 
 /// Windows in segments, times in seconds.
 #[derive(Debug)]
@@ -17,9 +24,19 @@ pub(super) struct Cubic {
     epoch: Option<f64>,
     w_est: f64,
     rtt_min: f64,
-    /// Smallest round trip of the current round, and the number of samples in it.
-    round_rtt: f64,
-    round_until: u64,
+    has_lost: bool,
+    round: Round,
+}
+
+/// A round of slow start.
+#[derive(Debug)]
+struct Round {
+    until: u64,
+    began: f64,
+    /// When its train of acknowledgements was last going on.
+    train_at: f64,
+    rtt: f64,
+    samples: u32,
 }
 
 impl Cubic {
@@ -32,8 +49,8 @@ impl Cubic {
             epoch: None,
             w_est: 0.0,
             rtt_min: f64::INFINITY,
-            round_rtt: f64::INFINITY,
-            round_until: 0,
+            has_lost: false,
+            round: Round { until: 0, began: 0.0, train_at: 0.0, rtt: f64::INFINITY, samples: 0 },
         }
     }
 
@@ -41,7 +58,7 @@ impl Cubic {
         self.cwnd
     }
 
-    pub(super) fn on_ack(&mut self, acked: &Acked, srtt: f64, fresh_loss: bool, recovering: bool) {
+    pub(super) fn on_ack(&mut self, acked: &Acked, fresh_loss: bool, recovering: bool) {
         self.rtt_min = self.rtt_min.min(acked.rtt);
         if fresh_loss {
             self.on_loss();
@@ -49,24 +66,35 @@ impl Cubic {
             // The window has its new size; what is in flight comes down to it.
         } else if self.cwnd < self.ssthresh {
             self.cwnd += acked.count;
-            self.leave_slow_start_on_delay(acked);
+            self.leave_slow_start(acked);
         } else {
-            self.grow(acked, srtt);
+            self.grow(acked);
         }
     }
 
-    fn leave_slow_start_on_delay(&mut self, acked: &Acked) {
-        if acked.delivered_at_send >= self.round_until {
-            let patience = (self.rtt_min / 8.0).clamp(0.004, 0.016);
-            if self.round_rtt.is_finite() && self.round_rtt > self.rtt_min + patience {
-                self.ssthresh = self.cwnd;
-            }
-            (self.round_until, self.round_rtt) = (acked.delivered, f64::INFINITY);
+    /// HyStart: a train of acknowledgements as long as half a round trip, or a round whose delay has grown.
+    fn leave_slow_start(&mut self, acked: &Acked) {
+        if acked.delivered_at_send >= self.round.until {
+            let (until, now) = (acked.delivered, acked.now);
+            self.round = Round { until, began: now, train_at: now, rtt: f64::INFINITY, samples: 0 };
         }
-        self.round_rtt = self.round_rtt.min(acked.rtt);
+        if self.cwnd < HYSTART_WINDOW {
+            return;
+        }
+        let round = &mut self.round;
+        if acked.now - round.train_at <= TRAIN_GAP {
+            round.train_at = acked.now;
+        }
+        (round.rtt, round.samples) = (round.rtt.min(acked.rtt), round.samples + 1);
+        let is_long = round.train_at - round.began > (self.rtt_min + TRAIN_SLACK) / 2.0;
+        let patience = (self.rtt_min / 8.0).clamp(0.004, 0.016);
+        let is_queued = round.samples > HYSTART_SAMPLES && round.rtt > self.rtt_min + patience;
+        if is_long || is_queued {
+            self.ssthresh = self.cwnd;
+        }
     }
 
-    fn grow(&mut self, acked: &Acked, srtt: f64) {
+    fn grow(&mut self, acked: &Acked) {
         let epoch = *self.epoch.get_or_insert_with(|| {
             if self.cwnd < self.w_max {
                 self.k = ((self.w_max - self.cwnd) / C).cbrt();
@@ -76,22 +104,23 @@ impl Cubic {
             self.w_est = self.cwnd;
             acked.now
         });
-        let at = |t: f64| C * (t - self.k).powi(3) + self.w_max;
-        let elapsed = acked.now - epoch;
+        // Linux looks ahead by the smallest round trip, the RFC by the smoothed one.
+        let t = acked.now - epoch + self.rtt_min;
+        let target = (C * (t - self.k).powi(3) + self.w_max).min(1.5 * self.cwnd);
         self.w_est += ALPHA * acked.count / self.cwnd;
-        if at(elapsed) < self.w_est {
-            self.cwnd = self.cwnd.max(self.w_est);
-        } else {
-            let target = at(elapsed + srtt).clamp(self.cwnd, 1.5 * self.cwnd);
-            self.cwnd += (target - self.cwnd) / self.cwnd * acked.count;
+        let mut grown = (target - self.cwnd) / self.cwnd;
+        if !self.has_lost {
+            grown = grown.max(GROWTH_FIRST);
         }
+        self.cwnd += grown.max(0.0) * acked.count;
+        self.cwnd = self.cwnd.max(self.w_est);
     }
 
     fn on_loss(&mut self) {
         self.w_max = if self.cwnd < self.w_max { self.cwnd * (1.0 + BETA) / 2.0 } else { self.cwnd };
         self.cwnd = (self.cwnd * BETA).max(2.0);
         self.ssthresh = self.cwnd;
-        self.epoch = None;
+        (self.epoch, self.has_lost) = (None, true);
     }
 
     pub(super) fn on_timeout(&mut self) {

@@ -160,7 +160,7 @@ impl TcpSender {
         match &mut self.law {
             Law::Cubic(cubic) => {
                 let recovering = self.first <= self.recovery_until;
-                cubic.on_ack(&acked, self.srtt, fresh_loss, recovering);
+                cubic.on_ack(&acked, fresh_loss, recovering);
             }
             Law::Bbr(bbr) => bbr.on_ack(&acked),
         }

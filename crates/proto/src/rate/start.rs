@@ -16,11 +16,6 @@ use crate::time::Timestamp;
 const QUEUE_FEEDBACKS: f64 = 4.0;
 const QUEUE_PART: f64 = 0.25;
 const FEEDBACK_MAX: f64 = 0.025;
-/// Delays must exceed the target by so many times the mean step by which they fall, or it may be jitter.
-const JITTER_TIMES: f64 = 6.0;
-const JITTER_GAIN: f64 = 0.125;
-/// And by no more than this part of the round trip: the queues of others come and go, too.
-const JITTER_PART: f64 = 1.0 / 8.0;
 /// A jump goes to this part of what is remembered, or of what the first train has shown.
 const JUMP_REMEMBERED: f64 = 0.75;
 const JUMP_TRAIN: f64 = 0.35;
@@ -84,9 +79,6 @@ impl Belief {
 #[derive(Debug, Default)]
 pub(super) struct Start {
     queued: f64,
-    /// The mean step by which delays fall: not by a queue of ours, which grows.
-    jitter: f64,
-    queue_before: f64,
     round_began: Option<Timestamp>,
     round: Count,
     /// The rounds before, the newest first; what was sent in them when the queue was empty for certain comes after.
@@ -120,11 +112,7 @@ impl Start {
         window: f64,
     ) -> Option<f64> {
         let Seen { count, path, rate, target, remembered } = *seen;
-        self.jitter += JITTER_GAIN * ((self.queue_before - path.latest()).max(0.0) - self.jitter);
-        self.queue_before = path.latest();
-        let jitter = (JITTER_TIMES * self.jitter).min(JITTER_PART * path.base());
-        let is_queued = path.latest() > target.max(jitter);
-        self.queued = if is_queued { self.queued + 1.0 } else { 0.0 };
+        self.queued = if path.latest() > target { self.queued + 1.0 } else { 0.0 };
         let stands = self.queued >= QUEUE_FEEDBACKS.max(QUEUE_PART * path.base() / FEEDBACK_MAX);
         self.round.add(count);
         self.saturated |= report.saturated;
@@ -132,7 +120,7 @@ impl Start {
         if ended || stands {
             return None;
         }
-        let growth = if path.latest() > 0.5 * target.max(jitter) { 1.0 } else { 2.0 };
+        let growth = if path.latest() > 0.5 * target { 1.0 } else { 2.0 };
         let answered = if report.saturated { (report.delivered + report.lost) as f64 } else { 0.0 };
         self.belief.update(path, remembered, report.train_rate);
         Some(self.belief.window(now, window, window + growth * answered, path))

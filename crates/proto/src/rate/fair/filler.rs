@@ -28,8 +28,8 @@ pub(super) struct Filler {
     pub(super) since: Option<Timestamp>,
     /// The rate then.
     rate_before: f64,
-    /// The window when it was last not.
-    pub(super) window: f64,
+    /// The rate that is held until the first cut.
+    held: f64,
     /// The largest rate of the last while: somebody who takes our rate must not raise our target.
     pub(super) rate: f64,
     /// For how many seconds the queue has been longer than we aim at, and the rate before.
@@ -85,9 +85,6 @@ impl Fair {
         }
         if standing < FILLED * aim || self.saturated_at.is_none() {
             self.filler.since = None;
-            if standing < 1.2 * aim {
-                self.filler.window = self.window;
-            }
             return;
         }
         if self.filler.since.is_none() {
@@ -101,9 +98,13 @@ impl Fair {
         }
     }
 
-    /// Somebody else is there: goes on from the window that was ours before he took it.
+    /// Somebody else is there: takes half of the rate that was ours, and more if more is left.
     fn meet_filler(&mut self, now: Timestamp, limits: &Limits) {
-        self.window = self.window.max(self.filler.window);
+        let round = self.path.base() + self.path.standing();
+        let ours = self.filler.rate.max(self.filler.yielding_from);
+        let half = limits.weight / (limits.weight + 1.0) * ours;
+        self.filler.held = half.max(self.window / round);
+        self.window = self.filler.held * round;
         self.filler.trial_at = Some(now);
         self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
     }
@@ -126,6 +127,11 @@ impl Fair {
             self.deaf_until = now + seconds(1.25 * round);
         } else if report.saturated {
             self.window = packet * cubic.grow(now, self.window / packet, report.delivered as f64 / packet);
+            if cubic.cut_at().is_none() {
+                // Who has not lost anything yet grows fast: keeps the rate beside him.
+                let held = self.filler.held * (self.path.base() + self.path.standing());
+                self.window = self.window.max(held);
+            }
         }
         self.state = State::Compete(cubic);
         let aim = target(self.filler.rate, packet, self.path.base(), limits.weight);

@@ -1,5 +1,6 @@
 """Options of the data path: loss, key epochs, ciphers, flows, MTU, memory, policies, verification."""
 
+import json
 import os
 import time
 
@@ -65,6 +66,19 @@ def test_cipher_none_needs_both_sides(own_net):
     wire = b"".join(frames())
     assert b"FARHAUL-PLAIN-MARKER" in wire
     assert b"secret-name" not in wire
+
+
+def test_digests_are_sealed_without_a_cipher(own_net):
+    """Who may change the content on its way must not be able to change its digest as well."""
+    near = own_net.folder("near")
+    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33070, arguments=["--allow-cipher-none"])
+    source = make_file(near / "file", 100_000)
+    from harness.packets import start_capture
+    frames = start_capture(own_net.beta, 4, count=4000, port=33070)
+    cp(own_net.alpha, "--accept-new", "--cipher", "none", "--manifest", near / "manifest", source, daemon.url("x"))
+    [digest] = [line["digest"] for line in map(json.loads, open(near / "manifest")) if line.get("path")]
+    wire = b"".join(frames())
+    assert source.read_bytes()[100:200] in wire and bytes.fromhex(digest) not in wire
 
 
 def test_sealed_bytes_are_not_readable_on_the_wire(road, near):

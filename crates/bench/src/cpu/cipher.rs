@@ -1,7 +1,7 @@
 //! Sealing and opening datagrams as a flow's thread does it, without the network between.
 
 use farhaul_engine::Cipher;
-use farhaul_engine::session::Packets;
+use farhaul_engine::session::{Packets, Payload};
 
 use crate::bps;
 use crate::findings::CipherRow;
@@ -64,7 +64,8 @@ impl Datagrams {
                 self.offset = 0;
             }
             let packet = packet(self.number, self.offset, self.segment_bytes);
-            packets.seal(&packet, &[], &block[self.offset..][..self.segment_bytes], out);
+            let content = Payload::Content(&block[self.offset..][..self.segment_bytes]);
+            packets.seal(&packet, &[], content, out);
             self.number += 1;
             self.offset += self.segment_bytes;
             filled += 1;

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul_engine::session::Packets;
+use farhaul_engine::session::{Packets, Payload};
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent, UdpLink, wait};
 use farhaul_proto::{HEADER_LEN, Header};
 
@@ -111,7 +111,8 @@ pub(super) fn send(
         for _ in 0..count {
             let Some(bytes) = batch.datagram(len) else { break };
             if case.cipher.is_some() {
-                packets.seal(&packet(out.next, 0, payload.len()), &[], &payload, bytes);
+                let content = Payload::Content(&payload);
+                packets.seal(&packet(out.next, 0, payload.len()), &[], content, bytes);
             } else {
                 let header = Header { flow_id: badge.flow, number: out.next };
                 bytes[..HEADER_LEN].copy_from_slice(&header.encode());

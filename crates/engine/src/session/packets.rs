@@ -1,8 +1,8 @@
 //! Planned packets to sealed datagrams and back: the one place where payload, frames and cipher meet.
 //!
 //! A datagram is the 8-byte header, the sealed frames, the tag. With `cipher none` two bytes after the header give the
-//! length of the sealed part, and the segment's payload follows the tag in the clear; its digest is checked a block at
-//! a time.
+//! length of what is not sealed (authentic as the header is, so that nothing can be appended or cut off), and a segment of content follows the tag in the clear; its digest, which stands at the end of
+//! the block and so in a sealed segment, is checked a block at a time.
 //!
 //! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
 
@@ -33,6 +33,15 @@ pub struct FlowIdentity {
     pub send_id: u16,
     pub recv_id: u16,
     pub is_initiator: bool,
+}
+
+/// What a segment carries.
+#[derive(Debug, Clone, Copy)]
+pub enum Payload<'a> {
+    /// Bytes that `cipher none` leaves in the clear.
+    Content(&'a [u8]),
+    /// Also some of what says whose content it is, or nothing at all.
+    Sealed(&'a [u8]),
 }
 
 /// A datagram that has passed its tag.
@@ -72,14 +81,18 @@ impl Packets {
     /// Writes the datagram of `packet` into `out`, which has exactly `datagram_len` bytes.
     ///
     /// The payload is read once, by the cipher: a copy before it would cost a tenth of the sender's core.
-    pub fn seal(&mut self, packet: &PlannedPacket, control: &[u8], payload: &[u8], out: &mut [u8]) {
+    pub fn seal(&mut self, packet: &PlannedPacket, control: &[u8], payload: Payload<'_>, out: &mut [u8]) {
         let header = Header { flow_id: self.send_id, number: packet.number }.encode();
         out[..HEADER_LEN].copy_from_slice(&header);
         let segment_header = packet.segment.map(Segment::encode_header);
         let frames = control.len() + packet.padding as usize + segment_header.map_or(0, |bytes| bytes.len());
         let start = HEADER_LEN + self.extra();
+        let (payload, clear_payload) = match payload {
+            Payload::Content(bytes) if self.clear => (&[][..], bytes),
+            Payload::Content(bytes) | Payload::Sealed(bytes) => (bytes, &[][..]),
+        };
         if self.clear {
-            out[HEADER_LEN..start].copy_from_slice(&(frames as u16).to_be_bytes());
+            out[HEADER_LEN..start].copy_from_slice(&(clear_payload.len() as u16).to_be_bytes());
         }
         let (aad, rest) = out.split_at_mut(start);
         let (sealed, tail) = rest.split_at_mut(frames);
@@ -92,13 +105,9 @@ impl Packets {
             sealed[at..at + bytes.len()].copy_from_slice(&bytes);
         }
         let (key, nonce) = self.sealing.seal_key(packet.number);
-        if self.clear {
-            let (tag, clear_payload) = tail.split_at_mut(TAG_LEN);
-            clear_payload.copy_from_slice(payload);
-            key.seal(&nonce, aad, sealed, &[], tag);
-        } else {
-            key.seal(&nonce, aad, sealed, payload, tail);
-        }
+        let (tail, clear) = tail.split_at_mut(payload.len() + TAG_LEN);
+        clear.copy_from_slice(clear_payload);
+        key.seal(&nonce, aad, sealed, payload, tail);
     }
 
     /// The number in the clear header, if this looks like a datagram of this flow.
@@ -112,10 +121,11 @@ impl Packets {
         let number = self.peek(datagram)?;
         let start = HEADER_LEN + self.extra();
         let (aad, rest) = datagram.split_at_mut_checked(start)?;
-        let sealed_len = match self.clear {
+        let clear_len = match self.clear {
             true => usize::from(u16::from_be_bytes([aad[HEADER_LEN], aad[HEADER_LEN + 1]])),
-            false => rest.len().checked_sub(TAG_LEN)?,
+            false => 0,
         };
+        let sealed_len = rest.len().checked_sub(TAG_LEN + clear_len)?;
         let (sealed, tail) = rest.split_at_mut_checked(sealed_len)?;
         let (tag, clear_payload) = tail.split_first_chunk_mut::<TAG_LEN>()?;
         let (key, nonce) = self.opening.open_key(number)?;
@@ -127,7 +137,8 @@ impl Packets {
         let sealed: &'a [u8] = sealed;
         let (control, segment) = split(sealed).unwrap_or((sealed, None));
         let segment = match segment {
-            Some((segment, payload)) if !self.clear => Some((segment, payload)),
+            Some((segment, payload)) if clear_payload.is_empty() => Some((segment, payload)),
+            Some((_, payload)) if !self.clear || !payload.is_empty() => return None,
             // The sealed part ends with the segment's header; its length is that of the clear bytes.
             Some((segment, _)) => {
                 Some((Segment { len: clear_payload.len() as u32, ..segment }, &*clear_payload))
@@ -170,7 +181,7 @@ mod tests {
     fn sealed(packets: &mut Packets, number: u64, control: &[u8], payload: &[u8]) -> Vec<u8> {
         let packet = packet(number, control, payload);
         let mut out = vec![0; packets.datagram_len(&packet)];
-        packets.seal(&packet, control, payload, &mut out);
+        packets.seal(&packet, control, Payload::Content(payload), &mut out);
         out
     }
 
@@ -223,5 +234,43 @@ mod tests {
         let datagram = sealed(&mut initiator, 1, control, b"in the clear");
         let has = |needle: &[u8]| datagram.windows(needle.len()).any(|window| window == needle);
         assert!(has(b"in the clear") && !has(b"hello there!"));
+    }
+
+    #[test]
+    fn what_is_in_the_clear_can_neither_grow_nor_shrink() {
+        let (mut initiator, mut acceptor) = pair(Cipher::None, 22);
+        let datagram = sealed(&mut initiator, 1, &PING, b"in the clear");
+        for more in 1..60 {
+            let forged = [&datagram[..], &[b'x'; 60][..more]].concat();
+            assert!(acceptor.open(&mut forged.clone()).is_none(), "{more} bytes more");
+            let mut said = forged;
+            said[HEADER_LEN + 1] += more as u8;
+            assert!(acceptor.open(&mut said).is_none(), "{more} bytes more, and said");
+        }
+        for less in 1..datagram.len() {
+            assert!(
+                acceptor.open(&mut datagram[..datagram.len() - less].to_vec()).is_none(),
+                "{less} bytes less"
+            );
+        }
+        assert!(acceptor.open(&mut datagram.clone()).is_some());
+    }
+
+    #[test]
+    fn what_says_whose_content_it_is_is_sealed_without_a_cipher() {
+        let (mut initiator, mut acceptor) = pair(Cipher::None, 22);
+        let label = b"content, then its digest";
+        let packet = packet(1, &PING, label);
+        let mut datagram = vec![0; initiator.datagram_len(&packet)];
+        initiator.seal(&packet, &PING, Payload::Sealed(label), &mut datagram);
+        assert!(!datagram.windows(6).any(|window| label.windows(6).any(|part| part == window)));
+        for at in HEADER_LEN..datagram.len() {
+            let mut forged = datagram.clone();
+            forged[at] ^= 1;
+            assert!(acceptor.open(&mut forged).is_none(), "byte {at}");
+        }
+        assert!(acceptor.open(&mut [&datagram[..], b"more"].concat()).is_none());
+        let opened = acceptor.open(&mut datagram).expect("an honest datagram opens");
+        assert_eq!(opened.segment.map(|(segment, payload)| (segment.len, payload)), Some((24, &label[..])));
     }
 }

@@ -132,9 +132,11 @@ impl<S: CipherSuite> PacketKeys<S> {
 /// The secret IV, changed by a header of the flow's index and the packet's number.
 #[inline]
 fn nonce(iv: &[u8; 12], flow_index: u16, number: u64) -> [u8; 12] {
-    let header = Header { flow_id: flow_index, number }.encode();
+    let header = u64::from_ne_bytes(Header { flow_id: flow_index, number }.encode());
     let mut nonce = *iv;
-    nonce[4..].iter_mut().zip(header).for_each(|(byte, other)| *byte ^= other);
+    if let Some(last) = nonce.last_chunk_mut::<8>() {
+        *last = (u64::from_ne_bytes(*last) ^ header).to_ne_bytes();
+    }
     nonce
 }
 

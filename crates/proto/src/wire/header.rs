@@ -23,10 +23,8 @@ impl Header {
     /// The bytes on the wire.
     pub fn encode(self) -> [u8; HEADER_LEN] {
         debug_assert!(self.number <= NUMBER_MAX, "a flow is replaced long before its numbers end");
-        let mut bytes = self.number.to_be_bytes();
-        bytes[0] = FIRST_BYTE;
-        bytes[1..3].copy_from_slice(&self.flow_id.to_be_bytes());
-        bytes
+        let number = self.number & NUMBER_MAX;
+        (u64::from(FIRST_BYTE) << 56 | u64::from(self.flow_id) << 40 | number).to_be_bytes()
     }
 
     /// The header at the front of `packet`, or `None` if this is not one of our packets.

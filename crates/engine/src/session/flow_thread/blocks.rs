@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use super::super::packets::Payload;
 use super::super::shared::{Filled, FlowState};
 use super::Running;
 use crate::trailer::BLOCK_BYTES;
@@ -121,10 +122,14 @@ impl Outgoing {
         if is_last { self.blocks.pop_back().flatten() } else { None }
     }
 
-    pub(super) fn payload(&self, number: u64, offset: u32, len: u32) -> &[u8] {
+    pub(super) fn payload(&self, number: u64, offset: u32, len: u32) -> Payload<'_> {
         let filled = self.blocks[(number - self.base) as usize]
             .as_ref()
             .expect("the transport plans only blocks that it has not reported as acknowledged");
-        &filled.block[offset as usize..][..len as usize]
+        let bytes = &filled.block[offset as usize..][..len as usize];
+        match offset + len <= filled.content {
+            true => Payload::Content(bytes),
+            false => Payload::Sealed(bytes),
+        }
     }
 }

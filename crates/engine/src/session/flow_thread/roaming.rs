@@ -5,6 +5,7 @@ use std::time::Duration;
 use farhaul_net::SendBatch;
 use farhaul_proto::{Plan, Timestamp};
 
+use super::super::packets::Payload;
 use super::super::peer_address::{Moved, PeerAddress};
 use super::Running;
 
@@ -51,7 +52,7 @@ impl Running {
         let mut batch = SendBatch::new(len);
         batch.to(Some(trial.address()));
         let out = batch.datagram(len).expect("one packet fits a batch of its size");
-        thread.packets.seal(packet, plan.control_of(packet), &[], out);
+        thread.packets.seal(packet, plan.control_of(packet), Payload::Sealed(&[]), out);
         trial.on_sent(len, now);
         // A challenge that cannot be sent is as one that got lost.
         let sent = thread.link.send(&mut batch);

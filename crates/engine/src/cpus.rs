@@ -2,7 +2,9 @@
 //!
 //! Threads are not pinned one by one: the kernel places them among the cores of the list.
 
+use std::io;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -34,9 +36,7 @@ impl FromStr for CpuList {
                 }
             }
         }
-        cpus.sort_unstable();
-        cpus.dedup();
-        Ok(CpuList(cpus))
+        Ok(CpuList::of(cpus.into_iter()))
     }
 }
 
@@ -51,20 +51,68 @@ impl std::fmt::Display for CpuList {
     }
 }
 
+/// What the user has chosen for this process.
+static CHOSEN: OnceLock<CpuList> = OnceLock::new();
+
+/// The list of `--cpus`, if there was one.
+pub(crate) fn chosen() -> Option<&'static CpuList> {
+    CHOSEN.get()
+}
+
 impl CpuList {
+    pub(crate) fn of(numbers: impl Iterator<Item = usize>) -> CpuList {
+        let mut cpus: Vec<usize> = numbers.collect();
+        cpus.sort_unstable();
+        cpus.dedup();
+        CpuList(cpus)
+    }
+
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().copied()
+    }
+
+    /// Those that this thread may have.
+    pub(crate) fn allowed() -> io::Result<CpuList> {
+        let allowed = sched_getaffinity(None)?;
+        Ok(CpuList((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()))
+    }
+
     /// Lets this thread, and all that it will start, run on these cores only. To be called before any are started.
     pub fn apply(&self) -> Result<(), Error> {
         let cannot = || Error::io("cannot choose the CPUs");
-        let allowed = sched_getaffinity(None).map_err(|error| cannot()(error.into()))?;
-        if let Some(missing) = self.0.iter().find(|&&cpu| !allowed.is_set(cpu)) {
-            let allowed = CpuList((0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect());
+        let allowed = CpuList::allowed().map_err(cannot())?;
+        if let Some(missing) = self.0.iter().find(|cpu| !allowed.0.contains(cpu)) {
             return Err(Error::Usage(format!(
                 "--cpus: this process cannot have CPU {missing}, only {allowed}"
             )));
         }
+        self.set().map_err(cannot())?;
+        let _ = CHOSEN.set(self.clone());
+        Ok(())
+    }
+
+    fn set(&self) -> io::Result<()> {
         let mut wanted = CpuSet::new();
         self.0.iter().for_each(|&cpu| wanted.set(cpu));
-        sched_setaffinity(None, &wanted).map_err(|error| cannot()(error.into()))
+        Ok(sched_setaffinity(None, &wanted)?)
+    }
+}
+
+/// As long as this lives, the thread that has made it, and all that it starts, run on some cores only.
+pub(crate) struct Affinity(CpuList);
+
+impl Affinity {
+    pub(crate) fn to(cpus: &CpuList) -> io::Result<Affinity> {
+        let before = CpuList::allowed()?;
+        cpus.set()?;
+        Ok(Affinity(before))
+    }
+}
+
+impl Drop for Affinity {
+    fn drop(&mut self) {
+        // What was allowed before is allowed still, or the system has decided otherwise meanwhile.
+        let _ = self.0.set();
     }
 }
 
@@ -110,6 +158,16 @@ mod tests {
         });
         let (cores, flows) = chosen.join().unwrap();
         assert_eq!((cores.unwrap().get(), flows), (1, 1));
+    }
+
+    #[test]
+    fn cores_are_given_back() {
+        let before = CpuList::allowed().unwrap();
+        let one = CpuList::of(before.numbers().take(1));
+        let kept = Affinity::to(&one).unwrap();
+        assert_eq!(CpuList::allowed().unwrap(), one);
+        drop(kept);
+        assert_eq!(CpuList::allowed().unwrap(), before);
     }
 
     #[test]

@@ -121,6 +121,31 @@ pub struct Report {
     /// The paths that were named or found, if any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<PathFigures>,
+    /// The CPUs that this end has kept to, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuChoice>,
+}
+
+/// CPUs that were chosen for a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuChoice {
+    /// As in `0-3,8`.
+    pub list: String,
+    /// The memory node whose CPUs these are, if they were chosen because the interface is attached to it.
+    pub node: Option<usize>,
+    /// That interface.
+    pub interface: Option<String>,
+}
+
+impl std::fmt::Display for CpuChoice {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.node, &self.interface) {
+            (Some(node), Some(interface)) => {
+                write!(formatter, "CPUs {} of node {node}, where {interface} is attached", self.list)
+            }
+            _ => write!(formatter, "CPUs {}", self.list),
+        }
+    }
 }
 
 /// One of several paths.

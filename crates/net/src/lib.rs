@@ -4,7 +4,7 @@
 //! [`RecvBatch`] own the bytes. Back ends: [`UdpLink`] (UDP sockets with GSO and GRO), [`StreamLink`] (the same
 //! datagrams over a pipe or a TCP connection), [`memory_pair`] (both ends in one process, for tests) and [`FaultLink`]
 //! (loses datagrams on purpose, by a seed). [`wait`] and [`Waker`] are how the thread that owns a link sleeps.
-//! [`interfaces`] says by which addresses this host can be reached.
+//! [`interfaces`] says by which addresses this host can be reached, [`source_address`] from which it would send.
 //!
 //! Always true: no call blocks except [`wait`]; a datagram that the network or the kernel refuses is a figure in
 //! [`LinkStats`] and never an error; an error means that the link is of no more use.
@@ -23,7 +23,7 @@ mod wait;
 
 pub use batch::{DATAGRAM_LEN_MAX, Datagram, Datagrams, RecvBatch, SendBatch};
 pub use fault::{Fault, FaultError, FaultLink};
-pub use interfaces::{Interface, interfaces};
+pub use interfaces::{Interface, interfaces, source_address};
 pub use link::{Capabilities, Link, LinkStats, Sent};
 pub use memory::{MemoryLink, memory_pair};
 pub use socket::{SOCKET_BUFFER_BYTES, UdpLink};

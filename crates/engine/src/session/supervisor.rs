@@ -27,6 +27,7 @@ use super::flow_thread::{self, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
+use super::placement::Placement;
 use super::shared::{FlowShared, FlowState, Place, Shared};
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
@@ -38,7 +39,7 @@ use crate::error::{Error, ExitCode};
 use crate::messages::{Decoder, EndFigures, Message};
 use crate::options::{self, Cipher, RateOptions, TransferOptions};
 use crate::progress::Progress;
-use crate::report::PathFigures;
+use crate::report::{CpuChoice, PathFigures};
 use crate::trailer::BLOCK_BYTES;
 
 /// No answer for this long: the path does not work.
@@ -108,6 +109,7 @@ pub(crate) struct Supervisor {
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _registration: Option<Registration>,
     control_process: Option<ControlProcess>,
+    placement: Option<Placement>,
 }
 
 /// What a flow is there for.
@@ -135,6 +137,8 @@ impl Supervisor {
         progress: &Arc<Progress>,
     ) -> Result<Supervisor, Error> {
         let options = established.request.options.clone();
+        // Before anything allocates blocks or starts threads.
+        let placement = Placement::new(&established.flows);
         let flows = established.flows.len() as u64;
         let first_paths = if established.transport == Transport::Udp { options.path_count() } else { 1 };
         let further = FurtherPaths::new(established.reserved, first_paths, &options);
@@ -203,6 +207,7 @@ impl Supervisor {
             stop: established.stop,
             _registration: established.registration,
             control_process: established.control_process,
+            placement,
             options,
         };
         for flow in established.flows {
@@ -216,6 +221,10 @@ impl Supervisor {
         }
         if supervisor.is_initiator {
             supervisor.shared.send(&[Message::Start]);
+        }
+        if let Some(choice) = supervisor.cpu_choice() {
+            progress.detail(|| format!("on {choice}"));
+            tracing::debug!("a transfer runs on {choice}");
         }
         for warning in &supervisor.warnings {
             progress.notice(format!("warning: {warning}"));
@@ -612,6 +621,11 @@ impl Supervisor {
         }
         sum.rtt_mean_us = rtt_sum.checked_div(rtt_samples).unwrap_or(0);
         sum
+    }
+
+    /// The CPUs that this end keeps to, if it does.
+    pub(crate) fn cpu_choice(&self) -> Option<&CpuChoice> {
+        self.placement.as_ref().map(Placement::choice)
     }
 
     /// The paths that were named or found, and by which of them the peer has answered.

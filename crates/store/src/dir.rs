@@ -8,10 +8,13 @@
 //! thread at a time looks for a name and makes it.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
@@ -73,7 +76,14 @@ pub(crate) struct Dir {
     fd: OwnedFd,
     /// None inside: names are told apart as they are written.
     names: OnceLock<Option<Mutex<Names>>>,
+    /// The mode of which a new file has come out as asked for (umask and default access control list let it be).
+    kept_mode: AtomicU32,
+    /// Files without names cannot be made, or not be given one.
+    needs_names: AtomicBool,
 }
+
+/// No mode of a file.
+const NO_MODE: u32 = u32::MAX;
 
 /// The names of a directory that folds.
 #[derive(Debug, Default)]
@@ -85,7 +95,33 @@ struct Names {
 
 impl Dir {
     pub(crate) fn new(fd: OwnedFd) -> Dir {
-        Dir { fd, names: OnceLock::new() }
+        let (kept_mode, needs_names) = (AtomicU32::new(NO_MODE), AtomicBool::new(false));
+        Dir { fd, names: OnceLock::new(), kept_mode, needs_names }
+    }
+
+    /// Makes a file that has no name, and tells its mode. None if that cannot be had here.
+    pub(crate) fn create_nameless(&self, mode: u32) -> Option<(File, Option<u32>)> {
+        if self.needs_names.load(Relaxed) {
+            return None;
+        }
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let Ok(file) = fs::openat(&self.fd, c".", flags, Mode::from_raw_mode(mode)) else {
+            // Whatever it is, making one with a name works, or says why not.
+            self.refuse_nameless();
+            return None;
+        };
+        if self.kept_mode.load(Relaxed) == mode {
+            return Some((file.into(), Some(mode)));
+        }
+        let has = fs::fstat(&file).ok().map(|stat| stat.st_mode & 0o7777);
+        if has == Some(mode) {
+            self.kept_mode.store(mode, Relaxed);
+        }
+        Some((file.into(), has))
+    }
+
+    pub(crate) fn refuse_nameless(&self) {
+        self.needs_names.store(true, Relaxed);
     }
 
     /// Notices whether the directory folds, by a name that is there.

@@ -61,7 +61,7 @@ pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};
 pub use root::Root;
 pub use scan::{Limits, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
-pub use small::{TempFile, WriteOptions, write_whole};
+pub use small::{TempFile, WriteOptions, write_new, write_whole};
 
 /// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.
 pub const CHUNK: u64 = 1 << 20;

@@ -35,6 +35,96 @@ fn a_file_arrives_with_mode_and_time_and_nothing_else() {
 }
 
 #[test]
+fn a_new_file_never_has_another_name() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    if root.dir(b"").unwrap().create_nameless(0o600).is_none() {
+        eprintln!("this file system has no files without names");
+        return;
+    }
+    // Twice the same mode: the second file's is known without looking.
+    for (number, mode) in
+        [0o644, 0o644, 0o600, 0o400, 0o000, 0o777, 0o777, 0o4755, 0o1666].into_iter().enumerate()
+    {
+        for (sparse, durable) in [(false, false), (true, true)] {
+            let name = path(&format!("file-{number}-{sparse}"));
+            let mtime = Time::new(1_234_567_890, 987_654_321);
+            let options = WriteOptions { mode, mtime, durable, sparse, ..WriteOptions::default() };
+            let made = write_nameless(&root, &name, b"content", &options).unwrap();
+            assert!(matches!(made, Nameless::Linked(Ok(()))));
+            let meta = root.metadata(&name).unwrap().unwrap();
+            assert_eq!((meta.mode, meta.mtime, meta.size, meta.nlink), (mode, mtime, 7, 1));
+            assert_eq!(std::fs::read(temp.path().join(name.to_string())).unwrap(), b"content");
+        }
+    }
+    assert_eq!(names_in(temp.path()), 18);
+}
+
+#[test]
+fn what_is_there_after_all_is_replaced_and_a_directory_is_not() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    std::fs::write(temp.path().join("file"), "somebody's, and longer").unwrap();
+    std::fs::create_dir(temp.path().join("dir")).unwrap();
+    write_new(&root, &path("file"), b"content", &WriteOptions::default()).unwrap();
+    assert_eq!(std::fs::read(temp.path().join("file")).unwrap(), b"content");
+    assert!(write_new(&root, &path("dir"), b"content", &WriteOptions::default()).is_err());
+    assert_eq!(names_in(temp.path()), 2);
+    assert!(
+        root.dir(b"").unwrap().create_nameless(0o644).is_some(),
+        "a name that is taken says nothing of others"
+    );
+}
+
+#[test]
+fn without_nameless_files_a_temporary_name_serves() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    root.dir(b"").unwrap().refuse_nameless();
+    assert!(matches!(
+        write_nameless(&root, &path("file"), b"content", &WriteOptions::default()).unwrap(),
+        Nameless::Refused
+    ));
+    write_new(&root, &path("file"), b"content", &WriteOptions::default()).unwrap();
+    assert_eq!(std::fs::read(temp.path().join("file")).unwrap(), b"content");
+}
+
+#[test]
+fn a_directory_removed_behind_our_back_is_made_again_by_its_maker() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    root.create_dir(&path("d")).unwrap();
+    write_new(&root, &path("d/one"), b"1", &WriteOptions::default()).unwrap();
+    std::fs::remove_dir_all(temp.path().join("d")).unwrap();
+    assert!(write_new(&root, &path("d/two"), b"2", &WriteOptions::default()).is_err());
+    root.create_dir(&path("d")).unwrap();
+    write_new(&root, &path("d/two"), b"2", &WriteOptions::default()).unwrap();
+    assert_eq!(std::fs::read(temp.path().join("d/two")).unwrap(), b"2");
+}
+
+#[test]
+fn the_mode_is_as_given_whatever_a_directory_passes_on() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    // A default access control list: owner rwx, group ---, others ---. From: linux/posix_acl_xattr.h.
+    let entry = |tag: u16, rights: u16| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &u32::MAX.to_le_bytes()].concat()
+    };
+    let list = [2u32.to_le_bytes().to_vec(), entry(1, 7), entry(4, 0), entry(0x20, 0)].concat();
+    let dir = std::fs::File::open(temp.path()).unwrap();
+    if rustix::fs::fsetxattr(&dir, "system.posix_acl_default", &list, rustix::fs::XattrFlags::empty())
+        .is_err()
+    {
+        return;
+    }
+    for number in 0..3 {
+        let name = path(&format!("f{number}"));
+        write_new(&root, &name, b"x", &WriteOptions { mode: 0o644, ..WriteOptions::default() }).unwrap();
+        assert_eq!(root.metadata(&name).unwrap().unwrap().mode, 0o644);
+    }
+}
+
+#[test]
 fn a_leftover_of_ours_is_taken_over() {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
@@ -94,7 +184,8 @@ fn threads_that_write_the_same_name_never_show_a_mixture() {
             scope.spawn(move || {
                 for _ in 0..300 {
                     // Being locked out is fine; showing less than a whole file is not.
-                    let _ = write_whole(&root, &path("same"), &[number; 20_000], &WriteOptions::default());
+                    let write = if number % 2 == 0 { write_new } else { write_whole };
+                    let _ = write(&root, &path("same"), &[number; 20_000], &WriteOptions::default());
                 }
             });
         }

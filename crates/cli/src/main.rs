@@ -15,8 +15,22 @@ mod ui;
 mod values;
 
 use clap::Parser;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// As many as there is use for.
+const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
     let args = args::Args::parse();
+    raise_descriptor_limit();
     commands::run(args.verb)
+}
+
+/// The usual 1024 are for programs that use select(2). What cannot be raised is lived with: fewer files are open at a time.
+fn raise_descriptor_limit() {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
+    if current.is_some_and(|current| current < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum });
+    }
 }

@@ -10,7 +10,7 @@ use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
 use crate::report::{SpreadFigures, Stage};
 use std::net::IpAddr;
 
-use farhaul_store::{Algorithm, Attributes, Digest, Digests, Node};
+use farhaul_store::{Algorithm, Attributes, Digest, Digests, Node, Time};
 
 /// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;
@@ -38,6 +38,10 @@ pub(crate) struct ManifestEntry {
 }
 
 impl ManifestEntry {
+    pub(crate) fn mtime(&self) -> Time {
+        Time { secs: self.mtime_secs, nanos: self.mtime_nanos }
+    }
+
     /// Bytes of content, as far as they are known ahead.
     pub(crate) fn size(&self) -> u64 {
         if let What::File { size, .. } = self.what { size } else { 0 }

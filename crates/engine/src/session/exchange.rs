@@ -5,6 +5,7 @@
 //! it. What has arrived is read where the flow has put it, and its credit goes back when it is dropped.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver as Channel;
@@ -42,6 +43,8 @@ impl Outlet {
 
     /// Hands a block to the flows; waits while they have enough, and returns false when it is over.
     pub(crate) fn put(&self, mut filled: Filled, is_over: impl Fn() -> bool) -> bool {
+        self.0.content_put.fetch_add(filled.first(), Relaxed);
+        self.0.content_resent.fetch_add(u64::from(filled.again), Relaxed);
         while let Err(error) = self.0.filled.0.send_timeout(filled, LOOK_EVERY) {
             if is_over() {
                 return false;
@@ -51,6 +54,14 @@ impl Outlet {
         self.0.wake_flows();
         true
     }
+}
+
+/// Content bytes that the receiver has got, as far as the sender can know. After a good end that is all that was put, but for
+/// what belongs to files that the receiver has given up (`given_up` bytes, none after another end): of that, as of everything
+/// until then, what was acknowledged counts. The end itself may be ahead of the flows' last acknowledgements.
+pub(crate) fn arrived_bytes(shared: &Shared, given_up: Option<u64>) -> u64 {
+    let acked = shared.content_acked.load(Relaxed);
+    given_up.map_or(acked, |given_up| acked.max(shared.content_put.load(Relaxed).saturating_sub(given_up)))
 }
 
 /// The way out: complete blocks, in the order of their completion. Any thread takes any block.

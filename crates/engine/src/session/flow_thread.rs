@@ -21,7 +21,7 @@ use farhaul_proto::{ControlStream, Event, Flow, Limit, Plan, Received, Timestamp
 use farhaul_store::Block;
 
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RECEIVER};
-use super::packets::Packets;
+use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{Arrived, Credit, FlowShared, FlowState, Shared};
 use crate::error::Error;
@@ -92,7 +92,7 @@ struct Running {
     granted: u64,
     send_batch: SendBatch,
     plan: Plan,
-    /// Control of a flow that is not up or not active yet: nothing may travel on it.
+    /// Control of a flow on which none may travel yet.
     nothing: ControlStream,
     blocked: bool,
     /// When the first probe was sent.
@@ -213,6 +213,19 @@ impl Running {
         self.thread.own.state() == FlowState::Up && self.thread.own.active.load(Ordering::Acquire)
     }
 
+    /// Control may travel on this flow: that of the only one also before it is known that the peer hears us, which saves a
+    /// round trip. Of several, one that leads nowhere would hold on to what it took until it is given up.
+    fn carries_control(&self) -> bool {
+        let own = &self.thread.own;
+        let is_only = || self.thread.shared.flow_list().iter().filter(|flow| !flow.is_stream).count() == 1;
+        own.active.load(Ordering::Acquire)
+            && match own.state() {
+                FlowState::Up => true,
+                FlowState::Connecting => !own.is_spare && is_only() && self.thread.peer.may_be_told_early(),
+                FlowState::Down => false,
+            }
+    }
+
     /// Takes what has come; returns the number of datagrams.
     fn receive(&mut self, now: Timestamp, batch: &mut RecvBatch) -> Result<usize, Error> {
         let started = Instant::now();
@@ -323,7 +336,7 @@ impl Running {
             match event {
                 Event::BlockAcked(number) => {
                     if let Some(filled) = self.outgoing.take(number) {
-                        let content = u64::from(filled.content);
+                        let content = filled.first();
                         self.thread.shared.content_acked.fetch_add(content, Ordering::Relaxed);
                         self.thread.shared.progress.bytes_done.fetch_add(content, Ordering::Relaxed);
                     }
@@ -430,10 +443,10 @@ impl Running {
 
     /// Plans and seals one batch; returns the number of datagrams.
     fn fill_batch(&mut self, now: Timestamp) -> usize {
-        let open = self.is_open();
+        let carries_control = self.carries_control();
         let thread = &mut self.thread;
         self.plan.clear();
-        let planned = if open {
+        let planned = if carries_control {
             let mut control = thread.shared.control.lock();
             let controller = thread.shared.controller(thread.own.path);
             thread.flow.poll_transmit(now, &mut control, &controller, &mut self.plan)
@@ -458,7 +471,7 @@ impl Running {
             let control = &self.plan.control[packet.control.range()];
             let payload = match packet.segment {
                 Some(segment) => self.outgoing.payload(segment.block, segment.offset, segment.len),
-                None => &[],
+                None => Payload::Sealed(&[]),
             };
             let mut written: Option<Vec<u8>> = None;
             for &address in &targets {

@@ -43,6 +43,26 @@ pub(crate) struct FileJob {
     pub(crate) is_renewed: bool,
     /// Of the whole content, if it was read as a whole.
     pub(crate) digest: Mutex<Option<[u8; 32]>>,
+    pub(crate) put: PutBytes,
+}
+
+/// Content bytes of a file that were put, without what was put again.
+#[derive(Default)]
+pub(crate) struct PutBytes(AtomicU64);
+
+/// The receiver has given the file up.
+const GIVEN_UP: u64 = 1 << 63;
+
+impl PutBytes {
+    /// So many more; false if they are not wanted any more.
+    pub(super) fn add(&self, bytes: usize) -> bool {
+        self.0.fetch_add(bytes as u64, Ordering::Relaxed) & GIVEN_UP == 0
+    }
+
+    /// Nothing more is to be put; returns what was.
+    pub(super) fn give_up(&self) -> u64 {
+        self.0.fetch_or(GIVEN_UP, Ordering::Relaxed) & !GIVEN_UP
+    }
 }
 
 impl FileJob {
@@ -165,9 +185,10 @@ impl Large {
         *self.unread.lock().expect(LOCK) = Some(unread);
     }
 
-    /// A chunk goes to the receiver for the first time.
-    pub(super) fn count_chunk(&self) {
+    /// A chunk goes to the receiver for the first time, in so many bytes; false if it is not wanted any more.
+    pub(super) fn count_chunk(&self, bytes: usize) -> bool {
         self.chunks_sent.fetch_add(1, Ordering::AcqRel);
+        self.job.put.add(bytes)
     }
 
     /// True to the first who says so.

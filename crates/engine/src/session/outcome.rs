@@ -95,6 +95,7 @@ impl Outcome {
             warnings,
             spread: receiver.spread.clone(),
             paths: supervisor.paths(),
+            cpus: supervisor.cpu_choice().cloned(),
         };
         let error = error.or_else(|| nothing_arrived(&report));
         report.error = error.as_ref().map(ToString::to_string);

@@ -161,6 +161,19 @@ impl PeerAddress {
         }
     }
 
+    /// Whether there is one address for what is said before the peer is known to hear it: not one of several, and at a daemon only
+    /// that of the handshake, since a datagram may come from, and an answer go to, whatever its sender writes there.
+    pub(crate) fn may_be_told_early(&self) -> bool {
+        match self {
+            PeerAddress::Accepting(Accepting { clients, follower, .. }) => {
+                let current = follower.current.map(|current| current.ip().to_canonical());
+                self.targets().len() == 1
+                    && clients.first().is_some_and(|client| Some(client.to_canonical()) == current)
+            }
+            _ => self.targets().len() == 1,
+        }
+    }
+
     /// Where the next datagram goes; `None` stands for the connected peer.
     pub(crate) fn targets(&self) -> Vec<Option<SocketAddr>> {
         match self {

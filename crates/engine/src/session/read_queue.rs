@@ -37,7 +37,7 @@ enum Sent {
 enum Work {
     /// A chunk, and whether it has been sent before.
     Chunk(Arc<Large>, u64, Sent),
-    Whole(Arc<FileJob>, Option<Unread>),
+    Whole(Arc<FileJob>, Option<Unread>, Sent),
     /// The receiver's content has this digest.
     Compare(Arc<FileJob>, [u8; 32]),
     /// A chunk in whose place the receiver has something with these marks.
@@ -57,10 +57,12 @@ struct Waiting {
     begun: VecDeque<Arc<Large>>,
     pipe: Option<(u64, Option<Unread>)>,
     closed: bool,
+    /// Readers that have nothing to do: only they need to be woken, which is a system call.
+    idle: usize,
 }
 
 enum Waited {
-    Whole(Arc<FileJob>, Option<Unread>),
+    Whole(Arc<FileJob>, Option<Unread>, Sent),
     Large(Arc<Large>),
     Compare(Arc<FileJob>, [u8; 32]),
 }
@@ -153,7 +155,7 @@ impl ReadQueue {
     }
 
     pub(crate) fn push_whole(&self, job: Arc<FileJob>, unread: Option<Unread>) {
-        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread)));
+        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread, Sent::First)));
     }
 
     pub(crate) fn push_large(&self, large: Arc<Large>) {
@@ -162,6 +164,11 @@ impl ReadQueue {
 
     pub(crate) fn push_compare(&self, job: Arc<FileJob>, digest: [u8; 32]) {
         self.push(|waiting| waiting.files.push_back(Waited::Compare(job, digest)));
+    }
+
+    pub(crate) fn push_whole_again(&self, job: Arc<FileJob>) {
+        let unread = Some(Unread::new(&self.shared));
+        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread, Sent::Again)));
     }
 
     pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
@@ -177,12 +184,11 @@ impl ReadQueue {
             return false;
         }
         large.hold();
-        let mut waiting = self.waiting.lock().expect(LOCK);
-        waiting.patches.push_back((large.clone(), chunk, marks));
-        let is_allowed = waiting.patches.len() <= PATCHES_MAX;
-        drop(waiting);
-        self.more.notify_all();
-        is_allowed
+        let large = large.clone();
+        self.push(|waiting| {
+            waiting.patches.push_back((large, chunk, marks));
+            waiting.patches.len() <= PATCHES_MAX
+        })
     }
 
     /// The receiver has said all that it has of a file.
@@ -208,9 +214,15 @@ impl ReadQueue {
         self.push(|waiting| waiting.closed = true);
     }
 
-    fn push(&self, change: impl FnOnce(&mut Waiting)) {
-        change(&mut self.waiting.lock().expect(LOCK));
-        self.more.notify_all();
+    fn push<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let mut waiting = self.waiting.lock().expect(LOCK);
+        let changed = change(&mut waiting);
+        let is_awaited = waiting.idle > 0;
+        drop(waiting);
+        if is_awaited {
+            self.more.notify_all();
+        }
+        changed
     }
 
     fn next(&self, wait: bool) -> Work {
@@ -241,8 +253,8 @@ impl ReadQueue {
             }
             match waiting.files.front() {
                 Some(Waited::Whole(..)) => {
-                    if let Some(Waited::Whole(job, unread)) = waiting.files.pop_front() {
-                        return Work::Whole(job, unread);
+                    if let Some(Waited::Whole(job, unread, sent)) = waiting.files.pop_front() {
+                        return Work::Whole(job, unread, sent);
                     }
                 }
                 Some(Waited::Large(large)) => {
@@ -261,7 +273,9 @@ impl ReadQueue {
                     }
                 }
                 None if wait => {
+                    waiting.idle += 1;
                     (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).expect(LOCK);
+                    waiting.idle -= 1;
                 }
                 None => return Work::Nothing,
             }
@@ -281,7 +295,7 @@ impl ReadQueue {
             match self.next(reader.pack.is_none()) {
                 Work::Closed => return,
                 Work::Nothing => reader.flush(),
-                Work::Whole(job, unread) => reader.whole(&job, unread),
+                Work::Whole(job, unread, sent) => reader.whole(&job, unread, sent),
                 Work::Compare(job, digest) => reader.compare(&job, digest),
                 Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
                 Work::Patch(large, chunk, marks) => reader.patch(&large, chunk, &marks),
@@ -340,6 +354,8 @@ const PATCHES_MAX: usize = 16 << 10;
 struct Pack {
     block: Block,
     content: usize,
+    /// Of the content, what was sent before.
+    again: usize,
     pieces: Vec<Piece>,
     unread: Vec<Unread>,
 }
@@ -359,15 +375,15 @@ impl Reader<'_> {
         self.queue.outlet.claim(|| self.queue.is_over())
     }
 
-    fn hand_over(&self, mut block: Block, content: usize, pieces: &[Piece]) {
+    fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[Piece]) {
         let len = trailer::write(&mut block, content, pieces) as u32;
-        let filled = Filled { block, len, content: content as u32 };
+        let filled = Filled { block, len, content: content as u32, again: again as u32 };
         self.queue.outlet.put(filled, || self.queue.is_over());
     }
 
     fn flush(&mut self) {
         if let Some(pack) = self.pack.take() {
-            self.hand_over(pack.block, pack.content, &pack.pieces);
+            self.hand_over(pack.block, pack.content, pack.again, &pack.pieces);
         }
     }
 
@@ -381,13 +397,14 @@ impl Reader<'_> {
             self.pack = self.take_block().map(|block| Pack {
                 block,
                 content: 0,
+                again: 0,
                 pieces: Vec::new(),
                 unread: Vec::new(),
             });
         }
     }
 
-    fn whole(&mut self, job: &Arc<FileJob>, unread: Option<Unread>) {
+    fn whole(&mut self, job: &Arc<FileJob>, unread: Option<Unread>, sent: Sent) {
         let size = job.size as usize;
         self.make_room(size);
         let Some(pack) = &mut self.pack else { return };
@@ -402,6 +419,11 @@ impl Reader<'_> {
         };
         if queue.digests {
             *job.digest.lock().expect(LOCK) = Some(digest);
+        }
+        match sent {
+            Sent::First if !job.put.add(size) => return,
+            Sent::First => {}
+            Sent::Again => pack.again += size,
         }
         pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, is_patch: false, digest });
         pack.content += size;
@@ -441,20 +463,16 @@ impl Reader<'_> {
             let unread = Unread::new(&self.queue.shared);
             self.make_room(len);
             let Some(pack) = &mut self.pack else { return };
-            pack.block[pack.content..pack.content + len].copy_from_slice(&out[..len]);
-            pack.pieces.push(Piece {
-                file: large.job.id,
-                chunk,
-                len: len as u32,
-                is_patch: true,
-                digest: cv.0,
-            });
-            pack.content += len;
-            pack.unread.push(unread);
-            large.count_chunk();
-            let matched = (large.chunk_len(chunk) as u64).saturating_sub(len as u64);
-            self.queue.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
-            self.queue.shared.progress.bytes_done.fetch_add(matched, Ordering::Relaxed);
+            if large.count_chunk(len) {
+                pack.block[pack.content..pack.content + len].copy_from_slice(&out[..len]);
+                let (file, digest) = (large.job.id, cv.0);
+                pack.pieces.push(Piece { file, chunk, len: len as u32, is_patch: true, digest });
+                pack.content += len;
+                pack.unread.push(unread);
+                let matched = (large.chunk_len(chunk) as u64).saturating_sub(len as u64);
+                self.queue.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
+                self.queue.shared.progress.bytes_done.fetch_add(matched, Ordering::Relaxed);
+            }
             self.queue.let_go(large);
         }
         self.scratch = scratch;
@@ -482,10 +500,13 @@ impl Reader<'_> {
                     false => [0; 32],
                 };
                 let piece = Piece { file: large.job.id, chunk, len: want as u32, is_patch: false, digest };
-                if sent == Sent::First {
-                    large.count_chunk();
+                let (wanted, again) = match sent {
+                    Sent::First => (large.count_chunk(want), 0),
+                    Sent::Again => (true, want),
+                };
+                if wanted {
+                    self.hand_over(block, want, again, &[piece]);
                 }
-                self.hand_over(block, want, &[piece]);
             }
             Ok(_) => self.queue.fail(large, Trouble::changed()),
             Err(trouble) => self.queue.fail(large, trouble),
@@ -516,7 +537,7 @@ impl Reader<'_> {
                 false => [0; 32],
             };
             let piece = Piece { file: id, chunk, len: content as u32, is_patch: false, digest };
-            self.hand_over(block, content, &[piece]);
+            self.hand_over(block, content, 0, &[piece]);
             size += content as u64;
             chunk += 1;
         }

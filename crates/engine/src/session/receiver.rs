@@ -11,14 +11,16 @@ mod comparing;
 mod deleting;
 mod durability;
 mod entries;
+mod linking;
 mod naming;
 mod notes;
+mod opening;
 mod patching;
 mod renaming;
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::AtomicU64;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -33,6 +35,7 @@ use self::renaming::{Moves, Renames};
 use super::destination::Target;
 use super::end::End;
 use super::failures::{Failures, plain};
+use super::item::Item;
 use super::links::Links;
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
@@ -41,7 +44,7 @@ use super::tree::{Directory, Tree};
 use super::writer::{self, Incoming};
 use crate::error::Error;
 use crate::manifest::{Fate, Record};
-use crate::messages::{EndFigures, ManifestEntry, Message, RENEWAL};
+use crate::messages::{EndFigures, Message, RENEWAL, What};
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
 use crate::report::{Action, SpreadFigures};
 
@@ -118,6 +121,9 @@ pub(crate) struct Receiver {
     /// What it excludes at the receiver is not deleted.
     protection: Filter,
     pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
+    /// Large files among them: each has descriptors open.
+    large_open: AtomicUsize,
+    large_open_max: usize,
     /// Writers that have taken something out of the tables and not told the sender yet.
     pub(crate) settling: AtomicU64,
     window: Arc<Window>,
@@ -157,6 +163,8 @@ struct Conversation {
     finish_sent: bool,
     replies: Vec<Message>,
     locked: Vec<Waiting>,
+    /// Large files that wait until others are whole.
+    postponed: VecDeque<Item>,
     /// Files whose content is being compared, by their id.
     comparing: HashMap<u64, Comparing>,
     /// What the destination has too much, if that is to be deleted.
@@ -164,7 +172,7 @@ struct Conversation {
     /// Something of the source could not be listed.
     listing_failed: bool,
     /// In whose places there are directories.
-    blocked: Vec<Comparing>,
+    blocked: Vec<Item>,
     /// What the destination has under other names, if that is looked for.
     renames: Option<Renames>,
     /// Runs when all is there.
@@ -192,6 +200,7 @@ impl Conversation {
             finish_sent: false,
             replies: Vec::new(),
             locked: Vec::new(),
+            postponed: VecDeque::new(),
             comparing: HashMap::new(),
             surplus: receiver
                 .delete_options()
@@ -217,9 +226,7 @@ impl Conversation {
 
 /// A large file whose partial another transfer still holds.
 struct Waiting {
-    entry: ManifestEntry,
-    path: RelPath,
-    parent: Option<u64>,
+    item: Item,
     deadline: Instant,
     /// Asks the holder for it, should that have lost its peer.
     _request: Option<Request>,
@@ -251,6 +258,8 @@ pub(crate) fn run(
         rules,
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
         files: Mutex::default(),
+        large_open: AtomicUsize::new(0),
+        large_open_max: opening::large_open_max(),
         settling: AtomicU64::new(0),
         window: Arc::default(),
         file_systems: FileSystems::default(),
@@ -348,6 +357,7 @@ impl Receiver {
                         self.make_room_for_another()?;
                     } else {
                         self.retry_locked(&mut conversation)?;
+                        self.go_on_opening(&mut conversation)?;
                         self.go_on_renaming(&mut conversation)?;
                     }
                     self.shared.send(&std::mem::take(&mut conversation.replies));
@@ -375,7 +385,10 @@ impl Receiver {
         supervisor: &mut Supervisor,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        if conversation.finish_sent || !conversation.entries_done || !conversation.locked.is_empty() {
+        if conversation.finish_sent
+            || !conversation.entries_done
+            || !(conversation.locked.is_empty() && conversation.postponed.is_empty())
+        {
             return Ok(());
         }
         if !self.files.lock().expect(LOCK).is_empty() || !self.tree.lock().expect(LOCK).is_done() {
@@ -489,42 +502,44 @@ impl Receiver {
     // ---- settling ----------------------------------------------------------------------------------------------
 
     pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
-        self.files.lock().expect(LOCK).remove(&id)
+        let file = self.files.lock().expect(LOCK).remove(&id)?;
+        self.large_open.fetch_sub(usize::from(file.is_large()), Relaxed);
+        Some(file)
     }
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
     pub(crate) fn settle(&self, file: &Incoming, result: Result<(), String>, replies: &mut Vec<Message>) {
-        let result = self.leave_under_way(&file.path, Some(file.size()), result);
+        let result = self.leave_under_way(&file.item.path, Some(file.size()), result);
         match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
                 self.counts.files.fetch_add(1, Relaxed);
                 self.shared.progress.files_done.fetch_add(1, Relaxed);
-                self.shared.progress.detail(|| file.path.to_string());
-                replies.push(Message::Done { id: file.entry.id });
-                self.link_target_done(file.entry.id, Some(&file.path));
-                self.child_done(file.parent);
+                self.shared.progress.detail(|| file.item.path.to_string());
+                replies.push(Message::Done { id: file.item.id() });
+                self.link_target_done(&file.item, true);
+                self.child_done(file.item.parent);
             }
             Err(reason) => {
-                replies.push(self.failed(&file.entry, &file.path, &reason));
-                self.link_target_done(file.entry.id, None);
-                self.child_done(file.parent);
+                replies.push(self.failed(&file.item, &reason));
+                self.link_target_done(&file.item, false);
+                self.child_done(file.item.parent);
             }
         }
     }
 
     /// The sender knows of the failure already.
     fn settle_failure(&self, file: &Incoming, reason: &str) {
-        let _ = self.leave_under_way(&file.path, None, Ok(()));
-        self.shared.send(&[self.failed(&file.entry, &file.path, reason)]);
-        self.link_target_done(file.entry.id, None);
-        self.child_done(file.parent);
+        let _ = self.leave_under_way(&file.item.path, None, Ok(()));
+        self.shared.send(&[self.failed(&file.item, reason)]);
+        self.link_target_done(&file.item, false);
+        self.child_done(file.item.parent);
     }
 
-    fn refuse(&self, entry: &ManifestEntry, path: &RelPath, parent: Option<u64>, reason: &str) {
-        let refused = self.leave_under_way(path, None, Err(reason.to_string()));
-        self.fail(entry, path, &refused.err().unwrap_or_default());
-        self.link_target_done(entry.id, None);
-        self.child_done(parent);
+    fn refuse(&self, item: &Item, reason: &str) {
+        let refused = self.leave_under_way(&item.path, None, Err(reason.to_string()));
+        self.fail(item, &refused.err().unwrap_or_default());
+        self.link_target_done(item, false);
+        self.child_done(item.parent);
     }
 
     /// A file is in its place or has failed at this end; which of several directories that was is part of the reason.
@@ -543,14 +558,14 @@ impl Receiver {
         result
     }
 
-    fn fail(&self, entry: &ManifestEntry, path: &RelPath, reason: &str) {
-        let message = self.failed(entry, path, reason);
+    fn fail(&self, item: &Item, reason: &str) {
+        let message = self.failed(item, reason);
         self.shared.send(&[message]);
     }
 
-    fn failed(&self, entry: &ManifestEntry, path: &RelPath, reason: &str) -> Message {
-        self.notes.add(|| self.record(entry, path, Fate::Failed).failed(reason));
-        self.report_failed(entry.id, path, reason)
+    fn failed(&self, item: &Item, reason: &str) -> Message {
+        self.notes.add(|| self.record(&item.entry, Fate::Failed).failed(reason));
+        self.report_failed(item.id(), &item.path, reason)
     }
 
     /// As [`Receiver::failed`], for what the manifest knows already.
@@ -565,12 +580,19 @@ impl Receiver {
         self.shared.progress.failed.fetch_add(1, Relaxed);
     }
 
-    fn link_target_done(&self, id: u64, path: Option<&RelPath>) {
-        let waiting = self.links.lock().expect(LOCK).settle(id % RENEWAL, path);
+    /// A file is in its place, or will not be: makes the links that have waited for that.
+    fn link_target_done(&self, item: &Item, is_there: bool) {
+        // A file that is sent again may have lost its other names meanwhile.
+        let is_again = item.id() >= RENEWAL;
+        if !is_again && !matches!(item.entry.what, What::File { linked: true, .. }) {
+            return;
+        }
+        let path = is_there.then_some(&item.path);
+        let waiting = self.links.lock().expect(LOCK).settle(item.id() % RENEWAL, path);
         let Destination::Tree(target) = &self.destination else { return };
         for link in waiting {
             let made = self.make_hard_link(target, path.cloned(), &link.path);
-            self.shared.send(&[self.link_reply(&link.entry, &link.path, made)]);
+            self.shared.send(&[self.link_reply(&link, made)]);
             self.child_done(link.parent);
         }
     }
@@ -578,7 +600,6 @@ impl Receiver {
     fn child_done(&self, parent: Option<u64>) {
         let done = self.tree.lock().expect(LOCK).child_done(parent);
         self.finish_directories(done);
-        self.shared.control.notify();
     }
 
     fn finish_directories(&self, done: Vec<Directory>) {

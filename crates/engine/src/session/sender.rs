@@ -21,6 +21,7 @@ use farhaul_store::{
 
 use self::notes::Links;
 use super::end::End;
+use super::exchange::arrived_bytes;
 use super::failures::{Failures, plain};
 use super::large::{FileJob, Large};
 use super::read_queue::ReadQueue;
@@ -200,6 +201,8 @@ struct Counts {
     renames: u64,
     resumed_bytes: u64,
     renamed: bool,
+    /// Content bytes put of files that the receiver has given up.
+    given_up: u64,
     /// Of files that a dry run would have sent.
     listed_bytes: u64,
 }
@@ -257,8 +260,8 @@ pub(crate) fn run(
         ended
     });
     match ended {
-        Ok(theirs) => (sender.end(supervisor, theirs), None),
-        Err(error) => (sender.end(supervisor, EndFigures::default()), Some(error)),
+        Ok(theirs) => (sender.end(supervisor, Some(theirs)), None),
+        Err(error) => (sender.end(supervisor, None), Some(error)),
     }
 }
 
@@ -355,7 +358,7 @@ impl Sender {
         let mut next_id = 0;
         let mut directories = Vec::new();
         let mut links = Links::default();
-        // Entries are sent a few dozen at a time: a lock and a wake-up each would cost more than the entry.
+        // Entries are sent a few dozen at a time, the first ones sooner: a lock and a wake-up each would cost more than the entry.
         let mut batch = Vec::new();
         let mut unsent = 0;
         while !self.shared.is_stopped() {
@@ -412,7 +415,7 @@ impl Sender {
                         }
                     } else {
                         let job = matches!(told.what, What::File { .. }).then(|| {
-                            let digest = Mutex::default();
+                            let (digest, put) = Default::default();
                             Arc::new(FileJob {
                                 id: next_id,
                                 size: told.size(),
@@ -421,6 +424,7 @@ impl Sender {
                                 path,
                                 is_renewed: false,
                                 digest,
+                                put,
                             })
                         });
                         self.admit(&told, job, record, &mut batch);
@@ -430,7 +434,7 @@ impl Sender {
                 }
             }
             unsent += 1;
-            if unsent >= 64 || next_id < 64 {
+            if unsent >= 64 || next_id.is_power_of_two() {
                 self.shared.send(&batch);
                 batch.clear();
                 unsent = 0;
@@ -494,6 +498,7 @@ impl Sender {
                 // It may have crossed the news that the file has changed.
                 for id in [id].into_iter().chain(self.renewals.lock().expect(LOCK).remove(&id)) {
                     let Some(pending) = self.remove(id) else { continue };
+                    counts.given_up = counts.given_up.saturating_add(self.give_up(&pending));
                     if let Some(large) = pending.large {
                         large.cancel();
                     }
@@ -689,7 +694,7 @@ impl Sender {
         } else if let Some(large) = large {
             self.queue.push_again(large, chunk);
         } else if let Some(job) = job {
-            self.queue.push_whole(job, Some(Unread::new(&self.shared)));
+            self.queue.push_whole_again(job);
         }
         Ok(())
     }
@@ -717,7 +722,17 @@ impl Sender {
         Ok(())
     }
 
-    fn end(&self, supervisor: &Supervisor, theirs: EndFigures) -> End {
+    /// What of a failed entry's content was put, at most: standard input is all that there is.
+    fn give_up(&self, entry: &Pending) -> u64 {
+        match &entry.job {
+            Some(job) => job.put.give_up(),
+            None if self.is_pipe => u64::MAX,
+            None => 0,
+        }
+    }
+
+    /// `theirs` have come if the end is a good one.
+    fn end(&self, supervisor: &Supervisor, theirs: Option<EndFigures>) -> End {
         let counts = self.counts.lock().expect(LOCK);
         End {
             files: counts.files,
@@ -726,13 +741,14 @@ impl Sender {
             skipped: counts.skipped,
             deleted: counts.deleted,
             renames: counts.renames,
-            bytes: self.shared.content_acked.load(Relaxed) + counts.listed_bytes,
+            bytes: arrived_bytes(&self.shared, theirs.as_ref().map(|_| counts.given_up))
+                + counts.listed_bytes,
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_resumed: counts.resumed_bytes,
             renamed: counts.renamed,
             failures: self.failures.take(),
             ours: supervisor.figures(),
-            theirs,
+            theirs: theirs.unwrap_or_default(),
         }
     }
 }

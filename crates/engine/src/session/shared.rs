@@ -32,8 +32,16 @@ use crate::trailer::BLOCK_BYTES;
 pub(crate) struct Filled {
     pub(crate) block: Block,
     pub(crate) len: u32,
-    /// Content bytes in it, for the counters.
+    /// Content bytes in it, for the counters, and those of them that were put before.
     pub(crate) content: u32,
+    pub(crate) again: u32,
+}
+
+impl Filled {
+    /// Content bytes that were not put before.
+    pub(crate) fn first(&self) -> u64 {
+        u64::from(self.content - self.again)
+    }
 }
 
 /// A complete block on its way to a writer. Dropping it gives its credit back to the flow.
@@ -258,7 +266,8 @@ pub(crate) struct Shared {
     pub(crate) is_markable: AtomicBool,
     /// Counts what may still bring blocks ([`Unread`](super::unread::Unread)).
     pub(crate) unread: AtomicU64,
-    /// Content bytes: handed to flows, handed over again, acknowledged, written.
+    /// Content bytes: put for the first time, handed to flows, put or handed over again, acknowledged, written.
+    pub(crate) content_put: AtomicU64,
     pub(crate) content_sent: AtomicU64,
     pub(crate) content_resent: AtomicU64,
     pub(crate) content_acked: AtomicU64,
@@ -311,6 +320,7 @@ impl Shared {
             progress,
             is_markable: AtomicBool::new(true),
             unread: AtomicU64::new(0),
+            content_put: AtomicU64::new(0),
             content_sent: AtomicU64::new(0),
             content_resent: AtomicU64::new(0),
             content_acked: AtomicU64::new(0),

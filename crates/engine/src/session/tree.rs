@@ -26,6 +26,8 @@ pub(crate) struct Directory {
     pub(crate) attributes: Attributes,
     /// Whether it exists: if not, it gets neither mode nor time.
     pub(crate) is_made: bool,
+    /// It was not there before.
+    pub(crate) is_new: bool,
     /// It cannot have its name there: what that leads to is another directory.
     pub(crate) is_nameless: bool,
     pub(super) parent: Option<u64>,
@@ -47,12 +49,21 @@ impl Directory {
             mtime,
             attributes: Attributes::new(),
             is_made: true,
+            is_new: false,
             is_nameless: false,
             parent,
             pending: 0,
             ended: false,
         }
     }
+}
+
+/// What an entry is told of the directory that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parent {
+    pub(crate) id: u64,
+    pub(crate) is_new: bool,
+    pub(crate) is_nameless: bool,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +78,7 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// Books a new entry below the directory being listed, and returns that directory.
-    pub(crate) fn add(&mut self, path: &RelPath) -> Result<Option<u64>, Error> {
+    pub(crate) fn add(&mut self, path: &RelPath) -> Result<Option<Parent>, Error> {
         if self.outstanding == OUTSTANDING_MAX {
             return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
         }
@@ -84,7 +95,7 @@ impl Tree {
             )));
         }
         directory.pending += 1;
-        Ok(Some(parent))
+        Ok(Some(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
     }
 
     /// The entry just added is a directory, whose own entries come next.
@@ -137,10 +148,6 @@ impl Tree {
         }
     }
 
-    pub(crate) fn is_nameless(&self, id: u64) -> bool {
-        self.open.get(&id).is_some_and(|directory| directory.is_nameless)
-    }
-
     pub(crate) fn is_done(&self) -> bool {
         self.open.is_empty() && self.pending_at_top == 0
     }
@@ -155,7 +162,7 @@ mod tests {
     }
 
     fn open(tree: &mut Tree, id: u64, at: &str) {
-        let parent = tree.add(&path(at)).unwrap();
+        let parent = tree.add(&path(at)).unwrap().map(|parent| parent.id);
         tree.open(Directory { id, path: path(at), mode: Some(0o755), ..Directory::below(parent) }).unwrap();
     }
 
@@ -168,7 +175,7 @@ mod tests {
         let mut tree = Tree::default();
         open(&mut tree, 0, "a");
         open(&mut tree, 1, "a/b");
-        let parent = tree.add(&path("a/b/file")).unwrap();
+        let parent = tree.add(&path("a/b/file")).unwrap().map(|parent| parent.id);
         assert_eq!(parent, Some(1));
         assert!(tree.end(1).unwrap().is_empty());
         assert!(tree.end(0).unwrap().is_empty());
@@ -196,9 +203,9 @@ mod tests {
     #[test]
     fn files_beside_each_other_at_the_top_need_no_directory() {
         let mut tree = Tree::default();
-        let parent = tree.add(&path("file")).unwrap();
+        assert_eq!(tree.add(&path("file")).unwrap(), None);
         assert!(!tree.is_done());
-        assert!(tree.child_done(parent).is_empty());
+        assert!(tree.child_done(None).is_empty());
         assert!(tree.is_done());
     }
 }

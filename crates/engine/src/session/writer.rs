@@ -14,25 +14,24 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_store::{
-    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile, Time,
-    WriteOptions, chunk_cv, is_about_attributes, name_error, whole_digest,
+    CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile,
+    chunk_cv, is_about_attributes, name_error, whole_digest, write_new, write_whole,
 };
 
 use super::exchange::inlet;
 use super::failures::plain;
+use super::item::Item;
 use super::meter::Meter;
 use super::receiver::{Destination, Receiver, Rules, Told};
 use super::shared::Arrived;
 use crate::error::Error;
-use crate::messages::{ManifestEntry, Message, What};
+use crate::messages::{Message, What};
 use crate::options::Verify;
 use crate::trailer::{self, Piece};
 
 /// A file on its way in.
 pub(crate) struct Incoming {
-    pub(crate) entry: ManifestEntry,
-    pub(crate) path: RelPath,
-    pub(crate) parent: Option<u64>,
+    pub(crate) item: Item,
     kind: Kind,
     /// Chunks whose place holds something that the sender was told of.
     pub(crate) told: Option<Told>,
@@ -117,10 +116,10 @@ const LOCK: &str = "no thread panics while it holds a file's state";
 const TABLE_LOCK: &str = "no thread panics while it holds the table";
 
 impl Incoming {
-    pub(crate) fn new(entry: ManifestEntry, path: RelPath, parent: Option<u64>, kind: Kind) -> Incoming {
+    pub(crate) fn new(item: Item, kind: Kind) -> Incoming {
         let (end, finishing, damaged) = (Mutex::default(), AtomicBool::default(), AtomicU32::default());
         let digest = OnceLock::new();
-        Incoming { entry, path, parent, kind, told: None, end, finishing, damaged, digest }
+        Incoming { item, kind, told: None, end, finishing, damaged, digest }
     }
 
     /// There is another version, of which the sender is told.
@@ -189,9 +188,14 @@ impl Incoming {
         matches!(self.kind, Kind::Whole)
     }
 
+    /// It has a partial file.
+    pub(crate) fn is_large(&self) -> bool {
+        matches!(self.kind, Kind::Chunked(_))
+    }
+
     /// Its size, if it is known by now.
     pub(crate) fn size(&self) -> u64 {
-        self.end.lock().expect(LOCK).map_or(self.entry.size(), |(size, _)| size)
+        self.end.lock().expect(LOCK).map_or(self.item.entry.size(), |(size, _)| size)
     }
 
     pub(crate) fn digest(&self) -> Option<[u8; 32]> {
@@ -204,31 +208,16 @@ impl Incoming {
         }
     }
 
-    fn mtime(&self) -> Time {
-        Time { secs: self.entry.mtime_secs, nanos: self.entry.mtime_nanos }
-    }
-
-    fn options(&self, receiver: &Receiver) -> WriteOptions {
-        let sparse = matches!(self.entry.what, What::File { sparse: true, .. });
-        WriteOptions {
-            mode: self.entry.mode & receiver.rules.mode_mask,
-            mtime: self.mtime(),
-            durable: receiver.rules.durable_each,
-            sparse,
-            attributes: self.entry.attributes.clone(),
-            attribute_kinds: receiver.rules.attributes,
-        }
-    }
-
     pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<(), String> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
-        let root = target.roots.of(&self.path);
-        let cannot = |error: std::io::Error| receiver.cannot("write", &self.path, &error);
-        let options = self.options(receiver);
+        let root = target.roots.of(&self.item.path);
+        let cannot = |error: std::io::Error| receiver.cannot("write", &self.item.path, &error);
+        let options = self.item.write_options(&receiver.rules);
         if receiver.rules.verify != Verify::Readback || data.is_empty() {
-            return farhaul_store::write_whole(root, &self.path, data, &options).map_err(cannot);
+            let write = if self.item.is_place_free { write_new } else { write_whole };
+            return write(root, &self.item.path, data, &options).map_err(cannot);
         }
-        let temp = TempFile::create(root, &self.path).map_err(cannot)?;
+        let temp = TempFile::create(root, &self.item.path).map_err(cannot)?;
         temp.write(data, &options).map_err(cannot)?;
         temp.file().sync_data().map_err(cannot)?;
         let mut back = vec![0; data.len()];
@@ -275,7 +264,7 @@ pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
         for file in files {
             // What cannot be synced is not booked as synced, which is all that is lost.
             if let Err(error) = file.checkpoint() {
-                tracing::debug!(path = %file.path, %error, "cannot sync");
+                tracing::debug!(path = %file.item.path, %error, "cannot sync");
             }
         }
     }
@@ -325,7 +314,7 @@ impl Writer<'_> {
         let Some(file) = file else { return };
         let data = &arrived.block[range.clone()];
         if !fits(&file, piece) {
-            let what = format!("a piece of {} lies beyond the file", file.path);
+            let what = format!("a piece of {} lies beyond the file", file.item.path);
             self.receiver.shared.fail(Error::Misbehaved(what));
             return;
         }
@@ -381,7 +370,7 @@ impl Writer<'_> {
         let (Some(told), Kind::Chunked(partial)) = (&file.told, &file.kind) else { return };
         let len = chunk_len(file, piece.chunk);
         let Some(patch) = Patch::parse(data, len as usize) else {
-            let what = format!("a patch of {} makes no sense", file.path);
+            let what = format!("a patch of {} makes no sense", file.item.path);
             self.receiver.shared.fail(Error::Misbehaved(what));
             return;
         };
@@ -417,7 +406,7 @@ impl Writer<'_> {
     /// Asks for a piece that is not what the sender read, unless that has been in vain.
     fn again(&mut self, file: &Arc<Incoming>, chunk: u64) {
         if file.damaged.fetch_add(1, Ordering::Relaxed) < DAMAGED_MAX {
-            self.replies.push(Message::Again { id: file.entry.id, chunk });
+            self.replies.push(Message::Again { id: file.item.id(), chunk });
         } else {
             self.fail(file, "what arrives does not match its digest".into());
         }
@@ -428,7 +417,7 @@ impl Writer<'_> {
         if self.receiver.rules.verify == Verify::Transit {
             return true;
         }
-        let is_whole = matches!(file.entry.what, What::File { size, .. } if size <= CHUNK);
+        let is_whole = matches!(file.item.entry.what, What::File { size, .. } if size <= CHUNK);
         self.digest.time(|| match is_whole {
             true => whole_digest(data) == piece.digest,
             false => chunk_cv(data) == piece.digest,
@@ -436,7 +425,7 @@ impl Writer<'_> {
     }
 
     fn whole(&mut self, file: &Arc<Incoming>, data: &[u8], digest: [u8; 32]) {
-        if self.receiver.take(file.entry.id).is_none() {
+        if self.receiver.take(file.item.id()).is_none() {
             return;
         }
         file.set_digest(digest, self.receiver.rules);
@@ -453,7 +442,7 @@ impl Writer<'_> {
     }
 
     fn fail(&mut self, file: &Arc<Incoming>, reason: String) {
-        if self.receiver.take(file.entry.id).is_some() {
+        if self.receiver.take(file.item.id()).is_some() {
             file.abandon();
             self.receiver.settle(file, Err(reason), &mut self.replies);
         }
@@ -462,14 +451,14 @@ impl Writer<'_> {
     /// Gives a complete file its name.
     fn finish(&mut self, file: &Arc<Incoming>) {
         let result = self.finish_meter.clone().time(|| self.complete(file));
-        if self.receiver.take(file.entry.id).is_some() {
+        if self.receiver.take(file.item.id()).is_some() {
             self.receiver.settle(file, result, &mut self.replies);
         }
     }
 
     fn complete(&self, file: &Incoming) -> Result<(), String> {
-        let cannot = |error: std::io::Error| self.receiver.cannot("finish", &file.path, &error);
-        let options = file.options(self.receiver);
+        let cannot = |error: std::io::Error| self.receiver.cannot("finish", &file.item.path, &error);
+        let options = file.item.write_options(&self.receiver.rules);
         match &file.kind {
             Kind::Whole | Kind::Null(_) => Ok(()),
             Kind::Chunked(partial) => {
@@ -507,9 +496,10 @@ impl Writer<'_> {
 fn fits(file: &Incoming, piece: &Piece) -> bool {
     if piece.is_patch {
         let start = piece.chunk.checked_mul(CHUNK);
-        return matches!(file.kind, Kind::Chunked(_)) && start.is_some_and(|start| start < file.entry.size());
+        return matches!(file.kind, Kind::Chunked(_))
+            && start.is_some_and(|start| start < file.item.entry.size());
     }
-    match (&file.kind, &file.entry.what) {
+    match (&file.kind, &file.item.entry.what) {
         (Kind::Whole, What::File { size, .. }) => piece.chunk == 0 && u64::from(piece.len) == *size,
         (Kind::Chunked(_) | Kind::Pipe(_) | Kind::Null(_), What::File { size, .. }) => piece
             .chunk
@@ -520,7 +510,7 @@ fn fits(file: &Incoming, piece: &Piece) -> bool {
 }
 
 fn chunk_len(file: &Incoming, chunk: u64) -> u64 {
-    file.entry.size().saturating_sub(chunk * CHUNK).min(CHUNK)
+    file.item.entry.size().saturating_sub(chunk * CHUNK).min(CHUNK)
 }
 
 /// Whether this call wrote the chunk; only then it is booked.

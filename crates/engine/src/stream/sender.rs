@@ -58,10 +58,9 @@ impl Sender {
         // In order, no block may overtake the one before on its way to the flow.
         let _order =
             self.session.in_order.then(|| self.order.lock().expect("no thread panics while it puts a block"));
-        self.session.put_bytes.fetch_add(content as u64, Ordering::AcqRel);
         let number = self.session.put.fetch_add(1, Ordering::AcqRel);
         let len = label::write(&mut block, content, metadata, number, self.session.digests) as u32;
-        let filled = Filled { block, len, content: content as u32 };
+        let filled = Filled { block, len, content: content as u32, again: 0 };
         if !self.outlet.put(filled, || self.session.is_over()) {
             return Err(self.session.why());
         }

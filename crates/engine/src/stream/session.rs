@@ -22,6 +22,7 @@ use crate::options::{PathAddresses, RateOptions, TransferOptions, Verify};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::session::end::End;
+use crate::session::exchange::arrived_bytes;
 use crate::session::shared::{Addition, Shared};
 use crate::session::supervisor::{Role, Step, Supervisor};
 use crate::session::{Outcome, unread::Unread};
@@ -61,8 +62,6 @@ pub(super) struct Session {
     changed: Condvar,
     /// Sender: blocks that have a number.
     pub(super) put: AtomicU64,
-    /// Sender: content bytes of these.
-    pub(super) put_bytes: AtomicU64,
     /// Receiver: different blocks that have been taken from the flows, and those that the program has let go of.
     pub(super) taken: AtomicU64,
     released: AtomicU64,
@@ -151,7 +150,6 @@ pub(super) fn begin_here(
         state: Mutex::default(),
         changed: Condvar::new(),
         put: AtomicU64::new(0),
-        put_bytes: AtomicU64::new(0),
         taken: AtomicU64::new(0),
         released: AtomicU64::new(0),
         asked: AtomicU64::new(0),
@@ -280,13 +278,10 @@ impl Session {
             Ok(theirs) => (theirs, None),
             Err(error) => (EndFigures::default(), Some(error)),
         };
-        let counted = match (self.is_sender, &error) {
-            // All were confirmed; a flow's own acknowledgement of the last ones may still be on its way.
-            (true, None) => &self.put_bytes,
-            (true, Some(_)) => &self.shared.content_acked,
-            (false, _) => &self.shared.content_written,
+        let bytes = match self.is_sender {
+            true => arrived_bytes(&self.shared, error.is_none().then_some(0)),
+            false => self.shared.content_written.load(Ordering::Relaxed),
         };
-        let bytes = counted.load(Ordering::Relaxed);
         let role = if self.is_sender { Role::Sender } else { Role::Receiver };
         let end = End { bytes, ours: supervisor.figures(), theirs, ..End::default() };
         let Outcome { report, error } = Outcome::new(&supervisor, role, end, error, flows, options);

@@ -9,16 +9,17 @@ use crossbeam_channel::Receiver as Channel;
 use farhaul_store::{CHUNK, RelPath, SourceFile};
 
 use super::super::failures::plain;
+use super::super::item::Item;
 use super::{Conversation, Destination, Receiver};
 use crate::error::Error;
-use crate::messages::{Decision, ManifestEntry, Message};
+use crate::messages::{Decision, Message};
 
 /// A file of ours that is to be read.
 pub(super) enum Look {
     /// The sender wants to know its digest.
     Compare(u64, RelPath),
     /// The manifest wants it: the file is there already.
-    Unchanged(Comparing),
+    Unchanged(Item),
     /// It may be what an entry is to become.
     Candidate(u64, RelPath),
     /// It is what an entry is to become.
@@ -27,9 +28,7 @@ pub(super) enum Look {
 
 /// An entry that is not decided yet.
 pub(super) struct Comparing {
-    pub(super) entry: ManifestEntry,
-    pub(super) path: RelPath,
-    pub(super) parent: Option<u64>,
+    pub(super) item: Item,
     /// A file of ours that may have its content under another name.
     pub(super) from: Option<RelPath>,
 }
@@ -118,18 +117,18 @@ impl Receiver {
         if compared.from.is_some() {
             return self.candidate_compared(target, compared, is_same, conversation);
         }
-        let Comparing { entry, path, parent, .. } = compared;
+        let item = compared.item;
         let digest = self.notes.remembered(id);
         if !is_same {
-            return self.fetch_content(target, entry, path, parent, conversation);
+            return self.fetch_content(target, item, conversation);
         }
-        match target.roots.metadata(&path) {
+        match target.roots.metadata(&item.path) {
             Ok(Some(existing)) => {
-                self.unchanged(target, entry, path, parent, &existing, digest, conversation);
+                self.unchanged(target, item, &existing, digest, conversation);
             }
-            Ok(None) => self.refuse(&entry, &path, parent, "it has gone meanwhile"),
+            Ok(None) => self.refuse(&item, "it has gone meanwhile"),
             Err(error) => {
-                self.refuse(&entry, &path, parent, &format!("cannot look it up: {}", plain(&error)));
+                self.refuse(&item, &format!("cannot look it up: {}", plain(&error)));
             }
         }
         Ok(())

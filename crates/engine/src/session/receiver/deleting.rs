@@ -5,16 +5,17 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{RelPath, Removal, Removed, Root, Time};
+use farhaul_store::{RelPath, Removal, Removed, Root};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
+use super::super::item::Item;
 use super::super::sender::tell_deleted;
 use super::super::supervisor::Supervisor;
-use super::{Comparing, Conversation, Destination, Receiver};
+use super::{Conversation, Destination, Receiver};
 use crate::error::Error;
 use crate::manifest::{Fate, Record};
-use crate::messages::{ManifestEntry, Message, Presence, What};
+use crate::messages::{Message, Presence, What};
 use crate::options::{DeleteOptions, DeleteWhen};
 use crate::report::Action;
 
@@ -33,18 +34,18 @@ impl Receiver {
     pub(super) fn note_entry(
         &self,
         target: &Target,
-        entry: &ManifestEntry,
-        path: &RelPath,
+        item: &Item,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
         let Some(surplus) = conversation.surplus_after(self.delete_options()) else { return Ok(()) };
+        let Item { entry, path, .. } = item;
         let is_dir = matches!(entry.what, What::Directory);
         if !path.is_empty() {
             surplus.name(path, is_dir)?;
         }
         if is_dir {
             let mode = (!path.is_empty()).then_some(entry.mode & self.rules.mode_mask);
-            let mtime = Time { secs: entry.mtime_secs, nanos: entry.mtime_nanos };
+            let mtime = entry.mtime();
             surplus.enter(&target.roots, path, Some((mode, mtime)))?;
         }
         Ok(())
@@ -218,20 +219,18 @@ impl Receiver {
     pub(super) fn blocked(
         &self,
         target: &Target,
-        entry: ManifestEntry,
-        path: RelPath,
-        parent: Option<u64>,
+        item: Item,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
         match self.delete_options().map(|delete| delete.when) {
             Some(DeleteWhen::After) if conversation.blocked.len() < BLOCKED_MAX => {
-                conversation.blocked.push(Comparing { entry, path, parent, from: None });
+                conversation.blocked.push(item);
             }
             // It would have been removed ahead.
             Some(DeleteWhen::Before) if self.rules.dry_run => {
-                self.put(target, entry, path, parent, conversation)?;
+                self.put(target, item, conversation)?;
             }
-            Some(_) | None => self.refuse(&entry, &path, parent, DIRECTORY_THERE),
+            Some(_) | None => self.refuse(&item, DIRECTORY_THERE),
         }
         Ok(())
     }
@@ -239,12 +238,12 @@ impl Receiver {
     /// The listing has ended: makes room for what waits for it.
     pub(super) fn free_places(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        for Comparing { entry, path, parent, .. } in std::mem::take(&mut conversation.blocked) {
+        for item in std::mem::take(&mut conversation.blocked) {
             let delete = self.delete_options().filter(|_| !conversation.listing_failed);
-            if delete.is_some_and(|delete| self.delete(target, delete, path.clone(), true).0) {
-                self.put(target, entry, path, parent, conversation)?;
+            if delete.is_some_and(|delete| self.delete(target, delete, item.path.clone(), true).0) {
+                self.put(target, item, conversation)?;
             } else {
-                self.refuse(&entry, &path, parent, DIRECTORY_THERE);
+                self.refuse(&item, DIRECTORY_THERE);
             }
         }
         Ok(())

@@ -7,10 +7,11 @@ use farhaul_store::{NameError, RelPath, is_about_attributes, name_error};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
+use super::super::item::Item;
 use super::super::tree::Directory;
 use super::{LOCK, Receiver};
 use crate::error::Error;
-use crate::messages::{ManifestEntry, What};
+use crate::messages::What;
 
 impl Receiver {
     /// Why an entry has failed.
@@ -40,34 +41,30 @@ impl Receiver {
     }
 
     /// An entry below a directory that could not have its name.
-    pub(super) fn entry_of_nameless(
-        &self,
-        entry: ManifestEntry,
-        path: RelPath,
-        parent: Option<u64>,
-    ) -> Result<(), Error> {
+    pub(super) fn entry_of_nameless(&self, item: Item) -> Result<(), Error> {
         const WHY: &str = "its directory could not have its name there";
-        match entry.what {
+        match item.entry.what {
             What::Directory => {
-                self.fail(&entry, &path, WHY);
+                self.fail(&item, WHY);
                 let mut tree = self.tree.lock().expect(LOCK);
-                let directory = Directory { is_made: false, is_nameless: true, ..Directory::below(parent) };
-                tree.open(Directory { id: entry.id, path, ..directory })
+                let directory =
+                    Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
+                tree.open(Directory { id: item.id(), path: item.path, ..directory })
             }
             What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
-                self.fail(&entry, &path, WHY);
-                self.child_done(parent);
+                self.fail(&item, WHY);
+                self.child_done(item.parent);
                 Ok(())
             }
             What::File { linked, .. } => {
                 if linked {
-                    self.links.lock().expect(LOCK).expect(entry.id);
+                    self.links.lock().expect(LOCK).expect(item.id());
                 }
-                self.refuse(&entry, &path, parent, WHY);
+                self.refuse(&item, WHY);
                 Ok(())
             }
             What::Stream => {
-                self.refuse(&entry, &path, parent, WHY);
+                self.refuse(&item, WHY);
                 Ok(())
             }
         }

@@ -10,9 +10,9 @@ use farhaul_store::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
+use super::super::item::Item;
 use super::super::tree::Directory;
 use super::super::writer::Incoming;
-use super::comparing::Comparing;
 use super::{Destination, LOCK, Receiver};
 use crate::manifest::{Fate, Kind, Log, Record};
 use crate::messages::{ManifestEntry, Message, What};
@@ -85,8 +85,8 @@ impl Receiver {
         [original, &path[top..]].concat()
     }
 
-    /// The line of an entry that is at `path`.
-    pub(super) fn record(&self, entry: &ManifestEntry, _path: &RelPath, fate: Fate) -> Record {
+    /// The line of an entry.
+    pub(super) fn record(&self, entry: &ManifestEntry, fate: Fate) -> Record {
         let to = match entry.what {
             What::HardLink { to } => {
                 let links = self.links.lock().expect(LOCK);
@@ -105,8 +105,9 @@ impl Receiver {
         let came = file.digest();
         let mut digests = came.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
         if let (Destination::Tree(target), false) = (&self.destination, options.extra.is_empty()) {
-            let read =
-                self.read(target, &file.path).map_err(|error| format!("cannot read it back: {error}"))?;
+            let read = self
+                .read(target, &file.item.path)
+                .map_err(|error| format!("cannot read it back: {error}"))?;
             if came.is_some_and(|came| came != read.tree.0) {
                 return Err("what was written does not read back".into());
             }
@@ -114,41 +115,36 @@ impl Receiver {
         }
         if self.notes.is_told() {
             if let Some(digests) = digests.filter(|digests| !file.is_whole() || !digests.extra.is_empty()) {
-                replies.push(Message::Digests { id: file.entry.id, digests });
+                replies.push(Message::Digests { id: file.item.id(), digests });
             }
             return Ok(());
         }
         self.notes.add(|| {
-            let record = self.record(&file.entry, &file.path, Fate::Sent);
+            let record = self.record(&file.item.entry, Fate::Sent);
             with_digests(Record { kind: Kind::File { size: file.size() }, ..record }, digests)
         });
         Ok(())
     }
 
     /// The body of a thread that reads: a file that was there already.
-    pub(super) fn read_unchanged(&self, Comparing { entry, path, parent, .. }: &Comparing) {
+    pub(super) fn read_unchanged(&self, item: &Item) {
         let Destination::Tree(target) = &self.destination else { return };
+        let path = &item.path;
         let read = self.read(target, path);
         if let Err(error) = &read {
             self.shared
                 .progress
                 .notice(format!("warning: no digest of {path}, which cannot be read: {error}"));
         }
-        let replies = self.skip(entry, path, *parent, Fate::Unchanged, read.ok());
+        let replies = self.skip(item, Fate::Unchanged, read.ok());
         self.shared.send(&replies);
     }
 
-    pub(super) fn note_skipped(
-        &self,
-        entry: &ManifestEntry,
-        path: &RelPath,
-        fate: Fate,
-        digests: Option<Digests>,
-    ) -> Vec<Message> {
+    pub(super) fn note_skipped(&self, item: &Item, fate: Fate, digests: Option<Digests>) -> Vec<Message> {
         if self.notes.is_told() {
-            return digests.map(|digests| Message::Digests { id: entry.id, digests }).into_iter().collect();
+            return digests.map(|digests| Message::Digests { id: item.id(), digests }).into_iter().collect();
         }
-        self.notes.add(|| with_digests(self.record(entry, path, fate), digests));
+        self.notes.add(|| with_digests(self.record(&item.entry, fate), digests));
         Vec::new()
     }
 

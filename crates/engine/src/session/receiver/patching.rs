@@ -115,14 +115,14 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Arc<Incoming>>, over: &Ch
 impl Receiver {
     fn tell_marks(&self, file: &Incoming, buffer: &mut Vec<u8>) {
         let (Some(partial), Some(told)) = (file.partial(), &file.told) else { return };
-        let (id, old_chunks) = (file.entry.id, partial.old_chunks());
+        let (id, old_chunks) = (file.item.id(), partial.old_chunks());
         let decision = Decision::Patch { have: partial.have_ranges(), old_chunks };
         drop(partial);
         self.shared.send(&[Message::Decide { id, decision }]);
         let meter = self.shared.meters.meter("compare");
         for chunk in 0..old_chunks {
             if !told.is_worth_it() {
-                tracing::debug!(path = %file.path, chunk, "the version that is here is of no use");
+                tracing::debug!(path = %file.item.path, chunk, "the version that is here is of no use");
                 break;
             }
             while !told.reserve() {
@@ -140,7 +140,7 @@ impl Receiver {
                 Ok(None) => told.release(1),
                 Err(error) => {
                     told.release(1);
-                    tracing::debug!(path = %file.path, chunk, error = plain(&error), "cannot compare");
+                    tracing::debug!(path = %file.item.path, chunk, error = plain(&error), "cannot compare");
                     break;
                 }
             }

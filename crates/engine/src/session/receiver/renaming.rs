@@ -14,16 +14,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam_channel::{Receiver as Channel, TryRecvError};
-use farhaul_store::{Filter, Meta, RelPath, Root, Side, Time, WriteOptions, clone_file};
+use farhaul_store::{Filter, Meta, RelPath, Root, Side, WriteOptions, clone_file};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
+use super::super::item::Item;
 use super::super::sender::count_renamed;
 use super::comparing::{Comparing, Look};
 use super::{Conversation, Destination, LOCK, Receiver};
 use crate::error::Error;
 use crate::manifest::{Fate, Record};
-use crate::messages::{ManifestEntry, Message, What};
+use crate::messages::{ManifestEntry, Message};
 
 /// Memory for names of the destination: about a million.
 const INDEX_BYTES_MAX: usize = 192 << 20;
@@ -40,7 +41,7 @@ type Index = HashMap<Key, Vec<RelPath>>;
 #[derive(Default)]
 pub(super) struct Renames {
     /// Files that are missing at the destination and have not been looked for.
-    pub(super) waiting: Vec<Comparing>,
+    pub(super) waiting: Vec<Item>,
     listing: Option<Channel<Index>>,
     index: Option<Index>,
 }
@@ -51,7 +52,7 @@ pub(super) struct Moves {
     /// Device and inode of what was digested, by the entry's id.
     digested: Mutex<HashMap<u64, (u64, u64)>>,
     /// What could not be taken over and is to be sent.
-    returned: Mutex<Vec<Comparing>>,
+    returned: Mutex<Vec<Item>>,
     /// Old names, and new ones with what they are to be if both stay.
     linked: Mutex<Vec<(RelPath, RelPath, WriteOptions)>>,
     sources: RwLock<Arc<HashSet<RelPath>>>,
@@ -82,8 +83,8 @@ impl Receiver {
     /// Looks for what is missing, as far as the destination's names are known.
     pub(super) fn go_on_renaming(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        for file in std::mem::take(&mut *self.moves.returned.lock().expect(LOCK)) {
-            self.fetch_content(target, file.entry, file.path, file.parent, conversation)?;
+        for item in std::mem::take(&mut *self.moves.returned.lock().expect(LOCK)) {
+            self.fetch_content(target, item, conversation)?;
         }
         let Some(renames) = &mut conversation.renames else { return Ok(()) };
         if renames.index.is_none() && !renames.waiting.is_empty() {
@@ -99,12 +100,12 @@ impl Receiver {
         let Some(index) = &renames.index else { return Ok(()) };
         let looked: Vec<_> = std::mem::take(&mut renames.waiting)
             .into_iter()
-            .map(|file| Comparing { from: candidate(index, &file.entry, &file.path), ..file })
+            .map(|item| Comparing { from: candidate(index, &item.entry, &item.path), item })
             .collect();
         for file in looked {
-            let id = file.entry.id;
+            let id = file.item.id();
             let Some(from) = file.from.clone() else {
-                self.fetch_content(target, file.entry, file.path, file.parent, conversation)?;
+                self.fetch_content(target, file.item, conversation)?;
                 continue;
             };
             conversation.comparing.insert(id, file);
@@ -141,11 +142,11 @@ impl Receiver {
         is_same: bool,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let id = file.entry.id;
+        let id = file.item.id();
         if !is_same {
             self.moves.digested.lock().expect(LOCK).remove(&id);
             self.notes.remembered(id);
-            return self.fetch_content(target, file.entry, file.path, file.parent, conversation);
+            return self.fetch_content(target, file.item, conversation);
         }
         let _ = conversation.queues.compare.send(Look::TakeOver(file));
         Ok(())
@@ -154,37 +155,38 @@ impl Receiver {
     /// Gives a file that is there under another name its new one. The body of a thread.
     pub(super) fn take_over(&self, target: &Target, file: Comparing) {
         let Some(from) = file.from.clone() else { return };
-        let digested = self.moves.digested.lock().expect(LOCK).remove(&file.entry.id);
+        let digested = self.moves.digested.lock().expect(LOCK).remove(&file.item.id());
         if !self.rules.dry_run {
             let taken = digested.is_some_and(|digested| match self.place(target, &file, &from, digested) {
                 Ok(taken) => taken,
                 Err(error) => {
-                    tracing::debug!(path = %file.path, %from, error = plain(&error), "cannot take over");
+                    tracing::debug!(path = %file.item.path, %from, error = plain(&error), "cannot take over");
                     false
                 }
             });
             if !taken {
-                self.moves.returned.lock().expect(LOCK).push(file);
+                self.moves.returned.lock().expect(LOCK).push(file.item);
                 return;
             }
         }
-        let Comparing { entry, path, parent, .. } = file;
+        let item = file.item;
+        let (entry, path) = (&item.entry, &item.path);
         if !self.rules.dry_run {
-            self.remove_partial(&path);
+            self.remove_partial(path);
         }
         if self.delete_options().is_some() {
             self.moves.add_source(&from);
         }
         self.counts.renames.fetch_add(1, Relaxed);
-        count_renamed(&self.shared, from.as_bytes(), &path, entry.size(), self.rules.dry_run);
+        count_renamed(&self.shared, from.as_bytes(), path, entry.size(), self.rules.dry_run);
         let digest = self.notes.remembered(entry.id);
         self.notes.add(|| {
             let note = Some(from.as_bytes().to_vec());
-            Record { digest, note, ..self.record(&entry, &path, Fate::Renamed) }
+            Record { digest, note, ..self.record(entry, Fate::Renamed) }
         });
         self.shared.send(&[Message::Renamed { id: entry.id, from: from.into_bytes() }]);
-        self.link_target_done(entry.id, Some(&path));
-        self.child_done(parent);
+        self.link_target_done(&item, true);
+        self.child_done(item.parent);
     }
 
     /// False if the old name no longer leads to what was digested.
@@ -196,7 +198,7 @@ impl Receiver {
         digested: (u64, u64),
     ) -> std::io::Result<bool> {
         let source = target.roots.first().open_read(from)?;
-        let (size, secs, nanos) = key(&file.entry);
+        let (size, secs, nanos) = key(&file.item.entry);
         let is_it = || -> std::io::Result<bool> {
             let there = source.metadata()?;
             let time = (there.mtime(), there.mtime_nsec());
@@ -205,32 +207,21 @@ impl Receiver {
         if !is_it()? {
             return Ok(false);
         }
-        let sparse = matches!(file.entry.what, What::File { sparse: true, .. });
-        let mtime = Time { secs, nanos };
-        let mode = file.entry.mode & self.rules.mode_mask;
-        let attribute_kinds = self.rules.attributes;
-        let options = WriteOptions {
-            mode,
-            mtime,
-            durable: self.rules.durable_each,
-            sparse,
-            attributes: file.entry.attributes.clone(),
-            attribute_kinds,
-        };
+        let options = file.item.write_options(&self.rules);
         // A link has the attributes that are there.
         let may_go = self.delete_options().is_some()
-            && source.metadata()?.mode() & 0o7777 == mode
-            && attribute_kinds.is_none();
+            && source.metadata()?.mode() & 0o7777 == options.mode
+            && options.attribute_kinds.is_none();
         if may_go && self.moves.linked.lock().expect(LOCK).len() < LINKS_MAX && !self.rules.durable {
-            let linked = target.roots.first().hardlink(from, &file.path);
-            let there = target.roots.first().metadata(&file.path)?;
+            let linked = target.roots.first().hardlink(from, &file.item.path);
+            let there = target.roots.first().metadata(&file.item.path)?;
             if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
-                let pair = (from.clone(), file.path.clone(), options);
+                let pair = (from.clone(), file.item.path.clone(), options);
                 self.moves.linked.lock().expect(LOCK).push(pair);
                 return is_it();
             }
         }
-        clone_file(target.roots.first(), &source, &file.path, &options, || !self.shared.is_stopped())?;
+        clone_file(target.roots.first(), &source, &file.item.path, &options, || !self.shared.is_stopped())?;
         is_it()
     }
 
@@ -303,6 +294,7 @@ fn list(root: &Root, filter: &Filter, goes_on: &dyn Fn() -> bool) -> (Index, boo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::What;
 
     #[test]
     fn files_are_found_by_size_and_time_and_the_same_name_goes_first() {

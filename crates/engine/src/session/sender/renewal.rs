@@ -4,7 +4,7 @@
 //! Always true: a file is announced again under an id of its own, so that nothing of what was sent before can be mixed
 //! into it; only growth is followed more than once.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use farhaul_store::{Entry, Kind, Time};
@@ -113,8 +113,9 @@ impl Sender {
         let Kind::File { size, sparse } = entry.kind else { return };
         let is_renewed = job.is_renewed || !follows;
         let (source, path) = (job.source.clone(), job.path.clone());
-        let digest = Mutex::default();
-        let renewed = Arc::new(FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest });
+        let (digest, put) = Default::default();
+        let renewed =
+            Arc::new(FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put });
         {
             let mut table = self.table.lock().expect(LOCK);
             // The receiver has given it up meanwhile.

@@ -79,7 +79,10 @@ impl Supervisor {
     fn retire(&mut self, flow: &FlowShared) {
         flow.retire.store(true, Ordering::Release);
         flow.wake();
-        self.say_dead(flow.path);
+        let others = self.shared.flow_list();
+        if !others.iter().any(|other| other.path == flow.path && is_live_udp(other)) {
+            self.say_dead(flow.path);
+        }
         let next = flow.index + self.further.generation(flow.index, self.flow_count);
         if let Some(position) = self.spares.iter().position(|spare| spare.index == next) {
             self.due_spares.push(self.spares.remove(position));
@@ -102,7 +105,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Nothing comes back by a path: the others get its share of the rate, and the user is told if paths were named.
+    /// Nothing comes back by a path, by none of its flows: the others get its share of the rate, and the user is told if paths were named.
     fn say_dead(&mut self, path: usize) {
         if self.dead_paths.contains(&path) {
             return;

@@ -1,0 +1,35 @@
+//! An entry of the manifest on its way to its place.
+
+use farhaul_store::{RelPath, WriteOptions};
+
+use super::receiver::Rules;
+use crate::messages::{ManifestEntry, What};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) entry: ManifestEntry,
+    /// Where it goes, which is not always what the sender calls it.
+    pub(crate) path: RelPath,
+    /// The directory of the manifest that it is in.
+    pub(crate) parent: Option<u64>,
+    /// Nothing is in its place, not even a part that an earlier transfer has left.
+    pub(crate) is_place_free: bool,
+}
+
+impl Item {
+    pub(crate) fn id(&self) -> u64 {
+        self.entry.id
+    }
+
+    /// How its file is to end.
+    pub(crate) fn write_options(&self, rules: &Rules) -> WriteOptions {
+        WriteOptions {
+            mode: self.entry.mode & rules.mode_mask,
+            mtime: self.entry.mtime(),
+            durable: rules.durable_each,
+            sparse: matches!(self.entry.what, What::File { sparse: true, .. }),
+            attributes: self.entry.attributes.clone(),
+            attribute_kinds: rules.attributes,
+        }
+    }
+}

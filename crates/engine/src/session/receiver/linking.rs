@@ -1,0 +1,210 @@
+//! Links and special nodes: they have no content, and are made with their entry, or when what they link to is there.
+//!
+//! Always true: what the rule on overwriting protects is not replaced; nothing takes the place of a directory.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_store::{FileKind, Meta, Node, RelPath, leads_out};
+
+use super::super::destination::Target;
+use super::super::failures::plain;
+use super::super::item::Item;
+use super::deleting::DIRECTORY_THERE;
+use super::{Conversation, LOCK, Receiver};
+use crate::error::Error;
+use crate::manifest::Fate;
+use crate::messages::{Decision, Message, What};
+use crate::options::Overwrite;
+
+pub(super) enum Made {
+    New,
+    /// It was there.
+    Skipped,
+    /// Something else is there, which may not be overwritten.
+    Kept,
+}
+
+impl Receiver {
+    /// Makes a link or a node that is to be made at once, or as soon as what it links to is there.
+    pub(super) fn link(
+        &self,
+        target: &Target,
+        item: &Item,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let made = match &item.entry.what {
+            What::HardLink { to } => return self.hard_link(target, item, *to, conversation),
+            What::Symlink { target: to } => self.symlink(target, item, to),
+            What::Special(node) => self.special(target, item, *node),
+            What::Directory | What::File { .. } | What::Stream => return Ok(()),
+        };
+        self.settle_link(item, made, conversation);
+        Ok(())
+    }
+
+    fn special(&self, target: &Target, item: &Item, node: Node) -> Result<Made, String> {
+        let Item { entry, path, .. } = item;
+        if node.is_device() && self.rules.is_daemon {
+            return Err("a daemon makes no devices".into());
+        }
+        if !(if node.is_device() { self.rules.devices } else { self.rules.specials }) {
+            return Err("it was not asked for".into());
+        }
+        let existing =
+            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
+        let (mode, mtime) = (entry.mode & self.rules.mode_mask, entry.mtime());
+        let mut is_there = false;
+        if let Some(existing) = &existing {
+            if existing.is_dir() {
+                return Err(DIRECTORY_THERE.into());
+            }
+            is_there = existing.kind == FileKind::Special(node);
+            let is_same = is_there && (existing.mode, existing.mtime) == (mode, mtime);
+            if is_same {
+                return Ok(Made::Skipped);
+            }
+            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
+                return Ok(Made::Kept);
+            }
+        }
+        if self.rules.dry_run {
+            return Ok(Made::New);
+        }
+        if !is_there {
+            let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
+            target.roots.of(path).make_node(path, node, mode).map_err(cannot)?;
+        }
+        target
+            .roots
+            .of(path)
+            .set_meta(path, Some(mode), Some(mtime))
+            .map_err(|error| format!("cannot set mode and time: {}", plain(&error)))?;
+        Ok(Made::New)
+    }
+
+    fn symlink(&self, target: &Target, item: &Item, to: &[u8]) -> Result<Made, String> {
+        let Item { entry, path, .. } = item;
+        if self.rules.safe_links && leads_out(&entry.path, to) {
+            return Err("the symbolic link leads out of what is copied".into());
+        }
+        let existing =
+            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
+        if let Some(existing) = &existing {
+            if existing.is_dir() {
+                return Err(DIRECTORY_THERE.into());
+            }
+            let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
+            if is_same && existing.mtime == entry.mtime() {
+                return Ok(Made::Skipped);
+            }
+            if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
+                return Ok(if is_same { Made::Skipped } else { Made::Kept });
+            }
+            if is_same {
+                // It may have been made by a run that was killed before it set the time.
+                let set = if self.rules.dry_run {
+                    Ok(())
+                } else {
+                    target.roots.of(path).set_meta(path, None, Some(entry.mtime()))
+                };
+                return set
+                    .map(|()| Made::Skipped)
+                    .map_err(|error| self.cannot("set its time", path, &error));
+            }
+        }
+        if self.rules.dry_run {
+            return Ok(Made::New);
+        }
+        let mtime = entry.mtime();
+        target
+            .roots
+            .of(path)
+            .symlink(to, path, mtime)
+            .map_err(|error| self.cannot("create the link", path, &error))?;
+        Ok(Made::New)
+    }
+
+    fn hard_link(
+        &self,
+        target: &Target,
+        item: &Item,
+        to: u64,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let waiting = self.links.lock().expect(LOCK).request(to, item)?;
+        if let Some(state) = waiting {
+            let made = self.make_hard_link(target, state, &item.path);
+            self.settle_link(item, made, conversation);
+        }
+        Ok(())
+    }
+
+    pub(super) fn make_hard_link(
+        &self,
+        target: &Target,
+        to: Option<RelPath>,
+        path: &RelPath,
+    ) -> Result<Made, String> {
+        let Some(to) = to else { return Err("the file that it is a link to failed".into()) };
+        if self.rules.dry_run {
+            return Ok(Made::New);
+        }
+        let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
+        let same = |a: &Option<Meta>, b: &Option<Meta>| match (a, b) {
+            (Some(a), Some(b)) => (a.dev, a.ino) == (b.dev, b.ino),
+            _ => false,
+        };
+        let (there, source) =
+            (target.roots.lookup(path).map_err(cannot)?, target.roots.metadata(&to).map_err(cannot)?);
+        let newest = source.as_ref().map_or((i64::MAX, 0), |source| (source.mtime.secs, source.mtime.nanos));
+        if same(&there, &source) {
+            return Ok(Made::Skipped);
+        }
+        if there.as_ref().is_some_and(|there| self.keeps(there, newest)) {
+            return Ok(Made::Kept);
+        }
+        let (before, root) = (target.roots.of(path), target.roots.of(&to));
+        root.hardlink(&to, path).map_err(cannot)?;
+        if there.is_some() && !std::ptr::eq(before, root) {
+            // What it takes the place of is on another device.
+            before.unlink(path).map_err(cannot)?;
+        }
+        Ok(Made::New)
+    }
+
+    /// Whether the rule on overwriting protects what is there from something of time `theirs`.
+    fn keeps(&self, existing: &Meta, theirs: (i64, u32)) -> bool {
+        match self.rules.overwrite {
+            Overwrite::Never => true,
+            Overwrite::Older => (existing.mtime.secs, existing.mtime.nanos) >= theirs,
+            Overwrite::Always | Overwrite::Different => false,
+        }
+    }
+
+    pub(super) fn settle_link(
+        &self,
+        item: &Item,
+        made: Result<Made, String>,
+        conversation: &mut Conversation,
+    ) {
+        let reply = self.link_reply(item, made);
+        conversation.replies.push(reply);
+        self.child_done(item.parent);
+    }
+
+    /// What the sender is told of a link.
+    pub(super) fn link_reply(&self, item: &Item, made: Result<Made, String>) -> Message {
+        let (fate, reply) = match made {
+            Ok(Made::New) => (Fate::Sent, Message::Done { id: item.id() }),
+            Ok(Made::Skipped) => {
+                (Fate::Unchanged, Message::Decide { id: item.id(), decision: Decision::Skip })
+            }
+            Ok(Made::Kept) => (Fate::Kept, Message::Decide { id: item.id(), decision: Decision::Keep }),
+            Err(reason) => return self.failed(item, &reason),
+        };
+        let count = if fate == Fate::Sent { &self.counts.links } else { &self.counts.skipped };
+        count.fetch_add(1, Relaxed);
+        self.notes.add(|| self.record(&item.entry, fate));
+        reply
+    }
+}

@@ -1,0 +1,179 @@
+//! Large files: each has a partial file open from here until it is whole, and a journal, so only so many at a time.
+//!
+//! Always true: what cannot be opened now for want of descriptors, or because another transfer holds it, waits and is opened
+//! later; the rest of the tree goes on meanwhile.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use farhaul_store::{Identity, Partial, PartialError, RelPath};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::super::destination::Target;
+use super::super::item::Item;
+use super::super::large::Large;
+use super::super::writer::{Incoming, Kind};
+use super::entries::{OUTSTANDING_MAX, Want};
+use super::{Conversation, Destination, Receiver, Told, Waiting};
+use crate::error::Error;
+use crate::manifest::Fate;
+use crate::messages::{Decision, What};
+
+/// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
+const JOURNAL_MIN: u64 = 4 << 20;
+/// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
+/// Of the process's descriptors, one in so many may be a large file of one transfer: each takes up to two, and the process has
+/// other transfers, directories and sockets.
+const DESCRIPTORS_PART: u64 = 4;
+const LARGE_OPEN_MAX: u64 = 16 << 10;
+const LARGE_OPEN_MIN: u64 = 16;
+
+/// Large files that may be open at a time.
+pub(super) fn large_open_max() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    (descriptors / DESCRIPTORS_PART).clamp(LARGE_OPEN_MIN, LARGE_OPEN_MAX) as usize
+}
+
+fn is_out_of_descriptors(error: &PartialError) -> bool {
+    let PartialError::Io { source, .. } = error else { return false };
+    matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
+}
+
+impl Receiver {
+    /// Opens the partial file of a large file, now or when there is room.
+    pub(super) fn open_large(
+        &self,
+        target: &Target,
+        item: Item,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        if !conversation.postponed.is_empty() || self.large_open.load(Relaxed) >= self.large_open_max {
+            if conversation.postponed.len() >= OUTSTANDING_MAX {
+                return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
+            }
+            conversation.postponed.push_back(item);
+            return Ok(());
+        }
+        self.open_partial(target, item, None, conversation)
+    }
+
+    /// Opens what waits for room, as far as there is some.
+    pub(super) fn go_on_opening(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        while self.large_open.load(Relaxed) < self.large_open_max
+            && let Some(item) = conversation.postponed.pop_front()
+        {
+            let left = conversation.postponed.len();
+            self.open_partial(target, item, None, conversation)?;
+            if conversation.postponed.len() > left {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// `waited` is set when another transfer has held the partial file, and says until when to wait for it.
+    fn open_partial(
+        &self,
+        target: &Target,
+        item: Item,
+        waited: Option<Instant>,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let deadline = waited.unwrap_or_else(|| Instant::now() + LOCK_WAIT);
+        let (entry, path) = (&item.entry, &item.path);
+        let What::File { size, inode, device, sparse, .. } = entry.what else { return Ok(()) };
+        let identity = Identity { size, mtime: entry.mtime(), ino: inode, dev: device, sparse };
+        let partial = match self.open_for(target, path, &identity) {
+            Ok(partial) => partial,
+            Err(PartialError::Locked) if Instant::now() < deadline => {
+                let request = Partial::request(target.roots.of(path), path);
+                conversation.locked.push(Waiting { item, deadline, _request: request });
+                return Ok(());
+            }
+            Err(error) if is_out_of_descriptors(&error) && self.large_open.load(Relaxed) > 0 => {
+                conversation.postponed.push_front(item);
+                return Ok(());
+            }
+            Err(error) => {
+                self.refuse(&item, &error.to_string());
+                return Ok(());
+            }
+        };
+        // The transfer that has held it may have completed it.
+        if waited.is_some()
+            && let Ok(there @ (Want::Nothing | Want::Same(_))) =
+                self.wants(target, &Item { is_place_free: false, ..item.clone() })
+        {
+            partial.discard_if_empty();
+            let fate = if matches!(there, Want::Nothing) { Fate::Kept } else { Fate::Unchanged };
+            conversation.replies.extend(self.skip(&item, fate, None));
+            return Ok(());
+        }
+        let have = partial.have_ranges();
+        let resumed = Large::bytes_of(&have, size);
+        if !sparse
+            && let Ok(free) = target.roots.of(path).free_bytes()
+            && free < size.saturating_sub(partial.allocated_bytes())
+        {
+            let reason = format!("no space left ({} needed, {} free)", bytes(size - resumed), bytes(free));
+            partial.discard_if_empty();
+            self.refuse(&item, &reason);
+            return Ok(());
+        }
+        self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
+        self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
+        if self.is_patchable(&partial) {
+            let told = Told::new(&self.window);
+            let file = Arc::new(Incoming::new(item, Kind::chunked(partial)).compared(told));
+            self.admit(&file)?;
+            let _ = conversation.queues.patch.send(file);
+            return Ok(());
+        }
+        let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };
+        self.accept(item, Kind::chunked(partial), decision, conversation)
+    }
+
+    fn open_for(
+        &self,
+        target: &Target,
+        path: &RelPath,
+        identity: &Identity,
+    ) -> Result<Partial, PartialError> {
+        let has_journal = identity.size >= JOURNAL_MIN;
+        let root = target.roots.of(path);
+        if self.rules.in_place
+            && let Some(partial) = Partial::open_in_place(root, path, identity)?
+        {
+            return Ok(partial);
+        }
+        match self.rules.delta {
+            true => Partial::open_over(root, path, identity, has_journal),
+            false => Partial::open(root, path, identity, has_journal),
+        }
+    }
+
+    pub(super) fn retry_locked(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        for waiting in std::mem::take(&mut conversation.locked) {
+            let Waiting { item, deadline, _request } = waiting;
+            self.open_partial(target, item, Some(deadline), conversation)?;
+        }
+        Ok(())
+    }
+}
+
+/// A size for people.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

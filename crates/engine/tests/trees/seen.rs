@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -28,7 +29,7 @@ pub struct Seen {
     allocated: u64,
 }
 
-/// Everything below a directory by its path there.
+/// Everything below a directory by its path there. A daemon may still be ending a session: what goes while we look is not there.
 pub fn see(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
     let mut found = BTreeMap::new();
     let mut stack = vec![root.to_path_buf()];
@@ -36,7 +37,11 @@ pub fn see(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
         let Ok(listing) = fs::read_dir(&directory) else { continue };
         for entry in listing {
             let path = entry.unwrap().path();
-            let seen = look(&path);
+            let seen = match look(&path) {
+                Ok(seen) => seen,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => panic!("{}: {error}", path.display()),
+            };
             if seen.kind == Kind::Directory {
                 stack.push(path.clone());
             }
@@ -46,22 +51,23 @@ pub fn see(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
     found
 }
 
-fn look(path: &Path) -> Seen {
-    let meta = fs::symlink_metadata(path).unwrap();
+fn look(path: &Path) -> io::Result<Seen> {
+    let meta = fs::symlink_metadata(path)?;
     let kind = match meta.file_type() {
         kind if kind.is_dir() => Kind::Directory,
         kind if kind.is_symlink() => {
-            Kind::Symlink(fs::read_link(path).unwrap().as_os_str().as_bytes().to_vec())
+            Kind::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
         }
         kind if kind.is_fifo() => Kind::Pipe,
         _ => {
             let mut hasher = DefaultHasher::new();
-            fs::read(path).unwrap().hash(&mut hasher);
-            Kind::File { size: meta.len(), content: hasher.finish() }
+            let content = fs::read(path)?;
+            content.hash(&mut hasher);
+            Kind::File { size: content.len() as u64, content: hasher.finish() }
         }
     };
     let has_attributes = matches!(kind, Kind::File { .. } | Kind::Directory);
-    Seen {
+    Ok(Seen {
         mode: if matches!(kind, Kind::Symlink(_)) { 0 } else { meta.mode() & 0o7777 },
         mtime: (meta.mtime(), meta.mtime_nsec()),
         attributes: if has_attributes { attributes(path) } else { BTreeMap::new() },
@@ -69,7 +75,7 @@ fn look(path: &Path) -> Seen {
         names: meta.nlink(),
         allocated: meta.blocks() * 512,
         kind,
-    }
+    })
 }
 
 fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {

@@ -140,3 +140,24 @@ def daemon_road(net):
 def near(net):
     """A folder on alpha."""
     return net.folder("near")
+
+
+class Way:
+    """A source and a destination, one of them here, the other at the far end."""
+
+    def __init__(self, direction, road, near):
+        self.road = road
+        self.is_push = direction == "push"
+        here, there = near / "tree", road.far / "tree"
+        self.source, self.target = (here, there) if self.is_push else (there, here)
+
+    def sync(self, *arguments, slash="", target_slash="", verb="sync", **options):
+        far = self.road.url("tree")
+        source, target = (f"{self.source}", far) if self.is_push else (far, f"{self.target}")
+        run = self.road.sync if verb == "sync" else self.road.cp
+        return run(*arguments, f"{source}{slash}", f"{target}{target_slash}", **options)
+
+
+@pytest.fixture(params=["push", "pull"])
+def way(request, road, near):
+    return Way(request.param, road, near)

@@ -423,3 +423,18 @@ def test_eight_clients_one_killed(own_net, near):
         copy = daemon.root / f"s{n}" if n < 4 else near / f"back{n}"
         assert sha256(copy) == sha256(sources[n])
     assert daemon.process.poll() is None
+
+
+@pytest.mark.parametrize("own_road", ["daemon"], indirect=True)
+def test_more_large_files_than_descriptors(own_road):
+    """Each large file has descriptors at the receiver: what there are none for waits."""
+    road = own_road
+    source = road.net.folder("near") / "tree"
+    source.mkdir()
+    for number in range(300):
+        make_file(source / f"{number:03}", MIB + 1 + number)
+    daemon = road.net.daemon.process.pid
+    subprocess.run(["prlimit", f"--pid={daemon}", "--nofile=128:128"], check=True)
+    report = road.cp(f"{source}/", road.url("copy/")).report
+    assert report["ok"] and report["files"] == 300
+    assert differences(source, road.far / "copy") == []

@@ -8,7 +8,6 @@ import pytest
 
 from harness.product import EXIT_USAGE, cp, finish
 from harness.trees import differences, leftovers, make_file, sha256
-from test_sync import way  # noqa: F401  (a fixture)
 
 MIB = 1 << 20
 BLOCK = 4096

@@ -1,16 +1,18 @@
 """What is more than names, contents, modes and times: attributes, lists, pipes and devices, links that are followed or skipped."""
 
 import os
+import pathlib
 import shutil
 import socket
 import stat
 import struct
+import threading
 
 import pytest
 
+from harness import hosts
 from harness.product import EXIT_SOME_FAILED
 from harness.trees import differences, leftovers, make_file
-from test_sync import way  # noqa: F401  (a fixture)
 
 MIB = 1 << 20
 ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
@@ -30,6 +32,14 @@ def supports(folder, name, value):
     try:
         os.setxattr(folder, name, value)
         os.removexattr(folder, name)
+        return True
+    except OSError:
+        return False
+
+
+def supports_nameless(folder):
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_RDWR))
         return True
     except OSError:
         return False
@@ -81,6 +91,23 @@ def test_attributes_and_lists_are_kept_when_asked_for(way):
     for name, path in paths.items():
         assert attributes(way.target / name) == attributes(path), name
     assert differences(way.source, way.target) == [] and not leftovers(way.target)
+
+
+def test_a_user_may_set_attributes_of_what_is_read_only(ssh_road, near):
+    source = near / "tree"
+    source.mkdir()
+    if not supports(source, "user.x", b"1"):
+        pytest.skip("this file system keeps no attributes")
+    for mode in (0o444, 0o400, 0o000):
+        (source / f"{mode:o}").write_text("x")
+        os.setxattr(source / f"{mode:o}", "user.x", b"1")
+        (source / f"{mode:o}").chmod(mode)
+    report = ssh_road.cp("-r", "--xattrs", source, f"{hosts.USER}@beta:read-only").report
+    assert report["ok"] and report["files"] == 3, report
+    there = pathlib.Path(ssh_road.net.beta.user_home) / "read-only"
+    for mode in (0o444, 0o400, 0o000):
+        assert attributes(there / f"{mode:o}") == {"user.x": b"1"}
+        assert (there / f"{mode:o}").stat().st_mode & 0o7777 == mode
 
 
 def test_lists_alone_and_attributes_alone(way):
@@ -225,3 +252,61 @@ def test_links_that_lead_out_are_skipped_when_asked_for(way):
     way.sync("--safe-links", "--delete")
     way.sync()
     assert all((way.target / name).is_symlink() for name in links)
+
+
+@pytest.mark.parametrize("verb", ["cp", "sync"])
+def test_the_time_of_a_link_that_is_there_is_brought_in_step(way, verb):
+    way.source.mkdir()
+    (way.source / "link").symlink_to("anywhere")
+    os.utime(way.source / "link", ns=(1_000_000_000_123_456_789,) * 2, follow_symlinks=False)
+    way.sync(slash="/", target_slash="/")
+    # As a run leaves it that is killed between making the link and setting its time.
+    os.utime(way.target / "link", follow_symlinks=False)
+    report = way.sync(slash="/", target_slash="/", verb=verb, *(["-r"] if verb == "cp" else [])).report
+    assert report["ok"] and report["links"] == 0
+    assert (way.target / "link").lstat().st_mtime_ns == 1_000_000_000_123_456_789
+
+
+@pytest.mark.parametrize("verify", ["digest", "readback"])
+@pytest.mark.parametrize("size", [600 << 10, 9 * MIB], ids=["small", "large"])
+def test_holes_stay_holes(way, size, verify):
+    way.source.mkdir()
+    with open(way.source / "sparse", "wb") as file:
+        file.write(b"begin")
+        file.seek(size - 5)
+        file.write(b"ended")
+    if (way.source / "sparse").stat().st_blocks * 512 > size // 2:
+        pytest.skip("this file system keeps no holes")
+    way.sync("--verify", verify)
+    assert differences(way.source, way.target) == []
+    assert (way.target / "sparse").stat().st_blocks * 512 <= size // 2
+
+
+def test_files_appear_whole_and_under_no_other_name(way):
+    """Small files in a directory made for them, watched: nothing but their own names is ever there, and all of each."""
+    content = bytes(range(256)) * 64
+    for number in range(3000):
+        file = way.source / f"{number // 1000}" / f"{number}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    seen, stop, wrong = set(), threading.Event(), []
+
+    def watch():
+        while not stop.is_set():
+            for path in way.target.glob("*/*"):
+                if path.name not in seen:
+                    seen.add(path.name)
+                    if not path.name.isdigit() or path.stat().st_size != len(content):
+                        wrong.append(path)
+
+    if not supports_nameless(way.source):
+        pytest.skip("this file system has no files without names")
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        way.sync("--rate", "200M")
+    finally:
+        stop.set()
+        watcher.join()
+    assert not wrong and seen
+    assert differences(way.source, way.target) == []

@@ -4,7 +4,9 @@ What a link has carried is the lab's own count; no test looks at the clock.
 """
 
 import json
+import re
 import subprocess
+import time
 
 import pytest
 
@@ -32,34 +34,44 @@ def two_links(tmp_path):
         yield up
 
 
-@pytest.mark.parametrize("road", TARGETS)
-def test_both_links_carry_a_push_and_a_pull(two_links, tmp_path, road):
+def reports_of_both_ways(two_links, tmp_path, road, options):
+    """A file there and back; both links must carry a part of it each way."""
     source = trees.make_file(tmp_path / "source", 30 * MB)
     ends = {"forward": f"{source} {TARGETS[road]}there", "backward": f"{TARGETS[road]}there {tmp_path}/back"}
+    reports = []
     for way, arguments in ends.items():
         before = carried(two_links, way)
-        report = json.loads(two_links.execute("a", *cp(f"{PATHS} {arguments}"), timeout=120).stdout)
-        assert report["ok"] and report["flows"] == 2 and report["transport"] == "udp", report
+        report = json.loads(two_links.execute("a", *cp(f"{options} {arguments}"), timeout=120).stdout)
+        assert report["ok"] and report["transport"] == "udp", report
         parts = [now - then for now, then in zip(carried(two_links, way), before, strict=True)]
         assert min(parts) > 6 * MB, parts
+        reports.append(report)
     assert trees.sha256(tmp_path / "back") == trees.sha256(source)
+    return reports
+
+
+@pytest.mark.parametrize("road", TARGETS)
+def test_both_links_carry_a_push_and_a_pull(two_links, tmp_path, road):
+    for report in reports_of_both_ways(two_links, tmp_path, road, PATHS):
+        assert report["flows"] == 2, report
+
+
+@pytest.mark.parametrize("road", TARGETS)
+def test_short_transfers_are_counted_exactly(two_links, road):
+    """By the short link the receiver says that it has everything before the long one has acknowledged its part."""
+    two_links.set("--only", "2", "--rtt", "400ms")
+    for size in (1000, 20 << 20, 20 << 20, 20 << 20):
+        report = json.loads(two_links.execute("a", *cp(f"{PATHS} random:{size} {TARGETS[road]}null:")).stdout)
+        assert (report["bytes"], report["files"], report["content_bytes_resent"]) == (size, 1, 0), report
 
 
 @pytest.mark.parametrize("road", TARGETS)
 def test_paths_are_found_and_both_carry_their_part(two_links, tmp_path, road):
-    source = trees.make_file(tmp_path / "source", 30 * MB)
-    ends = {"forward": f"{source} {TARGETS[road]}there", "backward": f"{TARGETS[road]}there {tmp_path}/back"}
     addresses = two_links.environment
-    expected = [(addresses[f"FARHAUL_LAB_A{link}"], addresses[f"FARHAUL_LAB_B{link}"]) for link in ("", "_LINK2")]
-    for way, arguments in ends.items():
-        before = carried(two_links, way)
-        report = json.loads(two_links.execute("a", *cp(f"--path auto --flows 2 {arguments}"), timeout=120).stdout)
-        assert report["ok"] and report["flows"] == 4 and report["transport"] == "udp", report
-        assert [(path["local"], path["remote"], path["answered"]) for path in report["paths"]] == [
-            (*pair, True) for pair in expected], report
-        parts = [now - then for now, then in zip(carried(two_links, way), before, strict=True)]
-        assert min(parts) > 6 * MB, parts
-    assert trees.sha256(tmp_path / "back") == trees.sha256(source)
+    expected = [(addresses[f"FARHAUL_LAB_A{link}"], addresses[f"FARHAUL_LAB_B{link}"], True) for link in ("", "_LINK2")]
+    for report in reports_of_both_ways(two_links, tmp_path, road, "--path auto --flows 2"):
+        assert report["flows"] == 4, report
+        assert [(path["local"], path["remote"], path["answered"]) for path in report["paths"]] == expected, report
 
 
 @pytest.mark.parametrize("road", TARGETS)
@@ -100,6 +112,65 @@ def test_a_path_that_dies_is_left_and_used_again_when_it_returns(two_links, road
     report = json.loads(out)
     assert report["ok"] and report["transport"] == "udp" and report["bytes"] == 250 * MB, report
     assert any("nothing comes back by the path" in warning for warning in report["warnings"]), report
+
+
+def rate_of(up, way, links, size):
+    """At what rate some links together carry their next `size` bytes, in bits a second."""
+    def now():
+        return sum(part for link, part in enumerate(carried(up, way)) if link in links)
+
+    begin, start = time.monotonic(), now()
+    wait_until(lambda: now() >= start + size, seconds=60, what="the links carry something")
+    return 8 * (now() - start) / (time.monotonic() - begin)
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+@pytest.mark.parametrize("road", TARGETS)
+def test_the_rate_is_shared_by_the_paths_that_live(two_links, road, way):
+    """The whole --rate goes by the one that is left; neither then nor when the other returns is it more."""
+    up, rate = two_links, 40e6
+    ends = {"forward": f"random:1T {TARGETS[road]}null:", "backward": f"{TARGETS[road]}random:1T null:"}
+    command = lab.command("exec", "--lab", up.name, "a", "--", *cp(f"--rate 40m {PATHS} {ends[way]}"))
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        try:
+            rate_of(up, way, [0, 1], 5 * MB)
+            half = rate_of(up, way, [0], 5 * MB)
+            up.set("--only", "2", "--loss", "100%")
+            # What it takes to notice.
+            rate_of(up, way, [0], 15 * MB)
+            whole = rate_of(up, way, [0], 10 * MB)
+            up.set("--only", "2", "--loss", "0%")
+            returned = carried(up, way)[1]
+            wait_until(lambda: carried(up, way)[1] > returned + 2 * MB, seconds=60, what="the path is used again")
+            both = rate_of(up, way, [0, 1], 10 * MB)
+        finally:
+            running.terminate()
+            _, errors = running.communicate(timeout=60)
+    rates = (half, whole, both)
+    assert 1.5 * half < whole < 1.1 * rate and half < 0.6 * rate and both < 1.1 * rate, (rates, errors)
+
+
+@pytest.mark.parametrize("road", TARGETS)
+def test_a_path_lives_as_long_as_one_of_its_flows(two_links, road):
+    """It keeps its share of --rate, and the other one gets no more."""
+    up, rate = two_links, 40e6
+    arguments = f"--rate 40m --flows 2 {PATHS} random:1T {TARGETS[road]}null:"
+    command = lab.command("exec", "--lab", up.name, "a", "--", *cp(arguments))
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        try:
+            rate_of(up, "forward", [0, 1], 5 * MB)
+            address = up.environment["FARHAUL_LAB_A_LINK2"]
+            sockets = up.execute("a", "ss", "-Huan", "src", address).stdout.decode()
+            port = int(re.search(rf"{re.escape(address)}:(\d+)", sockets).group(1))
+            up.execute("a", "nft", "add table inet t; add chain inet t out { type filter hook output priority 0; }; "
+                                   f"add rule inet t out udp sport {port} drop")
+            rate_of(up, "forward", [0, 1], 20 * MB)
+            one, both = rate_of(up, "forward", [1], 5 * MB), rate_of(up, "forward", [0, 1], 10 * MB)
+        finally:
+            running.terminate()
+            _, errors = running.communicate(timeout=60)
+    assert 0.35 * rate < one < 0.6 * rate and both < 1.1 * rate, (one, both, errors)
+    assert b"nothing comes back" not in errors
 
 
 def test_a_path_that_makes_no_sense_is_one_line(two_links):

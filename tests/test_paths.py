@@ -115,6 +115,8 @@ def test_the_sender_remembers_the_path(own_road, direction):
     ends = (source, road.url("copy")) if direction == "push" else (road.url("file"), near / "copy")
     road.cp(*ends)
     notes = sender.home / ".local/state/farhaul/paths.json"
+    # A daemon's session ends a moment after its client.
+    wait_until(notes.exists, what="the path is noted")
     [(address, note)] = json.loads(notes.read_text()).items()
     assert address == peer.v4
     assert 50e6 < note["rate_bps"] < 100e9 and 0 < note["rtt_us"] < 1e6 and abs(note["unix_s"] - time.time()) < 600

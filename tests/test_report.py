@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness.product import ROOT
+from harness.product import EXIT_SOME_FAILED, ROOT
 from harness.trees import make_file, make_tree
 
 MIB = 1 << 20
@@ -48,6 +48,27 @@ def test_report_is_complete_and_true(road, near, direction):
     assert len(report["bottleneck"].split()) >= 1
 
 
+@pytest.mark.parametrize("target", ["null:", "copy"])
+def test_short_transfers_are_counted_exactly(road, near, target):
+    """The end of a transfer may overtake the last acknowledgements."""
+    for size in (1, 1000, MIB, MIB + 1, 5 * MIB) * 3:
+        source = make_file(near / "file", size)
+        report = road.cp("--overwrite", "always", "--flows", "4", source, road.url(target)).report
+        counted = report["bytes"] + report["bytes_resumed"] + report["bytes_matched"]
+        assert (counted, report["files"], report["content_bytes_resent"]) == (size, 1, 0), (size, report)
+        assert report["bytes_matched"] > 0 or report["content_bytes_sent"] == size, (size, report)
+
+
+def test_a_failed_file_is_counted_by_what_has_arrived_of_it(daemon_road, near):
+    """Beside one that is whole, and both are small."""
+    road = daemon_road
+    whole, failed = make_file(near / "whole", 1000), make_file(near / "failed", 3 * MIB)
+    for round in range(10):
+        (road.far / f"copy{round}/failed").mkdir(parents=True)
+        outcome = road.cp(whole, failed, road.url(f"copy{round}"), expect=EXIT_SOME_FAILED)
+        assert outcome.report["bytes"] == whole.stat().st_size and outcome.report["files"] == 1, outcome
+
+
 def test_report_of_a_tree_counts(road, near):
     tree = make_tree(near / "tree", seed=41, files=60)
     report = road.cp(tree, road.url("copy")).report
@@ -56,6 +77,18 @@ def test_report_of_a_tree_counts(road, near):
     inodes = {path.stat().st_ino: path.stat().st_size for path in files}
     assert report["files"] in (len(files), len(inodes))
     assert report["bytes"] <= sum(path.stat().st_size for path in files)
+
+
+def test_the_chosen_cores_are_told(road, near):
+    """On a host with one memory node nothing is chosen but by the user."""
+    source = make_file(near / "file", 1000)
+    plain = road.cp(source, road.url("file"))
+    if not pathlib.Path("/sys/devices/system/node/node1").exists():
+        assert "cpus" not in plain.report, plain
+    first = str(min(os.sched_getaffinity(0)))
+    chosen = road.cp("-v", "--cpus", first, source, road.url("file"))
+    assert chosen.report["cpus"] == {"list": first, "node": None, "interface": None}
+    assert f"on CPUs {first}" in chosen.stderr
 
 
 def test_report_schema_is_published(net):

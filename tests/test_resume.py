@@ -205,17 +205,21 @@ def test_vanished_sender_comes_again(own_road):
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ["sender", "receiver"])
 def test_ten_kills_of_one_transfer(own_road, end):
-    """The table's row: ten random moments of one 4 GiB transfer, at most 32 MiB sent twice a kill."""
+    """The table's row: ten random moments of one 4 GiB transfer, at most 32 MiB sent twice a kill.
+
+    The moments are counted from when content flows: a daemon holds on to the file until it knows that its client is gone.
+    """
     road = own_road
     size = 4 << 30
     source = make_file(road.net.folder("near") / "file", size)
     chance = random.Random(f"{SEED}{end}{road.name}ten")
-    sent_before = 0
     beta = road.net.beta
     begin = beta.counter("rx_bytes")
     for _ in range(10):
+        before = beta.counter("rx_bytes")
         process = road.start("--rate", "2G", source, road.url("file"))
-        time.sleep(1.0 + chance.random() * 0.6)
+        wait_until(lambda: beta.counter("rx_bytes") > before + 4 * MIB, what="content flows")
+        time.sleep(0.7 + chance.random() * 0.6)
         if end == "sender":
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
@@ -227,8 +231,8 @@ def test_ten_kills_of_one_transfer(own_road, end):
     wire = beta.counter("rx_bytes") - begin
     overhead = report["wire_bytes_sent"] / max(1, report["content_bytes_sent"])
     sent_twice = wire / (overhead * 1.03) - size
-    assert sent_twice < 10 * 32 * MIB, (sent_before, sent_twice / MIB)
-    assert report["bytes_resumed"] > size / 4
+    assert sent_twice < 10 * 32 * MIB, sent_twice / MIB
+    assert report["bytes_resumed"] > 10 * 32 * MIB, "or the line above says nothing"
     assert sha256(road.far / "file") == sha256(source)
 
 

@@ -11,44 +11,9 @@ import pytest
 
 from harness.hosts import USER
 from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_INTERRUPTED, EXIT_SOME_FAILED, EXIT_USAGE, Daemon, cp, finish
-from harness.trees import differences, leftovers, listing, make_file, make_tree
+from harness.trees import differences, fill, leftovers, listing, make_file, make_tree, names
 
 MIB = 1 << 20
-
-
-@pytest.fixture(params=["push", "pull"])
-def way(request, road, near):
-    """A source and a destination, one of them here, the other at the far end."""
-    return Way(request.param, road, near)
-
-
-class Way:
-    def __init__(self, direction, road, near):
-        self.road = road
-        self.is_push = direction == "push"
-        here, there = near / "tree", road.far / "tree"
-        self.source, self.target = (here, there) if self.is_push else (there, here)
-
-    def sync(self, *arguments, slash="", target_slash="", verb="sync", **options):
-        far = self.road.url("tree")
-        source, target = (f"{self.source}", far) if self.is_push else (far, f"{self.target}")
-        run = self.road.sync if verb == "sync" else self.road.cp
-        return run(*arguments, f"{source}{slash}", f"{target}{target_slash}", **options)
-
-
-def fill(root, names):
-    for name in names.split():
-        path = pathlib.Path(root) / name
-        if name.endswith("/"):
-            path.mkdir(parents=True, exist_ok=True)
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"content of {name}")
-            os.utime(path, (1_000_000_000, 1_000_000_000))
-
-
-def names(root):
-    return " ".join(sorted(os.fsdecode(path) for path in listing(root) if path))
 
 
 @pytest.mark.parametrize("slash", ["", "/"])

@@ -183,3 +183,20 @@ def data_ranges(path):
             at = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
             ranges.append((begin, at))
     return ranges
+
+
+def fill(root, names):
+    """Files (and directories, by a slash) of these names, whose content says which they are."""
+    for name in names.split():
+        path = pathlib.Path(root) / name
+        if name.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"content of {name}")
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+
+
+def names(root):
+    """What `fill` would be given to make the same."""
+    return " ".join(sorted(os.fsdecode(path) for path in listing(root) if path))

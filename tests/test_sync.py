@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from harness.hosts import USER
+from harness import lab
+from harness.hosts import USER, require_root
 from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_INTERRUPTED, EXIT_SOME_FAILED, EXIT_USAGE, Daemon, cp, finish
 from harness.trees import differences, fill, leftovers, listing, make_file, make_tree, names
 
@@ -351,3 +352,20 @@ def test_a_source_that_is_no_directory_is_refused(way):
     fill(way.target, "precious")
     way.sync("--delete", expect=EXIT_FILES)
     assert names(way.target) == "precious", "a source that is not there is no empty one"
+
+
+def test_more_entries_than_a_round_trip_has_room_for(tmp_path):
+    require_root()
+    count = 70_000
+    source = tmp_path / "source"
+    for number in range(count):
+        if number % 1000 == 0:
+            folder = source / f"{number // 1000}"
+            folder.mkdir(parents=True)
+        (folder / str(number)).touch()
+    copy = f'farhaul sync --json $FARHAUL_LAB_CP_OPTIONS {source} "${{FARHAUL_LAB_URL}}t"'
+    script = f"{copy}; {copy}; find $FARHAUL_LAB_DIR/t -type f | wc -l"
+    first, second, found = lab.run(["--rtt", "200ms"], ["sh", "-ec", script]).stdout.splitlines()
+    assert int(found) == json.loads(first)["files"] == count
+    again = json.loads(second)
+    assert (again["files"], again["skipped"], again["ok"]) == (0, count, True)

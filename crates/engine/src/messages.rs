@@ -86,8 +86,6 @@ pub(crate) enum Presence {
 pub(crate) enum Decision {
     /// All of it.
     Send,
-    /// Nothing: it is there already.
-    Skip,
     /// All but these chunk ranges (first, count), which an earlier run brought.
     Have(Vec<(u64, u64)>),
     /// All but what an earlier run brought; and of the chunks below `old_chunks`, of which there is another version here, only
@@ -181,6 +179,11 @@ pub(crate) enum Message {
     MarksEnd {
         id: u64,
     },
+    /// Entries that are there already, so many from this one on: nothing of them is wanted.
+    Unchanged {
+        first: u64,
+        count: u64,
+    },
     /// Directories that got their mode and time; sent once, before `Finish`.
     DirectoriesDone {
         count: u64,
@@ -208,7 +211,7 @@ pub(crate) enum Message {
         id: u64,
         from: Vec<u8>,
     },
-    /// For the sender's manifest, before `Done` or `Skip`: what the sender cannot know of file `id`.
+    /// For the sender's manifest, before `Done` or `Unchanged`: what the sender cannot know of file `id`.
     Digests {
         id: u64,
         digests: Digests,
@@ -292,6 +295,7 @@ impl Message {
             Message::Marks { .. } => "marks",
             Message::MarksEnd { .. } => "marks-end",
             Message::DirectoriesDone { .. } => "directories-done",
+            Message::Unchanged { .. } => "unchanged",
             Message::Finish(_) => "finish",
             Message::Abort { .. } => "abort",
             Message::FlowDown { .. } => "flow-down",
@@ -384,7 +388,6 @@ impl Encoder {
                 put_numbers(out, 16, &[*id]);
                 match decision {
                     Decision::Send => out.push(0),
-                    Decision::Skip => out.push(1),
                     Decision::Listed => out.push(3),
                     Decision::Keep => out.push(8),
                     Decision::Compare(digest) => {
@@ -410,6 +413,7 @@ impl Encoder {
             }
             Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
+            Message::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),
             Message::Deleted { path } => {
                 out.push(21);
                 put_bytes(out, path);
@@ -718,6 +722,7 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         26 => Message::Renamed { id: reader.varint()?, from: reader.bytes()?.to_vec() },
         27 => Message::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
         28 => Message::Placed { name: reader.bytes()?.to_vec() },
+        29 => Message::Unchanged { first: reader.varint()?, count: reader.varint()? },
         35 => Message::Start,
         36 => Message::Rate(decode_rate(&mut reader)?),
         32 => Message::Finish(decode_figures(&mut reader)?),
@@ -857,7 +862,6 @@ fn decode_presence(reader: &mut Reader<'_>) -> Result<Presence, Malformed> {
 fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
     Ok(match reader.byte()? {
         0 => Decision::Send,
-        1 => Decision::Skip,
         3 => Decision::Listed,
         8 => Decision::Keep,
         4 => Decision::Compare(reader.array()?),
@@ -934,7 +938,7 @@ mod tests {
             Message::NotDeleted { path: b"x".to_vec(), reason: "busy".into() },
             Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
             Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
-            Message::Decide { id: 2, decision: Decision::Skip },
+            Message::Unchanged { first: 2, count: 700 },
             Message::Decide { id: 3, decision: Decision::Send },
             Message::Done { id: 1 },
             Message::Failed { id: 2, path: b"a/b".to_vec(), reason: "no space left".into() },

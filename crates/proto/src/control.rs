@@ -105,6 +105,11 @@ impl ControlStream {
         self.sending.buffer.len() as u64
     }
 
+    /// Bytes written and never sent.
+    pub fn unsent(&self) -> u64 {
+        self.sending.end() - self.sending.unsent
+    }
+
     /// Whether the peer's transport has everything that was written.
     pub fn is_all_acked(&self) -> bool {
         self.sending.buffer.is_empty()

@@ -206,6 +206,11 @@ impl ReadQueue {
         self.push(|waiting| waiting.pipe = Some((id, unread)));
     }
 
+    /// Whether the receiver wants files that nobody has begun to read.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.lock().expect(LOCK).files.is_empty()
+    }
+
     pub(crate) fn has_pipe(&self) -> bool {
         self.has_pipe.load(Ordering::Acquire)
     }

@@ -349,7 +349,7 @@ impl Receiver {
                 Step::Message(message) => {
                     self.handle(message, &mut conversation, finish)?;
                     if conversation.replies.len() >= 256 {
-                        self.shared.send(&std::mem::take(&mut conversation.replies));
+                        self.answer(&mut conversation.replies);
                     }
                 }
                 Step::Idle => {
@@ -360,11 +360,26 @@ impl Receiver {
                         self.go_on_opening(&mut conversation)?;
                         self.go_on_renaming(&mut conversation)?;
                     }
-                    self.shared.send(&std::mem::take(&mut conversation.replies));
+                    self.answer(&mut conversation.replies);
                     self.finish_if_done(supervisor, &mut conversation)?;
                 }
             }
         }
+    }
+
+    /// What has not changed is told by runs: an answer for each entry of a large tree would take round trips until the rate allows it.
+    fn answer(&self, replies: &mut Vec<Message>) {
+        replies.dedup_by(|next, run| match (run, next) {
+            (Message::Unchanged { first, count }, Message::Unchanged { first: next, count: more })
+                if *first + *count == *next =>
+            {
+                *count += *more;
+                true
+            }
+            _ => false,
+        });
+        self.shared.send(replies);
+        replies.clear();
     }
 
     /// A peer that seems gone may have come again as another transfer, which then waits for the files that this one

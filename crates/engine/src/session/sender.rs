@@ -34,8 +34,12 @@ use crate::messages::{Decision, EndFigures, ManifestEntry, Message, Presence, Wh
 use crate::options::{DeleteWhen, TransferOptions};
 use crate::report::Action;
 
-/// Files announced and not yet accounted for: at 200 ms of round trip still 160,000 a second.
-const OUTSTANDING_MAX: usize = 32 << 10;
+/// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
+const OUTSTANDING: usize = 32 << 10;
+/// The same while none does, as in a tree that has not changed: at 200 ms of round trip still a million a second.
+const OUTSTANDING_MAX: usize = 256 << 10;
+/// Names that have not been sent yet, in bytes, when more may be announced although so many files are outstanding.
+const NAMES_UNSENT_MAX: u64 = 512 << 10;
 /// Files with several links that are remembered; beyond it, a further link is sent as a file of its own.
 const LINKS_MAX: usize = 1 << 20;
 /// A chunk that arrives damaged is sent again this often before its file fails.
@@ -453,15 +457,15 @@ impl Sender {
     ) {
         let size = entry.size();
         let mut table = self.table.lock().expect(LOCK);
-        if table.pending.len() >= OUTSTANDING_MAX {
-            // The receiver cannot answer what it has not seen.
-            drop(table);
-            self.shared.send(batch);
-            batch.clear();
-            table = self.table.lock().expect(LOCK);
-            while table.pending.len() >= OUTSTANDING_MAX && !self.shared.is_stopped() {
-                (table, _) = self.room.wait_timeout(table, Duration::from_millis(100)).expect(LOCK);
+        while !self.may_announce(table.pending.len()) && !self.shared.is_stopped() {
+            if !batch.is_empty() {
+                // The receiver cannot answer what it has not seen.
+                drop(table);
+                self.shared.send(batch);
+                batch.clear();
+                table = self.table.lock().expect(LOCK);
             }
+            (table, _) = self.room.wait_timeout(table, Duration::from_millis(5)).expect(LOCK);
         }
         let unread = job.is_some().then(|| Unread::new(&self.shared));
         let pending = Pending { size, job, large: None, again: 0, compared: false, unread, record };
@@ -470,6 +474,11 @@ impl Sender {
             self.shared.progress.files_total.fetch_add(1, Relaxed);
             self.shared.progress.bytes_total.fetch_add(size, Relaxed);
         }
+    }
+
+    fn may_announce(&self, outstanding: usize) -> bool {
+        let has_time = || !self.queue.is_waiting() && self.shared.control.lock().unsent() <= NAMES_UNSENT_MAX;
+        outstanding < OUTSTANDING || outstanding < OUTSTANDING_MAX && has_time()
     }
 
     // ---- conversing --------------------------------------------------------------------------------------------
@@ -492,6 +501,10 @@ impl Sender {
     fn handle(&self, message: Message, counts: &mut Counts) -> Result<(), Error> {
         match message {
             Message::Decide { id, decision } => self.decide(id, decision, counts),
+            Message::Unchanged { first, count } => {
+                let Some(end) = first.checked_add(count) else { return Err(unknown(u64::MAX)) };
+                (first..end).try_for_each(|id| self.leave(id, Fate::Unchanged, counts))
+            }
             Message::Done { id } => self.done(id, counts),
             Message::Failed { id, path, reason } => {
                 let mut record = None;
@@ -568,14 +581,8 @@ impl Sender {
     }
 
     fn decide(&self, id: u64, decision: Decision, counts: &mut Counts) -> Result<(), Error> {
-        if matches!(decision, Decision::Skip | Decision::Keep) {
-            let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
-            counts.skipped += 1;
-            self.note(&mut pending, if decision == Decision::Skip { Fate::Unchanged } else { Fate::Kept });
-            self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
-            self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
-            self.shared.progress.files_done.fetch_add(1, Relaxed);
-            return Ok(());
+        if decision == Decision::Keep {
+            return self.leave(id, Fate::Kept, counts);
         }
         if decision == Decision::Listed {
             let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
@@ -629,6 +636,17 @@ impl Sender {
         pending.large = Some(large.clone());
         drop(table);
         self.queue.push_large(large);
+        Ok(())
+    }
+
+    /// Nothing of it is wanted.
+    fn leave(&self, id: u64, fate: Fate, counts: &mut Counts) -> Result<(), Error> {
+        let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+        counts.skipped += 1;
+        self.note(&mut pending, fate);
+        self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
+        self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
+        self.shared.progress.files_done.fetch_add(1, Relaxed);
         Ok(())
     }
 
@@ -702,7 +720,7 @@ impl Sender {
     fn remove(&self, id: u64) -> Option<Pending> {
         let mut table = self.table.lock().expect(LOCK);
         let pending = table.pending.remove(&id);
-        if table.pending.len() == OUTSTANDING_MAX / 2 {
+        if table.pending.len() == OUTSTANDING / 2 {
             self.room.notify_all();
         }
         pending

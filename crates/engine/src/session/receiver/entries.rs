@@ -23,7 +23,7 @@ use crate::messages::{Decision, ManifestEntry, Message, RENEWAL, What};
 use crate::options::Overwrite;
 
 /// Files that a sender may have announced and unfinished; ours stop at half of it.
-pub(super) const OUTSTANDING_MAX: usize = 64 << 10;
+pub(super) const OUTSTANDING_MAX: usize = 512 << 10;
 impl Receiver {
     pub(super) fn entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
         if entry.id != conversation.next_id || conversation.entries_done {
@@ -372,9 +372,11 @@ impl Receiver {
         self.shared.progress.bytes_skipped.fetch_add(size, Relaxed);
         self.shared.progress.bytes_done.fetch_add(size, Relaxed);
         self.shared.progress.files_done.fetch_add(1, Relaxed);
-        let decision = if fate == Fate::Kept { Decision::Keep } else { Decision::Skip };
         let mut replies = self.note_skipped(item, fate, digests);
-        replies.push(Message::Decide { id, decision });
+        replies.push(match fate {
+            Fate::Kept => Message::Decide { id, decision: Decision::Keep },
+            _ => Message::Unchanged { first: id, count: 1 },
+        });
         self.link_target_done(item, true);
         self.child_done(item.parent);
         replies

@@ -196,9 +196,7 @@ impl Receiver {
     pub(super) fn link_reply(&self, item: &Item, made: Result<Made, String>) -> Message {
         let (fate, reply) = match made {
             Ok(Made::New) => (Fate::Sent, Message::Done { id: item.id() }),
-            Ok(Made::Skipped) => {
-                (Fate::Unchanged, Message::Decide { id: item.id(), decision: Decision::Skip })
-            }
+            Ok(Made::Skipped) => (Fate::Unchanged, Message::Unchanged { first: item.id(), count: 1 }),
             Ok(Made::Kept) => (Fate::Kept, Message::Decide { id: item.id(), decision: Decision::Keep }),
             Err(reason) => return self.failed(item, &reason),
         };

@@ -459,8 +459,11 @@ impl Running {
         }
         let connecting = thread.own.state() == FlowState::Connecting;
         let targets = thread.peer.targets();
-        for packet in &self.plan.packets {
+        for (index, packet) in self.plan.packets.iter().enumerate() {
             let mut packet = *packet;
+            if let Some(next) = self.plan.packets.get(index + 1).and_then(|next| next.segment) {
+                self.outgoing.prefetch(&next);
+            }
             let len = thread.packets.datagram_len(&packet);
             let probe_len = PROBE_LEN.min(usize::from(thread.flow.datagram_max()) + thread.packets.extra());
             if connecting && !thread.own.is_stream && len < probe_len {
@@ -470,7 +473,7 @@ impl Running {
             let len = thread.packets.datagram_len(&packet);
             let control = &self.plan.control[packet.control.range()];
             let payload = match packet.segment {
-                Some(segment) => self.outgoing.payload(segment.block, segment.offset, segment.len),
+                Some(segment) => self.outgoing.payload(&segment),
                 None => Payload::Sealed(&[]),
             };
             let mut written: Option<Vec<u8>> = None;

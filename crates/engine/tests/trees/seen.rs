@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
-use std::io::{self, ErrorKind};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -55,9 +55,7 @@ fn look(path: &Path) -> io::Result<Seen> {
     let meta = fs::symlink_metadata(path)?;
     let kind = match meta.file_type() {
         kind if kind.is_dir() => Kind::Directory,
-        kind if kind.is_symlink() => {
-            Kind::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec())
-        }
+        kind if kind.is_symlink() => Kind::Symlink(fs::read_link(path)?.as_os_str().as_bytes().to_vec()),
         kind if kind.is_fifo() => Kind::Pipe,
         _ => {
             let mut hasher = DefaultHasher::new();

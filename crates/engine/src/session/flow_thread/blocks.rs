@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
+use farhaul_proto::Segment;
+
 use super::super::packets::Payload;
 use super::super::shared::{Filled, FlowState};
 use super::Running;
@@ -122,10 +124,20 @@ impl Outgoing {
         if is_last { self.blocks.pop_back().flatten() } else { None }
     }
 
-    pub(super) fn payload(&self, number: u64, offset: u32, len: u32) -> Payload<'_> {
-        let filled = self.blocks[(number - self.base) as usize]
+    fn block(&self, number: u64) -> &Filled {
+        self.blocks[(number - self.base) as usize]
             .as_ref()
-            .expect("the transport plans only blocks that it has not reported as acknowledged");
+            .expect("the transport plans only blocks that it has not reported as acknowledged")
+    }
+
+    /// What [`payload`](Self::payload) is asked for next.
+    pub(super) fn prefetch(&self, segment: &Segment) {
+        self.block(segment.block).block.prefetch(segment.offset as usize, segment.len as usize);
+    }
+
+    pub(super) fn payload(&self, segment: &Segment) -> Payload<'_> {
+        let Segment { block, offset, len, .. } = *segment;
+        let filled = self.block(block);
         let bytes = &filled.block[offset as usize..][..len as usize];
         match offset + len <= filled.content {
             true => Payload::Content(bytes),

@@ -12,7 +12,8 @@ use farhaul_store::{Entry, Kind, Time};
 use super::super::large::{FileJob, Trouble};
 use super::super::read_queue::Unsettled;
 use super::super::unread::Unread;
-use super::{LOCK, Pending, Sender, manifest_entry};
+use super::announcing::manifest_entry;
+use super::{LOCK, Pending, Sender};
 use crate::manifest::{self, Record};
 use crate::messages::{ManifestEntry, Message, RENEWAL, What};
 

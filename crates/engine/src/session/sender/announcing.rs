@@ -1,0 +1,267 @@
+//! Announcing: the scan's entries become messages, and files outstanding ones, as far as the receiver keeps up.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use farhaul_store::{Attributes, Entry, Kind, RelPath, ScanItem, Scanner, Selection, Time};
+
+use super::notes::Links;
+use super::{LOCK, Origin, Pending, Scan, Sender};
+use crate::error::Error;
+use crate::manifest::{Fate, Record};
+use crate::messages::{ManifestEntry, Message, Presence, What};
+use crate::options::DeleteWhen;
+use crate::report::Action;
+use crate::session::failures::plain;
+use crate::session::large::FileJob;
+use crate::session::unread::Unread;
+
+/// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
+pub(super) const OUTSTANDING: usize = 32 << 10;
+/// The same while none does, as in a tree that has not changed: at 200 ms of round trip still a million a second.
+const OUTSTANDING_MAX: usize = 256 << 10;
+/// Names that have not been sent yet, in bytes, when more may be announced although so many files are outstanding.
+const NAMES_UNSENT_MAX: u64 = 512 << 10;
+/// Files with several links that are remembered; beyond it, a further link is sent as a file of its own.
+const LINKS_MAX: usize = 1 << 20;
+
+impl Sender {
+    pub(super) fn announce(&self, origin: Origin, _scanning: Unread) {
+        match origin {
+            Origin::Pipe { name } => self.announce_pipe(name),
+            Origin::Scan(scan) => self.announce_scan(*scan),
+        }
+        self.table.lock().expect(LOCK).entries_done = true;
+        self.shared.progress.scan_done.store(true, Relaxed);
+        self.shared.send(&[Message::EntriesEnd]);
+    }
+
+    fn announce_pipe(&self, name: Vec<u8>) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let entry = ManifestEntry {
+            id: 0,
+            path: name,
+            mode: 0o644,
+            mtime_secs: now.as_secs() as i64,
+            mtime_nanos: now.subsec_nanos(),
+            what: What::Stream,
+            attributes: Attributes::new(),
+        };
+        let unread = Some(Unread::new(&self.shared));
+        let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&entry, Fate::Sent, None)));
+        let pending = Pending { size: 0, job: None, large: None, again: 0, compared: false, unread, record };
+        self.table.lock().expect(LOCK).pending.insert(0, pending);
+        self.shared.progress.files_total.store(1, Relaxed);
+        self.shared.send(&[Message::Entry(entry)]);
+    }
+
+    fn announce_scan(&self, mut scan: Scan) {
+        if scan.awaits_names {
+            let Some(names) = self.wait_for_names() else { return };
+            match Selection::new(names) {
+                Ok(only) => scan.options.only = Some(only),
+                Err(error) => {
+                    return self.shared.fail(Error::Misbehaved(format!("it asked for a name: {error}")));
+                }
+            }
+        }
+        if scan.delete == Some(DeleteWhen::Before) {
+            self.list_ahead(scan.scanner());
+        }
+        self.announce_tree(scan.scanner(), scan.delete == Some(DeleteWhen::After));
+    }
+
+    /// None when the session ends first.
+    fn wait_for_names(&self) -> Option<Vec<Vec<u8>>> {
+        let mut names = self.names.lock().expect(LOCK);
+        while !names.is_complete {
+            if self.shared.is_stopped() {
+                return None;
+            }
+            (names, _) = self.room.wait_timeout(names, Duration::from_millis(100)).expect(LOCK);
+        }
+        Some(std::mem::take(&mut names.names))
+    }
+
+    /// Says what there will be, without sending anything of it.
+    fn list_ahead(&self, mut scanner: Scanner) {
+        let mut batch = Vec::new();
+        let mut is_complete = true;
+        while !self.shared.is_stopped() {
+            let (path, presence) = match scanner.next() {
+                None => break,
+                Some(ScanItem::Failed { .. }) => {
+                    is_complete = false;
+                    continue;
+                }
+                Some(ScanItem::LeftOut { path }) => (path, Presence::Plain),
+                Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
+                Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
+                    Kind::Dir => (path, Presence::Directory),
+                    Kind::File { .. } | Kind::Symlink { .. } | Kind::Special(_) => (path, Presence::Plain),
+                },
+            };
+            batch.push(Message::Present { path: path.into_bytes(), presence });
+            if batch.len() >= 64 {
+                self.shared.send(&std::mem::take(&mut batch));
+            }
+        }
+        batch.push(Message::PresentEnd { is_complete });
+        self.shared.send(&batch);
+    }
+
+    /// `says_all`: also that something is there which is not sent.
+    fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
+        let meter = self.shared.meters.meter("scan");
+        let mut next_id = 0;
+        let mut directories = Vec::new();
+        let mut links = Links::default();
+        // Entries are sent a few dozen at a time, the first ones sooner: a lock and a wake-up each would cost more than the entry.
+        let mut batch = Vec::new();
+        let mut unsent = 0;
+        while !self.shared.is_stopped() {
+            let Some(item) = meter.time(|| scanner.next()) else { break };
+            match item {
+                ScanItem::Failed { path, error } => {
+                    let reason = format!("cannot read: {}", plain(&error));
+                    self.fail(&path, &reason, Action::Copy, None);
+                    batch.push(Message::SourceFailed { path, reason });
+                }
+                ScanItem::LeftOut { path } => {
+                    batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                }
+                ScanItem::DirEnd { .. } => {
+                    if let Some(id) = directories.pop() {
+                        batch.push(Message::DirectoryEnd { id });
+                    }
+                }
+                ScanItem::Entry { path, mut entry, handle } => {
+                    if let (true, Kind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
+                        *sparse = false;
+                    }
+                    if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
+                        self.shared.progress.notice(format!("skipped {path}: {why}"));
+                        if let Some(log) = &self.log {
+                            log.add(Record::of_path(path.as_bytes(), Fate::Skipped).because(why));
+                        }
+                        let reason = why.to_string();
+                        let skipped = || Message::Skipped { path: path.as_bytes().to_vec(), reason };
+                        batch.extend(self.tells_skipped.then(skipped));
+                        batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                        continue;
+                    }
+                    let what = describe(&entry, &mut links, next_id, self.log.as_ref().map(|_| &path));
+                    let attributes = match self.taking.attributes(&what, &handle) {
+                        Ok(attributes) => attributes,
+                        Err(error) => {
+                            let reason = format!("cannot read its extended attributes: {}", plain(&error));
+                            self.fail(path.as_bytes(), &reason, Action::Copy, None);
+                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), reason });
+                            Attributes::new()
+                        }
+                    };
+                    let told = manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what);
+                    let told = ManifestEntry { attributes, ..told };
+                    let record = self.log.as_ref().map(|_| {
+                        let to = if let What::HardLink { to } = told.what { links.path_of(to) } else { None };
+                        Box::new(Record::of_entry(&told, Fate::Sent, to))
+                    });
+                    if told.what == What::Directory {
+                        directories.push(next_id);
+                        if let Some(record) = record {
+                            self.directories.lock().expect(LOCK).insert(next_id, record);
+                        }
+                    } else {
+                        let job = matches!(told.what, What::File { .. }).then(|| {
+                            let (digest, put) = Default::default();
+                            Arc::new(FileJob {
+                                id: next_id,
+                                size: told.size(),
+                                entry,
+                                source: handle,
+                                path,
+                                is_renewed: false,
+                                digest,
+                                put,
+                            })
+                        });
+                        self.admit(&told, job, record, &mut batch);
+                    }
+                    batch.push(Message::Entry(told));
+                    next_id += 1;
+                }
+            }
+            unsent += 1;
+            if unsent >= 64 || next_id.is_power_of_two() {
+                self.shared.send(&batch);
+                batch.clear();
+                unsent = 0;
+            }
+        }
+        self.shared.send(&batch);
+    }
+
+    /// Books an entry as outstanding; waits while too many are.
+    fn admit(
+        &self,
+        entry: &ManifestEntry,
+        job: Option<Arc<FileJob>>,
+        record: Option<Box<Record>>,
+        batch: &mut Vec<Message>,
+    ) {
+        let size = entry.size();
+        let mut table = self.table.lock().expect(LOCK);
+        while !self.may_announce(table.pending.len()) && !self.shared.is_stopped() {
+            if !batch.is_empty() {
+                // The receiver cannot answer what it has not seen.
+                drop(table);
+                self.shared.send(batch);
+                batch.clear();
+                table = self.table.lock().expect(LOCK);
+            }
+            (table, _) = self.room.wait_timeout(table, Duration::from_millis(5)).expect(LOCK);
+        }
+        let unread = job.is_some().then(|| Unread::new(&self.shared));
+        let pending = Pending { size, job, large: None, again: 0, compared: false, unread, record };
+        table.pending.insert(entry.id, pending);
+        if matches!(entry.what, What::File { .. }) {
+            self.shared.progress.files_total.fetch_add(1, Relaxed);
+            self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+        }
+    }
+
+    fn may_announce(&self, outstanding: usize) -> bool {
+        let has_time = || !self.queue.is_waiting() && self.shared.control.lock().unsent() <= NAMES_UNSENT_MAX;
+        outstanding < OUTSTANDING || outstanding < OUTSTANDING_MAX && has_time()
+    }
+}
+
+/// `path` is given if hard links have to know it.
+fn describe(entry: &Entry, links: &mut Links, id: u64, path: Option<&RelPath>) -> What {
+    match &entry.kind {
+        Kind::Dir => What::Directory,
+        Kind::Symlink { target } => What::Symlink { target: target.clone() },
+        Kind::Special(node) => What::Special(*node),
+        Kind::File { size, sparse } => {
+            let linked = entry.nlink > 1;
+            if linked {
+                match links.ids.get(&(entry.dev, entry.ino)) {
+                    Some(&to) => return What::HardLink { to },
+                    None if links.ids.len() < LINKS_MAX => {
+                        links.ids.insert((entry.dev, entry.ino), id);
+                        links.paths.extend(path.map(|path| (id, path.as_bytes().to_vec())));
+                    }
+                    None => {}
+                }
+            }
+            What::File { size: *size, inode: entry.ino, device: entry.dev, sparse: *sparse, linked }
+        }
+    }
+}
+
+pub(super) fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: What) -> ManifestEntry {
+    let Time { secs, nanos } = entry.mtime;
+    let attributes = Attributes::new();
+    ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what, attributes }
+}

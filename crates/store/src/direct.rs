@@ -32,7 +32,7 @@ pub(crate) struct Direct {
     is_refused: AtomicBool,
     /// Where what was asked for ahead ends.
     ahead: AtomicU64,
-    readers: Readers,
+    users: Users,
 }
 
 impl Direct {
@@ -66,7 +66,7 @@ impl Direct {
 
     fn new(second: OwnedFd, choice: Arc<Choice>) -> Direct {
         let (is_refused, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
-        Direct { file: second.into(), choice, is_refused, ahead, readers: Readers::default() }
+        Direct { file: second.into(), choice, is_refused, ahead, users: Users::default() }
     }
 
     /// Whether `data` may go this way at all.
@@ -81,8 +81,12 @@ impl Direct {
         offset: u64,
         buffered: impl Fn(&[u8], u64) -> io::Result<()>,
     ) -> io::Result<()> {
+        if self.is_refused.load(Relaxed) {
+            return buffered(data, offset);
+        }
         let way = self.way();
         let begin = Instant::now();
+        let _busy = self.users.enter(begin);
         match way {
             Way::Buffered => buffered(data, offset)?,
             Way::Direct => match self.file.write_at(data, offset) {
@@ -115,12 +119,10 @@ impl Direct {
         let way = match is_asked_for {
             true => Way::Buffered,
             false if is_cached() => return buffered(data, offset),
-            // Reading ahead always looks faster to a reader that was not waited for, and takes more of the processor.
-            false if !self.choice.is_buffered_faster() && !self.readers.are_waited_for() => Way::Direct,
-            false => self.choice.next(),
+            false => self.way(),
         };
         let begin = Instant::now();
-        let _reading = self.readers.enter(begin);
+        let _busy = self.users.enter(begin);
         let len = match way {
             Way::Buffered => {
                 if !is_asked_for || self.choice.is_buffered_faster() {
@@ -150,8 +152,13 @@ impl Direct {
         self.ahead.fetch_max(offset + AHEAD.get(), Relaxed);
     }
 
+    /// The cache looks faster to whoever is not waited for: the disk has read ahead meanwhile, or has not got to writing yet. It
+    /// takes more of the processor, and what it has put off is to be waited for in the end.
     fn way(&self) -> Way {
-        if self.is_refused.load(Relaxed) { Way::Buffered } else { self.choice.next() }
+        match self.choice.is_buffered_faster() || self.users.are_waited_for() {
+            true => self.choice.next(),
+            false => Way::Direct,
+        }
     }
 
     fn took(&self, way: Way, begin: Instant) {
@@ -166,42 +173,42 @@ impl Direct {
     }
 }
 
-/// Whether a file's readers have anything else to do than to read.
+/// Whether those who read or write a file have anything else to do.
 #[derive(Debug, Default)]
-struct Readers {
+struct Users {
     since: OnceLock<Instant>,
     now: AtomicU32,
     most: AtomicU32,
-    reads: AtomicU64,
+    chunks: AtomicU64,
     busy_nanos: AtomicU64,
 }
 
-impl Readers {
-    fn enter(&self, begin: Instant) -> Reading<'_> {
+impl Users {
+    fn enter(&self, begin: Instant) -> Busy<'_> {
         self.since.get_or_init(|| begin);
         self.most.fetch_max(self.now.fetch_add(1, Relaxed) + 1, Relaxed);
-        Reading { readers: self, begin }
+        Busy { users: self, begin }
     }
 
-    /// Most of the time of all of them went into reading. (One that also digests, at a third of a reading's time, is.)
+    /// Most of the time of all of them went into it. (One that also digests, at a third of the disk's time, is.)
     fn are_waited_for(&self) -> bool {
         let elapsed = self.since.get().map_or(0, |since| since.elapsed().as_nanos());
         let all = elapsed * u128::from(self.most.load(Relaxed));
-        self.reads.load(Relaxed) >= 2 * FIRST && u128::from(self.busy_nanos.load(Relaxed)) * 100 >= all * 75
+        self.chunks.load(Relaxed) >= 2 * FIRST && u128::from(self.busy_nanos.load(Relaxed)) * 100 >= all * 75
     }
 }
 
-struct Reading<'a> {
-    readers: &'a Readers,
+struct Busy<'a> {
+    users: &'a Users,
     begin: Instant,
 }
 
-impl Drop for Reading<'_> {
+impl Drop for Busy<'_> {
     fn drop(&mut self) {
         let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.readers.busy_nanos.fetch_add(nanos, Relaxed);
-        self.readers.reads.fetch_add(1, Relaxed);
-        self.readers.now.fetch_sub(1, Relaxed);
+        self.users.busy_nanos.fetch_add(nanos, Relaxed);
+        self.users.chunks.fetch_add(1, Relaxed);
+        self.users.now.fetch_sub(1, Relaxed);
     }
 }
 
@@ -241,19 +248,19 @@ mod tests {
     }
 
     #[test]
-    fn readers_that_do_nothing_else_are_waited_for() {
-        let readers = Readers::default();
+    fn who_does_nothing_else_is_waited_for() {
+        let users = Users::default();
         let begin = Instant::now() - std::time::Duration::from_secs(1);
         for _ in 0..2 * FIRST {
-            assert!(!readers.are_waited_for());
-            drop(readers.enter(begin));
+            assert!(!users.are_waited_for());
+            drop(users.enter(begin));
         }
-        assert!(readers.are_waited_for());
-        let second = (readers.enter(Instant::now()), readers.enter(Instant::now()));
-        assert!(readers.are_waited_for(), "eight seconds of two readers, {readers:?}");
+        assert!(users.are_waited_for());
+        let second = (users.enter(Instant::now()), users.enter(Instant::now()));
+        assert!(users.are_waited_for(), "eight seconds of two users, {users:?}");
         drop(second);
-        readers.busy_nanos.store(1_000_000_000, Relaxed);
-        assert!(!readers.are_waited_for(), "one of two reads, {readers:?}");
+        users.busy_nanos.store(1_000_000_000, Relaxed);
+        assert!(!users.are_waited_for(), "one of two reads, {users:?}");
     }
 
     #[test]

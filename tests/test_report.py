@@ -59,7 +59,7 @@ def test_short_transfers_are_counted_exactly(road, near, target):
         assert report["bytes_matched"] > 0 or report["content_bytes_sent"] == size, (size, report)
 
 
-def test_a_failed_file_is_counted_by_what_has_arrived_of_it(daemon_road, near):
+def test_a_file_that_is_refused_counts_nothing(daemon_road, near):
     """Beside one that is whole, and both are small."""
     road = daemon_road
     whole, failed = make_file(near / "whole", 1000), make_file(near / "failed", 3 * MIB)
@@ -67,6 +67,18 @@ def test_a_failed_file_is_counted_by_what_has_arrived_of_it(daemon_road, near):
         (road.far / f"copy{round}/failed").mkdir(parents=True)
         outcome = road.cp(whole, failed, road.url(f"copy{round}"), expect=EXIT_SOME_FAILED)
         assert outcome.report["bytes"] == whole.stat().st_size and outcome.report["files"] == 1, outcome
+
+
+def test_a_failed_file_is_counted_by_what_has_arrived_of_it(daemon_road, near):
+    """The receiver's disk is full when most have arrived."""
+    road, size, count = daemon_road, 8192, 300
+    (near / "tree").mkdir()
+    for number in range(count):
+        make_file(near / f"tree/{number}", size, seed=number)
+    road.net.pair.mount_memory(road.far, 1)
+    report = road.cp(near / "tree", road.url("copy"), expect=EXIT_SOME_FAILED).report
+    assert 0 < report["files"] < count and report["failed_count"] == count - report["files"], report
+    assert report["files"] * size <= report["bytes"] <= count * size, report
 
 
 def test_report_of_a_tree_counts(road, near):

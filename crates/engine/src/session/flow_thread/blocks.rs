@@ -12,6 +12,8 @@ use crate::trailer::BLOCK_BYTES;
 
 /// At the end a block goes by another flow if that takes at most so much of the time.
 const SOONER: f64 = 0.8;
+/// Longest segment that is fetched ahead. In a longer one the processor soon does it of itself.
+const PREFETCH_MAX: u32 = 2048;
 
 impl Running {
     /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
@@ -132,7 +134,9 @@ impl Outgoing {
 
     /// What [`payload`](Self::payload) is asked for next.
     pub(super) fn prefetch(&self, segment: &Segment) {
-        self.block(segment.block).block.prefetch(segment.offset as usize, segment.len as usize);
+        if segment.len <= PREFETCH_MAX {
+            self.block(segment.block).block.prefetch(segment.offset as usize, segment.len as usize);
+        }
     }
 
     pub(super) fn payload(&self, segment: &Segment) -> Payload<'_> {

@@ -86,6 +86,23 @@ def test_killed_pull_goes_on(own_road):
     assert not leftovers(near)
 
 
+@pytest.mark.parametrize("more", [["--verify", "readback"], ["--checksum-extra", "sha256"], []])
+def test_what_came_without_digests_is_not_trusted_by_a_run_that_has_them(own_road, more):
+    road = own_road
+    near = road.net.folder("near")
+    source = make_file(near / "file", 100 * MIB + 5)
+    process = road.start("--verify", "transit", "--rate", "400M", source, road.url("file"))
+    wait_for_bytes(road.net.beta, 40 * MIB)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    report = road.cp(*more, "--manifest", near / "m", source, road.url("file")).report
+    assert report["bytes_resumed"] == 0 and report["files"] == 1
+    assert report["bytes_matched"] > 20 * MIB, "what is there is compared, not sent again"
+    assert sha256(road.far / "file") == sha256(source) and not leftovers(road.far)
+    checked = road.net.beta.run(["farhaul", "verify", near / "m", road.far])
+    assert checked.returncode == 0, checked
+
+
 def test_killed_tree_goes_on(own_road):
     road = own_road
     near = road.net.folder("near")

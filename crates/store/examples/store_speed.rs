@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use farhaul_store::{
-    CHUNK, ChunkCv, Identity, Kind, Partial, RelPath, Root, ScanItem, ScanOptions, Scanner, Source,
+    CHUNK, ChunkCv, Identity, Kind, Partial, RelPath, Resume, Root, ScanItem, ScanOptions, Scanner, Source,
     SourceFile, Time, WriteOptions, chunk_cv, write_whole,
 };
 
@@ -69,7 +69,7 @@ fn scan_and_read(top: &std::path::Path) -> Result<(), Box<dyn std::error::Error>
 fn large_file(root: &Root) -> Result<(), Box<dyn std::error::Error>> {
     let path = RelPath::from_bytes(b"large")?;
     let identity = Identity { size: LARGE, mtime: Time::new(1, 0), ino: 1, dev: 1, sparse: false };
-    let partial = Partial::open(root, &path, &identity, true)?;
+    let partial = Partial::open(root, &path, &identity, Resume::Any)?;
     let data = vec![0x5a; CHUNK as usize];
     let mut cv = ChunkCv([0; 32]);
     let begin = Instant::now();

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use farhaul_store::{BlockPool, CHUNK, Identity, Partial, RelPath, Root, Time};
+use farhaul_store::{BlockPool, CHUNK, Identity, Partial, RelPath, Resume, Root, Time};
 
 const CHUNKS: u64 = 2048;
 
@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (what, shift) in [("page cache only", 1), ("the faster way", 0)].repeat(2) {
         let identity =
             Identity { size: CHUNKS * CHUNK, mtime: Time::new(1, 0), ino: 1, dev: 1, sparse: false };
-        let partial = Partial::open(&root, &RelPath::from_bytes(b"two_writers")?, &identity, false)?;
+        let partial = Partial::open(&root, &RelPath::from_bytes(b"two_writers")?, &identity, Resume::Never)?;
         let begin = Instant::now();
         let before = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         std::thread::scope(|scope| {

@@ -53,7 +53,7 @@ pub use generated::Generated;
 pub use glob::{Base, expand};
 pub use journal::Request;
 pub use links::leads_out;
-pub use partial::{Identity, Partial, Patched};
+pub use partial::{Identity, Partial, Patched, Resume};
 pub use path::{PathError, RelPath, escape, unescape};
 pub use pool::{Block, BlockPool};
 pub use ranges::ChunkMap;

@@ -56,6 +56,17 @@ impl Identity {
     }
 }
 
+/// What of an earlier run counts, and whether anything is kept for a later one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resume {
+    /// Nothing, and there is no journal.
+    Never,
+    /// Whatever has come.
+    Any,
+    /// Chunks that came with a digest: the rest has never been compared with what was sent.
+    Digested,
+}
+
 /// A large file on its way in.
 pub struct Partial {
     dir: Arc<Dir>,
@@ -106,9 +117,8 @@ struct State {
 
 impl Partial {
     /// Opens the partial file of `path`: goes on with what an earlier run of the same source has left, or starts anew.
-    /// Without `journal`, nothing is kept for a later run.
-    pub fn open(root: &Root, path: &RelPath, identity: &Identity, journal: bool) -> Result<Partial, Error> {
-        Partial::open_twice(root, path, identity, journal, false)
+    pub fn open(root: &Root, path: &RelPath, identity: &Identity, resume: Resume) -> Result<Partial, Error> {
+        Partial::open_twice(root, path, identity, resume, false)
     }
 
     /// As [`Partial::open`], but what is there of another version, under the target's name or in a partial file, is kept to be
@@ -117,26 +127,26 @@ impl Partial {
         root: &Root,
         path: &RelPath,
         identity: &Identity,
-        journal: bool,
+        resume: Resume,
     ) -> Result<Partial, Error> {
-        Partial::open_twice(root, path, identity, journal, true)
+        Partial::open_twice(root, path, identity, resume, true)
     }
 
     fn open_twice(
         root: &Root,
         path: &RelPath,
         identity: &Identity,
-        journal: bool,
+        resume: Resume,
         keeps_old: bool,
     ) -> Result<Partial, Error> {
         if identity.size > SIZE_MAX {
             return Err(Error::io("create a file")(Errno::FBIG));
         }
-        match Partial::open_once(root, path, identity, journal, keeps_old) {
+        match Partial::open_once(root, path, identity, resume, keeps_old) {
             // The directory whose descriptor was kept may have been removed and made again.
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
                 root.forget_parents();
-                Partial::open_once(root, path, identity, journal, keeps_old)
+                Partial::open_once(root, path, identity, resume, keeps_old)
             }
             opened => opened,
         }
@@ -146,7 +156,7 @@ impl Partial {
         root: &Root,
         path: &RelPath,
         identity: &Identity,
-        journal: bool,
+        resume: Resume,
         keeps_old: bool,
     ) -> Result<Partial, Error> {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
@@ -168,10 +178,11 @@ impl Partial {
             is_in_place: false,
             state: Mutex::new(State::new(identity)),
         };
+        let journal = resume != Resume::Never;
         let can_resume = journal && opened.was_there && opened.meta.size == identity.size;
         let left = can_resume.then(|| partial.load(opened.meta.ino)).flatten();
         match left {
-            Some(loaded) => partial.resume(loaded)?,
+            Some(loaded) => partial.resume(loaded, resume)?,
             None => partial.start(opened.was_there, journal, opened.meta.ino)?,
         }
         if !identity.sparse && partial.old.is_none() {
@@ -216,7 +227,7 @@ impl Partial {
         Ok(())
     }
 
-    fn resume(&mut self, loaded: Loaded) -> Result<(), Error> {
+    fn resume(&mut self, loaded: Loaded, resume: Resume) -> Result<(), Error> {
         let Loaded { mut journal, mut sure, doubtful } = loaded;
         let mut buffer = Vec::new();
         let mut recovered = false;
@@ -231,6 +242,12 @@ impl Partial {
             } else {
                 journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
             }
+        }
+        if resume == Resume::Digested {
+            for (&index, _) in sure.iter().filter(|(_, cv)| **cv == NO_CV) {
+                journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
+            }
+            sure.retain(|_, cv| *cv != NO_CV);
         }
         journal.opened().map_err(Error::io("write the journal"))?;
         let _ = fs::fadvise(&self.file, 0, None, Advice::Normal);

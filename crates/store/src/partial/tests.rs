@@ -22,7 +22,7 @@ fn place(sparse: bool) -> Place {
 
 impl Place {
     fn open(&self) -> Partial {
-        Partial::open(&self.root, &self.path, &self.identity, true).unwrap()
+        Partial::open(&self.root, &self.path, &self.identity, Resume::Any).unwrap()
     }
 
     fn file(&self, name: &[u8]) -> PathBuf {
@@ -100,11 +100,31 @@ fn the_same_source_goes_on_and_another_starts_anew() {
 }
 
 #[test]
+fn what_came_without_digests_is_not_there_for_a_run_that_has_them() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open();
+    for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate().skip(1) {
+        assert!(partial.write_chunk(index as u64, chunk).unwrap());
+        partial.mark(index as u64, NO_CV).unwrap();
+    }
+    put(&partial, &bytes, 0);
+    drop(partial);
+    assert_eq!(place.open().chunks_there(), 6, "for another one without them it is");
+    let digested = || Partial::open(&place.root, &place.path, &place.identity, Resume::Digested).unwrap();
+    assert_eq!(digested().have_ranges(), [(0, 1)]);
+    let partial = digested();
+    (1..6).for_each(|index| put(&partial, &bytes, index));
+    assert!(partial.readback().unwrap());
+    assert_eq!(partial.finish(&WriteOptions::default()).unwrap().0, whole_digest(&bytes));
+}
+
+#[test]
 fn a_second_transfer_is_locked_out() {
     let place = place(false);
     let partial = place.open();
     let other = Root::open(place.temp.path()).unwrap();
-    let second = Partial::open(&other, &place.path, &place.identity, true);
+    let second = Partial::open(&other, &place.path, &place.identity, Resume::Any);
     assert!(matches!(second, Err(Error::Locked)));
     drop(partial);
     place.open();
@@ -115,13 +135,13 @@ fn anothers_partial_file_is_refused() {
     let place = place(false);
     let part = place.file(&names::part(b"target"));
     std::os::unix::fs::symlink("/dev/null", &part).unwrap();
-    let opened = Partial::open(&place.root, &place.path, &place.identity, true);
+    let opened = Partial::open(&place.root, &place.path, &place.identity, Resume::Any);
     assert!(matches!(opened, Err(Error::InTheWay(_))));
     std::fs::remove_file(&part).unwrap();
     if rustix::process::geteuid().is_root() {
         std::fs::write(&part, "theirs").unwrap();
         std::os::unix::fs::chown(&part, Some(4242), None).unwrap();
-        let opened = Partial::open(&place.root, &place.path, &place.identity, true);
+        let opened = Partial::open(&place.root, &place.path, &place.identity, Resume::Any);
         assert!(matches!(opened, Err(Error::InTheWay(_))));
         assert_eq!(std::fs::read(&part).unwrap(), b"theirs");
     }
@@ -306,7 +326,7 @@ fn absurd_sizes_are_an_error() {
     let mut place = place(false);
     for size in [u64::MAX, i64::MAX as u64, 1 << 60] {
         place.identity.size = size;
-        assert!(Partial::open(&place.root, &place.path, &place.identity, true).is_err(), "{size}");
+        assert!(Partial::open(&place.root, &place.path, &place.identity, Resume::Any).is_err(), "{size}");
         assert_eq!(place.names(), 0);
     }
 }
@@ -326,7 +346,7 @@ fn a_full_disk_is_a_clean_error() {
     let (small, large) = (RelPath::from_bytes(b"small").unwrap(), RelPath::from_bytes(b"large").unwrap());
     let identity = Identity { size: SIZE, mtime: Time::default(), ino: 1, dev: 1, sparse: false };
     let bytes = content();
-    let partial = Partial::open(&root, &large, &identity, true).unwrap();
+    let partial = Partial::open(&root, &large, &identity, Resume::Any).unwrap();
     let mut failed = None;
     for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate() {
         let cv = ChunkCv(chunk_cv(chunk));
@@ -339,7 +359,7 @@ fn a_full_disk_is_a_clean_error() {
     let error = crate::small::write_whole(&root, &small, &bytes[..CHUNK as usize], &WriteOptions::default())
         .unwrap_err();
     drop(partial);
-    let resumed = Partial::open(&root, &large, &identity, true).map(|partial| partial.chunks_there());
+    let resumed = Partial::open(&root, &large, &identity, Resume::Any).map(|partial| partial.chunks_there());
     let names = std::fs::read_dir(temp.path()).unwrap().count();
     drop(root);
     std::process::Command::new("umount").arg("-l").arg(temp.path()).status().unwrap();
@@ -355,7 +375,10 @@ fn the_holder_sees_who_waits_and_only_as_long() {
     let place = place(false);
     let partial = place.open();
     assert!(!partial.is_requested());
-    assert!(matches!(Partial::open(&place.root, &place.path, &place.identity, true), Err(Error::Locked)));
+    assert!(matches!(
+        Partial::open(&place.root, &place.path, &place.identity, Resume::Any),
+        Err(Error::Locked)
+    ));
     let request = Partial::request(&place.root, &place.path).expect("a journal is there");
     assert!(partial.is_requested());
     drop(request);
@@ -365,7 +388,7 @@ fn the_holder_sees_who_waits_and_only_as_long() {
 #[test]
 fn nobody_is_asked_where_there_is_no_journal() {
     let place = place(false);
-    let partial = Partial::open(&place.root, &place.path, &place.identity, false).unwrap();
+    let partial = Partial::open(&place.root, &place.path, &place.identity, Resume::Never).unwrap();
     assert!(Partial::request(&place.root, &place.path).is_none());
     assert!(!partial.is_requested());
 }
@@ -408,7 +431,7 @@ fn an_old_version_is_made_the_new_one_whatever_its_length() {
         old.resize(old_len as usize, 7);
         old[5000] ^= 1;
         std::fs::write(place.file(b"target"), &old).unwrap();
-        let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+        let partial = Partial::open_over(&place.root, &place.path, &place.identity, Resume::Any).unwrap();
         let sent = bring_to(&partial, &new) as u64;
         let missing = if old_len < CHUNK { SIZE } else { SIZE.saturating_sub(old_len) };
         assert!(sent <= missing + CHUNK + 20_000, "{old_len}: {sent}");
@@ -428,7 +451,7 @@ fn what_was_brought_of_another_source_is_used_for_this_one() {
     drop(partial);
     place.identity.mtime.secs += 1;
     new[CHUNK as usize + 9] ^= 1;
-    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, Resume::Any).unwrap();
     assert_eq!(partial.chunks_there(), 0, "nothing counts before it was compared");
     let sent = bring_to(&partial, &new) as u64;
     assert!(sent <= SIZE - 4 * CHUNK + 10_000, "{sent}");
@@ -443,7 +466,7 @@ fn an_interrupted_patching_goes_on_with_what_was_booked() {
     let mut old = new.clone();
     old[7] ^= 1;
     std::fs::write(place.file(b"target"), &old).unwrap();
-    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, Resume::Any).unwrap();
     let mut buffer = Vec::new();
     let marks = partial.marks(1, &mut buffer).unwrap().unwrap();
     assert_eq!(partial.adopt(1, marks.cv).unwrap(), Patched::Written);
@@ -452,7 +475,7 @@ fn an_interrupted_patching_goes_on_with_what_was_booked() {
     partial.marks(2, &mut buffer).unwrap().unwrap();
     drop(partial);
     assert!(std::fs::read(place.file(b"target")).unwrap() == old);
-    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, Resume::Any).unwrap();
     assert_eq!(partial.have_ranges(), [(1, 1)]);
     assert!((bring_to(&partial, &new) as u64) < CHUNK / 10);
     partial.finish(&WriteOptions::default()).unwrap();
@@ -464,7 +487,7 @@ fn a_patch_that_does_not_make_the_chunk_changes_nothing() {
     let place = place(false);
     let old = content();
     std::fs::write(place.file(b"target"), &old).unwrap();
-    let partial = Partial::open_over(&place.root, &place.path, &place.identity, true).unwrap();
+    let partial = Partial::open_over(&place.root, &place.path, &place.identity, Resume::Any).unwrap();
     let mut buffer = Vec::new();
     let marks = partial.marks(0, &mut buffer).unwrap().unwrap();
     let mut content = vec![0; 32 + crate::PIECE];
@@ -507,7 +530,8 @@ fn a_version_that_needs_no_journal_leaves_none() {
         assert_eq!(place.names(), 2);
         place.identity.size = size;
         if size > CHUNK {
-            let partial = Partial::open_over(&place.root, &place.path, &place.identity, false).unwrap();
+            let partial =
+                Partial::open_over(&place.root, &place.path, &place.identity, Resume::Never).unwrap();
             (0..2).for_each(|index| put(&partial, &content(), index));
             partial.finish(&WriteOptions::default()).unwrap();
         } else {

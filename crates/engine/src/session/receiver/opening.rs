@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_store::{Identity, Partial, PartialError, RelPath};
+use farhaul_store::{Identity, Partial, PartialError, RelPath, Resume};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -20,6 +20,7 @@ use super::{Conversation, Destination, Receiver, Told, Waiting};
 use crate::error::Error;
 use crate::manifest::Fate;
 use crate::messages::{Decision, What};
+use crate::options::Verify;
 
 /// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
 const JOURNAL_MIN: u64 = 4 << 20;
@@ -143,7 +144,11 @@ impl Receiver {
         path: &RelPath,
         identity: &Identity,
     ) -> Result<Partial, PartialError> {
-        let has_journal = identity.size >= JOURNAL_MIN;
+        let resume = match (identity.size < JOURNAL_MIN, self.rules.verify) {
+            (true, _) => Resume::Never,
+            (false, Verify::Transit) => Resume::Any,
+            (false, Verify::Digest | Verify::Readback) => Resume::Digested,
+        };
         let root = target.roots.of(path);
         if self.rules.in_place
             && let Some(partial) = Partial::open_in_place(root, path, identity)?
@@ -151,8 +156,8 @@ impl Receiver {
             return Ok(partial);
         }
         match self.rules.delta {
-            true => Partial::open_over(root, path, identity, has_journal),
-            false => Partial::open(root, path, identity, has_journal),
+            true => Partial::open_over(root, path, identity, resume),
+            false => Partial::open(root, path, identity, resume),
         }
     }
 

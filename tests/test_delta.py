@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness.product import EXIT_USAGE, cp, finish
+from harness.product import EXIT_FILES, EXIT_USAGE, cp, finish
 from harness.trees import differences, leftovers, make_file, sha256
 
 MIB = 1 << 20
@@ -116,6 +116,16 @@ def test_in_place_only_when_asked(way):
     assert sha256(way.target.parent / "other-name") != sha256(source)
     os.unlink(way.target.parent / "other-name")
 
+
+def test_a_file_that_has_no_room_in_its_place_stays_as_it_was(own_net):
+    disk = own_net.pair.small_disk(24)
+    target = older(make_file(disk / "big", 8 * MIB, seed=1))
+    before, content = os.stat(target), sha256(target)
+    source = make_file(own_net.folder("near") / "big", 40 * MIB, seed=2)
+    outcome = cp(own_net.alpha, "--inplace", source, f"beta:{target}", expect=EXIT_FILES)
+    assert "no space left (32.0 MiB needed, 16.0 MiB free)" in outcome.stderr
+    after = os.stat(target)
+    assert (after.st_size, after.st_mtime_ns, sha256(target)) == (before.st_size, before.st_mtime_ns, content)
 
 
 def test_a_local_copy_is_sent_whole_unless_asked(net, near):

@@ -71,7 +71,8 @@ fn open_plain(dir: &OwnedFd, name: &[u8], access: OFlags) -> io::Result<Option<(
 
 impl Partial {
     /// The file under its own name, to be changed there; None if there is no plain file of at least a chunk. A run that is
-    /// interrupted leaves it half new, and says nothing of that to a later one but by its time.
+    /// interrupted leaves it half new, and says nothing of that to a later one but by its time. It is as it was until
+    /// [`Partial::begin_in_place`].
     pub fn open_in_place(root: &Root, path: &RelPath, identity: &Identity) -> Result<Option<Partial>, Error> {
         if identity.size > SIZE_MAX {
             return Err(Error::io("create a file")(Errno::FBIG));
@@ -89,8 +90,6 @@ impl Partial {
         if fs::flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Err(Error::Locked);
         }
-        // Its time is that of neither version until it is complete.
-        file.set_len(identity.size).map_err(|source| Error::Io { what: "set the file's size", source })?;
         Ok(Some(Partial {
             target: target.to_vec(),
             name: target.to_vec(),
@@ -105,6 +104,16 @@ impl Partial {
             state: State::new(identity).into(),
             dir: Arc::clone(&dir),
         }))
+    }
+
+    /// Gives a file that is to be changed in its place its new size; before that it is only looked at. Nothing to do for others.
+    pub fn begin_in_place(&self) -> Result<(), Error> {
+        if !self.is_in_place {
+            return Ok(());
+        }
+        // Its time is that of neither version until it is complete.
+        let set = self.file.set_len(self.identity.size);
+        set.map_err(|source| Error::Io { what: "set the file's size", source })
     }
 
     /// From this chunk on there is nothing of another version.

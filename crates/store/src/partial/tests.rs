@@ -511,6 +511,8 @@ fn a_file_is_changed_in_its_place_only_when_asked() {
     let open = || Partial::open_in_place(&place.root, &place.path, &place.identity);
     let partial = open().unwrap().unwrap();
     assert!(matches!(open(), Err(Error::Locked)));
+    assert!(std::fs::read(place.file(b"target")).unwrap() == old, "it may still be refused");
+    partial.begin_in_place().unwrap();
     assert!((bring_to(&partial, &new) as u64) < CHUNK / 10);
     partial.finish(&WriteOptions { mode: 0o600, ..WriteOptions::default() }).unwrap();
     drop(partial);

@@ -116,13 +116,17 @@ impl Receiver {
         }
         let have = partial.have_ranges();
         let resumed = Large::bytes_of(&have, size);
-        if !sparse
-            && let Ok(free) = target.roots.of(path).free_bytes()
-            && free < size.saturating_sub(partial.allocated_bytes())
+        let needed = if sparse { 0 } else { size.saturating_sub(partial.allocated_bytes()) };
+        if let Ok(free) = target.roots.of(path).free_bytes()
+            && free < needed
         {
-            let reason = format!("no space left ({} needed, {} free)", bytes(size - resumed), bytes(free));
+            let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
             partial.discard_if_empty();
             self.refuse(&item, &reason);
+            return Ok(());
+        }
+        if let Err(error) = partial.begin_in_place() {
+            self.refuse(&item, &error.to_string());
             return Ok(());
         }
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);

@@ -1,6 +1,8 @@
 """What `farhaul cp` moves, both ways, on both roads: files, trees, pipes, globs, and where they land."""
 
+import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -9,7 +11,7 @@ import time
 import pytest
 
 from harness.hosts import USER
-from harness.product import EXIT_FILES, EXIT_USAGE, cp, finish, start_cp
+from harness.product import EXIT_FILES, EXIT_SOME_FAILED, EXIT_USAGE, cp, finish, start_cp
 from harness.trees import (content_differences, data_ranges, differences, leftovers, make_file, make_tree, sha256)
 
 MIB = 1 << 20
@@ -244,6 +246,38 @@ def test_overwrite_rules(road, near, rule, newer, older, same):
     for name, (_, replaced) in cases.items():
         assert (sha256(road.far / name) == sha256(near / name)) == replaced, name
     assert report["skipped"] == sum(not replaced for _, replaced in cases.values())
+
+
+@pytest.mark.parametrize("rule", ["never", "older"])
+def test_a_link_to_a_file_that_was_kept_is_not_made(road, near, rule):
+    """Each pair is one file at the source; at the destination its first name has another content, which stays."""
+    tree = near / "tree"
+    (tree / "same").mkdir(parents=True)
+    for name in ("a", "c", "e", "same/a"):
+        make_file(tree / name, 100, seed=f"new {name}")
+        os.utime(tree / name, (1000, 1000))
+    for name, other in (("a", "b"), ("c", "d"), ("e", "f"), ("same/a", "same/b")):
+        os.link(tree / name, tree / other)
+    there = road.far / "tree"
+    (there / "same").mkdir(parents=True)
+    for name, when in (("a", 2000), ("c", 2000), ("d", 2000), ("e", 2000), ("f", 500)):
+        make_file(there / name, 100, seed=f"old {name}")
+        os.utime(there / name, (when, when))
+    shutil.copy2(tree / "same/a", there / "same/a")
+    before = {path.name: sha256(path) for path in there.iterdir() if path.is_file()}
+    # Listed in this order, where a directory has its own.
+    (near / "names").write_text("a b c d e f same/a same/b".replace(" ", "\n"))
+    manifest = near / "manifest"
+    outcome = road.cp("--overwrite", rule, "--manifest", manifest, "--files-from", near / "names", f"{tree}/",
+                      road.url("tree/"), expect=EXIT_SOME_FAILED)
+    failed = {one["path"]: one["reason"] for one in outcome.report["failed"]}
+    assert failed.keys() == ({"b"} if rule == "never" else {"b", "f"})
+    assert all(reason == "the file that it is a link to was not overwritten" for reason in failed.values())
+    assert {path.name: sha256(path) for path in there.iterdir() if path.is_file()} == before
+    assert os.path.samefile(there / "same/a", there / "same/b"), "what was kept is what the source has"
+    results = {line["path"]: line["result"] for line in map(json.loads, manifest.read_text().splitlines()[1:-1])}
+    kept = {name for name, result in results.items() if result == "kept"}
+    assert kept == {"a", "c", "d", "e", "same/a"} | ({"f"} if rule == "never" else set())
 
 
 def test_skipping_is_told(road, near):

@@ -10,12 +10,23 @@ use crate::error::Error;
 /// Files with several links that are remembered, as many as a sender announces.
 const TARGETS_MAX: usize = 1 << 20;
 
+/// What has become of a file that others link to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is in its place.
+    There,
+    /// A dry run would have put it there.
+    Listed,
+    /// Another one is in its place, which may not be overwritten.
+    Kept,
+    Failed,
+}
+
 #[derive(Debug)]
 enum State {
     /// With the links that wait for it.
     Expected(Vec<Item>),
-    There(RelPath),
-    Failed,
+    Settled(Outcome, RelPath),
 }
 
 #[derive(Debug, Default)]
@@ -29,15 +40,13 @@ impl Links {
         }
     }
 
-    /// Asks for the file that link `id` names: `Some` when that is decided, with its path unless it failed; `None` when
-    /// the link has to wait.
-    #[expect(clippy::option_option, reason = "not yet decided, failed and there are three answers")]
-    pub(crate) fn request(&mut self, to: u64, link: &Item) -> Result<Option<Option<RelPath>>, Error> {
+    /// Asks for the file that link `id` names: what became of it and its path; `None` when that is not decided yet, and the
+    /// link has to wait.
+    pub(crate) fn request(&mut self, to: u64, link: &Item) -> Result<Option<(Outcome, RelPath)>, Error> {
         let id = link.id();
         match self.0.get_mut(&to) {
             None => Err(Error::Misbehaved(format!("entry {id} links to {to}, which is no linked file"))),
-            Some(State::There(there)) => Ok(Some(Some(there.clone()))),
-            Some(State::Failed) => Ok(Some(None)),
+            Some(State::Settled(outcome, path)) => Ok(Some((*outcome, path.clone()))),
             Some(State::Expected(waiting)) => {
                 waiting.push(link.clone());
                 Ok(None)
@@ -45,21 +54,20 @@ impl Links {
         }
     }
 
-    /// Where file `id` is, if it is there.
+    /// Where file `id` is, unless it failed.
     pub(crate) fn path_of(&self, id: u64) -> Option<&RelPath> {
         match self.0.get(&id) {
-            Some(State::There(path)) => Some(path),
+            Some(State::Settled(outcome, path)) if *outcome != Outcome::Failed => Some(path),
             _ => None,
         }
     }
 
-    /// File `id` is at `path`, or has failed; returns the links that waited for it.
-    pub(crate) fn settle(&mut self, id: u64, path: Option<&RelPath>) -> Vec<Item> {
+    /// What became of file `id`, which belongs at `path`; returns the links that waited for it.
+    pub(crate) fn settle(&mut self, id: u64, outcome: Outcome, path: &RelPath) -> Vec<Item> {
         let Some(state) = self.0.get_mut(&id) else { return Vec::new() };
-        let new = path.map_or(State::Failed, |path| State::There(path.clone()));
-        match std::mem::replace(state, new) {
+        match std::mem::replace(state, State::Settled(outcome, path.clone())) {
             State::Expected(waiting) => waiting,
-            State::There(_) | State::Failed => Vec::new(),
+            State::Settled(..) => Vec::new(),
         }
     }
 }
@@ -87,10 +95,11 @@ mod tests {
         links.expect(1);
         links.expect(2);
         assert_eq!(links.request(1, &link(5, "l", 1)).unwrap(), None);
-        assert_eq!(links.settle(1, Some(&path("f"))).len(), 1);
-        assert_eq!(links.request(1, &link(6, "m", 1)).unwrap(), Some(Some(path("f"))));
-        assert!(links.settle(2, None).is_empty());
-        assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some(None));
+        assert_eq!(links.settle(1, Outcome::There, &path("f")).len(), 1);
+        assert_eq!(links.request(1, &link(6, "m", 1)).unwrap(), Some((Outcome::There, path("f"))));
+        assert!(links.settle(2, Outcome::Failed, &path("g")).is_empty());
+        assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some((Outcome::Failed, path("g"))));
+        assert_eq!((links.path_of(1), links.path_of(2)), (Some(&path("f")), None));
         assert!(links.request(3, &link(8, "o", 3)).is_err());
     }
 }

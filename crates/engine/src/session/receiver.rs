@@ -36,7 +36,7 @@ use super::destination::Target;
 use super::end::End;
 use super::failures::{Failures, plain};
 use super::item::Item;
-use super::links::Links;
+use super::links::{Links, Outcome};
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
 use super::surplus::{Conflicts, Surplus};
@@ -531,12 +531,12 @@ impl Receiver {
                 self.shared.progress.files_done.fetch_add(1, Relaxed);
                 self.shared.progress.detail(|| file.item.path.to_string());
                 replies.push(Message::Done { id: file.item.id() });
-                self.link_target_done(&file.item, true);
+                self.link_target_done(&file.item, Outcome::There);
                 self.child_done(file.item.parent);
             }
             Err(reason) => {
                 replies.push(self.failed(&file.item, &reason));
-                self.link_target_done(&file.item, false);
+                self.link_target_done(&file.item, Outcome::Failed);
                 self.child_done(file.item.parent);
             }
         }
@@ -546,14 +546,14 @@ impl Receiver {
     fn settle_failure(&self, file: &Incoming, reason: &str) {
         let _ = self.leave_under_way(&file.item.path, None, Ok(()));
         self.shared.send(&[self.failed(&file.item, reason)]);
-        self.link_target_done(&file.item, false);
+        self.link_target_done(&file.item, Outcome::Failed);
         self.child_done(file.item.parent);
     }
 
     fn refuse(&self, item: &Item, reason: &str) {
         let refused = self.leave_under_way(&item.path, None, Err(reason.to_string()));
         self.fail(item, &refused.err().unwrap_or_default());
-        self.link_target_done(item, false);
+        self.link_target_done(item, Outcome::Failed);
         self.child_done(item.parent);
     }
 
@@ -596,17 +596,16 @@ impl Receiver {
     }
 
     /// A file is in its place, or will not be: makes the links that have waited for that.
-    fn link_target_done(&self, item: &Item, is_there: bool) {
+    fn link_target_done(&self, item: &Item, outcome: Outcome) {
         // A file that is sent again may have lost its other names meanwhile.
         let is_again = item.id() >= RENEWAL;
         if !is_again && !matches!(item.entry.what, What::File { linked: true, .. }) {
             return;
         }
-        let path = is_there.then_some(&item.path);
-        let waiting = self.links.lock().expect(LOCK).settle(item.id() % RENEWAL, path);
+        let waiting = self.links.lock().expect(LOCK).settle(item.id() % RENEWAL, outcome, &item.path);
         let Destination::Tree(target) = &self.destination else { return };
         for link in waiting {
-            let made = self.make_hard_link(target, path.cloned(), &link.path);
+            let made = self.make_hard_link(target, outcome, &item.path, &link);
             self.shared.send(&[self.link_reply(&link, made)]);
             self.child_done(link.parent);
         }

@@ -11,6 +11,7 @@ use farhaul_store::{CHUNK, Digest, Digests, Meta, PathError, RelPath, Root, name
 use super::super::destination::Target;
 use super::super::failures::plain;
 use super::super::item::Item;
+use super::super::links::Outcome;
 use super::super::tree::Directory;
 use super::super::writer::{self, Incoming, Kind};
 use super::comparing::{Comparing, Look};
@@ -232,7 +233,7 @@ impl Receiver {
             self.counts.files.fetch_add(1, Relaxed);
             conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
             self.notes.add(|| self.record(&item.entry, Fate::WouldSend));
-            self.link_target_done(&item, true);
+            self.link_target_done(&item, Outcome::Listed);
             self.child_done(item.parent);
             return Ok(());
         }
@@ -377,9 +378,21 @@ impl Receiver {
             Fate::Kept => Message::Decide { id, decision: Decision::Keep },
             _ => Message::Unchanged { first: id, count: 1 },
         });
-        self.link_target_done(item, true);
+        let is_other = fate == Fate::Kept && !self.is_up_to_date(item);
+        self.link_target_done(item, if is_other { Outcome::Kept } else { Outcome::There });
         self.child_done(item.parent);
         replies
+    }
+
+    /// Whether what was kept in the place of a file that others link to is that file, by size and time.
+    fn is_up_to_date(&self, item: &Item) -> bool {
+        let (Destination::Tree(target), What::File { size, linked: true, .. }) =
+            (&self.destination, &item.entry.what)
+        else {
+            return false;
+        };
+        let there = target.roots.lookup(&item.path).ok().flatten();
+        there.is_some_and(|there| there.is_file() && (there.size, there.mtime) == (*size, item.entry.mtime()))
     }
 
     pub(super) fn accept(

@@ -9,6 +9,7 @@ use farhaul_store::{FileKind, Meta, Node, RelPath, leads_out};
 use super::super::destination::Target;
 use super::super::failures::plain;
 use super::super::item::Item;
+use super::super::links::Outcome;
 use super::deleting::DIRECTORY_THERE;
 use super::{Conversation, LOCK, Receiver};
 use crate::error::Error;
@@ -131,40 +132,53 @@ impl Receiver {
         to: u64,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let waiting = self.links.lock().expect(LOCK).request(to, item)?;
-        if let Some(state) = waiting {
-            let made = self.make_hard_link(target, state, &item.path);
+        let settled = self.links.lock().expect(LOCK).request(to, item)?;
+        if let Some((outcome, to)) = settled {
+            let made = self.make_hard_link(target, outcome, &to, item);
             self.settle_link(item, made, conversation);
         }
         Ok(())
     }
 
+    /// Makes a link to the file at `to`, of which that has become.
     pub(super) fn make_hard_link(
         &self,
         target: &Target,
-        to: Option<RelPath>,
-        path: &RelPath,
+        outcome: Outcome,
+        to: &RelPath,
+        item: &Item,
     ) -> Result<Made, String> {
-        let Some(to) = to else { return Err("the file that it is a link to failed".into()) };
+        let Item { entry, path, .. } = item;
+        if outcome == Outcome::Failed {
+            return Err("the file that it is a link to failed".into());
+        }
+        let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
+        let there = self.existing(target, item).map_err(cannot)?;
+        let source = match outcome {
+            Outcome::There => target.roots.metadata(to).map_err(cannot)?,
+            Outcome::Listed | Outcome::Kept | Outcome::Failed => None,
+        };
+        if let Some(there) = &there {
+            if source.is_some_and(|source| (there.dev, there.ino) == (source.dev, source.ino)) {
+                return Ok(Made::Skipped);
+            }
+            let newest = source.map_or(entry.mtime(), |source| source.mtime);
+            // With deletion, only a dry run finds one here.
+            if there.is_dir() && self.delete_options().is_none() {
+                return Err(DIRECTORY_THERE.into());
+            }
+            if self.keeps(there, (newest.secs, newest.nanos)) {
+                return Ok(Made::Kept);
+            }
+        }
+        if outcome == Outcome::Kept {
+            return Err("the file that it is a link to was not overwritten".into());
+        }
         if self.rules.dry_run {
             return Ok(Made::New);
         }
-        let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
-        let same = |a: &Option<Meta>, b: &Option<Meta>| match (a, b) {
-            (Some(a), Some(b)) => (a.dev, a.ino) == (b.dev, b.ino),
-            _ => false,
-        };
-        let (there, source) =
-            (target.roots.lookup(path).map_err(cannot)?, target.roots.metadata(&to).map_err(cannot)?);
-        let newest = source.as_ref().map_or((i64::MAX, 0), |source| (source.mtime.secs, source.mtime.nanos));
-        if same(&there, &source) {
-            return Ok(Made::Skipped);
-        }
-        if there.as_ref().is_some_and(|there| self.keeps(there, newest)) {
-            return Ok(Made::Kept);
-        }
-        let (before, root) = (target.roots.of(path), target.roots.of(&to));
-        root.hardlink(&to, path).map_err(cannot)?;
+        let (before, root) = (target.roots.of(path), target.roots.of(to));
+        root.hardlink(to, path).map_err(cannot)?;
         if there.is_some() && !std::ptr::eq(before, root) {
             // What it takes the place of is on another device.
             before.unlink(path).map_err(cannot)?;

@@ -19,6 +19,7 @@ use farhaul_store::{Filter, Meta, RelPath, Root, Side, WriteOptions, clone_file}
 use super::super::destination::Target;
 use super::super::failures::plain;
 use super::super::item::Item;
+use super::super::links::Outcome;
 use super::super::sender::count_renamed;
 use super::comparing::{Comparing, Look};
 use super::{Conversation, Destination, LOCK, Receiver};
@@ -185,7 +186,7 @@ impl Receiver {
             Record { digest, note, ..self.record(entry, Fate::Renamed) }
         });
         self.shared.send(&[Message::Renamed { id: entry.id, from: from.into_bytes() }]);
-        self.link_target_done(&item, true);
+        self.link_target_done(&item, if self.rules.dry_run { Outcome::Listed } else { Outcome::There });
         self.child_done(item.parent);
     }
 

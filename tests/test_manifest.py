@@ -118,8 +118,25 @@ def test_a_dry_run_says_what_it_would_send(way):
     make_tree(way.source, seed=53, files=20)
     way.run("--dry-run")
     entries, _ = read(way.manifest)
-    assert all(line["result"] == "would-send" for line in entries.values() if line["kind"] == "file")
+    assert {line["kind"] for line in entries.values()} == {"file", "directory", "symlink", "hardlink"}
+    assert all(line["result"] == "would-send" for line in entries.values())
     assert not way.target.exists()
+
+
+def test_a_dry_run_finds_links_that_are_there(way):
+    make_tree(way.source, seed=54, files=20)
+    os.mkfifo(way.source / "pipe")
+    way.run("--specials")
+    report = way.run("--specials", "--dry-run").report
+    entries, _ = read(way.manifest)
+    assert (report["files"], report["links"]) == (0, 0), report
+    assert all(line["result"] == "unchanged" for line in entries.values() if line["kind"] != "directory")
+    linked = next(path for path, line in entries.items() if line["kind"] == "hardlink")
+    file = name_of(entries[linked], "to")
+    os.utime(os.path.join(os.fsencode(way.source), file), (1, 1))
+    assert way.run("--specials", "--dry-run").report["links"] > 0, "a file that is replaced loses its other names"
+    results = {path: line["result"] for path, line in read(way.manifest)[0].items()}
+    assert results[linked] == results[file] == "would-send"
 
 
 @pytest.mark.parametrize("direction", ["push", "pull"])

@@ -54,6 +54,13 @@ pub(crate) enum Fate {
     WouldSend,
 }
 
+impl Fate {
+    /// Of what is in its place now, or would be if this were no dry run.
+    pub(crate) fn sent(dry_run: bool) -> Fate {
+        if dry_run { Fate::WouldSend } else { Fate::Sent }
+    }
+}
+
 /// What an entry is, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Kind {

@@ -457,10 +457,10 @@ impl Sender {
             // Of directories only a manifest is told.
             let record = self.directories.lock().expect(LOCK).remove(&id);
             let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
-            log.add(*record);
+            log.add(Record { fate: Fate::sent(self.dry_run), ..*record });
             return Ok(());
         };
-        self.note(&mut pending, Fate::Sent);
+        self.note(&mut pending, Fate::sent(self.dry_run));
         if let Some(job) = &pending.job {
             self.shared.progress.detail(|| job.path.to_string());
         }

@@ -209,12 +209,13 @@ impl Receiver {
     /// What the sender is told of a link.
     pub(super) fn link_reply(&self, item: &Item, made: Result<Made, String>) -> Message {
         let (fate, reply) = match made {
-            Ok(Made::New) => (Fate::Sent, Message::Done { id: item.id() }),
+            Ok(Made::New) => (Fate::sent(self.rules.dry_run), Message::Done { id: item.id() }),
             Ok(Made::Skipped) => (Fate::Unchanged, Message::Unchanged { first: item.id(), count: 1 }),
             Ok(Made::Kept) => (Fate::Kept, Message::Decide { id: item.id(), decision: Decision::Keep }),
             Err(reason) => return self.failed(item, &reason),
         };
-        let count = if fate == Fate::Sent { &self.counts.links } else { &self.counts.skipped };
+        let is_made = matches!(reply, Message::Done { .. });
+        let count = if is_made { &self.counts.links } else { &self.counts.skipped };
         count.fetch_add(1, Relaxed);
         self.notes.add(|| self.record(&item.entry, fate));
         reply

@@ -156,7 +156,7 @@ impl Receiver {
                 kind: Kind::Directory,
                 mode: directory.source_mode,
                 mtime,
-                ..Record::of_path(&path, Fate::Sent)
+                ..Record::of_path(&path, Fate::sent(self.rules.dry_run))
             }
         };
         match made {

@@ -86,14 +86,15 @@ fn names_in(text: &[u8], separator: Separator) -> Result<Names, String> {
                 _ => Some(Err(format!("line {number}: \"path\" is not a string"))),
             }
         };
-        // The first and the last line of a manifest name nothing, and its directories come with what is in them.
+        // The first and the last line of a manifest name nothing, its directories come with what is in them, and what was
+        // deleted, or should have been, is none of the source's.
         let is_no_name = |line: &[u8]| {
-            object(line).is_some_and(|object| {
-                object.contains_key("manifest")
-                    || object.contains_key("end")
-                    || object.contains_key("result")
-                        && object.get("kind").is_some_and(|kind| kind == "directory")
-            })
+            let Some(object) = object(line) else { return false };
+            let result = object.get("result").and_then(serde_json::Value::as_str);
+            let is_directory = || object.get("kind").is_some_and(|kind| kind == "directory");
+            object.contains_key("manifest")
+                || object.contains_key("end")
+                || result.is_some_and(|result| matches!(result, "deleted" | "not-deleted") || is_directory())
         };
         let numbered = numbered.filter(|(_, line)| !is_no_name(line));
         return numbered
@@ -124,7 +125,9 @@ mod tests {
         assert_eq!(newline("{\"path\":\"a\",\"size\":1}\n\n{\"path\":\"b\\n\"}").unwrap(), ["a", "b\n"]);
         assert!(newline("").unwrap().is_empty());
         let manifest = "{\"manifest\":1}\n{\"path\":\"?\",\"path_base64\":\"/w==\",\"result\":\"failed\"}\n\
-                        {\"path\":\".\",\"kind\":\"directory\",\"result\":\"sent\"}\n{\"end\":true}\n";
+                        {\"path\":\".\",\"kind\":\"directory\",\"result\":\"sent\"}\n\
+                        {\"path\":\"old\",\"result\":\"deleted\"}\n\
+                        {\"path\":\"stays\",\"result\":\"not-deleted\",\"error\":\"why\"}\n{\"end\":true}\n";
         assert_eq!(names_in(manifest.as_bytes(), Separator::Newline).unwrap(), [b"\xff"]);
         for bad in ["{\"path\":\"a\"}\nb", "{\"name\":\"a\"}", "{\"path\":7}"] {
             assert!(newline(bad).unwrap_err().starts_with("line "), "{bad}");

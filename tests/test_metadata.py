@@ -11,7 +11,7 @@ import threading
 import pytest
 
 from harness import hosts
-from harness.product import EXIT_SOME_FAILED
+from harness.product import EXIT_FILES, EXIT_OK, EXIT_SOME_FAILED
 from harness.trees import differences, leftovers, make_file
 
 MIB = 1 << 20
@@ -191,6 +191,48 @@ def test_devices_are_made_by_root_but_not_by_a_daemon(way):
         source, target = os.lstat(way.source / name), os.lstat(way.target / name)
         assert (source.st_mode, source.st_rdev) == (target.st_mode, target.st_rdev), name
     assert not (way.target / "pipe").exists()
+
+
+def node_in_place(path, kind):
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        # The names of sockets are short.
+        here = os.getcwd()
+        os.chdir(path.parent)
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(path.name)
+        os.chdir(here)
+    else:
+        try:
+            os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("no devices can be made here")
+
+
+@pytest.mark.parametrize("kind, what", [("fifo", "FIFO"), ("socket", "socket"), ("device", "device")])
+def test_what_is_no_file_is_not_replaced_by_one(road, near, kind, what):
+    """Its first use: `farhaul cp host:big /dev/null`."""
+    (near / "in").mkdir()
+    sources = near / "in"
+    small, large = make_file(sources / "small", 100), make_file(sources / "large", 3 * MIB)
+    os.link(small, sources / "linked")
+    os.symlink("small", sources / "symlink")
+    (road.far / "in").mkdir()
+    there = [road.far / "in" / name for name in ("small", "large", "symlink")] + [road.far / "named"]
+    for path in there:
+        node_in_place(path, kind)
+    outcome = road.cp(small, road.url("named"), expect=EXIT_FILES)
+    assert f"a {what} is in its place" in outcome.stderr and "null:" in outcome.stderr
+    for dry in (["--dry-run"], []):
+        outcome = road.cp(*dry, sources, road.url("/"), expect=EXIT_SOME_FAILED)
+        assert len(outcome.report["failed"]) >= 3, outcome
+    assert all(not path.is_file() and not path.is_symlink() for path in there)
+    outcome = road.sync(f"{sources}/", road.url("in/"), check=False)
+    if kind == "device":
+        assert outcome.code == EXIT_SOME_FAILED and stat.S_ISCHR((road.far / "in/large").lstat().st_mode)
+    else:
+        assert outcome.code == EXIT_OK and differences(sources, road.far / "in") == []
 
 
 def test_links_are_followed_when_asked_for_and_never_in_a_circle(way):

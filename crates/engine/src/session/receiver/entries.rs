@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{CHUNK, Digest, Digests, Meta, PathError, RelPath, Root, name_error};
+use farhaul_store::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, Root, name_error};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -104,6 +104,10 @@ impl Receiver {
                 root.make_dir(path).or_else(|error| match self.rules.sync {
                     // As a file is replaced by another one.
                     Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                        let there = root.metadata(path)?;
+                        there
+                            .map_or(Ok(()), |there| self.may_replace(&there))
+                            .map_err(std::io::Error::other)?;
                         root.unlink(path)?;
                         root.make_dir(path)
                     }
@@ -315,7 +319,7 @@ impl Receiver {
         let theirs = (entry.mtime_secs, entry.mtime_nanos);
         let by_content = self.rules.sync.is_some_and(|sync| sync.checksum);
         let unless = |kept| if kept { Want::Nothing } else { Want::Content };
-        Ok(match self.rules.overwrite {
+        let want = match self.rules.overwrite {
             Overwrite::Always => Want::Content,
             Overwrite::Never => Want::Nothing,
             Overwrite::Older => unless(ours >= theirs),
@@ -329,7 +333,23 @@ impl Receiver {
                 }
                 _ => Want::Content,
             },
-        })
+        };
+        if matches!(want, Want::Content) {
+            self.may_replace(&existing)?;
+        }
+        Ok(want)
+    }
+
+    /// What is no file may be there for other programs, and a copy to it was meant to be written into it: a device stays
+    /// whatever is asked for, a FIFO or socket unless the destination is to be as the source is.
+    pub(super) fn may_replace(&self, existing: &Meta) -> Result<(), String> {
+        let kind = match existing.kind {
+            FileKind::Special(Node::CharDevice { .. } | Node::BlockDevice { .. }) => "device",
+            FileKind::Special(Node::Fifo) if self.rules.sync.is_none() => "FIFO",
+            FileKind::Special(Node::Socket) if self.rules.sync.is_none() => "socket",
+            FileKind::Special(_) | FileKind::File | FileKind::Dir | FileKind::Symlink => return Ok(()),
+        };
+        Err(format!("a {kind} is in its place, which stays (the destination null: keeps nothing)"))
     }
 
     /// A run that was killed while another one was finishing the same files may have left partial ones beside them.

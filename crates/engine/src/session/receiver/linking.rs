@@ -67,6 +67,9 @@ impl Receiver {
             if self.keeps(existing, (entry.mtime_secs, entry.mtime_nanos)) {
                 return Ok(Made::Kept);
             }
+            if !is_there && !node.is_device() {
+                self.may_replace(existing)?;
+            }
         }
         if self.rules.dry_run {
             return Ok(Made::New);
@@ -112,6 +115,7 @@ impl Receiver {
                     .map(|()| Made::Skipped)
                     .map_err(|error| self.cannot("set its time", path, &error));
             }
+            self.may_replace(existing)?;
         }
         if self.rules.dry_run {
             return Ok(Made::New);
@@ -170,6 +174,7 @@ impl Receiver {
             if self.keeps(there, (newest.secs, newest.nanos)) {
                 return Ok(Made::Kept);
             }
+            self.may_replace(there)?;
         }
         if outcome == Outcome::Kept {
             return Err("the file that it is a link to was not overwritten".into());

@@ -68,6 +68,30 @@ def test_without_delete_the_old_name_stays_another_file(way):
     assert new.stat().st_mtime_ns == old.stat().st_mtime_ns
 
 
+@pytest.mark.parametrize("twins", ["two old files", "one old file", "two names of one old file"])
+def test_twins_stay_two_files(way, twins):
+    """The same bytes and times, as of a licence in each directory of an archive."""
+    fill(way)
+    for folder in ("a", "b"):
+        (way.source / "old" / folder).mkdir(parents=True)
+    first, second = (way.source / "old" / folder / "LICENSE" for folder in ("a", "b"))
+    make_file(first, 300_000, seed="licence")
+    if twins == "two old files":
+        shutil.copy2(first, second)
+    elif twins == "two names of one old file":
+        os.link(first, second)
+    way.sync()
+    (way.source / "old").rename(way.source / "new")
+    first, second = (way.source / "new" / folder / "LICENSE" for folder in ("a", "b"))
+    second.unlink(missing_ok=True)
+    shutil.copy2(first, second)
+    os.utime(second.parent, ns=(1, 1))
+    report = way.sync("--delete").report
+    assert (report["renames"], report["files"]) == (2, 0), report
+    assert differences(way.source, way.target) == [] and not leftovers(way.target)
+    assert all(path.stat().st_nlink == 1 for path in way.target.rglob("*") if path.is_file())
+
+
 def test_a_copy_at_the_source_becomes_a_copy(way):
     """The old name stays in the source, which is known only after its listing."""
     fill(way)

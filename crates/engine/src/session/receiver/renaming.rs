@@ -36,7 +36,14 @@ const LINKS_MAX: usize = 1 << 18;
 
 /// What files are known by: size and time.
 type Key = (u64, i64, u32);
-type Index = HashMap<Key, Vec<RelPath>>;
+type Index = HashMap<Key, Vec<Old>>;
+
+/// A file of the destination.
+struct Old {
+    path: RelPath,
+    /// An entry has been given it to look at.
+    is_given: bool,
+}
 
 /// What the conversing thread knows of renames.
 #[derive(Default)]
@@ -56,6 +63,8 @@ pub(super) struct Moves {
     returned: Mutex<Vec<Item>>,
     /// Old names, and new ones with what they are to be if both stay.
     linked: Mutex<Vec<(RelPath, RelPath, WriteOptions)>>,
+    /// Device and inode of the files that have a new name already. A second one would make one file of two.
+    given: Mutex<HashSet<(u64, u64)>>,
     sources: RwLock<Arc<HashSet<RelPath>>>,
 }
 
@@ -98,7 +107,7 @@ impl Receiver {
                 Err(TryRecvError::Disconnected) => Some(Index::new()),
             };
         }
-        let Some(index) = &renames.index else { return Ok(()) };
+        let Some(index) = &mut renames.index else { return Ok(()) };
         let looked: Vec<_> = std::mem::take(&mut renames.waiting)
             .into_iter()
             .map(|item| Comparing { from: candidate(index, &item.entry, &item.path), item })
@@ -213,7 +222,9 @@ impl Receiver {
         let may_go = self.delete_options().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
             && options.attribute_kinds.is_none();
-        if may_go && self.moves.linked.lock().expect(LOCK).len() < LINKS_MAX && !self.rules.durable {
+        let may_link =
+            may_go && !self.rules.durable && self.moves.linked.lock().expect(LOCK).len() < LINKS_MAX;
+        if may_link && self.moves.given.lock().expect(LOCK).insert(digested) {
             let linked = target.roots.first().hardlink(from, &file.item.path);
             let there = target.roots.first().metadata(&file.item.path)?;
             if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
@@ -256,10 +267,18 @@ impl Receiver {
     }
 }
 
-/// The likeliest of the files that may be it: one of the same name, if there is one.
-fn candidate(index: &Index, entry: &ManifestEntry, path: &RelPath) -> Option<RelPath> {
-    let others = || index.get(&key(entry)).into_iter().flatten().filter(|other| *other != path);
-    others().find(|other| other.file_name() == path.file_name()).or_else(|| others().next()).cloned()
+/// The likeliest of the files that may be it: one of the same name, if there is one, and rather one that no other entry has
+/// been given, since a file can be linked only once.
+fn candidate(index: &mut Index, entry: &ManifestEntry, path: &RelPath) -> Option<RelPath> {
+    let olds = index.get_mut(&key(entry))?;
+    let find = |fits: &dyn Fn(&Old) -> bool| olds.iter().position(|old| old.path != *path && fits(old));
+    let is_namesake = |old: &Old| old.path.file_name() == path.file_name();
+    let found = find(&|old| is_namesake(old) && !old.is_given)
+        .or_else(|| find(&is_namesake))
+        .or_else(|| find(&|old| !old.is_given))
+        .or_else(|| find(&|_| true))?;
+    olds[found].is_given = true;
+    Some(olds[found].path.clone())
 }
 
 /// The files of a tree that the filter lets go, and whether these are all.
@@ -286,7 +305,10 @@ fn list(root: &Root, filter: &Filter, goes_on: &dyn Fn() -> bool) -> (Index, boo
             if bytes > INDEX_BYTES_MAX || !goes_on() {
                 return (index, false);
             }
-            index.entry((meta.size, meta.mtime.secs, meta.mtime.nanos)).or_default().push(path);
+            index
+                .entry((meta.size, meta.mtime.secs, meta.mtime.nanos))
+                .or_default()
+                .push(Old { path, is_given: false });
         }
     }
     (index, true)
@@ -310,9 +332,9 @@ mod tests {
         }
         let root = Root::open(temp.path()).unwrap();
         let filter = Filter::new(&[b"- hidden/".to_vec()]).unwrap();
-        let (index, is_all) = list(&root, &filter, &|| true);
+        let (mut index, is_all) = list(&root, &filter, &|| true);
         assert!(is_all && index.len() == 2);
-        let find = |path: &str, size| {
+        let mut find = |path: &str, size| {
             let what = What::File { size, inode: 0, device: 0, sparse: false, linked: false };
             let entry = ManifestEntry {
                 id: 0,
@@ -323,11 +345,13 @@ mod tests {
                 what,
                 attributes: farhaul_store::Attributes::new(),
             };
-            candidate(&index, &entry, &RelPath::from_bytes(path.as_bytes()).unwrap())
+            candidate(&mut index, &entry, &RelPath::from_bytes(path.as_bytes()).unwrap())
                 .map(|path| path.to_string())
         };
         assert_eq!(find("new/b", 3).as_deref(), Some("d/b"));
+        assert_eq!(find("new/c", 3).as_deref(), Some("a"), "the other one has been given");
         assert_eq!(find("new/a", 3).as_deref(), Some("a"));
+        assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "what is free has another name");
         assert_eq!(find("d/b", 3).as_deref(), Some("a"), "not itself");
         assert_eq!(find("new/c", 4), None);
         assert!(!list(&root, &filter, &|| false).1);

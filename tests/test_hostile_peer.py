@@ -6,6 +6,7 @@ asked for, the exit code is the documented one, one line says why, and nothing p
 
 import contextlib
 import os
+import select
 import stat
 import struct
 
@@ -129,6 +130,31 @@ def test_only_asked_names_however_it_is_written(net, guarded, asked):
 
 
 # ---- what the entries are --------------------------------------------------------------------------------------------
+
+def test_names_take_only_so_much_memory(net):
+    """A name that shares all but its end with the one before it takes some twenty bytes to send, and four thousand to keep."""
+    def script(_hello, session):
+        path = "asked"
+        session.directory(path)
+        for _ in range(15):
+            path += "/" + "d" * 255
+            session.directory(path)
+        stem = path + "/" + "f" * 200
+        first = session.entry(stem, size=1) + 1
+        entries = bytearray()
+        for identity in range(first, first + 100_000):
+            body = peer.leb(identity) + peer.leb(len(stem)) + peer.counted(b"%05x" % identity) + bytes(3)
+            entries += peer.counted(bytes([peer.ENTRY]) + body + bytes([peer.PLAIN_FILE, 1, 1, 1]))
+        for at in range(0, len(entries), 16384):
+            session.control(entries[at:at + 16384])
+            while select.select([session.stream], [], [], 0)[0]:
+                session.take_packet()
+        session.next(peer.ABORT)
+
+    outcome = with_far_end(net, script, "beta:/data/asked", "null:")
+    assert_broken(outcome)
+    assert "take more room" in outcome.error_line, outcome
+
 
 def through_a_link(session, guarded):
     session.entry("asked", peer.SYMLINK, target=guarded.outside)

@@ -42,6 +42,15 @@ pub(crate) struct ManifestEntry {
 }
 
 impl ManifestEntry {
+    /// What its names and attributes take in memory.
+    pub(crate) fn names_bytes(&self) -> usize {
+        // An attribute of nothing takes two bytes on the way and two vectors here.
+        const PAIR: usize = size_of::<(Vec<u8>, Vec<u8>)>();
+        let target = if let What::Symlink { target } = &self.what { target.len() } else { 0 };
+        let pairs = self.attributes.iter().map(|(name, value)| PAIR + name.len() + value.len());
+        self.path.len() + target + pairs.sum::<usize>()
+    }
+
     pub(crate) fn mtime(&self) -> Time {
         Time { secs: self.mtime_secs, nanos: self.mtime_nanos }
     }

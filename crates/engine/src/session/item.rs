@@ -7,11 +7,14 @@ use crate::messages::{ManifestEntry, What};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
+    /// Its path is empty if the sender calls it as it is called here.
     pub(crate) entry: ManifestEntry,
     /// Where it goes, which is not always what the sender calls it.
     pub(crate) path: RelPath,
     /// The directory of the manifest that it is in.
     pub(crate) parent: Option<u64>,
+    /// Bytes of names and attributes that the tree has booked for it.
+    pub(crate) booked: usize,
     /// Nothing is in its place, not even a part that an earlier transfer has left.
     pub(crate) is_place_free: bool,
 }
@@ -19,6 +22,11 @@ pub(crate) struct Item {
 impl Item {
     pub(crate) fn id(&self) -> u64 {
         self.entry.id
+    }
+
+    /// What the sender calls it.
+    pub(crate) fn source_path(&self) -> &[u8] {
+        if self.entry.path.is_empty() { self.path.as_bytes() } else { &self.entry.path }
     }
 
     /// How its file is to end.

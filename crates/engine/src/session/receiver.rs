@@ -532,12 +532,12 @@ impl Receiver {
                 self.shared.progress.detail(|| file.item.path.to_string());
                 replies.push(Message::Done { id: file.item.id() });
                 self.link_target_done(&file.item, Outcome::There);
-                self.child_done(file.item.parent);
+                self.child_done(&file.item);
             }
             Err(reason) => {
                 replies.push(self.failed(&file.item, &reason));
                 self.link_target_done(&file.item, Outcome::Failed);
-                self.child_done(file.item.parent);
+                self.child_done(&file.item);
             }
         }
     }
@@ -547,14 +547,14 @@ impl Receiver {
         let _ = self.leave_under_way(&file.item.path, None, Ok(()));
         self.shared.send(&[self.failed(&file.item, reason)]);
         self.link_target_done(&file.item, Outcome::Failed);
-        self.child_done(file.item.parent);
+        self.child_done(&file.item);
     }
 
     fn refuse(&self, item: &Item, reason: &str) {
         let refused = self.leave_under_way(&item.path, None, Err(reason.to_string()));
         self.fail(item, &refused.err().unwrap_or_default());
         self.link_target_done(item, Outcome::Failed);
-        self.child_done(item.parent);
+        self.child_done(item);
     }
 
     /// A file is in its place or has failed at this end; which of several directories that was is part of the reason.
@@ -579,7 +579,7 @@ impl Receiver {
     }
 
     fn failed(&self, item: &Item, reason: &str) -> Message {
-        self.notes.add(|| self.record(&item.entry, Fate::Failed).failed(reason));
+        self.notes.add(|| self.record(item, Fate::Failed).failed(reason));
         self.report_failed(item.id(), &item.path, reason)
     }
 
@@ -607,12 +607,12 @@ impl Receiver {
         for link in waiting {
             let made = self.make_hard_link(target, outcome, &item.path, &link);
             self.shared.send(&[self.link_reply(&link, made)]);
-            self.child_done(link.parent);
+            self.child_done(&link);
         }
     }
 
-    fn child_done(&self, parent: Option<u64>) {
-        let done = self.tree.lock().expect(LOCK).child_done(parent);
+    fn child_done(&self, item: &Item) {
+        let done = self.tree.lock().expect(LOCK).child_done(item.parent, item.booked);
         self.finish_directories(done);
     }
 

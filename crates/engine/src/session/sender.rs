@@ -8,6 +8,7 @@
 
 mod announcing;
 mod notes;
+mod outstanding;
 mod renewal;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use farhaul_store::{
 };
 
 use self::announcing::OUTSTANDING;
+use self::outstanding::{Booking, Outstanding};
 use super::end::End;
 use super::exchange::arrived_bytes;
 use super::failures::Failures;
@@ -94,11 +96,14 @@ struct Pending {
     unread: Option<Unread>,
     /// For the manifest, if there is one.
     record: Option<Box<Record>>,
+    _booking: Option<Booking>,
 }
 
 #[derive(Default)]
 struct Table {
     pending: HashMap<u64, Pending>,
+    /// Entries that the receiver may speak of: those with ids below this, or announced again.
+    announced: u64,
     entries_done: bool,
 }
 
@@ -166,6 +171,7 @@ impl Taking {
 pub(crate) struct Sender {
     shared: Arc<Shared>,
     table: Mutex<Table>,
+    outstanding: Arc<Outstanding>,
     room: Condvar,
     queue: Arc<ReadQueue>,
     /// The content comes from standard input.
@@ -218,6 +224,7 @@ pub(crate) fn run(
     let sender = Sender {
         shared: shared.clone(),
         table: Mutex::default(),
+        outstanding: Arc::default(),
         room: Condvar::new(),
         queue: queue.clone(),
         is_pipe: matches!(origin, Origin::Pipe { .. }),

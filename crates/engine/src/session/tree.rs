@@ -9,8 +9,11 @@ use farhaul_store::{Attributes, RelPath, Time};
 
 use crate::error::Error;
 
-/// Entries, open directories among them, that may be unfinished: many times what our sender has under way.
-const OUTSTANDING_MAX: u64 = 512 << 10;
+/// Entries, open directories among them, that may be unfinished: twice what our sender has under way.
+pub(crate) const OUTSTANDING_MAX: usize = 512 << 10;
+/// The same in bytes of names and attributes, four times what our sender has under way: a name that shares its beginning with the
+/// one before it takes a hundred times more room here than it took to send.
+const NAMES_BYTES_MAX: usize = 256 << 20;
 /// More levels than a path of 4095 bytes can have.
 const DEPTH_MAX: usize = 2048;
 
@@ -31,6 +34,8 @@ pub(crate) struct Directory {
     /// It cannot have its name there: what that leads to is another directory.
     pub(crate) is_nameless: bool,
     pub(super) parent: Option<u64>,
+    /// Bytes that were added for it.
+    pub(crate) booked: usize,
     /// Entries below it that are not done; the tree's to count.
     pub(super) pending: u64,
     pub(super) ended: bool,
@@ -52,6 +57,7 @@ impl Directory {
             is_new: false,
             is_nameless: false,
             parent,
+            booked: 0,
             pending: 0,
             ended: false,
         }
@@ -72,16 +78,19 @@ pub(crate) struct Tree {
     stack: Vec<u64>,
     /// Entries outside any directory of the manifest that are not done.
     pending_at_top: u64,
-    /// All entries that are not done.
-    outstanding: u64,
+    /// All entries that are not done, and the bytes of their names and attributes.
+    outstanding: usize,
+    names_bytes: usize,
 }
 
 impl Tree {
-    /// Books a new entry below the directory being listed, and returns that directory.
-    pub(crate) fn add(&mut self, path: &RelPath) -> Result<Option<Parent>, Error> {
+    /// Books a new entry below the directory being listed, with the bytes that are kept of it until it is done, and returns that
+    /// directory.
+    pub(crate) fn add(&mut self, path: &RelPath, bytes: usize) -> Result<Option<Parent>, Error> {
         if self.outstanding == OUTSTANDING_MAX {
             return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
         }
+        self.rebook(0, bytes)?;
         self.outstanding += 1;
         let Some(&parent) = self.stack.last() else {
             self.pending_at_top += 1;
@@ -96,6 +105,15 @@ impl Tree {
         }
         directory.pending += 1;
         Ok(Some(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
+    }
+
+    /// So many bytes are kept of an entry instead of those that were.
+    pub(crate) fn rebook(&mut self, before: usize, bytes: usize) -> Result<(), Error> {
+        self.names_bytes = self.names_bytes - before + bytes;
+        if self.names_bytes > NAMES_BYTES_MAX {
+            return Err(Error::Misbehaved("the names that it announced take more room than they may".into()));
+        }
+        Ok(())
     }
 
     /// The entry just added is a directory, whose own entries come next.
@@ -119,16 +137,18 @@ impl Tree {
         Ok(done)
     }
 
-    /// An entry below `parent` is in its place or has failed; returns the directories that are finished with it.
-    pub(crate) fn child_done(&mut self, parent: Option<u64>) -> Vec<Directory> {
+    /// An entry below `parent`, for which so many bytes are booked, is in its place or has failed; returns the directories that are
+    /// finished with it.
+    pub(crate) fn child_done(&mut self, parent: Option<u64>, booked: usize) -> Vec<Directory> {
         let mut done = Vec::new();
-        self.release(parent);
+        self.release(parent, booked);
         self.close_finished(parent, &mut done);
         done
     }
 
-    fn release(&mut self, parent: Option<u64>) {
+    fn release(&mut self, parent: Option<u64>, booked: usize) {
         self.outstanding -= 1;
+        self.names_bytes -= booked;
         match parent.and_then(|id| self.open.get_mut(&id)) {
             Some(directory) => directory.pending -= 1,
             None => self.pending_at_top -= 1,
@@ -143,7 +163,7 @@ impl Tree {
             }
             let directory = self.open.remove(&id).expect("it was looked up just before");
             at = directory.parent;
-            self.release(at);
+            self.release(at, directory.booked);
             done.push(directory);
         }
     }
@@ -162,7 +182,7 @@ mod tests {
     }
 
     fn open(tree: &mut Tree, id: u64, at: &str) {
-        let parent = tree.add(&path(at)).unwrap().map(|parent| parent.id);
+        let parent = tree.add(&path(at), 0).unwrap().map(|parent| parent.id);
         tree.open(Directory { id, path: path(at), mode: Some(0o755), ..Directory::below(parent) }).unwrap();
     }
 
@@ -175,12 +195,12 @@ mod tests {
         let mut tree = Tree::default();
         open(&mut tree, 0, "a");
         open(&mut tree, 1, "a/b");
-        let parent = tree.add(&path("a/b/file")).unwrap().map(|parent| parent.id);
+        let parent = tree.add(&path("a/b/file"), 0).unwrap().map(|parent| parent.id);
         assert_eq!(parent, Some(1));
         assert!(tree.end(1).unwrap().is_empty());
         assert!(tree.end(0).unwrap().is_empty());
         assert!(!tree.is_done());
-        assert_eq!(ids(tree.child_done(parent)), [1, 0]);
+        assert_eq!(ids(tree.child_done(parent, 0)), [1, 0]);
         assert!(tree.is_done());
     }
 
@@ -196,16 +216,39 @@ mod tests {
     fn entries_out_of_place_are_refused() {
         let mut tree = Tree::default();
         open(&mut tree, 0, "a");
-        assert!(tree.add(&path("b/file")).is_err());
+        assert!(tree.add(&path("b/file"), 0).is_err());
         assert!(tree.end(7).is_err());
     }
 
     #[test]
     fn files_beside_each_other_at_the_top_need_no_directory() {
         let mut tree = Tree::default();
-        assert_eq!(tree.add(&path("file")).unwrap(), None);
+        assert_eq!(tree.add(&path("file"), 0).unwrap(), None);
         assert!(!tree.is_done());
-        assert!(tree.child_done(None).is_empty());
+        assert!(tree.child_done(None, 0).is_empty());
         assert!(tree.is_done());
+    }
+
+    #[test]
+    fn names_take_only_so_much_room_until_their_entries_are_done() {
+        let mut tree = Tree::default();
+        let entries = 64;
+        for _ in 0..entries {
+            tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
+        }
+        tree.child_done(None, NAMES_BYTES_MAX / entries);
+        tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
+        assert!(tree.add(&path("file"), 1).is_err());
+    }
+
+    #[test]
+    fn what_a_directory_takes_is_free_again_when_it_is_finished() {
+        let mut tree = Tree::default();
+        for id in 0..4 {
+            tree.add(&path("a"), NAMES_BYTES_MAX).unwrap();
+            let directory = Directory { id, path: path("a"), ..Directory::below(None) };
+            tree.open(Directory { booked: NAMES_BYTES_MAX, ..directory }).unwrap();
+            assert_eq!(ids(tree.end(id).unwrap()), [id]);
+        }
     }
 }

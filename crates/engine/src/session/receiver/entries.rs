@@ -12,7 +12,7 @@ use super::super::destination::Target;
 use super::super::failures::plain;
 use super::super::item::Item;
 use super::super::links::Outcome;
-use super::super::tree::Directory;
+use super::super::tree::{Directory, OUTSTANDING_MAX};
 use super::super::writer::{self, Incoming, Kind};
 use super::comparing::{Comparing, Look};
 use super::deleting::DIRECTORY_THERE;
@@ -23,10 +23,12 @@ use crate::manifest::Fate;
 use crate::messages::{Decision, ManifestEntry, Message, RENEWAL, What};
 use crate::options::Overwrite;
 
-/// Files that a sender may have announced and unfinished; ours stop at half of it.
-pub(super) const OUTSTANDING_MAX: usize = 512 << 10;
 impl Receiver {
-    pub(super) fn entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+    pub(super) fn entry(
+        &self,
+        mut entry: ManifestEntry,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
         if entry.id != conversation.next_id || conversation.entries_done {
             return Err(Error::Misbehaved(format!("entry {} came out of order", entry.id)));
         }
@@ -41,12 +43,18 @@ impl Receiver {
             _ => target.place(&entry.path)?,
         };
         self.note_name(target, &entry.path);
-        let parent = self.tree.lock().expect(LOCK).add(&path)?;
-        if parent.is_none() && entry.path.contains(&b'/') {
+        let is_below = entry.path.contains(&b'/');
+        if entry.path == path.as_bytes() {
+            // It is kept once.
+            entry.path = Vec::new();
+        }
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        let parent = self.tree.lock().expect(LOCK).add(&path, booked)?;
+        if parent.is_none() && is_below {
             return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
         }
         let is_place_free = parent.is_some_and(|parent| parent.is_new);
-        let item = Item { entry, path, parent: parent.map(|parent| parent.id), is_place_free };
+        let item = Item { entry, path, parent: parent.map(|parent| parent.id), booked, is_place_free };
         self.note_entry(target, &item, conversation)?;
         if parent.is_some_and(|parent| parent.is_nameless) {
             return self.entry_of_nameless(item);
@@ -127,7 +135,7 @@ impl Receiver {
         }
         let mtime = entry.mtime();
         // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
-        let is_ours = !entry.path.is_empty() || target.is_new;
+        let is_ours = !path.is_empty() || target.is_new;
         let mode = is_ours.then_some(entry.mode & self.rules.mode_mask);
         self.tree.lock().expect(LOCK).open(Directory {
             id: entry.id,
@@ -139,6 +147,7 @@ impl Receiver {
             is_new,
             is_nameless,
             path: item.path,
+            booked: item.booked,
             ..Directory::below(item.parent)
         })
     }
@@ -236,9 +245,9 @@ impl Receiver {
             self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
             self.counts.files.fetch_add(1, Relaxed);
             conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
-            self.notes.add(|| self.record(&item.entry, Fate::WouldSend));
+            self.notes.add(|| self.record(&item, Fate::WouldSend));
             self.link_target_done(&item, Outcome::Listed);
-            self.child_done(item.parent);
+            self.child_done(&item);
             return Ok(());
         }
         target.roots.assign(path, size);
@@ -272,8 +281,10 @@ impl Receiver {
         let Some(file) = self.take(id) else { return Ok(()) };
         file.abandon();
         let entry = ManifestEntry { path: file.item.entry.path.clone(), ..entry };
+        let booked = file.item.path.as_bytes().len() + entry.names_bytes();
+        self.tree.lock().expect(LOCK).rebook(file.item.booked, booked)?;
         // What has come of it may be there as a partial file with a journal.
-        let item = Item { entry, is_place_free: false, ..file.item.clone() };
+        let item = Item { entry, booked, is_place_free: false, ..file.item.clone() };
         drop(file);
         self.shared.progress.notice(format!("{} changed while it was read; it is read again", item.path));
         self.shared.progress.bytes_total.fetch_add(item.entry.size(), Relaxed);
@@ -400,7 +411,7 @@ impl Receiver {
         });
         let is_other = fate == Fate::Kept && !self.is_up_to_date(item);
         self.link_target_done(item, if is_other { Outcome::Kept } else { Outcome::There });
-        self.child_done(item.parent);
+        self.child_done(item);
         replies
     }
 
@@ -446,18 +457,21 @@ impl Receiver {
         Ok(())
     }
 
-    fn null_entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+    fn null_entry(&self, mut entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
         let bad = |error: PathError| Error::Misbehaved(error.to_string());
         let path = match entry.path.is_empty() {
             true => RelPath::empty(),
             false => RelPath::from_bytes(&entry.path).map_err(bad)?,
         };
-        let parent = self.tree.lock().expect(LOCK).add(&path)?.map(|parent| parent.id);
-        let item = Item { entry, path, parent, is_place_free: false };
+        entry.path = Vec::new();
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        let parent = self.tree.lock().expect(LOCK).add(&path, booked)?.map(|parent| parent.id);
+        let item = Item { entry, path, parent, booked, is_place_free: false };
         match item.entry.what {
             What::Directory => self.tree.lock().expect(LOCK).open(Directory {
                 id: item.id(),
                 path: item.path,
+                booked: item.booked,
                 is_made: false,
                 ..Directory::below(item.parent)
             }),
@@ -491,16 +505,17 @@ impl Receiver {
         self.shared.progress.files_total.fetch_add(1, Relaxed);
         let path = RelPath::from_bytes(b"-").expect("a plain name");
         let id = entry.id;
-        self.tree.lock().expect(LOCK).add(&path)?;
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        self.tree.lock().expect(LOCK).add(&path, booked)?;
+        let is_file = matches!(entry.what, What::File { .. });
+        let item = Item { entry, path, parent: None, booked, is_place_free: false };
         if self.rules.dry_run {
             self.counts.files.fetch_add(1, Relaxed);
             self.counts.bytes_listed.fetch_add(size, Relaxed);
             conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
-            self.child_done(None);
+            self.child_done(&item);
             return Ok(());
         }
-        let is_file = matches!(entry.what, What::File { .. });
-        let item = Item { entry, path, parent: None, is_place_free: false };
         if is_file && size == 0 {
             let file = Incoming::new(item, Kind::pipe());
             self.settle(&file, Ok(()), &mut conversation.replies);

@@ -88,7 +88,7 @@ impl Receiver {
 
     fn symlink(&self, target: &Target, item: &Item, to: &[u8]) -> Result<Made, String> {
         let Item { entry, path, .. } = item;
-        if self.rules.safe_links && leads_out(&entry.path, to) {
+        if self.rules.safe_links && leads_out(item.source_path(), to) {
             return Err("the symbolic link leads out of what is copied".into());
         }
         let existing =
@@ -208,7 +208,7 @@ impl Receiver {
     ) {
         let reply = self.link_reply(item, made);
         conversation.replies.push(reply);
-        self.child_done(item.parent);
+        self.child_done(item);
     }
 
     /// What the sender is told of a link.
@@ -222,7 +222,7 @@ impl Receiver {
         let is_made = matches!(reply, Message::Done { .. });
         let count = if is_made { &self.counts.links } else { &self.counts.skipped };
         count.fetch_add(1, Relaxed);
-        self.notes.add(|| self.record(&item.entry, fate));
+        self.notes.add(|| self.record(item, fate));
         reply
     }
 }

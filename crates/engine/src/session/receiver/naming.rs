@@ -49,11 +49,11 @@ impl Receiver {
                 let mut tree = self.tree.lock().expect(LOCK);
                 let directory =
                     Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
-                tree.open(Directory { id: item.id(), path: item.path, ..directory })
+                tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
             }
             What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
                 self.fail(&item, WHY);
-                self.child_done(item.parent);
+                self.child_done(&item);
                 Ok(())
             }
             What::File { linked, .. } => {

@@ -15,7 +15,7 @@ use super::super::tree::Directory;
 use super::super::writer::Incoming;
 use super::{Destination, LOCK, Receiver};
 use crate::manifest::{Fate, Kind, Log, Record};
-use crate::messages::{ManifestEntry, Message, What};
+use crate::messages::{Message, What};
 use crate::options::ManifestOptions;
 
 /// What is noted, and where.
@@ -86,15 +86,16 @@ impl Receiver {
     }
 
     /// The line of an entry.
-    pub(super) fn record(&self, entry: &ManifestEntry, fate: Fate) -> Record {
-        let to = match entry.what {
+    pub(super) fn record(&self, item: &Item, fate: Fate) -> Record {
+        let to = match item.entry.what {
             What::HardLink { to } => {
                 let links = self.links.lock().expect(LOCK);
                 links.path_of(to).map(|path| self.source_path(path))
             }
             _ => None,
         };
-        Record::of_entry(entry, fate, to)
+        let path = item.source_path().to_vec();
+        Record { path, ..Record::of_entry(&item.entry, fate, to) }
     }
 
     // ---- what has become of entries ------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ impl Receiver {
             return Ok(());
         }
         self.notes.add(|| {
-            let record = self.record(&file.item.entry, Fate::Sent);
+            let record = self.record(&file.item, Fate::Sent);
             with_digests(Record { kind: Kind::File { size: file.size() }, ..record }, digests)
         });
         Ok(())
@@ -144,7 +145,7 @@ impl Receiver {
         if self.notes.is_told() {
             return digests.map(|digests| Message::Digests { id: item.id(), digests }).into_iter().collect();
         }
-        self.notes.add(|| with_digests(self.record(&item.entry, fate), digests));
+        self.notes.add(|| with_digests(self.record(item, fate), digests));
         Vec::new()
     }
 

@@ -192,11 +192,11 @@ impl Receiver {
         let digest = self.notes.remembered(entry.id);
         self.notes.add(|| {
             let note = Some(from.as_bytes().to_vec());
-            Record { digest, note, ..self.record(entry, Fate::Renamed) }
+            Record { digest, note, ..self.record(&item, Fate::Renamed) }
         });
         self.shared.send(&[Message::Renamed { id: entry.id, from: from.into_bytes() }]);
         self.link_target_done(&item, if self.rules.dry_run { Outcome::Listed } else { Outcome::There });
-        self.child_done(item.parent);
+        self.child_done(&item);
     }
 
     /// False if the old name no longer leads to what was digested.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use farhaul_store::{Attributes, Entry, Kind, RelPath, ScanItem, Scanner, Selection, Time};
 
 use super::notes::Links;
+use super::outstanding::Booking;
 use super::{LOCK, Origin, Pending, Scan, Sender};
 use crate::error::Error;
 use crate::manifest::{Fate, Record};
@@ -19,8 +20,11 @@ use crate::session::unread::Unread;
 
 /// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
 pub(super) const OUTSTANDING: usize = 32 << 10;
-/// The same while none does, as in a tree that has not changed: at 200 ms of round trip still a million a second.
-const OUTSTANDING_MAX: usize = 256 << 10;
+/// Entries, directories that are not finished among them, while none does, as in a tree that has not changed: at 200 ms of round trip
+/// still a million a second. The receiver allows twice as many.
+pub(super) const OUTSTANDING_MAX: usize = 256 << 10;
+/// Their names and attributes, in bytes. The receiver allows four times as many.
+pub(super) const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
 /// Names that have not been sent yet, in bytes, when more may be announced although so many files are outstanding.
 const NAMES_UNSENT_MAX: u64 = 512 << 10;
 /// Files with several links that are remembered; beyond it, a further link is sent as a file of its own.
@@ -50,8 +54,21 @@ impl Sender {
         };
         let unread = Some(Unread::new(&self.shared));
         let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&entry, Fate::Sent, None)));
-        let pending = Pending { size: 0, job: None, large: None, again: 0, compared: false, unread, record };
-        self.table.lock().expect(LOCK).pending.insert(0, pending);
+        let booking = Some(Booking::new(&self.outstanding, entry.names_bytes(), None));
+        let pending = Pending {
+            size: 0,
+            job: None,
+            large: None,
+            again: 0,
+            compared: false,
+            unread,
+            record,
+            _booking: booking,
+        };
+        let mut table = self.table.lock().expect(LOCK);
+        table.pending.insert(0, pending);
+        table.announced = 1;
+        drop(table);
         self.shared.progress.files_total.store(1, Relaxed);
         self.shared.send(&[Message::Entry(entry)]);
     }
@@ -115,7 +132,7 @@ impl Sender {
     fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
         let meter = self.shared.meters.meter("scan");
         let mut next_id = 0;
-        let mut directories = Vec::new();
+        let mut directories: Vec<(u64, Arc<Booking>)> = Vec::new();
         let mut links = Links::default();
         // Entries are sent a few dozen at a time, the first ones sooner: a lock and a wake-up each would cost more than the entry.
         let mut batch = Vec::new();
@@ -132,7 +149,7 @@ impl Sender {
                     batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                 }
                 ScanItem::DirEnd { .. } => {
-                    if let Some(id) = directories.pop() {
+                    if let Some((id, _)) = directories.pop() {
                         batch.push(Message::DirectoryEnd { id });
                     }
                 }
@@ -167,8 +184,11 @@ impl Sender {
                         let to = if let What::HardLink { to } = told.what { links.path_of(to) } else { None };
                         Box::new(Record::of_entry(&told, Fate::Sent, to))
                     });
+                    self.wait_for_room(next_id, &mut batch);
+                    let above = directories.last().map(|(_, above)| above.clone());
+                    let booking = Booking::new(&self.outstanding, told.names_bytes(), above);
                     if told.what == What::Directory {
-                        directories.push(next_id);
+                        directories.push((next_id, Arc::new(booking)));
                         if let Some(record) = record {
                             self.directories.lock().expect(LOCK).insert(next_id, record);
                         }
@@ -186,7 +206,7 @@ impl Sender {
                                 put,
                             })
                         });
-                        self.admit(&told, job, record, &mut batch);
+                        self.admit(&told, job, record, booking);
                     }
                     batch.push(Message::Entry(told));
                     next_id += 1;
@@ -202,15 +222,8 @@ impl Sender {
         self.shared.send(&batch);
     }
 
-    /// Books an entry as outstanding; waits while too many are.
-    fn admit(
-        &self,
-        entry: &ManifestEntry,
-        job: Option<Arc<FileJob>>,
-        record: Option<Box<Record>>,
-        batch: &mut Vec<Message>,
-    ) {
-        let size = entry.size();
+    /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.
+    fn wait_for_room(&self, id: u64, batch: &mut Vec<Message>) {
         let mut table = self.table.lock().expect(LOCK);
         while !self.may_announce(table.pending.len()) && !self.shared.is_stopped() {
             if !batch.is_empty() {
@@ -222,18 +235,40 @@ impl Sender {
             }
             (table, _) = self.room.wait_timeout(table, Duration::from_millis(5)).expect(LOCK);
         }
+        table.announced = id + 1;
+    }
+
+    /// Books an entry that is not a directory as outstanding.
+    fn admit(
+        &self,
+        entry: &ManifestEntry,
+        job: Option<Arc<FileJob>>,
+        record: Option<Box<Record>>,
+        booking: Booking,
+    ) {
+        let size = entry.size();
         let unread = job.is_some().then(|| Unread::new(&self.shared));
-        let pending = Pending { size, job, large: None, again: 0, compared: false, unread, record };
-        table.pending.insert(entry.id, pending);
+        let pending = Pending {
+            size,
+            job,
+            large: None,
+            again: 0,
+            compared: false,
+            unread,
+            record,
+            _booking: Some(booking),
+        };
+        self.table.lock().expect(LOCK).pending.insert(entry.id, pending);
         if matches!(entry.what, What::File { .. }) {
             self.shared.progress.files_total.fetch_add(1, Relaxed);
             self.shared.progress.bytes_total.fetch_add(size, Relaxed);
         }
     }
 
-    fn may_announce(&self, outstanding: usize) -> bool {
+    fn may_announce(&self, files: usize) -> bool {
         let has_time = || !self.queue.is_waiting() && self.shared.control.lock().unsent() <= NAMES_UNSENT_MAX;
-        outstanding < OUTSTANDING || outstanding < OUTSTANDING_MAX && has_time()
+        // Directories alone are at most as many as a path has levels, and waiting would not make them fewer.
+        files == 0 || self.outstanding.has_room() && (files < OUTSTANDING || has_time())
     }
 }
 

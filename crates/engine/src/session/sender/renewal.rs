@@ -130,7 +130,9 @@ impl Sender {
             let kind = manifest::Kind::File { size };
             let record = old.record.map(|record| Box::new(Record { kind, mode, mtime, ..*record }));
             let job = Some(renewed);
-            let pending = Pending { size, job, large: None, again: 0, compared: true, unread, record };
+            let _booking = old._booking;
+            let pending =
+                Pending { size, job, large: None, again: 0, compared: true, unread, record, _booking };
             table.pending.insert(id, pending);
         }
         self.renewals.lock().expect(LOCK).insert(job.id, id);

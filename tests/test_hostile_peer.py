@@ -593,8 +593,14 @@ def have(*ranges):
     return message(peer.DECIDE, bytes([0, peer.HAVE]) + peer.leb(len(ranges)) + body)
 
 
+def decides_twice(session, _guarded):
+    session.message(peer.DECIDE, bytes([0, peer.SEND]))
+    session.message(peer.DECIDE, bytes([0, peer.SEND]))
+
+
 BROKEN_RECEIVERS = {
     "decides what was not announced": message(peer.DECIDE, bytes([9, 0])),
+    "decides twice": decides_twice,
     "unknown decision": message(peer.DECIDE, bytes([0, 7])),
     "has what the file has not": have((0, 3)),
     "has beyond all numbers": have((2**63, 2**63)),

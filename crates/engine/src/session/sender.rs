@@ -393,13 +393,14 @@ impl Sender {
             self.queue.push_compare(job, digest);
             return Ok(());
         }
-        let unread = pending.unread.take();
+        // It is decided on once.
+        let Some(unread) = pending.unread.take() else { return Err(unknown(id)) };
         let Some(job) = pending.job.clone() else {
             if !self.is_pipe || id != 0 || self.queue.has_pipe() {
                 return Err(unknown(id));
             }
             drop(table);
-            self.queue.push_pipe(id, unread);
+            self.queue.push_pipe(id, Some(unread));
             return Ok(());
         };
         let (have, old_chunks) = match decision {
@@ -409,13 +410,13 @@ impl Sender {
         };
         if job.is_whole() {
             drop(table);
-            self.queue.push_wanted(job, unread);
+            self.queue.push_wanted(job, Some(unread));
             return Ok(());
         }
-        let resumed = Large::bytes_of(&have, job.size);
-        let Some(large) = Large::new(job, &have, old_chunks, unread) else {
+        let Some(large) = Large::new(job, &have, old_chunks, Some(unread)) else {
             return Err(Error::Misbehaved(format!("chunks that file {id} does not have")));
         };
+        let resumed = Large::bytes_of(&have, large.job.size);
         counts.resumed_bytes += resumed;
         self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
         let large = Arc::new(large);

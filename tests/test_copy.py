@@ -467,8 +467,14 @@ def test_more_large_files_than_descriptors(own_road):
     source.mkdir()
     for number in range(300):
         make_file(source / f"{number:03}", MIB + 1 + number)
+    # With a journal, and each in a directory of its own beside a small one.
+    for number in range(40):
+        folder = source / f"folder{number:02}"
+        folder.mkdir()
+        make_file(folder / "large", 5 * MIB + number)
+        make_file(folder / "small", 1000 + number)
     daemon = road.net.daemon.process.pid
     subprocess.run(["prlimit", f"--pid={daemon}", "--nofile=128:128"], check=True)
     report = road.cp(f"{source}/", road.url("copy/")).report
-    assert report["ok"] and report["files"] == 300
+    assert report["ok"] and report["files"] == 380
     assert differences(source, road.far / "copy") == []

@@ -105,10 +105,14 @@ impl Dir {
             return None;
         }
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let Ok(file) = fs::openat(&self.fd, c".", flags, Mode::from_raw_mode(mode)) else {
+        let file = match fs::openat(&self.fd, c".", flags, Mode::from_raw_mode(mode)) {
+            Ok(file) => file,
             // Whatever it is, making one with a name works, or says why not.
-            self.refuse_nameless();
-            return None;
+            Err(Errno::MFILE | Errno::NFILE) => return None,
+            Err(_) => {
+                self.refuse_nameless();
+                return None;
+            }
         };
         if self.kept_mode.load(Relaxed) == mode {
             return Some((file.into(), Some(mode)));

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use farhaul_store::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, is_changed};
 
@@ -77,7 +77,8 @@ pub(crate) struct Large {
     pub(super) job: Arc<FileJob>,
     /// Chunks that the receiver has from an earlier run.
     had: u64,
-    file: OnceLock<std::io::Result<SourceFile>>,
+    /// None while there is nothing to read: an open one takes descriptors.
+    file: Mutex<Option<Result<Arc<SourceFile>, Trouble>>>,
     /// Chunks that are to be read, but for holes.
     left: Mutex<VecDeque<Range<u64>>>,
     /// Of the chunks below this the receiver may say what it has in their place.
@@ -109,7 +110,7 @@ impl Large {
         let left = have.gaps(chunks).map(|(first, end)| first.max(old_chunks)..end);
         Some(Large {
             had: have.count(),
-            file: OnceLock::new(),
+            file: Mutex::default(),
             left: Mutex::new(left.filter(|range| !range.is_empty()).collect()),
             old_chunks,
             in_hand: AtomicU64::new(1 + u64::from(old_chunks > 0)),
@@ -151,9 +152,17 @@ impl Large {
         self.job.size.saturating_sub(chunk.saturating_mul(CHUNK)).min(CHUNK) as usize
     }
 
-    pub(super) fn file(&self) -> Result<&SourceFile, Trouble> {
-        let open = || SourceFile::open(&self.job.source, &self.job.entry);
-        self.file.get_or_init(open).as_ref().map_err(Trouble::of)
+    pub(super) fn file(&self) -> Result<Arc<SourceFile>, Trouble> {
+        let open = || match SourceFile::open(&self.job.source, &self.job.entry) {
+            Ok(file) => Ok(Arc::new(file)),
+            Err(error) => Err(Trouble::of(&error)),
+        };
+        self.file.lock().expect(LOCK).get_or_insert_with(open).clone()
+    }
+
+    /// Should a chunk be asked for again, it is opened again.
+    fn close(&self) {
+        self.file.lock().expect(LOCK).take_if(|file| file.is_ok());
     }
 
     /// The next chunk that has data and that the receiver lacks.
@@ -203,15 +212,14 @@ impl Large {
             return None;
         }
         let unread = self.unread.lock().expect(LOCK).take();
-        let result = match self.file() {
-            _ if self.failed.load(Ordering::Acquire) => return None,
-            Err(trouble) => Err(trouble),
-            Ok(file) => match file.unchanged() {
-                Ok(true) => Ok(self.had + self.chunks_sent.load(Ordering::Acquire)),
-                Ok(false) => Err(Trouble::changed()),
-                Err(error) => Err(Trouble::of(&error)),
-            },
+        let unchanged = |file: Arc<SourceFile>| match file.unchanged() {
+            Ok(true) => Ok(self.had + self.chunks_sent.load(Ordering::Acquire)),
+            Ok(false) => Err(Trouble::changed()),
+            Err(error) => Err(Trouble::of(&error)),
         };
-        Some((unread, result))
+        let is_failed = self.failed.load(Ordering::Acquire);
+        let result = (!is_failed).then(|| self.file().and_then(unchanged));
+        self.close();
+        Some((unread, result?))
     }
 }

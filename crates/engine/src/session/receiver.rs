@@ -19,8 +19,8 @@ mod patching;
 mod renaming;
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Relaxed};
-use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
@@ -29,6 +29,7 @@ use farhaul_store::{AttributeKinds, Filter, RelPath, Request};
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
 pub(crate) use self::notes::Notes;
+use self::opening::LargeOpen;
 pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
@@ -122,8 +123,7 @@ pub(crate) struct Receiver {
     protection: Filter,
     pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
     /// Large files among them: each has descriptors open.
-    large_open: AtomicUsize,
-    large_open_max: usize,
+    large_open: LargeOpen,
     /// Writers that have taken something out of the tables and not told the sender yet.
     pub(crate) settling: AtomicU64,
     window: Arc<Window>,
@@ -258,8 +258,7 @@ pub(crate) fn run(
         rules,
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
         files: Mutex::default(),
-        large_open: AtomicUsize::new(0),
-        large_open_max: opening::large_open_max(),
+        large_open: LargeOpen::new(),
         settling: AtomicU64::new(0),
         window: Arc::default(),
         file_systems: FileSystems::default(),
@@ -518,7 +517,9 @@ impl Receiver {
 
     pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
         let file = self.files.lock().expect(LOCK).remove(&id)?;
-        self.large_open.fetch_sub(usize::from(file.is_large()), Relaxed);
+        if file.is_large() {
+            self.large_open.remove();
+        }
         Some(file)
     }
 

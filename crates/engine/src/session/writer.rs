@@ -215,9 +215,11 @@ impl Incoming {
         let options = self.item.write_options(&receiver.rules);
         if receiver.rules.verify != Verify::Readback || data.is_empty() {
             let write = if self.item.is_place_free { write_new } else { write_whole };
-            return write(root, &self.item.path, data, &options).map_err(cannot);
+            let write = || write(root, &self.item.path, data, &options);
+            return receiver.with_descriptor(write).map_err(cannot);
         }
-        let temp = TempFile::create(root, &self.item.path).map_err(cannot)?;
+        let create = || TempFile::create(root, &self.item.path);
+        let temp = receiver.with_descriptor(create).map_err(cannot)?;
         temp.write(data, &options).map_err(cannot)?;
         temp.file().sync_data().map_err(cannot)?;
         let mut back = vec![0; data.len()];

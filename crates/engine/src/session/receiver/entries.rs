@@ -108,18 +108,20 @@ impl Receiver {
         let (entry, path) = (&item.entry, &item.path);
         let made = match self.rules.dry_run {
             true => self.would_make(target, path),
-            false => target.roots.make_dir(|root| {
-                root.make_dir(path).or_else(|error| match self.rules.sync {
-                    // As a file is replaced by another one.
-                    Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
-                        let there = root.metadata(path)?;
-                        there
-                            .map_or(Ok(()), |there| self.may_replace(&there))
-                            .map_err(std::io::Error::other)?;
-                        root.unlink(path)?;
-                        root.make_dir(path)
-                    }
-                    Some(_) | None => Err(error),
+            false => self.with_descriptor(|| {
+                target.roots.make_dir(|root| {
+                    root.make_dir(path).or_else(|error| match self.rules.sync {
+                        // As a file is replaced by another one.
+                        Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                            let there = root.metadata(path)?;
+                            there
+                                .map_or(Ok(()), |there| self.may_replace(&there))
+                                .map_err(std::io::Error::other)?;
+                            root.unlink(path)?;
+                            root.make_dir(path)
+                        }
+                        Some(_) | None => Err(error),
+                    })
                 })
             }),
         };
@@ -453,7 +455,9 @@ impl Receiver {
             return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
         }
         files.insert(file.item.id(), file.clone());
-        self.large_open.fetch_add(usize::from(file.is_large()), Relaxed);
+        if file.is_large() {
+            self.large_open.add();
+        }
         Ok(())
     }
 

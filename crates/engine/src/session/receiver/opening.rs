@@ -3,7 +3,9 @@
 //! Always true: what cannot be opened now for want of descriptors, or because another transfer holds it, waits and is opened
 //! later; the rest of the tree goes on meanwhile.
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -27,24 +29,79 @@ use crate::options::Verify;
 const JOURNAL_MIN: u64 = 4 << 20;
 /// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
-/// Of the process's descriptors, one in so many may be a large file of one transfer: each takes up to two, and the process has
-/// other transfers, directories and sockets.
-const DESCRIPTORS_PART: u64 = 4;
+/// For each large file that the process has open it may have so many descriptors. One takes up to four (through the cache, past it, its
+/// journal, its directory); the rest is for small files, directories and sockets.
+const DESCRIPTORS_PART: u64 = 16;
 const LARGE_OPEN_MAX: u64 = 16 << 10;
-const LARGE_OPEN_MIN: u64 = 16;
+/// So many each transfer may have open, whatever the others have.
+const LARGE_OPEN_MIN: usize = 4;
+/// How long something small waits for a descriptor.
+const DESCRIPTOR_WAIT: Duration = Duration::from_secs(3);
 
-/// Large files that may be open at a time.
-pub(super) fn large_open_max() -> usize {
-    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    (descriptors / DESCRIPTORS_PART).clamp(LARGE_OPEN_MIN, LARGE_OPEN_MAX) as usize
+/// Large files that the process's transfers have open.
+static LARGE_OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Those of one transfer.
+pub(super) struct LargeOpen {
+    own: AtomicUsize,
+    max: usize,
 }
 
-fn is_out_of_descriptors(error: &PartialError) -> bool {
-    let PartialError::Io { source, .. } = error else { return false };
-    matches!(Errno::from_io_error(source), Some(Errno::MFILE | Errno::NFILE))
+impl LargeOpen {
+    pub(super) fn new() -> LargeOpen {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let max = (descriptors / DESCRIPTORS_PART).min(LARGE_OPEN_MAX) as usize;
+        LargeOpen { own: AtomicUsize::new(0), max }
+    }
+
+    fn has_room(&self) -> bool {
+        self.own.load(Relaxed) < LARGE_OPEN_MIN || LARGE_OPEN.load(Relaxed) < self.max
+    }
+
+    fn is_none(&self) -> bool {
+        self.own.load(Relaxed) == 0
+    }
+
+    pub(super) fn add(&self) {
+        self.own.fetch_add(1, Relaxed);
+        LARGE_OPEN.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn remove(&self) {
+        self.own.fetch_sub(1, Relaxed);
+        LARGE_OPEN.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Drop for LargeOpen {
+    fn drop(&mut self) {
+        LARGE_OPEN.fetch_sub(*self.own.get_mut(), Relaxed);
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 impl Receiver {
+    /// Does what takes a descriptor for a moment. While there is none it waits: large files that are whole give theirs back.
+    pub(crate) fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let mut deadline = None;
+        loop {
+            match work() {
+                Err(error)
+                    if is_out_of_descriptors(&error)
+                        && !self.shared.is_stopped()
+                        && Instant::now()
+                            < *deadline.get_or_insert_with(|| Instant::now() + DESCRIPTOR_WAIT) =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                done => return done,
+            }
+        }
+    }
+
     /// Opens the partial file of a large file, now or when there is room.
     pub(super) fn open_large(
         &self,
@@ -52,7 +109,7 @@ impl Receiver {
         item: Item,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        if !conversation.postponed.is_empty() || self.large_open.load(Relaxed) >= self.large_open_max {
+        if !conversation.postponed.is_empty() || !self.large_open.has_room() {
             if conversation.postponed.len() >= OUTSTANDING_MAX {
                 return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
             }
@@ -65,7 +122,7 @@ impl Receiver {
     /// Opens what waits for room, as far as there is some.
     pub(super) fn go_on_opening(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        while self.large_open.load(Relaxed) < self.large_open_max
+        while self.large_open.has_room()
             && let Some(item) = conversation.postponed.pop_front()
         {
             let left = conversation.postponed.len();
@@ -96,7 +153,9 @@ impl Receiver {
                 conversation.locked.push(Waiting { item, deadline, _request: request });
                 return Ok(());
             }
-            Err(error) if is_out_of_descriptors(&error) && self.large_open.load(Relaxed) > 0 => {
+            Err(PartialError::Io { source, .. })
+                if is_out_of_descriptors(&source) && !self.large_open.is_none() =>
+            {
                 conversation.postponed.push_front(item);
                 return Ok(());
             }

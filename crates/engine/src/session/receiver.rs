@@ -349,6 +349,8 @@ impl Receiver {
                     self.handle(message, &mut conversation, finish)?;
                     if conversation.replies.len() >= 256 {
                         self.answer(&mut conversation.replies);
+                        // Those before may be whole by now, long before all entries have been looked at.
+                        self.go_on_opening(&mut conversation)?;
                     }
                 }
                 Step::Idle => {

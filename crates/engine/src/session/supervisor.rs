@@ -78,6 +78,8 @@ pub(crate) struct Supervisor {
     is_initiator: bool,
     master: Zeroizing<[u8; 32]>,
     decoder: Decoder,
+    /// There may be messages that the caller has not seen.
+    is_behind: bool,
     idle_said: bool,
     next_check: Instant,
     was_up: bool,
@@ -181,6 +183,7 @@ impl Supervisor {
             is_initiator: established.is_initiator,
             master: established.master,
             decoder: Decoder::default(),
+            is_behind: false,
             idle_said: false,
             next_check: Instant::now(),
             was_up: false,
@@ -325,8 +328,13 @@ impl Supervisor {
     /// The next message for the caller, or `Idle` when nothing is waiting.
     pub(crate) fn step(&mut self) -> Result<Step, Error> {
         loop {
+            // Also between messages: for hundreds of thousands that have come at once, each of which may take a disk's time, is long.
+            self.watch()?;
             let message = self.decoder.next();
-            match message.map_err(|_| Error::Misbehaved("a control message makes no sense".into()))? {
+            let message =
+                message.map_err(|_| Error::Misbehaved("a control message makes no sense".into()))?;
+            self.is_behind = message.is_some();
+            match message {
                 Some(Message::Start) => continue,
                 Some(Message::Abort { code, reason, hint }) => {
                     return Err(Error::from_peer(code, reason, hint));
@@ -354,26 +362,10 @@ impl Supervisor {
                 Some(message) => return Ok(Step::Message(message)),
                 None => {}
             }
-            if self.shared.is_stopped() {
-                return Err(self.shared.take_failure().unwrap_or(Error::Interrupted));
-            }
-            if self.shared.progress.cancelled() {
-                let reason = "it was interrupted at the other end".to_string();
-                self.shared.send(&[Message::Abort {
-                    code: ExitCode::Interrupted as u8,
-                    reason,
-                    hint: String::new(),
-                }]);
-                self.shared.flush(Duration::from_millis(300));
-                return Err(Error::Interrupted);
-            }
-            if Instant::now() >= self.next_check {
-                self.check()?;
-                self.next_check = Instant::now() + CHECK_INTERVAL;
-            }
             let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
             if self.shared.receive(&mut self.decoder, wait) > 0 {
                 self.idle_said = false;
+                self.is_behind = true;
                 continue;
             }
             self.idle_said = true;
@@ -383,13 +375,39 @@ impl Supervisor {
 
     // ---- watching ----------------------------------------------------------------------------------------------
 
+    fn watch(&mut self) -> Result<(), Error> {
+        if self.shared.is_stopped() {
+            return Err(self.shared.take_failure().unwrap_or(Error::Interrupted));
+        }
+        if self.shared.progress.cancelled() {
+            let reason = "it was interrupted at the other end".to_string();
+            self.shared.send(&[Message::Abort {
+                code: ExitCode::Interrupted as u8,
+                reason,
+                hint: String::new(),
+            }]);
+            self.shared.flush(Duration::from_millis(300));
+            return Err(Error::Interrupted);
+        }
+        if Instant::now() >= self.next_check {
+            self.check()?;
+            self.next_check = Instant::now() + CHECK_INTERVAL;
+        }
+        Ok(())
+    }
+
+    /// The peer is not there any more, unless the caller has not yet seen all that it said: its last word may say why.
+    fn give_up(&self, error: Error) -> Result<(), Error> {
+        if self.is_behind { Ok(()) } else { Err(error) }
+    }
+
     fn check(&mut self) -> Result<(), Error> {
         if self.stop.is_set() {
             return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
         }
         if let Some(reason) = self.shared.peer_closed() {
             // What it said last may still be on its way to the decoder; it is looked at first.
-            if self.shared.receive(&mut self.decoder, Duration::from_millis(50)) > 0 {
+            if self.has_last_words() {
                 return Ok(());
             }
             return Err(self.closed(&reason));
@@ -417,19 +435,17 @@ impl Supervisor {
         let ssh_gone = streams.iter().any(|flow| flow.state() == FlowState::Down) && stream_alive.is_none();
         if ssh_gone && (udp.is_empty() || self.control_process.is_some() || !self.is_initiator) {
             // Its last words may have come together with its end.
-            if self.shared.peer_closed().is_some()
-                || self.shared.receive(&mut self.decoder, CHECK_INTERVAL) > 0
-            {
+            if self.shared.peer_closed().is_some() || self.has_last_words() {
                 return Ok(());
             }
             return Err(self.gone());
         }
         if udp.is_empty() {
             let heard = streams.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
-            return if heard > PATIENCE { Err(self.silent_too_long(PATIENCE)) } else { Ok(()) };
+            return if heard > PATIENCE { self.give_up(self.silent_too_long(PATIENCE)) } else { Ok(()) };
         }
         if self.was_up && streams.is_empty() && self.is_refused_for(REFUSED) {
-            return Err(self.gone());
+            return self.give_up(self.gone());
         }
         if udp.iter().any(|flow| flow.is_spare) {
             self.take_up_udp(&streams);
@@ -458,7 +474,13 @@ impl Supervisor {
             return Err(self.unreachable());
         }
         let heard = flows.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
-        if heard > PATIENCE { Err(self.silent_too_long(heard)) } else { Ok(()) }
+        if heard > PATIENCE { self.give_up(self.silent_too_long(heard)) } else { Ok(()) }
+    }
+
+    /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
+    fn has_last_words(&mut self) -> bool {
+        self.is_behind = self.is_behind || self.shared.receive(&mut self.decoder, CHECK_INTERVAL) > 0;
+        self.is_behind
     }
 
     /// Whether the user is at this end.
@@ -690,5 +712,75 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
         FlowLink::Udp { socket, .. } => Some(socket.capabilities().recv_buffer_bytes as u64),
         // The session's own socket is made later and gets the same as the listening one asks for.
         FlowLink::Accept { .. } | FlowLink::Stream(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::{Direction, Request};
+    use crate::messages::Encoder;
+
+    const MESSAGES: u64 = 512;
+
+    fn request() -> Request {
+        Request {
+            direction: Direction::Pull,
+            paths: Vec::new(),
+            target_is_directory: false,
+            single_file: false,
+            stream: None,
+            target_is_name: false,
+            options: TransferOptions::default(),
+        }
+    }
+
+    /// A session in which a great many messages have come at once.
+    fn behind() -> (Supervisor, Established, Stop) {
+        let (near, far) = crate::copy::local_pair(request()).unwrap();
+        let stop = near.stop.clone();
+        let mut supervisor =
+            Supervisor::start(near, Role::Receiver, None, &Arc::new(Progress::default())).unwrap();
+        let mut encoder = Encoder::default();
+        for id in 0..MESSAGES {
+            encoder.encode(&Message::Done { id }, supervisor.decoder.buffer());
+        }
+        (supervisor, far, stop)
+    }
+
+    /// How many messages are handed out, each of which takes the caller some time, until the session ends.
+    fn seen(supervisor: &mut Supervisor) -> u64 {
+        let mut seen = 0;
+        while let Ok(step) = supervisor.step() {
+            seen += u64::from(matches!(step, Step::Message(_)));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        seen
+    }
+
+    #[test]
+    fn an_interruption_does_not_wait_for_the_messages_that_have_come() {
+        let (mut supervisor, _far, _) = behind();
+        assert!(matches!(supervisor.step(), Ok(Step::Message(_))));
+        supervisor.shared.progress.cancel();
+        assert!(matches!(supervisor.step(), Err(Error::Interrupted)));
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn the_session_is_watched_while_messages_are_worked_off() {
+        let (mut supervisor, _far, stop) = behind();
+        stop.stop();
+        assert!(seen(&mut supervisor) < MESSAGES);
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn what_a_peer_that_is_gone_has_said_is_looked_at_first() {
+        let (mut supervisor, _far, _) = behind();
+        assert!(matches!(supervisor.step(), Ok(Step::Message(_))));
+        supervisor.shared.set_peer_closed(String::new());
+        assert_eq!(seen(&mut supervisor), MESSAGES - 1);
+        supervisor.close(None);
     }
 }

@@ -627,6 +627,22 @@ def test_broken_receivers(net, guarded, case):
     assert "panicked" not in outcome.stderr
 
 
+def test_what_has_failed_may_still_be_asked_for_again(net):
+    """A word on a file that is not outstanding any more may have crossed the news of it: it ends no session."""
+    source = make_file(net.folder("source") / "file", CHUNK + 4)
+
+    def script(_hello, session):
+        session.next(peer.ENTRIES_END)
+        session.message(peer.FAILED, b"\0" + peer.counted(b"file") + peer.counted(b"no room"))
+        session.numbers(peer.AGAIN, 0, 0)
+        session.finish()
+        session.next(peer.FINISH)
+
+    outcome = with_far_end(net, script, source, "beta:/data/")
+    assert outcome.code in (EXIT_FILES, EXIT_SOME_FAILED), outcome
+    assert "no room" in outcome.stderr and "panicked" not in outcome.stderr
+
+
 # ---- a hostile client ------------------------------------------------------------------------------------------------
 
 def assert_told_why(session):

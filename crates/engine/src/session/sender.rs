@@ -32,7 +32,7 @@ use super::supervisor::{Step, Supervisor};
 use super::unread::Unread;
 use crate::error::Error;
 use crate::manifest::{Fate, Log, Record};
-use crate::messages::{Decision, EndFigures, Message, What};
+use crate::messages::{Decision, EndFigures, Message, RENEWAL, What};
 use crate::options::{DeleteWhen, TransferOptions};
 use crate::report::Action;
 
@@ -485,7 +485,10 @@ impl Sender {
     /// A piece arrived damaged although its packets were authentic (memory, or a cipher-less path): send it again.
     fn again(&self, id: u64, chunk: u64) -> Result<(), Error> {
         let mut table = self.table.lock().expect(LOCK);
-        let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        let Some(pending) = table.pending.get_mut(&id) else {
+            // That it has failed, or is announced again, may have crossed this.
+            return if id % RENEWAL < table.announced { Ok(()) } else { Err(unknown(id)) };
+        };
         pending.again += 1;
         let (too_often, job, large) = (pending.again > AGAIN_MAX, pending.job.clone(), pending.large.clone());
         drop(table);

@@ -433,7 +433,8 @@ impl Sender {
         self.note(&mut pending, fate);
         self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
         self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
-        self.shared.progress.files_done.fetch_add(1, Relaxed);
+        let is_file = pending.job.is_some() || self.is_pipe;
+        self.shared.progress.files_done.fetch_add(u64::from(is_file), Relaxed);
         Ok(())
     }
 

@@ -396,7 +396,7 @@ fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
     };
-    let serve = move || session::serve(far, None);
+    let serve = move || session::serve_here(far);
     let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
         Ok(thread) => thread,
         Err(source) => return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source }),

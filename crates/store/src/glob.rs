@@ -1,5 +1,5 @@
 //! Paths with patterns, expanded at the end that has the files, as scp does: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before
-//! any of them, in each component; `~` and `~user` at the start of a user's own path.
+//! any of them, in each component; `~` and `~user` at the start of a user's own path. A destination has only the latter.
 //!
 //! Always true: a path that exists as it is written stays as it is written; names of any bytes match; a leading dot is
 //! only matched by a dot; what matches nothing comes back as it was. Below a root no symbolic link is followed.
@@ -32,7 +32,7 @@ pub enum Base {
 /// The paths that `pattern` stands for, sorted within each directory.
 pub fn expand(base: &Base, pattern: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let pattern = match base {
-        Base::User => with_home(pattern),
+        Base::User => expand_home(pattern),
         Base::Root(_) => pattern.to_vec(),
     };
     if !is_pattern(&pattern) || exists(base, &pattern) {
@@ -143,7 +143,7 @@ fn below(path: &[u8]) -> io::Result<RelPath> {
 }
 
 /// `~` and `~user` at the start replaced; an unknown user's path stays as it is.
-fn with_home(path: &[u8]) -> Vec<u8> {
+pub fn expand_home(path: &[u8]) -> Vec<u8> {
     let Some(rest) = path.strip_prefix(b"~") else { return path.to_vec() };
     let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
     let home = if end == 0 { passwd::own_home() } else { passwd::home_of(&rest[..end]) };

@@ -44,6 +44,7 @@ pub use packets::{FlowIdentity, Opened, Packets, Payload};
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
 pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
+pub(crate) use serve::serve_here;
 pub use serve::{SessionSummary, serve};
 
 use crate::bootstrap::Established;

@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use farhaul_store::{Base, Generated, RelPath, Root, Selection, Source, expand};
+use farhaul_store::{Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
 
 use super::destination::{Asked, Target, last_component};
 use super::failures::plain;
@@ -33,6 +33,8 @@ pub(crate) struct Wish {
 
 /// Where paths may lead.
 pub(crate) enum Confinement {
+    /// As [`Confinement::User`], for paths of this host, in which the user's shell has expanded what there was.
+    Local,
     /// Anywhere that the user who runs this can go; relative paths start at the working directory.
     User,
     /// Below a daemon's root.
@@ -58,7 +60,7 @@ pub(crate) fn local_origin(
     names: Option<Vec<Vec<u8>>>,
 ) -> Result<Origin, Error> {
     let directories = &options.spread.source;
-    are_there(&Confinement::User, directories)?;
+    are_there(&Confinement::Local, directories)?;
     let one = |path: &PathBuf| {
         let path = path.as_os_str().as_bytes();
         match in_each(directories, path) {
@@ -114,9 +116,13 @@ pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result
 }
 
 fn expanded(confinement: &Confinement, path: &[u8]) -> Result<Vec<Source>, Error> {
-    let expanded =
-        expand(&confinement.base(), path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
-    expanded.iter().map(|path| source(path, confinement.root())).collect()
+    let (base, root) = match confinement {
+        Confinement::Local => return Ok(vec![source(path, None)?]),
+        Confinement::User => (Base::User, None),
+        Confinement::Root(root) => (Base::Root(root.clone()), Some(root)),
+    };
+    let expanded = expand(&base, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
+    expanded.iter().map(|path| source(path, root)).collect()
 }
 
 /// One source of the same one in several places.
@@ -131,22 +137,6 @@ fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), E
     match directories.iter().find(|directory| !is_directory(confinement, directory)) {
         None => Ok(()),
         Some(missing) => Err(files(format!("--spread: {} is not a directory", shown(missing)))),
-    }
-}
-
-impl Confinement {
-    fn base(&self) -> Base {
-        match self {
-            Confinement::User => Base::User,
-            Confinement::Root(root) => Base::Root(root.clone()),
-        }
-    }
-
-    fn root(&self) -> Option<&Root> {
-        match self {
-            Confinement::User => None,
-            Confinement::Root(root) => Some(root),
-        }
     }
 }
 
@@ -189,7 +179,7 @@ pub(crate) fn local_target(
     directories: &[Vec<u8>],
 ) -> Result<Target, Error> {
     let path = path.as_os_str().as_bytes();
-    spread_target(&Confinement::User, path, wish, directories, |path, wish| {
+    spread_target(&Confinement::Local, path, wish, directories, |path, wish| {
         user_target(Path::new(OsStr::from_bytes(path)), wish, Asked::from_sources(sources))
     })
 }
@@ -225,7 +215,7 @@ fn spread_target(
     let mut targets = Vec::new();
     for (place, directory) in places {
         let name = match confinement {
-            Confinement::User => shown(directory),
+            Confinement::Local | Confinement::User => shown(directory),
             Confinement::Root(_) => format!("/{}", shown(directory)),
         };
         targets.push((name, one(&place, wish)?));
@@ -246,33 +236,28 @@ fn spread_target(
 
 /// Whether a directory is there already.
 fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
-    let Ok(sources) = expanded(confinement, path) else { return false };
-    let [source] = &sources[..] else { return false };
+    let is_dir = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
     match confinement {
-        Confinement::User => source.path.is_dir(),
+        Confinement::Local => is_dir(path),
+        Confinement::User => is_dir(&expand_home(path)),
         Confinement::Root(root) => {
-            let bytes = source.path.as_os_str().as_bytes();
-            let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-            let meta = RelPath::from_bytes(&bytes[..end]).ok().map(|path| root.metadata(&path));
+            let path = below_root(path);
+            let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+            let meta = RelPath::from_bytes(&path[..end]).ok().map(|path| root.metadata(&path));
             meta.is_some_and(|meta| meta.is_ok_and(|there| there.is_some_and(|there| there.is_dir())))
         }
     }
 }
 
+/// A destination is no pattern: what it would match is not what is to be written.
 fn one_far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<Target, Error> {
-    match confinement {
-        Confinement::Root(root) => root_target(root, path, wish),
-        Confinement::User => {
-            let expanded =
-                expand(&Base::User, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
-            let path = match &expanded[..] {
-                [one] => one.clone(),
-                _ => path.to_vec(),
-            };
-            let path = if path.is_empty() { b".".to_vec() } else { path };
-            user_target(Path::new(OsStr::from_bytes(&path)), wish, Asked::Anything)
-        }
-    }
+    let path = match confinement {
+        Confinement::Root(root) => return root_target(root, path, wish),
+        Confinement::User => expand_home(path),
+        Confinement::Local => path.to_vec(),
+    };
+    let path = if path.is_empty() { b".".to_vec() } else { path };
+    user_target(Path::new(OsStr::from_bytes(&path)), wish, Asked::Anything)
 }
 
 /// The user's own paths may lead through links; what lies below the directory reached may not.

@@ -28,7 +28,21 @@ pub struct SessionSummary {
 }
 
 /// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as.
-pub fn serve(mut established: Established, policy: Option<&ServerPolicy>) -> SessionSummary {
+pub fn serve(established: Established, policy: Option<&ServerPolicy>) -> SessionSummary {
+    serve_in(Confinement::User, established, policy)
+}
+
+/// The far end of a copy within this host.
+pub(crate) fn serve_here(established: Established) -> SessionSummary {
+    serve_in(Confinement::Local, established, None)
+}
+
+/// A policy says by itself what its clients are confined to.
+fn serve_in(
+    confinement: Confinement,
+    mut established: Established,
+    policy: Option<&ServerPolicy>,
+) -> SessionSummary {
     let direction = established.request.direction;
     if policy.is_some() {
         // What a client allows this host to use is not the client's to say alone.
@@ -42,7 +56,7 @@ pub fn serve(mut established: Established, policy: Option<&ServerPolicy>) -> Ses
         names: None,
         log: None,
     };
-    let outcome = match side(&established, policy) {
+    let outcome = match side(confinement, &established, policy) {
         Ok(side) => run(established, side, &terms, &progress),
         Err(error) => refuse(established, error, &progress),
     };
@@ -50,7 +64,11 @@ pub fn serve(mut established: Established, policy: Option<&ServerPolicy>) -> Ses
     SessionSummary { direction, report, error }
 }
 
-fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side, Error> {
+fn side(
+    confinement: Confinement,
+    established: &Established,
+    policy: Option<&ServerPolicy>,
+) -> Result<Side, Error> {
     let request = &established.request;
     if request.stream.is_some() {
         return Err(Error::Usage("this end has files, no streams of a program's own".into()));
@@ -62,7 +80,7 @@ fn side(established: &Established, policy: Option<&ServerPolicy>) -> Result<Side
     }
     let confinement = match policy {
         Some(policy) => Confinement::Root(paths::open_root(&policy.root)?),
-        None => Confinement::User,
+        None => confinement,
     };
     match request.direction {
         Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, request)?)),

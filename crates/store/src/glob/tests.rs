@@ -86,11 +86,11 @@ fn each_component_is_expanded() {
 
 #[test]
 fn home_directories() {
-    assert_eq!(with_home(b"~root/x"), b"/root/x");
-    assert_eq!(with_home(b"~no-such-user-here/x"), b"~no-such-user-here/x");
-    assert_eq!(with_home(b"a~"), b"a~");
+    assert_eq!(expand_home(b"~root/x"), b"/root/x");
+    assert_eq!(expand_home(b"~no-such-user-here/x"), b"~no-such-user-here/x");
+    assert_eq!(expand_home(b"a~"), b"a~");
     if let Some(home) = passwd::own_home() {
-        assert_eq!(with_home(b"~/x"), [&home[..], b"/x"].concat());
+        assert_eq!(expand_home(b"~/x"), [&home[..], b"/x"].concat());
     }
 }
 

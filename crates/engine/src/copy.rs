@@ -18,7 +18,9 @@ use crate::options::{SpreadOptions, TransferOptions, in_each};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::retry::Retry;
-use crate::session::{self, Destination, Origin, Outcome, Side, Terms, Wish, last_component};
+use crate::session::{
+    self, Destination, Origin, Outcome, Side, Terms, Wish, last_component, with_slash_if_home,
+};
 
 /// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
 /// are content that is made and a place where nothing is kept.
@@ -90,8 +92,13 @@ enum Near {
 }
 
 impl Plan {
-    fn new(job: CopyJob) -> Result<Plan, Error> {
-        let mut job = only_content(job)?;
+    fn new(mut job: CopyJob) -> Result<Plan, Error> {
+        for source in &mut job.sources {
+            if let Location::Ssh { path, .. } = source {
+                *path = with_slash_if_home(std::mem::take(path));
+            }
+        }
+        job = only_content(job)?;
         let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
         if let Some(retry) = job.retry.take() {
             job.names = Some(retry.names(&job.sources)?);

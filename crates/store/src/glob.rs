@@ -88,8 +88,7 @@ fn matching_names(base: &Base, dir: &[u8], component: &[u8]) -> io::Result<Vec<V
     while let Some(entry) = listing.next() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        let is_shown = name[0] != b'.' || component[0] == b'.' && name != b"." && name != b"..";
-        if is_shown && !crate::names::is_ours(name) && matches(component, name) {
+        if !crate::names::is_ours(name) && stands_for(component, name) {
             names.push(name.to_vec());
             if names.len() > MATCHES_MAX {
                 break;
@@ -170,7 +169,8 @@ fn joined(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-fn is_pattern(path: &[u8]) -> bool {
+/// Whether it has a character that is not itself.
+pub fn is_pattern(path: &[u8]) -> bool {
     path.iter().any(|byte| matches!(byte, b'*' | b'?' | b'[' | b'\\'))
 }
 
@@ -182,6 +182,13 @@ fn unescaped(component: &[u8]) -> Vec<u8> {
         bytes.push(if byte == b'\\' { *rest.next().unwrap_or(&byte) } else { byte });
     }
     bytes
+}
+
+/// Whether [`expand`] may find this name for a pattern's component.
+pub fn stands_for(component: &[u8], name: &[u8]) -> bool {
+    let is_hidden = name.starts_with(b".");
+    let is_shown = !is_hidden || component.starts_with(b".") && name != b"." && name != b"..";
+    is_shown && matches(component, name)
 }
 
 /// Whether one component's pattern matches a name. Only the last star is ever gone back to, so that the time is at most

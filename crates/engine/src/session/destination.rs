@@ -5,8 +5,7 @@
 
 use std::path::Path;
 
-use farhaul_store::{Generated, RelPath, Root};
-use globset::{GlobBuilder, GlobMatcher};
+use farhaul_store::{Generated, RelPath, Root, is_pattern, stands_for};
 
 use super::roots::Roots;
 use crate::error::Error;
@@ -28,7 +27,7 @@ pub(crate) enum Asked {
 #[derive(Debug)]
 pub(crate) enum Name {
     Literal(Vec<u8>),
-    Pattern(GlobMatcher),
+    Pattern(Vec<u8>),
 }
 
 impl Asked {
@@ -45,31 +44,38 @@ impl Asked {
             }
             let Some(last) = last_component(source) else { return Asked::Anything };
             names.push(Name::Literal(last.to_vec()));
-            let pattern = std::str::from_utf8(last).ok();
-            if let Some(pattern) = pattern.filter(|text| text.contains(['*', '?', '[', '{']))
-                && let Ok(glob) = GlobBuilder::new(pattern).literal_separator(true).build()
-            {
-                names.push(Name::Pattern(glob.compile_matcher()));
+            if is_pattern(last) {
+                names.push(Name::Pattern(last.to_vec()));
             }
         }
         Asked::Names(names)
     }
 
     fn allows(&self, top: &[u8]) -> bool {
-        use std::os::unix::ffi::OsStrExt;
         let Asked::Names(names) = self else { return true };
         names.iter().any(|name| match name {
             Name::Literal(literal) => literal == top,
-            Name::Pattern(glob) => glob.is_match(std::ffi::OsStr::from_bytes(top)),
+            Name::Pattern(pattern) => stands_for(pattern, top),
         })
     }
 }
 
-/// The last component of a path as the user wrote it; none for `.`, `..`, `~`, `/` and the empty path, whose content
-/// goes straight into the destination.
+/// The last component of a path as the user wrote it; none for `.`, `..`, `/` and the empty path, whose content goes
+/// straight into the destination.
 pub(crate) fn last_component(path: &[u8]) -> Option<&[u8]> {
     let last = path.rsplit(|&byte| byte == b'/').next()?;
-    (!matches!(last, b"" | b"." | b".." | b"~")).then_some(last)
+    (!matches!(last, b"" | b"." | b"..")).then_some(last)
+}
+
+/// A source over SSH that is a home directory by `~` or `~user` alone is its content: it has no name that this end could
+/// know.
+pub(crate) fn with_slash_if_home(mut path: Vec<u8>) -> Vec<u8> {
+    // What no user is called may be a file.
+    let is_name = |name: &[u8]| !name.iter().any(|byte| b"/*?[\\$ ".contains(byte));
+    if path.strip_prefix(b"~").is_some_and(is_name) {
+        path.push(b'/');
+    }
+    path
 }
 
 /// A directory, and how names in it are chosen.
@@ -137,8 +143,31 @@ mod tests {
         let target = target(None, &["/data/run7", "~/*.bam"]);
         assert_eq!(target.place(b"run7/a/b").unwrap().as_bytes(), b"run7/a/b");
         assert_eq!(target.place(b"x.bam").unwrap().as_bytes(), b"x.bam");
-        for hostile in [&b".ssh/authorized_keys"[..], b"run70", b"x.bam.sh"] {
+        for hostile in [&b".ssh/authorized_keys"[..], b"run70", b"x.bam.sh", b".bam", b".x.bam"] {
             assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+        }
+    }
+
+    #[test]
+    fn what_the_far_end_finds_for_a_pattern_was_asked_for() {
+        let target = target(None, &["my\\ file", "a[1]", "b[", "{c", "d/*.x/e?"]);
+        for found in [&b"my file"[..], b"my\\ file", b"a1", b"a[1]", b"b[", b"{c", b"e1", b"e?"] {
+            assert!(target.place(found).is_ok(), "{}", String::from_utf8_lossy(found));
+        }
+        for hostile in [&b"my"[..], b"my  file", b"a2", b"c", b"e", b"y.x"] {
+            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+        }
+    }
+
+    #[test]
+    fn a_home_directory_alone_is_its_content() {
+        for (written, read) in
+            [("~", "~/"), ("~bob", "~bob/"), ("~/", "~/"), ("~/x", "~/x"), ("~bob/x", "~bob/x")]
+        {
+            assert_eq!(with_slash_if_home(written.into()), read.as_bytes());
+        }
+        for other in ["", "a", "a~", "./~", "~*", "~$a.docx"] {
+            assert_eq!(with_slash_if_home(other.into()), other.as_bytes());
         }
     }
 
@@ -166,9 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn dots_and_tildes_have_no_name_of_their_own() {
+    fn dots_have_no_name_of_their_own() {
         assert_eq!(last_component(b"/a/b"), Some(&b"b"[..]));
-        for source in [&b"."[..], b"..", b"~", b"/", b"a/", b""] {
+        assert_eq!(last_component(b"./~"), Some(&b"~"[..]));
+        for source in [&b"."[..], b"..", b"/", b"a/", b""] {
             assert_eq!(last_component(source), None);
         }
     }

@@ -37,7 +37,7 @@ mod writer;
 
 use std::sync::Arc;
 
-pub(crate) use destination::{is_null, last_component};
+pub(crate) use destination::{is_null, last_component, with_slash_if_home};
 pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
 pub use packets::{FlowIdentity, Opened, Packets, Payload};

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use farhaul_store::{Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
 
-use super::destination::{Asked, Target, last_component};
+use super::destination::{Asked, Target, last_component, with_slash_if_home};
 use super::failures::plain;
 use super::roots::Roots;
 use super::{Origin, Scan};
@@ -116,12 +116,12 @@ pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result
 }
 
 fn expanded(confinement: &Confinement, path: &[u8]) -> Result<Vec<Source>, Error> {
-    let (base, root) = match confinement {
+    let (base, root, pattern) = match confinement {
         Confinement::Local => return Ok(vec![source(path, None)?]),
-        Confinement::User => (Base::User, None),
-        Confinement::Root(root) => (Base::Root(root.clone()), Some(root)),
+        Confinement::User => (Base::User, None, with_slash_if_home(path.to_vec())),
+        Confinement::Root(root) => (Base::Root(root.clone()), Some(root), path.to_vec()),
     };
-    let expanded = expand(&base, path).map_err(|error| files(format!("{}: {error}", shown(path))))?;
+    let expanded = expand(&base, &pattern).map_err(|error| files(format!("{}: {error}", shown(path))))?;
     expanded.iter().map(|path| source(path, root)).collect()
 }
 

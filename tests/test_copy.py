@@ -12,7 +12,8 @@ import pytest
 
 from harness.hosts import USER
 from harness.product import EXIT_FILES, EXIT_SOME_FAILED, EXIT_USAGE, cp, finish, start_cp
-from harness.trees import (content_differences, data_ranges, differences, leftovers, make_file, make_tree, sha256)
+from harness.trees import (content_differences, data_ranges, differences, fill, leftovers, make_file, make_tree, names,
+                            sha256)
 
 MIB = 1 << 20
 
@@ -154,6 +155,32 @@ def test_a_glob_character_in_an_existing_name_is_that_name(road, near):
     make_file(road.far / "ab", 10)
     road.cp(road.url("a*"), f"{near}/")
     assert [path.name for path in near.iterdir()] == ["a*"]
+    for name in ("photo[1].jpg", "{b", "c?", "d*"):
+        source = make_file(road.far / name, 10, seed=name)
+        road.cp(road.url(name), near / "new")
+        assert sha256(near / "new") == sha256(source), name
+
+
+def test_what_matches_alone_takes_the_destinations_name(road, near):
+    source = make_file(road.far / "x1", 10)
+    fill(road.far, "dir1/file")
+    road.cp(road.url("x*"), near / "new")
+    assert sha256(near / "new") == sha256(source)
+    road.cp(road.url("dir?"), near / "tree")
+    assert (near / "tree/file").exists()
+    (near / "into").mkdir()
+    road.cp(road.url("x[1]"), near / "into")
+    assert (near / "into/x1").exists()
+
+
+@pytest.mark.parametrize("pattern", ["x*", "*/x1"])
+def test_several_that_match_need_a_directory(road, near, pattern):
+    fill(road.far, "x1 x2 a/x1 b/x1")
+    outcome = road.cp(road.url(pattern), near / "new", expect=EXIT_USAGE)
+    assert "several files match" in outcome.error_line
+    assert list(near.iterdir()) == []
+    road.cp(road.url("x*"), f"{near}/new/")
+    assert names(near / "new") == "x1 x2"
 
 
 def test_glob_without_match_fails_and_says_so(road, near):

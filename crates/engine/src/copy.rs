@@ -247,6 +247,10 @@ impl Plan {
         };
         let terms = Terms { names, log: log.clone(), ..Terms::default() };
         let mut request = self.request;
+        if let Side::Receive(Destination::Tree(target)) = &side {
+            // One name is for one source, and only the far end knows how many a pattern stands for.
+            request.target_is_name = target.rename.is_some();
+        }
         // Here, reading both versions costs more than writing one; changing a file in place does just that.
         let is_local = matches!(self.far, Far::Here);
         let options = &mut request.options;
@@ -278,10 +282,9 @@ impl Plan {
             Near::Receive(path) if session::is_null(path) => Side::Receive(Destination::Null),
             Near::Receive(path) => {
                 let sources = &self.request.paths;
-                let has_pattern = |path: &Vec<u8>| path.iter().any(|byte| b"*?[{".contains(byte));
                 let is_directory = sources.len() > 1
                     || path.as_os_str().as_bytes().ends_with(b"/")
-                    || sources.iter().any(|source| last_component(source).is_none() || has_pattern(source));
+                    || sources.iter().any(|source| last_component(source).is_none());
                 let request = &self.request;
                 let wish =
                     Wish { is_directory, is_name: request.target_is_name, dry_run: request.options.dry_run };

@@ -55,7 +55,8 @@ pub struct Request {
     /// No files: blocks of a program's own. The one path is the stream's name.
     #[serde(default)]
     pub stream: Option<StreamTerms>,
-    /// Push: the destination is the single source's name, also if a directory of that name is there.
+    /// Push: the destination is the single source's name, also if a directory of that name is there. Pull: the sources have
+    /// to be one, for which there is one name.
     #[serde(default)]
     pub target_is_name: bool,
     pub options: TransferOptions,

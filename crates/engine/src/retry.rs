@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use farhaul_store::unescape;
+use farhaul_store::{is_pattern, unescape};
 
 use crate::copy::Location;
 use crate::error::Error;
@@ -141,7 +141,7 @@ impl Retry {
             let what = "--retry-failed: with several sources, none of them may end with a slash: copy them one after the other";
             return Err(Error::Usage(what.into()));
         }
-        let has_pattern = sources.iter().any(|source| source.iter().any(|byte| b"*?[{".contains(byte)));
+        let has_pattern = sources.iter().any(|source| is_pattern(source));
         let mut asked = Vec::with_capacity(self.paths.len());
         for path in self.paths {
             // A source that could not be opened has failed by the name that the user gave it.

@@ -4,6 +4,7 @@
 //! names, below one of them; whoever sends anything else has broken the protocol.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use farhaul_store::{Generated, RelPath, Root, is_pattern, stands_for};
 
@@ -87,13 +88,16 @@ pub(crate) struct Target {
     pub(crate) prefix: Option<RelPath>,
     /// The single source gets this name instead of its own.
     pub(crate) rename: Option<Vec<u8>>,
+    /// The source that has taken it.
+    pub(crate) renamed: OnceLock<Vec<u8>>,
     pub(crate) asked: Asked,
 }
 
 impl Target {
     /// Everything goes into `root`, which was there, under its own name.
     pub(crate) fn new(root: Root, asked: Asked) -> Target {
-        Target { roots: Roots::one(root), is_new: false, prefix: None, rename: None, asked }
+        let (roots, renamed) = (Roots::one(root), OnceLock::new());
+        Target { roots, is_new: false, prefix: None, rename: None, renamed, asked }
     }
 
     /// The place of the directory whose content was asked for: the destination itself.
@@ -120,6 +124,10 @@ impl Target {
             return prefix.join(path).map_err(|_| refuse("which is too long below the destination"));
         }
         let Some(rename) = &self.rename else { return Ok(checked) };
+        let top = &path[..top_len];
+        if self.renamed.get_or_init(|| top.to_vec()) != top {
+            return Err(refuse("when another source has the destination's name"));
+        }
         let renamed = [&rename[..], &path[top_len..]].concat();
         RelPath::from_bytes(&renamed).map_err(|_| refuse("which is too long under its new name"))
     }
@@ -192,6 +200,14 @@ mod tests {
         let target = target(Some("new"), &["/data/old"]);
         assert_eq!(target.place(b"old").unwrap().as_bytes(), b"new");
         assert_eq!(target.place(b"old/old/x").unwrap().as_bytes(), b"new/old/x");
+    }
+
+    #[test]
+    fn one_name_is_for_one_source() {
+        let target = target(Some("new"), &["/data/x*"]);
+        assert_eq!(target.place(b"x1").unwrap().as_bytes(), b"new");
+        assert_eq!(target.place(b"x1/a").unwrap().as_bytes(), b"new/a");
+        assert!(target.place(b"x2").is_err());
     }
 
     #[test]

@@ -107,6 +107,10 @@ pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result
     if request.single_file && sources.len() != 1 {
         return Err(Error::Usage("only a single file can go to standard output".into()));
     }
+    if request.target_is_name && sources.len() > 1 {
+        let what = "several files match, and the destination is one name: end it with a slash to have a directory made";
+        return Err(Error::Usage(what.into()));
+    }
     let options = &request.options;
     let only_content = sources.len() == 1 && sources[0].dest.is_empty();
     if options.sync.is_some() && !only_content {

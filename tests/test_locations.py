@@ -38,6 +38,16 @@ def test_a_spread_destination_is_no_pattern(road, near):
     assert [disk for disk in "de" if (road.far / disk / "y[1]/a").exists()]
 
 
+@pytest.mark.parametrize("written, place", [
+    ("./nvme0/", "nvme0"), (".//./nvme0//", "nvme0"), ("in//sub/", "in/sub"), ("in/.", "in"), ("in/./sub", "in/sub"),
+    ("./", "."), (".//", "."), ("new/.", "new")])
+def test_a_destination_is_read_as_users_write_it(road, near, written, place):
+    (near / "file").write_text("it")
+    fill(road.far, "nvme0/ in/sub/")
+    road.cp(near / "file", f"{road.url()}/{written}")
+    assert (road.far / place / "file").read_text() == "it"
+
+
 # ---- names and homes ---------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("written, name", [

@@ -132,13 +132,7 @@ fn is_directory(base: &Base, path: &[u8]) -> bool {
 
 /// A client's path below the root; `..` is refused.
 fn below(path: &[u8]) -> io::Result<RelPath> {
-    let parts: Vec<&[u8]> =
-        path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
-    if parts.is_empty() {
-        return Ok(RelPath::empty());
-    }
-    RelPath::from_bytes(&parts.join(&b'/'))
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    RelPath::from_written(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
 /// `~` and `~user` at the start replaced; an unknown user's path stays as it is.

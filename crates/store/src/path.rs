@@ -34,6 +34,13 @@ impl RelPath {
         RelPath::from_vec(bytes.to_vec())
     }
 
+    /// From a path as users write it: without `.` and without doubled, leading and trailing slashes.
+    pub fn from_written(bytes: &[u8]) -> Result<RelPath, PathError> {
+        let parts: Vec<&[u8]> =
+            bytes.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
+        if parts.is_empty() { Ok(RelPath::empty()) } else { RelPath::from_vec(parts.join(&b'/')) }
+    }
+
     fn from_vec(bytes: Vec<u8>) -> Result<RelPath, PathError> {
         let shown = || escape(&bytes[..bytes.len().min(200)]);
         if bytes.is_empty() {
@@ -197,6 +204,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn paths_are_read_as_users_write_them() {
+        for (written, read) in
+            [("a", "a"), ("/./a//b/./", "a/b"), ("a/.", "a"), ("", ""), ("./", ""), ("//", ""), (".a", ".a")]
+        {
+            assert_eq!(
+                RelPath::from_written(written.as_bytes()).unwrap().as_bytes(),
+                read.as_bytes(),
+                "{written}"
+            );
+        }
+        for hostile in ["..", "a/../b", "a/..", "a\0"] {
+            assert!(RelPath::from_written(hostile.as_bytes()).is_err(), "{hostile}");
+        }
+    }
 
     #[test]
     fn hostile_names_are_refused() {

@@ -245,9 +245,7 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
         Confinement::Local => is_dir(path),
         Confinement::User => is_dir(&expand_home(path)),
         Confinement::Root(root) => {
-            let path = below_root(path);
-            let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
-            let meta = RelPath::from_bytes(&path[..end]).ok().map(|path| root.metadata(&path));
+            let meta = RelPath::from_written(path).ok().map(|path| root.metadata(&path));
             meta.is_some_and(|meta| meta.is_ok_and(|there| there.is_some_and(|there| there.is_dir())))
         }
     }
@@ -290,7 +288,8 @@ fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
             Ok(Target { prefix: prefix.map_err(|error| files(error.to_string()))?, ..target })
         }
         Err(_) if is_directory => {
-            std::fs::create_dir(path)
+            // `new/.` is made as `new`.
+            std::fs::create_dir(path.components().collect::<PathBuf>())
                 .map_err(|error| files(format!("cannot create {name}: {}", plain(&error))))?;
             Ok(Target { is_new: true, ..into(path, None, asked)? })
         }
@@ -309,16 +308,12 @@ fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
 fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
     let is_directory = wish.is_directory || last_component(path).is_none();
     let name = shown(path);
-    let trimmed = match path.iter().rposition(|&byte| byte != b'/') {
-        Some(last) => below_root(&path[..=last]),
-        None => b".",
-    };
     let target = |root: Root, rename| Target { rename, ..Target::new(root, Asked::Anything) };
-    if trimmed == b"." {
+    let outside = |_| files(format!("{name} is not a path below this daemon's root"));
+    let path = RelPath::from_written(path).map_err(outside)?;
+    if path.is_empty() {
         return Ok(target(root.clone(), None));
     }
-    let outside = |_| files(format!("{name} is not a path below this daemon's root"));
-    let path = RelPath::from_bytes(trimmed).map_err(outside)?;
     let cannot = |error: std::io::Error| files(format!("cannot open {name}: {}", plain(&error)));
     let named = |path: &RelPath| {
         let parent = match path.parent() {

@@ -223,14 +223,9 @@ impl SourceRef {
     }
 }
 
-/// A path below a root as users write it: without `.` and doubled or trailing slashes.
+/// A path below a root as users write it.
 fn plain_path(path: &Path) -> io::Result<RelPath> {
     let bytes = path.as_os_str().as_bytes();
-    let parts: Vec<&[u8]> =
-        bytes.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
-    if parts.is_empty() {
-        return Ok(RelPath::empty());
-    }
     if bytes.first() == Some(&b'/') {
         let shown = crate::path::escape(OsStr::as_bytes(path.as_os_str()));
         return Err(io::Error::new(
@@ -238,6 +233,5 @@ fn plain_path(path: &Path) -> io::Result<RelPath> {
             format!("{shown}: absolute path below a root"),
         ));
     }
-    RelPath::from_bytes(&parts.join(&b'/'))
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+    RelPath::from_written(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }

@@ -3,7 +3,7 @@
 import pytest
 
 from harness.hosts import USER
-from harness.product import cp
+from harness.product import EXIT_FILES, cp
 from harness.trees import fill, names
 
 
@@ -46,6 +46,65 @@ def test_a_destination_is_read_as_users_write_it(road, near, written, place):
     fill(road.far, "nvme0/ in/sub/")
     road.cp(near / "file", f"{road.url()}/{written}")
     assert (road.far / place / "file").read_text() == "it"
+
+
+# ---- links that are named ----------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def linked(road):
+    """A far folder with a link to a directory in it, and one that leads out of a daemon's root."""
+    fill(road.far, "releases/7/file releases/7/sub/deep")
+    (road.far / "releases/7/inner").symlink_to("file")
+    (road.far / "current").symlink_to("releases/7")
+    return road
+
+
+@pytest.mark.parametrize("source, expected", [
+    ("current", "new new/file new/inner new/sub new/sub/deep"), ("current/sub", "new new/deep"),
+    ("current/file", "new"), ("curren?/sub", "new new/deep"), ("current/f*", "new")])
+def test_a_link_that_is_named_is_followed(linked, near, source, expected):
+    linked.cp(linked.url(source), near / "new")
+    assert names(near) == expected
+    assert not (near / "new").is_symlink()
+
+
+def test_the_content_of_a_link_that_is_named(linked, near):
+    linked.cp(linked.url("current") + "/", near / "a")
+    linked.sync(linked.url("current"), near / "b")
+    for copy in "ab":
+        assert names(near / copy) == "file inner sub sub/deep"
+        assert (near / copy / "inner").is_symlink(), "what is below is taken as it is"
+
+
+def test_what_is_copied_to_a_link_goes_into_its_directory(linked, near):
+    fill(near, "a.bin run7/x content/y named")
+    linked.cp(near / "a.bin", linked.url("current"))
+    linked.cp(near / "run7", linked.url("current"))
+    linked.cp(f"{near}/content/", linked.url("current/sub"))
+    linked.cp(near / "named", linked.url("current/other"))
+    linked.cp(near / "named", linked.url("current/made/") + ("" if linked.name == "ssh" else "/"))
+    assert (linked.far / "current").is_symlink()
+    assert names(linked.far / "releases/7") == "a.bin file inner made made/named other run7 run7/x sub sub/deep sub/y"
+    linked.sync("--delete", near / "run7", linked.url("current"))
+    assert (linked.far / "current").is_symlink() and names(linked.far / "releases/7") == "x"
+
+
+@pytest.mark.parametrize("target", ["../../outside", "/etc"])
+def test_a_link_out_of_a_daemons_root_is_refused(daemon_road, near, target):
+    road = daemon_road
+    outside = road.net.daemon.root.parent / "outside"
+    fill(outside, "secret")
+    before = names(outside)
+    (road.far / "out").symlink_to(target)
+    (near / "file").write_text("it")
+    for source in ("out", "out/", "out/secret", "out/passwd"):
+        outcome = road.cp(road.net.daemon.url(f"{road.far.name}/{source}"), f"{near}/", expect=EXIT_FILES)
+        assert "out of the root" in outcome.stderr, outcome
+    for place in ("out", "out/", "out/x", "out/new/"):
+        outcome = road.cp(near / "file", road.net.daemon.url(f"{road.far.name}/{place}"), expect=EXIT_FILES)
+        assert "out of the root" in outcome.stderr, outcome
+    assert names(near) == "file" and names(outside) == before
+    assert (road.far / "out").is_symlink()
 
 
 # ---- names and homes ---------------------------------------------------------------------------------------------------

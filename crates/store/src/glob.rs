@@ -2,7 +2,7 @@
 //! any of them, in each component; `~` and `~user` at the start of a user's own path. A destination has only the latter.
 //!
 //! Always true: a path that exists as it is written stays as it is written; names of any bytes match; a leading dot is
-//! only matched by a dot; what matches nothing comes back as it was. Below a root no symbolic link is followed.
+//! only matched by a dot; what matches nothing comes back as it was. Below a root no symbolic link leads out of it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -105,28 +105,27 @@ fn open_directory(base: &Base, path: &[u8]) -> io::Result<OwnedFd> {
             let path = if path.is_empty() { b"." } else { path };
             Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?)
         }
-        Base::Root(root) => {
-            let path = below(path)?;
-            // A descriptor of our own: a shared one has a shared position.
-            Ok(fs::openat(root.dir(path.as_bytes())?, ".", flags, Mode::empty())?)
-        }
+        Base::Root(root) => root.open_followed(&below(path)?, flags),
     }
 }
 
 fn exists(base: &Base, path: &[u8]) -> bool {
     match base {
         Base::User => fs::statat(fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW).is_ok(),
-        Base::Root(root) => {
-            below(path).is_ok_and(|path| root.metadata(&path).is_ok_and(|meta| meta.is_some()))
-        }
+        Base::Root(root) => below(path).is_ok_and(|path| {
+            // A link that leads nowhere, or out, is a name nevertheless.
+            let there = [root.metadata_followed(&path), root.metadata(&path)];
+            there.iter().any(|meta| matches!(meta, Ok(Some(_))))
+        }),
     }
 }
 
 fn is_directory(base: &Base, path: &[u8]) -> bool {
     match base {
         Base::User => Path::new(OsStr::from_bytes(path)).is_dir(),
-        Base::Root(root) => below(path)
-            .is_ok_and(|path| root.metadata(&path).is_ok_and(|meta| meta.is_some_and(|meta| meta.is_dir()))),
+        Base::Root(root) => below(path).is_ok_and(|path| {
+            root.metadata_followed(&path).is_ok_and(|meta| meta.is_some_and(|meta| meta.is_dir()))
+        }),
     }
 }
 

@@ -4,8 +4,8 @@
 //! How to read it: a sender walks `scan` (as `filter` lets it) and `read`; a receiver opens a `root` and writes with `small` (whole small
 //! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `pool`.
 //!
-//! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`], and no
-//! operation on it follows a symbolic link. The only `unsafe` is the memory of `pool`, the user
+//! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`]; no symbolic
+//! link leads out of it, and only operations that say so follow one at all. The only `unsafe` is the memory of `pool`, the user
 //! look-up of `passwd` and a system call of `resident`.
 
 mod attributes;

@@ -2,7 +2,8 @@
 //!
 //! Always true: every operation takes a checked path, walks to its parent directory without following any symbolic
 //! link, and then names a single component relative to that directory's descriptor; the last component is not followed
-//! either. Descriptors of parents are kept (a bounded number), so that a directory of many files is walked to once.
+//! either. What a user names may lead through links that stay below the root; that is asked for by name ([`Root::follow`],
+//! [`Root::metadata_followed`]). Descriptors of parents are kept (a bounded number), so that a directory of many files is walked to once.
 //! From: openat2(2), RESOLVE_BENEATH; where the kernel lacks it, one O_NOFOLLOW open a component does the same.
 
 use std::collections::HashMap;
@@ -25,6 +26,8 @@ use crate::temporary;
 
 /// Parent directories kept open for each root.
 const PARENTS_MAX: usize = 64;
+/// So often a walk that raced with a rename is begun again.
+const RACES_MAX: usize = 16;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// A directory and everything below it. Clones share it.
@@ -68,6 +71,27 @@ impl Root {
     /// The directory at `path` as a root of its own.
     pub fn subdir(&self, path: &RelPath) -> io::Result<Root> {
         Ok(Root::of(self.dir(path.as_bytes())?, self.inner.walks.load(Relaxed)))
+    }
+
+    /// As [`Root::subdir`], through symbolic links that do not lead out of this root.
+    pub fn follow(&self, path: &RelPath) -> io::Result<Root> {
+        let fd = match self.open_followed(path, DIRECTORY) {
+            // Not readable, but perhaps to be entered.
+            Err(error) if error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()) => {
+                self.open_followed(path, OFlags::PATH | OFlags::DIRECTORY)?
+            }
+            opened => opened?,
+        };
+        Ok(Root::of(Arc::new(Dir::new(fd)), self.inner.walks.load(Relaxed)))
+    }
+
+    /// What `path` leads to, if anything, through symbolic links that do not lead out of this root.
+    pub fn metadata_followed(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+        match self.open_followed(path, OFlags::PATH) {
+            Ok(there) => Ok(Some(Meta::from(&fs::fstat(&there)?))),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// What is at `path`, if anything.
@@ -307,15 +331,37 @@ impl Root {
 
     /// Opens what is at `path` through symbolic links, as long as they do not lead out of the root.
     pub(crate) fn open_followed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
-        let path = if path.is_empty() { b"." } else { path.as_bytes() };
+        let flags = flags | OFlags::CLOEXEC;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        match fs::openat2(&*self.inner.fd, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Err(Errno::XDEV) => Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "the symbolic link leads out of the root",
-            )),
-            opened => Ok(opened?),
+        let name = if path.is_empty() { b"." } else { path.as_bytes() };
+        for _ in 0..RACES_MAX {
+            if self.inner.walks.load(Relaxed) {
+                break;
+            }
+            match fs::openat2(&*self.inner.fd, name, flags, Mode::empty(), resolve) {
+                Err(Errno::XDEV) => {
+                    let what = "the symbolic link leads out of the root";
+                    return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+                }
+                // A filter of a container may refuse calls that it does not know with EPERM.
+                Err(Errno::NOSYS | Errno::PERM) => break,
+                // A rename anywhere raced with the `..` of a link.
+                Err(Errno::AGAIN) => {}
+                opened => return Ok(opened?),
+            }
         }
+        self.open_unfollowed(path, flags)
+    }
+
+    /// The same where a way through links cannot be had.
+    fn open_unfollowed(&self, path: &RelPath, flags: OFlags) -> io::Result<OwnedFd> {
+        let (dir, name) = path.split();
+        let name = if name.is_empty() { b"." } else { name };
+        let dir = self.dir(dir)?;
+        if is_link(dir.as_fd(), name) {
+            return Err(refused(Errno::LOOP));
+        }
+        fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(refused)
     }
 
     /// Bytes that this user can still write below the root.

@@ -3,7 +3,7 @@
 //! `dir` means the directory itself, `dir/` its content, as for rsync; a destination that is a directory takes the
 //! sources into it, one that does not exist is the new name of a single source, as for scp.
 //!
-//! Always true: at a daemon every path is resolved below its root, whatever it begins with.
+//! Always true: at a daemon every path is resolved below its root, whatever it begins with and whatever links are in it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -245,7 +245,7 @@ fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
         Confinement::Local => is_dir(path),
         Confinement::User => is_dir(&expand_home(path)),
         Confinement::Root(root) => {
-            let meta = RelPath::from_written(path).ok().map(|path| root.metadata(&path));
+            let meta = RelPath::from_written(path).ok().map(|path| root.metadata_followed(&path));
             meta.is_some_and(|meta| meta.is_ok_and(|there| there.is_some_and(|there| there.is_dir())))
         }
     }
@@ -315,26 +315,23 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
         return Ok(target(root.clone(), None));
     }
     let cannot = |error: std::io::Error| files(format!("cannot open {name}: {}", plain(&error)));
-    let named = |path: &RelPath| {
-        let parent = match path.parent() {
-            Some(parent) => root.subdir(&parent).map_err(cannot)?,
-            None => root.clone(),
-        };
-        Ok(target(parent, path.file_name().map(<[u8]>::to_vec)))
-    };
+    let above = || root.follow(&path.parent().unwrap_or_default()).map_err(cannot);
+    let last = path.file_name().unwrap_or_default();
     if wish.is_name && !is_directory {
-        return named(&path);
+        return Ok(target(above()?, Some(last.to_vec())));
     }
-    match root.metadata(&path).map_err(cannot)? {
-        Some(meta) if meta.is_dir() => Ok(target(root.subdir(&path).map_err(cannot)?, None)),
+    // As over SSH, the way to the destination may lead through links; what lies below the directory reached may not.
+    match root.metadata_followed(&path).map_err(cannot)? {
+        Some(meta) if meta.is_dir() => Ok(target(root.follow(&path).map_err(cannot)?, None)),
         Some(_) if is_directory => Err(files(format!("{name} is not a directory"))),
-        None if is_directory && wish.dry_run => {
-            Ok(Target { prefix: Some(path), ..target(root.clone(), None) })
-        }
         None if is_directory => {
-            root.create_shared_dir(&path).map_err(cannot)?;
-            Ok(Target { is_new: true, ..target(root.subdir(&path).map_err(cannot)?, None) })
+            let (above, last) = (above()?, RelPath::from_bytes(last).map_err(outside)?);
+            if wish.dry_run {
+                return Ok(Target { prefix: Some(last), ..target(above, None) });
+            }
+            above.create_shared_dir(&last).map_err(cannot)?;
+            Ok(Target { is_new: true, ..target(above.subdir(&last).map_err(cannot)?, None) })
         }
-        Some(_) | None => named(&path),
+        Some(_) | None => Ok(target(above()?, Some(last.to_vec()))),
     }
 }

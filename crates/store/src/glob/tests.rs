@@ -65,6 +65,7 @@ fn each_component_is_expanded() {
         std::fs::write(path, "").unwrap();
     }
     std::os::unix::fs::symlink("/etc", temp.path().join("out")).unwrap();
+    std::os::unix::fs::symlink("run1", temp.path().join("in")).unwrap();
     let root = Base::Root(Root::open(temp.path()).unwrap());
     assert_eq!(expanded(&root, "run?/*.bam"), ["run1/a.bam", "run1/b.bam", "run2/a.bam"]);
     assert_eq!(expanded(&root, "/run[12]/a.bam"), ["/run1/a.bam", "/run2/a.bam"]);
@@ -73,8 +74,9 @@ fn each_component_is_expanded() {
     assert_eq!(expanded(&root, "run3/x?y"), ["run3/x*y", "run3/xay"]);
     assert_eq!(expanded(&root, "run3/x\\*y"), ["run3/x*y"]);
     assert_eq!(expanded(&root, "none*"), ["none*"]);
-    assert_eq!(expanded(&root, "*/"), ["run1/", "run2/", "run3/"]);
-    assert_eq!(expanded(&root, "out/pass*"), ["out/pass*"], "links are not followed below a root");
+    assert_eq!(expanded(&root, "*/"), ["in/", "run1/", "run2/", "run3/"]);
+    assert_eq!(expanded(&root, "in/[a]*"), ["in/a.bam"]);
+    assert_eq!(expanded(&root, "out/pass*"), ["out/pass*"], "no link leads out of a root");
     assert_eq!(expanded(&root, "../*"), ["../*"], "nor does anything lead out of it");
     assert_eq!(expanded(&root, "~/file*"), ["~/file*"]);
     let pattern = format!("{}/run1/*.bam", temp.path().display());

@@ -46,6 +46,45 @@ fn links_out_of_the_root_are_refused() {
 }
 
 #[test]
+fn what_a_user_names_may_lead_through_links_that_stay_inside() {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(temp.path().join("root/releases/7")).unwrap();
+    std::fs::write(temp.path().join("root/releases/7/file"), "1").unwrap();
+    std::fs::write(temp.path().join("secret"), "secret").unwrap();
+    let links = [
+        ("current", "releases/7"),
+        ("round", "releases/../current"),
+        ("up", "../"),
+        ("to-secret", "../secret"),
+    ];
+    for (link, target) in links {
+        symlink(target, temp.path().join("root").join(link)).unwrap();
+    }
+    symlink(temp.path().join("root/releases"), temp.path().join("root/absolute")).unwrap();
+    symlink("nowhere", temp.path().join("root/dangling")).unwrap();
+    let root = Root::open(temp.path().join("root")).unwrap();
+    for link in ["current", "round", "releases/7"] {
+        assert!(root.metadata_followed(&path(link)).unwrap().unwrap().is_dir());
+        assert!(root.metadata_followed(&path(&format!("{link}/file"))).unwrap().unwrap().is_file());
+        let inside = root.follow(&path(link)).unwrap();
+        assert!(inside.metadata(&path("file")).unwrap().is_some());
+    }
+    for link in ["up", "up/secret", "to-secret", "absolute"] {
+        let error = root.metadata_followed(&path(link)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{link}: {error}");
+        assert!(root.follow(&path(link)).is_err());
+    }
+    assert!(root.metadata_followed(&path("dangling")).unwrap().is_none());
+    assert!(root.follow(&RelPath::empty()).unwrap().metadata(&path("current")).unwrap().is_some());
+    root.inner.walks.store(true, Relaxed);
+    for link in links.map(|(link, _)| link) {
+        assert!(root.metadata_followed(&path(link)).is_err(), "an old kernel follows none");
+        assert!(root.follow(&path(link)).is_err());
+    }
+    assert!(root.follow(&path("releases/7")).unwrap().metadata(&path("file")).unwrap().is_some());
+}
+
+#[test]
 fn a_directory_replaced_by_a_link_is_not_followed() {
     both_walks(|root, temp| {
         root.create_dir(&path("d")).unwrap();

@@ -17,7 +17,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::Source;
 use crate::attributes::{self, AttributeKinds, Attributes};
-use crate::entry::{Entry, FileKind, Meta};
+use crate::entry::{Entry, Meta};
 use crate::generated::Generated;
 use crate::path::RelPath;
 use crate::root::Root;
@@ -97,13 +97,12 @@ pub struct SourceRef {
 
 #[derive(Debug, Clone)]
 enum Place {
-    /// As the user named it: links are followed.
+    /// As the user named it: links are followed, also below a root that they do not lead out of.
     Named(PathBuf),
-    Beneath(Root, RelPath),
+    NamedBeneath(Root, RelPath),
     Child(Arc<Directory>, Box<[u8]>),
-    /// What a symbolic link leads to: in a directory, or at a path below a root that it does not leave.
+    /// What a symbolic link leads to.
     FollowedChild(Arc<Directory>, Box<[u8]>),
-    FollowedBeneath(Root, RelPath),
     /// Nowhere.
     Generated(Generated),
 }
@@ -113,7 +112,7 @@ impl SourceRef {
     pub(super) fn of_source(source: &Source, place: &Path) -> io::Result<SourceRef> {
         let place = match &source.beneath {
             None => Place::Named(place.to_path_buf()),
-            Some(root) => Place::Beneath(root.clone(), plain_path(place)?),
+            Some(root) => Place::NamedBeneath(root.clone(), plain_path(place)?),
         };
         Ok(SourceRef { place })
     }
@@ -146,15 +145,7 @@ impl SourceRef {
         let whole = plain_path(&source.path)?
             .join(inner)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidFilename, error))?;
-        Ok(SourceRef { place: Place::FollowedBeneath(root.clone(), whole) })
-    }
-
-    /// The same, through the link that it may be.
-    pub(super) fn follow(self) -> SourceRef {
-        match self.place {
-            Place::Beneath(root, path) => SourceRef { place: Place::FollowedBeneath(root, path) },
-            place => SourceRef { place },
-        }
+        Ok(SourceRef { place: Place::NamedBeneath(root.clone(), whole) })
     }
 
     /// Its extended attributes; a link has none.
@@ -166,26 +157,19 @@ impl SourceRef {
         attributes::read(&format!("/proc/self/fd/{}", there.as_raw_fd()), kinds)
     }
 
-    /// What is there now, and the target if it is a link.
-    pub(super) fn look(&self) -> io::Result<(Meta, Vec<u8>)> {
+    /// What is there now.
+    pub(super) fn look(&self) -> io::Result<Meta> {
         match &self.place {
-            Place::Named(path) => Ok((Meta::from(&fs::statat(fs::CWD, path, AtFlags::empty())?), Vec::new())),
-            Place::Beneath(root, path) => {
-                let meta = root.metadata(path)?.ok_or(rustix::io::Errno::NOENT)?;
-                let is_link = meta.kind == FileKind::Symlink;
-                Ok((meta, if is_link { root.read_link(path)? } else { Vec::new() }))
+            Place::Named(path) => Ok(Meta::from(&fs::statat(fs::CWD, path, AtFlags::empty())?)),
+            Place::NamedBeneath(root, path) => {
+                let there = root.open_followed(path, OFlags::PATH)?;
+                Ok(Meta::from(&fs::fstat(&there)?))
             }
             Place::Child(parent, name) => {
-                let stat = fs::statat(parent.fd()?, &name[..], AtFlags::SYMLINK_NOFOLLOW)?;
-                Ok((Meta::from(&stat), Vec::new()))
+                Ok(Meta::from(&fs::statat(parent.fd()?, &name[..], AtFlags::SYMLINK_NOFOLLOW)?))
             }
             Place::FollowedChild(parent, name) => {
-                let stat = fs::statat(parent.fd()?, &name[..], AtFlags::empty())?;
-                Ok((Meta::from(&stat), Vec::new()))
-            }
-            Place::FollowedBeneath(root, path) => {
-                let there = root.open_followed(path, OFlags::PATH)?;
-                Ok((Meta::from(&fs::fstat(&there)?), Vec::new()))
+                Ok(Meta::from(&fs::statat(parent.fd()?, &name[..], AtFlags::empty())?))
             }
             Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
@@ -193,7 +177,7 @@ impl SourceRef {
 
     /// What a file's entry would be now; None if there is no file any more.
     pub fn file_now(&self) -> io::Result<Option<Entry>> {
-        Ok(Some(self.look()?.0).filter(Meta::is_file).map(|meta| meta.entry(Vec::new())))
+        Ok(Some(self.look()?).filter(Meta::is_file).map(|meta| meta.entry(Vec::new())))
     }
 
     /// Opens the file for reading. Non-blocking, so that a pipe that has taken the file's place does not hold us.
@@ -204,20 +188,13 @@ impl SourceRef {
     fn open_with(&self, flags: OFlags) -> io::Result<OwnedFd> {
         match &self.place {
             Place::Named(path) => Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?),
-            Place::Beneath(root, path) if path.is_empty() => {
-                Ok(fs::openat(root.dir(b"")?, ".", flags | OFlags::NOFOLLOW, Mode::empty())?)
-            }
-            Place::Beneath(root, path) => {
-                let (dir, name) = root.place(path)?;
-                Ok(fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty())?)
-            }
+            Place::NamedBeneath(root, path) => root.open_followed(path, flags),
             Place::Child(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags | OFlags::NOFOLLOW, Mode::empty())?)
             }
             Place::FollowedChild(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags, Mode::empty())?)
             }
-            Place::FollowedBeneath(root, path) => root.open_followed(path, flags),
             Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }

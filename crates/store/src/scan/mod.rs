@@ -1,7 +1,7 @@
 //! Finding what a transfer takes along: depth first, one directory buffer at a time, in whatever order the directory has.
 //!
 //! Always true: memory and open descriptors are bounded by the depth of the tree, never by the number of its entries; no
-//! symbolic link below a source is followed; a directory's `Entry` comes before everything in it, its `DirEnd` after.
+//! symbolic link below a source is followed unless that is asked for; a directory's `Entry` comes before everything in it, its `DirEnd` after.
 //! Of a source in several places each name is given once, from the first of them that has it.
 
 mod directory;
@@ -34,7 +34,7 @@ const OPEN_LEVELS: usize = 32;
 /// One source of a transfer.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// What to open. A symbolic link here was named by the user and is followed, unless `beneath` is set.
+    /// What to open. A symbolic link here was named by the user and is followed.
     pub path: PathBuf,
     /// Further places of it: their contents are one tree. What has the same name must be a directory in all of them, or the
     /// same file by size and time.
@@ -244,13 +244,9 @@ impl Scanner {
 
     /// What is in one of a source's places.
     fn look_at(&self, source: &Source, place: &Path) -> io::Result<(SourceRef, Entry)> {
-        let mut handle = SourceRef::of_source(source, place)?;
-        let (mut meta, mut target) = handle.look()?;
-        if let (true, crate::entry::FileKind::Symlink) = (self.options.follow, meta.kind) {
-            handle = handle.follow();
-            (meta, target) = handle.look()?;
-        }
-        Ok((handle, meta.entry(target)))
+        let handle = SourceRef::of_source(source, place)?;
+        let meta = handle.look()?;
+        Ok((handle, meta.entry(Vec::new())))
     }
 
     /// A name of a directory in several places: given with its first one, if the others fit.
@@ -335,7 +331,7 @@ impl Scanner {
             Err(error) => return failed(&path, error),
         };
         let entry = match handle.look() {
-            Ok((meta, _)) => meta.entry(Vec::new()),
+            Ok(meta) => meta.entry(Vec::new()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return failed(&path, io::Error::new(error.kind(), "the symbolic link leads nowhere"));
             }

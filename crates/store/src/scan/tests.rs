@@ -198,7 +198,7 @@ fn rules_limits_and_names_choose() {
 }
 
 #[test]
-fn below_a_root_no_link_is_followed() {
+fn below_a_root_no_link_leads_out() {
     let temp = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(temp.path().join("root/dir")).unwrap();
     std::fs::write(temp.path().join("root/dir/file"), "1").unwrap();
@@ -217,8 +217,17 @@ fn below_a_root_no_link_is_followed() {
     for hostile in ["out/passwd", "../root/dir", "/etc", "dir/../../x"] {
         assert!(matches!(scan(below(hostile))[..], [ScanItem::Failed { .. }]), "{hostile}");
     }
-    let link = entries(&scan(below("out")));
-    assert_eq!(link[&b"name"[..]].kind, Kind::Symlink { target: b"/etc".to_vec() });
+    assert!(matches!(scan(below("out"))[..], [ScanItem::Failed { .. }]), "nor by its own name");
+    std::os::unix::fs::symlink("dir", temp.path().join("root/in")).unwrap();
+    for named in ["in", "in/", "in/../in"] {
+        let found = entries(&scan(below(named)));
+        assert_eq!(found.len(), if named.contains("..") { 0 } else { 2 }, "{named}");
+    }
+    assert_eq!(
+        entries(&scan(below("in/file")))[&b"name"[..]].kind,
+        entries(&scan(below("dir/file")))[&b"name"[..]].kind
+    );
+    std::fs::remove_file(temp.path().join("root/in")).unwrap();
     let all = Source { dest: RelPath::empty(), ..below(".") };
     assert_eq!(entries(&scan(all)).len(), 4);
 }

@@ -272,6 +272,42 @@ def test_two_directories_here(net, near):
     assert names(near) == "a a/x b b/x"
 
 
+@pytest.mark.parametrize("verb", ["cp", "sync"])
+def test_a_directory_is_not_copied_into_itself(net, near, verb):
+    fill(near, "run7/x run7/sub/y run70/z")
+    (near / "link").symlink_to("run7")
+    before = names(near)
+    run = lambda *places, **options: cp(net.alpha, *places, verb=verb, **options)  # noqa: E731
+    cases = [("run7", "run7/backup"), ("run7", "run7/new/deep"), ("run7/", "run7/sub"), (".", "./backup/"), ("run7", "link/backup"),
+             ("link", "run7/backup"), ("run7/sub/..", "run7/sub/new"), ("run7", "run7"), ("run7", "run70/../run7/new")]
+    for source, target in cases:
+        outcome = run(source, target, expect=EXIT_USAGE, cwd=near)
+        assert len(outcome.stderr.splitlines()) == 1 and names(near) == before, (source, target, str(outcome))
+    run("run7", "run71", cwd=near)
+    run("run7", "run70/run7", cwd=near)
+    assert (near / "run71/sub/y").exists() and (near / "run70/run7/x").exists()
+
+
+def test_what_is_not_a_directory_or_not_taken_may_go_into_its_directory(net, near):
+    fill(near, "run7/x run7/sub/y run7/z")
+    run = lambda *places, **options: cp(net.alpha, *places, cwd=near, **options)  # noqa: E731
+    run("run7/x", "run7/copy")
+    run("run7/x", "run7/z", "run7/sub")
+    run("run7", ".")
+    (near / "list").write_text("sub\nx\n")
+    run("--files-from", "list", "run7", "run7/chosen/")
+    assert names(near / "run7/chosen") == "sub sub/x sub/y sub/z x"
+    run("--files-from", "list", "run7", "run7/sub/in", expect=EXIT_USAGE)
+    assert not (near / "run7/sub/in").exists()
+
+
+def test_no_place_of_a_spread_may_be_in_the_source(net, near):
+    fill(near, "tree/x tree/disk/ disk/")
+    before = names(near)
+    cp(net.alpha, "--spread", "tree/disk,disk", "tree", "disk/", cwd=near, expect=EXIT_USAGE)
+    assert names(near) == before
+
+
 # ---- what is chosen ----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use farhaul_store::Generated;
@@ -99,11 +99,13 @@ impl Plan {
             }
         }
         job = only_content(job)?;
+        let listed = job.names.clone();
         let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
         if let Some(retry) = job.retry.take() {
             job.names = Some(retry.names(&job.sources)?);
         }
         job.options.spread = spread(&job)?;
+        outside_of_sources(&job, listed.as_deref())?;
         let options = job.options.checked()?;
         let usage = |text: &str| Err(Error::Usage(text.to_string()));
         if job.sources.is_empty() {
@@ -350,7 +352,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
     }
     if let (true, Location::Local(from), Location::Local(to)) =
         (job.options.sync.is_some(), &*source, &job.destination)
-        && let (Ok(from), Ok(to)) = (from.canonicalize(), to.canonicalize())
+        && let (Some(from), Some(to)) = (resolved(from), resolved(to))
         && (from.starts_with(&to) || to.starts_with(&from))
     {
         return usage("takes two directories of which neither is in the other");
@@ -388,6 +390,51 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
             .map_err(|error| Error::Usage(format!("{what}: {error}")))?;
     }
     Ok(job)
+}
+
+/// Refuses to copy a directory of this host into itself: it would be read while it grows. Of `names` in it, if they are given,
+/// nothing else is read.
+fn outside_of_sources(job: &CopyJob, names: Option<&[Vec<u8>]>) -> Result<(), Error> {
+    let Location::Local(to) = &job.destination else { return Ok(()) };
+    let places =
+        |path: &Path, directories: &[Vec<u8>]| match in_each(directories, path.as_os_str().as_bytes()) {
+            None => vec![path.to_path_buf()],
+            Some(places) => places.into_iter().map(|place| OsString::from_vec(place).into()).collect(),
+        };
+    let is_read = |inner: &Path| match names {
+        None => true,
+        Some(names) => names.iter().any(|name| inner.starts_with(plain(name))),
+    };
+    let targets: Vec<PathBuf> = match session::is_null(to) {
+        true => Vec::new(),
+        false => places(to, &job.options.spread.target).iter().filter_map(|to| resolved(to)).collect(),
+    };
+    for source in &job.sources {
+        let Location::Local(source) = source else { continue };
+        for from in places(source, &job.options.spread.source) {
+            let Some(from) = from.canonicalize().ok().filter(|from| from.is_dir()) else { continue };
+            if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
+                let (from, to) = (source.display(), to.display());
+                return Err(Error::Usage(format!("cannot copy a directory into itself: {to} is in {from}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name in a list, without dots.
+fn plain(name: &[u8]) -> PathBuf {
+    let parts = Path::new(OsStr::from_bytes(name)).components();
+    parts.filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+/// The path without links and dots; what is not there yet, below what is.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    path.canonicalize().ok().or_else(|| {
+        let name = path.file_name()?;
+        Some(resolved(path.parent()?)?.join(name))
+    })
 }
 
 impl Far {

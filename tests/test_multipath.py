@@ -35,8 +35,8 @@ def two_links(tmp_path):
 
 
 def reports_of_both_ways(two_links, tmp_path, road, options):
-    """A file there and back; both links must carry a part of it each way."""
-    source = trees.make_file(tmp_path / "source", 30 * MB)
+    """A file there and back; both links must carry a part of it each way, also where a busy machine begins late with one."""
+    source = trees.make_file(tmp_path / "source", 60 * MB)
     ends = {"forward": f"{source} {TARGETS[road]}there", "backward": f"{TARGETS[road]}there {tmp_path}/back"}
     reports = []
     for way, arguments in ends.items():

@@ -62,7 +62,7 @@ pub(crate) struct World<'a> {
     odd_link: Option<(Scenario, Link)>,
     /// Changes of the path that lie ahead, next one last.
     changes: Vec<crate::scenario::Change>,
-    measured_from: Option<(LinkStats, u64, u64)>,
+    measured_from: Option<(LinkStats, u64)>,
     trace: Trace,
 }
 
@@ -293,8 +293,7 @@ impl<'a> World<'a> {
     /// Notes the beginning of the measured time, and the trace's samples.
     fn sample(&mut self) {
         if self.measured_from.is_none() && self.now as f64 >= self.scenario.warmup_s() * 1e9 {
-            let sent = self.main_ends().0.stats().packets_sent;
-            self.measured_from = Some((self.links[0].stats, self.hosts[1].dropped, sent));
+            self.measured_from = Some((self.links[0].stats, self.hosts[1].dropped));
         }
         if !self.trace.is_due(self.now) {
             return;
@@ -351,11 +350,11 @@ impl<'a> World<'a> {
         let capacity = scenario.capacity(scenario.payload.max(datagram_max));
         let times = &receiver.ledger.completed_at;
         let (from, to) = (times.len() * 2 / 5, (times.len() * 19 / 20).saturating_sub(1));
-        let (link_before, dropped_before, sent_before) = self.measured_from.unwrap_or_default();
+        let (link_before, dropped_before) = self.measured_from.unwrap_or_default();
         let (link, dropped) = (self.links[0].stats, self.hosts[1].dropped);
-        let entered = (sent.packets_sent - sent_before).max(1) as f64;
         let passed =
             (link.passed + link.dropped_random - link_before.passed - link_before.dropped_random) as f64;
+        let dropped = (link.dropped_queue - link_before.dropped_queue + dropped - dropped_before) as f64;
         let senders: Vec<Share> = self
             .names
             .iter()
@@ -378,9 +377,7 @@ impl<'a> World<'a> {
             goodput_share,
             duplicate_share: (received.segments_duplicate - receiver.ledger.copies_known) as f64 / unique,
             proactive_share: sent.segments_proactive as f64 / unique,
-            overflow_share: (link.dropped_queue - link_before.dropped_queue + dropped - dropped_before)
-                as f64
-                / entered,
+            overflow_share: dropped / (passed + dropped).max(1.0),
             queue_ms: (link.waited_ns - link_before.waited_ns) / passed.max(1.0) / 1e6,
             feedback_share: received.bytes_sent as f64 / sent.bytes_sent.max(1) as f64,
             rtt_mean_ms: sender.flows[0].flow.rtt().mean().as_secs_f64() * 1e3,

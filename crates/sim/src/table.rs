@@ -205,6 +205,16 @@ fn steady_rows(table: &mut Table) {
         &cases,
         front,
     );
+    let mut near = Vec::new();
+    for (rtt_ms, queue_bytes) in [(0.2, 64 << 10), (0.2, 256 << 10), (1.0, 128 << 10), (3.0, 96 << 10)] {
+        for loss in [0.0, 0.05, 0.3] {
+            let scenario = Scenario { loss, seeds, ..Scenario::steady(1_000_000_000, rtt_ms) };
+            near.push(table.add(Scenario { queue_bytes, ..scenario }));
+        }
+    }
+    let name = "near, through a switch of 64 to 256 KiB, 1 Gbit/s";
+    table.row(format!("{name}: own loss"), Goal::AtMost(0.005), &near, |_, end| end.overflow_share);
+    table.row(format!("{name}: goodput of C(1-p)"), Goal::AtLeast(0.97), &near, |_, end| end.goodput_share);
     let (mut shallow, mut policed) = (Vec::new(), Vec::new());
     for rtt_ms in [50.0, 100.0, 300.0] {
         for loss in [0.0, 0.05] {
@@ -458,24 +468,28 @@ fn sharing_rows(table: &mut Table) {
         }
         for count in [2u32, 4, 8] {
             let last_s = 5.0 * f64::from(count - 1);
-            let mut cases = Vec::new();
-            for &queue in queues {
-                for loss in [0.0, 0.05] {
-                    let rivals = (1..count).map(|index| ours(5.0 * f64::from(index), 1.0, 1)).collect();
-                    let scenario = Scenario {
-                        rivals,
-                        loss,
-                        seeds,
-                        seconds: last_s + 55.0,
-                        warmup_s: last_s + 15.0,
-                        ..Scenario::steady(rate_bps, rtt_ms)
-                    };
-                    cases.push(table.add(scenario.with_queue(queue)));
+            let (mut cases, mut short) = (Vec::new(), Vec::new());
+            for loss in [0.0, 0.05] {
+                let rivals = (1..count).map(|index| ours(5.0 * f64::from(index), 1.0, 1)).collect();
+                let scenario = Scenario {
+                    rivals,
+                    loss,
+                    seeds,
+                    seconds: last_s + 55.0,
+                    warmup_s: last_s + 15.0,
+                    ..Scenario::steady(rate_bps, rtt_ms)
+                };
+                for &queue in queues {
+                    cases.push(table.add(scenario.clone().with_queue(queue)));
                 }
+                short.push(table.add(Scenario { queue_bytes: 64 << 10, ..scenario }));
             }
             table.row(format!("{count} of ours, {path}: Jain"), Goal::AtLeast(0.97), &cases, |_, end| {
                 end.jain()
             });
+            // Each of them adds what it tries to a buffer that all of them fill.
+            let (name, goal) = (format!("{count} of ours, {path}, 64 KiB: own loss"), Goal::AtMost(0.1));
+            table.row(name, goal, &short, |_, end| end.overflow_share);
         }
     }
     let pair = |rival, flows, rtt_ms| Scenario {

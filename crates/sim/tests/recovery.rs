@@ -8,8 +8,10 @@ fn random_loss_in_both_directions_repeats_nothing() {
     for (loss, most) in [(0.0, 0.0), (0.01, 0.0005), (0.1, 0.001), (0.3, 0.001)] {
         for rtt_ms in [0.1, 5.0, 60.0] {
             let scenario = Scenario { loss, rtt_ms, blocks: 30, seeds: 3, ..Scenario::default() };
-            // The tail is repeated ahead of feedback: at most 10 p of what is in flight, which is two BDP at most.
-            let tail = 10.0 * f64::min(loss, 0.15) * 2.0 * scenario.bdp() / f64::from(30u32 << 20);
+            // The tail is repeated ahead of feedback: at most 10 p of what is in flight, which is two BDP at most, or what near
+            // paths have in flight.
+            let in_flight = f64::max(2.0 * scenario.bdp(), 0.012 * scenario.rate_bps as f64 / 8.0);
+            let tail = 10.0 * f64::min(loss, 0.15) * in_flight / f64::from(30u32 << 20);
             check(scenario, |end| {
                 assert!(end.duplicate_share <= most, "loss {loss} rtt {rtt_ms}: {end}");
                 assert!(end.proactive_share <= 0.01 + tail, "loss {loss} rtt {rtt_ms}: {end}");

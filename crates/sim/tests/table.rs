@@ -23,6 +23,7 @@ fn short_queues_and_policers_cost_little() {
     hold("a queue of 0.05 BDP", &[]);
     // The own loss of the seconds after a start behind a policer is 2.2 %, of later ones less than 1 %.
     hold("a policer", &["own loss"]);
+    hold("near", &[]);
 }
 
 #[test]
@@ -35,6 +36,8 @@ fn it_follows_the_link_and_comes_back_from_a_blackout() {
 #[test]
 fn transfers_of_ours_share_evenly() {
     hold("4 of ours", &[]);
+    // Eight transfers in one buffer once taught each other that the path loses 80 %.
+    hold("64 KiB: own loss", &[]);
     hold("RTT 1:4", &[]);
     hold("4 flows", &[]);
     hold("high against fair", &[]);

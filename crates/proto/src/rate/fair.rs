@@ -37,6 +37,13 @@ const SLACK: f64 = 8.0;
 /// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
 const QUEUE_SEEN: f64 = 0.0003;
 
+/// A queue is far from its longest below this part of it.
+const CALM: f64 = 0.6;
+/// What was lost in a silence is told within two of these, at least: probes are 25 ms apart on near paths.
+const SILENCE_ROUND: f64 = 0.015;
+/// The longest queue is remembered for so many seconds.
+const QUEUE_AGE: f64 = 10.0;
+
 /// What configuration and policy ask for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -86,6 +93,8 @@ pub(super) struct Fair {
     overshoot: Option<Overshoot>,
     /// The longest queue of the last two round trips, about.
     queue_peak: f64,
+    /// The longest queue of the last ten seconds, about.
+    queue_longest: f64,
     /// One mark a round trip counts.
     marked_until: Timestamp,
     /// Losses of a silence say nothing.
@@ -146,6 +155,7 @@ impl Fair {
             settle_until: Timestamp::ZERO,
             overshoot: None,
             queue_peak: 0.0,
+            queue_longest: 0.0,
             marked_until: Timestamp::ZERO,
             deaf_until: Timestamp::ZERO,
             rates_from: Timestamp::ZERO,
@@ -191,7 +201,19 @@ impl Fair {
 
     /// A near path on which nothing has overflowed: left to the kernel's own backpressure.
     fn is_unpaced(&self) -> bool {
-        self.path.is_known() && self.path.base() < NEAR && self.shallow.is_none() && self.test.is_none()
+        self.path.is_known() && self.is_near() && self.shallow.is_none() && self.test.is_none()
+    }
+
+    fn is_near(&self) -> bool {
+        self.path.propagation() < NEAR
+    }
+
+    /// The window belongs to the round trip that the law takes the path for.
+    fn look_at_pace(&mut self) {
+        let is_paced = !self.is_unpaced() && !matches!(self.state, State::Start(_));
+        if self.path.set_paced(is_paced) {
+            self.window = self.window.max(self.rates.round * self.path.round_trip());
+        }
     }
 
     /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until they are known to
@@ -243,6 +265,11 @@ impl Fair {
         QUEUE_SEEN.max(3.0 * self.path.packet() / self.rates.round.max(1.0))
     }
 
+    /// Whether the queue has been far from its longest for a while, or none could be seen: what is lost then is lost by the path.
+    fn is_calm(&self) -> bool {
+        self.queue_peak < (CALM * self.queue_longest).max(QUEUE_SEEN)
+    }
+
     /// Whether less is under way than the path holds without a queue: the one that round trips still tell of was ours.
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.state, State::Delay) && self.filler.trial.is_none() && self.in_flight < self.pipe()
@@ -250,13 +277,14 @@ impl Fair {
 
     /// The queueing delay aimed at without signs of a short buffer.
     fn target(&self, limits: &Limits) -> f64 {
-        target(self.rates.round, self.path.packet(), self.path.base(), limits.weight)
+        let sent = self.rates.round / (1.0 - self.loss.own());
+        target(sent, self.path.packet(), self.path.base(), limits.weight)
     }
 
     /// The queueing delay aimed at.
     fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
         let own = self.target(limits);
-        let own = if self.path.base() < NEAR { own.max(near::QUEUE) } else { own };
+        let own = if self.is_near() { own.max(near::QUEUE) } else { own };
         let own = if limits.scavenger { 0.4 * own } else { own };
         match self.shallow {
             // Half of the buffer, and more again as the memory of the overflow fades.
@@ -283,9 +311,10 @@ impl Fair {
     pub(super) fn on_silence(&mut self, now: Timestamp) -> bool {
         let silent = self.is_silence(now);
         if silent {
-            self.deaf_until = now + seconds(2.0 * self.path.round_trip());
+            let round = self.path.round_trip().max(SILENCE_ROUND);
+            self.deaf_until = now + seconds(2.0 * round);
             self.settle_until = self.deaf_until;
-            self.rates_from = now + seconds(1.2 * self.path.round_trip());
+            self.rates_from = now + seconds(1.2 * round);
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
             (self.test, self.dip, self.drain, self.idle_since) = (None, None, Drain::default(), None);
             self.window *= 0.95;
@@ -301,6 +330,7 @@ impl Fair {
         self.stepped_at = Some(now);
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
         self.queue_peak = (self.queue_peak * fading).max(self.path.latest());
+        self.queue_longest = (self.queue_longest * (-dt / QUEUE_AGE).exp()).max(self.path.latest());
         if report.saturated {
             self.saturated_at = Some(now);
         }
@@ -310,6 +340,7 @@ impl Fair {
         if rates.round > 0.0 && now >= self.rates_from {
             self.rates = rates;
         }
+        self.look_at_pace();
         self.near.on_queue(now, self.path.latest());
         self.in_flight = report.in_flight as f64;
         let count = self.loss.on_report(report);
@@ -322,6 +353,9 @@ impl Fair {
         if matches!(self.state, State::Start(_)) {
             self.step_start(now, report, count, is_marked, limits);
         } else if matches!(self.state, State::Compete(_)) {
+            if now >= self.deaf_until {
+                self.step_dip(now, count);
+            }
             self.step_compete(now, report, limits);
         } else {
             if now >= self.deaf_until {
@@ -371,7 +405,8 @@ impl Fair {
             return;
         }
         // On a near path the first flight may have been too much already.
-        let own = if self.path.base() < NEAR { 0.0 } else { start.own_loss() };
+        let own = start.later_loss();
+        let own = if self.is_near() { 0.0 } else { own };
         self.loss.set_own(own);
         self.window = self
             .window
@@ -389,12 +424,6 @@ impl Fair {
 
     fn step_delay(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
         let (base, standing, goal) = (self.path.base(), self.path.standing(), self.goal(now, limits));
-        if let Some(dip) = &mut self.dip
-            && now >= dip.until
-        {
-            // The dip has been sent; its losses are still to be counted.
-            dip.rate = None;
-        }
         self.refresh_base(now, standing, goal);
         if now >= self.settle_until {
             self.overshoot = None;
@@ -479,6 +508,7 @@ impl Fair {
             self.window = self.window.min(most + limits.queue_bytes);
         }
         let slack = SLACK * self.path.packet();
-        self.window = self.window.min(1.3 * limits.rate * round + slack).max(slack);
+        let least = if limits.scavenger { 0.5 * slack } else { slack };
+        self.window = self.window.min(1.3 * limits.rate * round + slack).max(least);
     }
 }

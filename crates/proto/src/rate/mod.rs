@@ -208,7 +208,7 @@ impl Controller {
     /// What the next transfer on this path should remember, once something is known.
     pub fn to_remember(&self) -> Option<Remembered> {
         let rate_bps = (self.fair.rate() / BITS) as u64;
-        let rtt = Duration::from_secs_f64(self.fair.path().base());
+        let rtt = Duration::from_secs_f64(self.fair.path().propagation());
         (rate_bps > 0 && self.fair.path().is_known()).then_some(Remembered { rate_bps, rtt })
     }
 

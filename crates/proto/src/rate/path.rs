@@ -13,6 +13,9 @@ use std::time::Duration;
 const BASE_AGE: Duration = Duration::from_secs(20);
 /// The shortest span in which a rate is measured.
 const SPAN_MIN: f64 = 0.005;
+/// A paced path is taken for one of at least this round trip: what is told later than that, and what leaves and arrives in lumps,
+/// is then short beside it.
+const PACED_MIN: f64 = 0.005;
 /// Steps that a flow's deliveries are kept for.
 const STEPS_MAX: usize = 96;
 
@@ -26,6 +29,7 @@ pub(super) struct Path {
     /// The newest round trip beyond the base.
     latest: f64,
     packet: f64,
+    is_paced: bool,
 }
 
 impl Path {
@@ -34,7 +38,7 @@ impl Path {
         if let Some(rtt) = report.rtt {
             let rtt = rtt.as_secs_f64();
             self.base.sample(now, rtt, filled);
-            let base = self.base();
+            let base = self.propagation();
             self.standing.sample(now, rtt, base);
             self.latest = (rtt - base).max(0.0);
             self.smooth = 0.5 * self.smooth + 0.5 * self.latest;
@@ -48,13 +52,25 @@ impl Path {
     }
 
     /// The round trip without queues.
-    pub(super) fn base(&self) -> f64 {
+    pub(super) fn propagation(&self) -> f64 {
         self.base.get().unwrap_or(0.1)
+    }
+
+    /// The same, as the law takes it.
+    pub(super) fn base(&self) -> f64 {
+        if self.is_paced { self.propagation().max(PACED_MIN) } else { self.propagation() }
+    }
+
+    /// Whether a pace and no window decides what leaves; `true` when the law takes the path for a longer one from now on.
+    pub(super) fn set_paced(&mut self, is_paced: bool) -> bool {
+        let before = self.base();
+        self.is_paced = is_paced;
+        self.base() > before
     }
 
     /// The queueing delay that did not go away within the last half round trip.
     pub(super) fn standing(&self) -> f64 {
-        self.standing.get(self.base())
+        self.standing.get(self.propagation())
     }
 
     pub(super) fn smooth(&self) -> f64 {

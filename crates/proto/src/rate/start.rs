@@ -22,6 +22,8 @@ const JUMP_TRAIN: f64 = 0.35;
 /// At this part of it nothing more is added for so many round trips, to see whether it is true.
 const HOLD: f64 = 1.1;
 const HOLD_ROUNDS: f64 = 1.25;
+/// Fewer packets say little about a round's loss.
+const LATER_MIN: f64 = 50.0;
 /// Loss beyond that of the first rounds that ends the start.
 const EXCESS: f64 = 0.05;
 
@@ -84,6 +86,8 @@ pub(super) struct Start {
     /// The rounds before, the newest first; what was sent in them when the queue was empty for certain comes after.
     recent: [Count; 2],
     clean: Count,
+    /// The first of them, which a shallow buffer may not have taken.
+    first: Count,
     window_before: f64,
     rate_before: f64,
     flat_rounds: u32,
@@ -96,6 +100,14 @@ impl Start {
     /// What the first rounds have lost: the path's own.
     pub(super) fn own_loss(&self) -> f64 {
         self.clean.share()
+    }
+
+    /// The same, if it is known, without the first flight, which a buffer that others fill may not have taken.
+    pub(super) fn later_loss(&self) -> f64 {
+        let mut later = self.clean;
+        later.all -= self.first.all;
+        later.lost -= self.first.lost;
+        if later.all >= LATER_MIN { later.share().min(self.own_loss()) } else { self.own_loss() }
     }
 
     /// What may be in flight whatever has arrived.
@@ -145,6 +157,7 @@ impl Start {
         if self.clean.all == 0.0 {
             // The first flight is too small to overflow anything.
             self.clean = round;
+            self.first = round;
             self.recent = [Count::default(); 2];
         }
         (self.window_before, self.rate_before, self.round_began) = (window, rate, Some(now));

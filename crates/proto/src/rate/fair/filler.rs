@@ -3,7 +3,7 @@
 
 use super::super::compete::Cubic;
 use super::super::target::target;
-use super::{Drain, Fair, Limits, NEAR, Report, State, seconds};
+use super::{Drain, Fair, Limits, Report, State, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ impl Fair {
     pub(super) fn look_for_filler(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
         let (base, standing) = (self.path.base(), self.path.standing());
         self.filler.rate = (self.filler.rate * (-dt / FILLER_MEMORY).exp()).max(self.rates.round);
-        if limits.scavenger || base < NEAR {
+        if limits.scavenger || self.is_near() {
             return;
         }
         let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);

@@ -1,10 +1,11 @@
 //! Whether what is lost is lost because of us: tests after an excess of loss, dips now and then, and what a confirmed overflow
 //! teaches about the buffer.
 //!
-//! Always true: the window is cut for long only when less was lost at less.
+//! Always true: the window is cut for long only when less was lost at less; the path's own loss rises only by what was lost while
+//! the queue was far from its longest.
 
 use super::super::loss::Count;
-use super::{Fair, Limits, NEAR, SLACK, seconds};
+use super::{Fair, Limits, SLACK, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -14,6 +15,13 @@ const NEAR_SAMPLE: f64 = 8000.0;
 const NEAR_EXCESS: f64 = 0.1;
 /// An overflow is remembered so long.
 const SHALLOW_AGE: Duration = Duration::from_secs(60);
+/// Fewer packets say nothing about the path.
+const LEARN_MIN: f64 = 20.0;
+/// A dip that has moved the path's own loss down so far is followed by another one soon.
+const DIP_AGAIN: f64 = 0.03;
+/// A test takes no longer, however few packets it has seen.
+const TEST_MIN: f64 = 0.5;
+const TEST_ROUNDS: f64 = 20.0;
 /// What feedback may be late, and the shortest reordering window: matters on short paths only.
 const FEEDBACK: f64 = 0.002;
 
@@ -23,6 +31,8 @@ pub(super) struct Test {
     /// Packets that were sent after the cut are reported from then on.
     pub(super) counts_from: Timestamp,
     pub(super) count: Count,
+    /// What of it was sent in a calm: with the queue far from its longest, which is where a buffer overflows.
+    pub(super) calm: Count,
     /// Before the cut.
     pub(super) before: Count,
     pub(super) window: f64,
@@ -38,6 +48,8 @@ pub(super) struct Dip {
     pub(super) counts_from: Timestamp,
     pub(super) counts_until: Timestamp,
     pub(super) count: Count,
+    /// What of it was sent in a calm.
+    pub(super) calm: Count,
     /// The pace, until the dip has been sent.
     pub(super) rate: Option<f64>,
 }
@@ -63,9 +75,13 @@ impl Fair {
         }
         self.step_dip(now, count);
         let goal = self.goal(now, limits);
+        let is_calm = self.is_calm();
         if let Some(mut test) = self.test.take() {
             if now >= test.counts_from {
                 test.count.add(count);
+                if is_calm {
+                    test.calm.add(count);
+                }
                 test.queue_since = test.queue_since.max(self.path.standing());
             }
             let enough = self
@@ -73,7 +89,9 @@ impl Fair {
                 .packets_to_tell(test.before.share() - self.loss.own())
                 .max(self.window / self.path.packet())
                 .min(20_000.0);
-            if test.count.all < enough || !complete {
+            let is_over =
+                (now - test.counts_from).as_secs_f64() > TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
+            if test.count.all < enough && !is_over || !complete {
                 self.test = Some(test);
             } else {
                 self.end_test(now, &test, goal);
@@ -92,52 +110,63 @@ impl Fair {
 
     /// Less is sent for a round, to see whether less is lost.
     fn begin_test(&mut self, now: Timestamp, before: Count) {
-        let round = self.path.round_trip();
         let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
         self.test = Some(Test {
-            counts_from: now + seconds((1.25 * round).max(in_flight) + FEEDBACK),
+            counts_from: now,
             count: Count::default(),
+            calm: Count::default(),
             before,
             window: self.window,
             rate: self.rates.round,
             queue: self.queue_peak,
             queue_since: 0.0,
         });
+        self.look_at_pace();
+        let (round, window) = (self.path.round_trip(), self.window);
+        if let Some(test) = &mut self.test {
+            test.counts_from = now + seconds(in_flight.clamp(1.25 * round, 8.0 * round) + FEEDBACK);
+            test.window = window;
+        }
         self.window = (0.85 * self.pipe()).clamp(0.5 * self.window, self.window);
     }
 
     fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
-        let low = (0.6 * test.queue).max(0.25 * goal).max(self.queue_seen());
-        let was_low = self.path.base() < NEAR || test.queue_since < low;
+        let low = (0.6 * test.queue).max(self.queue_seen());
+        let was_low = self.is_near() || test.queue_since < low;
         // Without a queue to see, chance is likelier than a buffer too short for one.
         let is_chance =
             was_low && test.queue < self.queue_seen() && !self.loss.is_less(test.count, test.before);
         if is_chance {
-            let mut both = test.before;
-            both.add(test.count);
-            self.loss.bound(both);
+            self.learn(test.count, test.calm);
             self.loss.restart();
             self.window = self.window.max(0.95 * test.window);
             return;
         }
+        if self.loss.is_excess(test.count) && self.loss.is_less(test.count, test.before) {
+            // What falls with what is sent is not the path's own: less is sent still.
+            return;
+        }
         if was_low {
             // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
-            self.loss.bound(test.count);
+            self.learn(test.count, test.calm);
             self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
         }
         self.loss.restart();
         // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
-        let slight = self.path.base() < NEAR && test.before.share() < self.loss.own() + NEAR_EXCESS;
+        let was_unpaced = self.is_near() && self.shallow.is_none();
+        let slight = was_unpaced && test.before.share() < self.loss.own() + NEAR_EXCESS;
         if slight || !self.loss.is_excess(test.before) {
             // What was tried beyond what arrives is not tried again at once.
             let proven = 1.1 * test.rate / (1.0 - self.loss.own()) * self.path.base()
                 + goal * test.rate
                 + SLACK * self.path.packet();
-            let proven = if self.path.base() < NEAR { f64::INFINITY } else { proven };
+            let proven = if was_unpaced { f64::INFINITY } else { proven };
             self.window = self.window.max(proven.min(0.95 * test.window));
             return;
         }
         if !was_low && self.loss.is_excess(test.count) {
+            // Others keep the queue from emptying.
+            self.learn(test.count, test.calm);
             return;
         }
         // What arrived while the buffer was full is what the path carries.
@@ -155,17 +184,35 @@ impl Fair {
         });
     }
 
-    fn step_dip(&mut self, now: Timestamp, count: Count) {
+    /// Less than was believed is believed at once. More is only believed of what was sent in a calm: in a full buffer that others
+    /// share, what is lost does not show whose doing it was, and eight transfers taught each other a loss of 80 %.
+    fn learn(&mut self, all: Count, calm: Count) {
+        let seen = if all.share() < self.loss.own() { all } else { calm };
+        if seen.all >= LEARN_MIN {
+            self.loss.bound(seen);
+        }
+    }
+
+    pub(super) fn step_dip(&mut self, now: Timestamp, count: Count) {
         let round = self.path.round_trip();
         if let Some(mut dip) = self.dip {
+            if now >= dip.until {
+                // The dip has been sent; its losses are still to be counted.
+                dip.rate = None;
+            }
             if now >= dip.counts_from && now < dip.counts_until {
                 dip.count.add(count);
+                if self.is_calm() {
+                    dip.calm.add(count);
+                }
             }
             self.dip = Some(dip);
             if now >= dip.counts_until {
                 self.dip = None;
-                if dip.count.all >= 20.0 {
-                    self.loss.bound(dip.count);
+                let before = self.loss.own();
+                self.learn(dip.count, dip.calm);
+                if self.loss.own() < before - DIP_AGAIN {
+                    self.dip_due = Some(now + seconds(4.0 * round));
                 }
             }
             return;
@@ -180,7 +227,8 @@ impl Fair {
             counts_from: now + seconds(1.15 * round + FEEDBACK),
             counts_until: now + seconds(2.1 * round + FEEDBACK),
             count: Count::default(),
-            rate: Some(0.9 * self.rates.round),
+            calm: Count::default(),
+            rate: Some((1.0 - self.loss.own()).clamp(0.5, 0.9) * self.rates.round),
         });
     }
 }

@@ -494,15 +494,14 @@ def main():
     results = Results("datapath")
     results.notes = {"runs": chosen.runs, "size_mib": chosen.size, "directory": chosen.dir,
                      "filesystem": call("findmnt", "-no", "FSTYPE,SOURCE", "-T", chosen.dir).strip()}
-    with contextlib.ExitStack() as stack:
+    saved = contextlib.nullcontext() if chosen.no_save else results.saved(set(chosen.only) == set(ROWS))
+    with saved, contextlib.ExitStack() as stack:
         bench = Datapath(chosen, results, stack)
         for name in chosen.only:
             try:
                 ROWS[name](bench)
             except (SystemExit, HarnessError, OSError, ValueError, LookupError) as error:
                 results.row(name, False, "could not be measured", str(error).strip()[-300:])
-    if not chosen.no_save:
-        results.save(keep_others=set(chosen.only) != set(ROWS))
 
 
 if __name__ == "__main__":

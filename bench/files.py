@@ -389,10 +389,9 @@ def main():
     results = Results("files")
     results.notes = {"runs": chosen.runs, "files": chosen.files, "directory": chosen.dir, "arguments": sys.argv[1:]}
     bench = Bench(chosen, results)
-    for part in chosen.only:
-        getattr(bench, part)()
-    if not chosen.no_save:
-        results.save(keep_others=chosen.only != PARTS)
+    with contextlib.nullcontext() if chosen.no_save else results.saved(chosen.only == PARTS):
+        for part in chosen.only:
+            getattr(bench, part)()
 
 
 if __name__ == "__main__":

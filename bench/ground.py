@@ -140,6 +140,17 @@ class Results:
     def note(self, text):
         print(f"      {text}", flush=True)
 
+    @contextlib.contextmanager
+    def saved(self, all_rows):
+        """Saves at the end. What was measured before an interruption replaces its own rows, as when only some are asked for."""
+        try:
+            yield
+        except BaseException:
+            if self.rows:
+                self.save(keep_others=True)
+            raise
+        self.save(keep_others=not all_rows)
+
     def save(self, keep_others=False):
         """Writes the file anew, or `keep_others`: only the rows measured now, each of which names its commit."""
         RESULTS.mkdir(parents=True, exist_ok=True)

@@ -243,7 +243,8 @@ def main():
     results.notes = {"runs": runs, "directory": chosen.dir, "peers": "over the same veth link, in turns"}
     wanted = set(chosen.only.split(",")) if chosen.only else {"file", "loss", "kill", "small", "tree", "flood"}
     pathlib.Path(chosen.dir).mkdir(parents=True, exist_ok=True)
-    with ground(chosen.dir) as net:
+    saved = contextlib.nullcontext() if chosen.quick else results.saved(not chosen.only)
+    with saved, ground(chosen.dir) as net:
         job = MainJob(net, runs, results)
         if "file" in wanted:
             job.large_file(4 * GIB // shrink)
@@ -259,8 +260,6 @@ def main():
         if "flood" in wanted:
             # Last: it leaves the link without the offloads that the others use.
             job.flood(GIB // shrink, 1_000_000_000)
-    if not chosen.quick:
-        results.save(keep_others=bool(chosen.only))
 
 
 if __name__ == "__main__":

@@ -308,11 +308,10 @@ def main():
     install_signal_handlers()
     results = Results("sharing")
     results.notes = {"seconds": chosen.seconds, "full": chosen.full}
-    with contextlib.closing(LabLink(chosen.dir)) as link:
+    with contextlib.closing(LabLink(chosen.dir)) as link, results.saved(chosen.only == PARTS):
         sharing = Sharing(chosen, Lab(link), results)
         for part in chosen.only:
             getattr(sharing, part)()
-    results.save(keep_others=chosen.only != PARTS)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,8 @@ pub struct Scenario {
     pub turn_us: u64,
     /// Each end stands still for up to so long, about half of the time.
     pub noise_ms: f64,
+    /// How likely that is after each turn.
+    pub noise_chance: f64,
     /// Bytes that wait in an end's socket while it stands still.
     pub socket_bytes: Option<usize>,
     /// Virtual seconds to run with data without end; 0 to run until `blocks` have arrived.
@@ -177,6 +179,7 @@ impl Default for Scenario {
             size_limit: None,
             turn_us: 50,
             noise_ms: 0.0,
+            noise_chance: 0.1,
             socket_bytes: None,
             seconds: 0.0,
             warmup_s: -1.0,
@@ -509,6 +512,7 @@ const FIELDS: &[Field] = fields![
     "size-limit" size_limit,
     "turn-us" turn_us,
     "noise-ms" noise_ms,
+    "noise-chance" noise_chance,
     "socket-bytes" socket_bytes,
     "seconds" seconds,
     "warmup" warmup_s,

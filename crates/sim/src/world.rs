@@ -263,7 +263,7 @@ impl<'a> World<'a> {
         };
         host.timer = host.timer.map(|at| at.max(self.now + 1));
         host.rests_until = self.now + scenario.turn_us * 1_000;
-        if scenario.noise_ms > 0.0 && host.random.unit() < 0.1 {
+        if scenario.noise_ms > 0.0 && host.random.unit() < scenario.noise_chance {
             host.rests_until = self.now + (host.random.unit() * scenario.noise_ms * 1e6) as u64;
         }
         if index & 1 == 1 {

@@ -55,3 +55,23 @@ fn a_ceiling_holds() {
     let scenario = Scenario { cap_bps: Some(100_000_000), loss: 0.1, blocks: 30, ..Scenario::default() };
     check(scenario, |end| assert!((0.085..0.105).contains(&end.goodput_share), "{end}"));
 }
+
+#[test]
+fn an_end_that_stands_still_does_not_end_the_start() {
+    // One in a thousand turns is followed by up to 80 ms of rest: four feedbacks that are read at once are no queue.
+    for rate_bps in [200_000_000, 1_000_000_000] {
+        let scenario = Scenario {
+            rate_bps,
+            rtt_ms: 100.0,
+            queue_bytes: 12_500_000,
+            noise_ms: 80.0,
+            noise_chance: 0.001,
+            seconds: 3.0,
+            warmup_s: 0.0,
+            pool: 200,
+            seeds: 8,
+            ..Scenario::default()
+        };
+        check(scenario, |end| assert!(end.goodput_share > 0.3, "{end}"));
+    }
+}

@@ -41,6 +41,8 @@ const QUEUE_SEEN: f64 = 0.0003;
 const CALM: f64 = 0.6;
 /// What was lost in a silence is told within two of these, at least: probes are 25 ms apart on near paths.
 const SILENCE_ROUND: f64 = 0.015;
+/// After so many round trips without a queue what the start believed in is tried again.
+const SECOND_TRY: f64 = 2.0;
 /// The longest queue is remembered for so many seconds.
 const QUEUE_AGE: f64 = 10.0;
 
@@ -102,6 +104,8 @@ pub(super) struct Fair {
     /// Deliveries across a silence say nothing either.
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
+    /// The window that the start believed in and did not come to; tried once more if the path stays empty.
+    believed: f64,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
     drain: Drain,
@@ -160,6 +164,7 @@ impl Fair {
             deaf_until: Timestamp::ZERO,
             rates_from: Timestamp::ZERO,
             idle_since: None,
+            believed: 0.0,
             saturated_at: None,
             stepped_at: None,
             drain: Drain::default(),
@@ -406,14 +411,14 @@ impl Fair {
         }
         // On a near path the first flight may have been too much already.
         let own = start.later_loss();
+        self.believed = start.untried();
         let own = if self.is_near() { 0.0 } else { own };
         self.loss.set_own(own);
-        self.window = self
-            .window
-            .min(self.rates.quarter / (1.0 - own) * self.path.base() + 0.5 * aim * self.rates.quarter);
+        // A quarter of a round trip may be one in which an end stood still.
+        let arrives = self.rates.quarter.max(self.rates.round);
+        self.window = self.window.min(arrives / (1.0 - own) * self.path.base() + 0.5 * aim * arrives);
         self.state = State::Delay;
-        let drained =
-            self.path.base().max(report.in_flight as f64 / self.rates.quarter.max(1.0)) + self.path.latest();
+        let drained = self.path.base().max(report.in_flight as f64 / arrives.max(1.0)) + self.path.latest();
         let drained = drained.min(8.0 * self.path.round_trip());
         self.overshoot = Overshoot::new(now, report.in_flight as f64, self.window, self.path.base());
         self.settle_until = now + seconds(drained);
@@ -436,6 +441,11 @@ impl Fair {
         let part = (dt / round).min(1.0);
         let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
         let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
+        if idle > SECOND_TRY && self.believed > 0.0 {
+            // Four feedbacks with a queue were an end that stood still.
+            self.window = self.window.max(std::mem::take(&mut self.believed));
+            return;
+        }
         let gain = if limits.scavenger && standing > goal { 2.0 * GAIN } else { GAIN };
         let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
         if idle > 2.0 {

@@ -12,6 +12,8 @@ use super::path::Path;
 use super::{Remembered, Report};
 use crate::time::Timestamp;
 
+/// A queue that becomes shorter by this part of the time between feedbacks is an end's that stood still.
+const FALLS: f64 = 0.3;
 /// Feedbacks in a row that must show a queue: those of a quarter of a round trip, also where it has more than sixteen.
 const QUEUE_FEEDBACKS: f64 = 4.0;
 const QUEUE_PART: f64 = 0.25;
@@ -81,6 +83,7 @@ impl Belief {
 #[derive(Debug, Default)]
 pub(super) struct Start {
     queued: f64,
+    queue_before: f64,
     round_began: Option<Timestamp>,
     round: Count,
     /// The rounds before, the newest first; what was sent in them when the queue was empty for certain comes after.
@@ -94,6 +97,8 @@ pub(super) struct Start {
     saturated_rounds: u32,
     saturated: bool,
     belief: Belief,
+    /// A queue alone has ended the start.
+    stood: bool,
 }
 
 impl Start {
@@ -110,6 +115,11 @@ impl Start {
         if later.all >= LATER_MIN { later.share().min(self.own_loss()) } else { self.own_loss() }
     }
 
+    /// The jump, if it was a queue alone that ended the start, which an end that stood still can look like.
+    pub(super) fn untried(&self) -> f64 {
+        if self.stood { self.belief.jump } else { 0.0 }
+    }
+
     /// What may be in flight whatever has arrived.
     pub(super) fn jump(&self) -> f64 {
         self.belief.jump
@@ -124,11 +134,19 @@ impl Start {
         window: f64,
     ) -> Option<f64> {
         let Seen { count, path, rate, target, remembered } = *seen;
-        self.queued = if path.latest() > target { self.queued + 1.0 } else { 0.0 };
+        // What was told while an end stood still is read at once, and each of it waited less than the one before.
+        let falls = path.latest() < self.queue_before - FALLS * report.receive_time.as_secs_f64();
+        self.queue_before = path.latest();
+        if path.latest() <= target {
+            self.queued = 0.0;
+        } else if !falls {
+            self.queued += 1.0;
+        }
         let stands = self.queued >= QUEUE_FEEDBACKS.max(QUEUE_PART * path.base() / FEEDBACK_MAX);
         self.round.add(count);
         self.saturated |= report.saturated;
         let ended = self.end_round(now, path, window, rate);
+        self.stood = stands && !ended;
         if ended || stands {
             return None;
         }

@@ -105,7 +105,7 @@ pub struct Scenario {
     pub size_limit: Option<(f64, usize)>,
     /// Shortest time between two turns of an end: interrupt moderation and a thread's sleep.
     pub turn_us: u64,
-    /// Each end stands still for up to so long, about half of the time.
+    /// Each end stands still for up to so long after some of its turns.
     pub noise_ms: f64,
     /// How likely that is after each turn.
     pub noise_chance: f64,

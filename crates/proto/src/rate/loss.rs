@@ -5,8 +5,8 @@
 //! ```
 //!
 //! of n packets l were lost; L is the mean length of a run of lost packets, so that a burst is one event; p_b is the path's own
-//! loss. p_b rises only on evidence that cannot be our congestion: the loss of a *test* (a round after a cut, while the queue was low) and
-//! of a *dip* (a round trip sent below the delivered rate, where no loss can be ours). What learns from ordinary rounds learns
+//! loss. p_b rises only on evidence that cannot be congestion: what a *test* (a round after a cut) and a *dip* (a round trip sent below
+//! the delivered rate, where no loss can be ours) lost while the queue was far from its longest. What learns from ordinary rounds learns
 //! its own overload in the end: a p_b that is a little high overloads the link, which confirms it (tried: 99 % own loss).
 //! From: the excess rule of BBRv2 (2 % over nothing), with the path's own loss in the place of nothing.
 

@@ -9,7 +9,7 @@
 //! with less than the floor the path stands idle meanwhile. A router's queue that never empties within 50 ms is no such pause.
 //! There the floor would fill it and overflow it, so it gives way.
 //!
-//! Once an overflow has been confirmed as ours, a near path is paced, and the law takes it for one of 5 ms (`path`): feedback comes
+//! While a test looks for an overflow of ours, and for a minute after one is confirmed, a near path is paced, and the law takes it for one of 5 ms (`path`): feedback comes
 //! every half millisecond and datagrams leave in lumps of a quarter of one, so a law that acts within 0.2 ms acts on noise. With the true
 //! round trip 1 Gbit/s through a buffer of 64 KiB lost 3 to 80 % of what was sent.
 

@@ -105,7 +105,7 @@ pub(super) struct Fair {
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
     /// The window that the start believed in and did not come to; tried once more if the path stays empty.
-    believed: f64,
+    believed: Option<f64>,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
     drain: Drain,
@@ -164,7 +164,7 @@ impl Fair {
             deaf_until: Timestamp::ZERO,
             rates_from: Timestamp::ZERO,
             idle_since: None,
-            believed: 0.0,
+            believed: None,
             saturated_at: None,
             stepped_at: None,
             drain: Drain::default(),
@@ -441,9 +441,11 @@ impl Fair {
         let part = (dt / round).min(1.0);
         let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
         let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        if idle > SECOND_TRY && self.believed > 0.0 {
+        if idle > SECOND_TRY
+            && let Some(believed) = self.believed.take()
+        {
             // Four feedbacks with a queue were an end that stood still.
-            self.window = self.window.max(std::mem::take(&mut self.believed));
+            self.window = self.window.max(believed);
             return;
         }
         let gain = if limits.scavenger && standing > goal { 2.0 * GAIN } else { GAIN };

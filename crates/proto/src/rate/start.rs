@@ -116,8 +116,8 @@ impl Start {
     }
 
     /// The jump, if it was a queue alone that ended the start, which an end that stood still can look like.
-    pub(super) fn untried(&self) -> f64 {
-        if self.stood { self.belief.jump } else { 0.0 }
+    pub(super) fn untried(&self) -> Option<f64> {
+        (self.stood && self.belief.jump > 0.0).then_some(self.belief.jump)
     }
 
     /// What may be in flight whatever has arrived.

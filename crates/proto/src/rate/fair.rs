@@ -43,6 +43,8 @@ const CALM: f64 = 0.6;
 const SILENCE_ROUND: f64 = 0.015;
 /// After so many round trips without a queue what the start believed in is tried again.
 const SECOND_TRY: f64 = 2.0;
+/// If it has been for so many round trips and a second, what the start believed in is no news.
+const BELIEVED_ROUNDS: f64 = 20.0;
 /// The longest queue is remembered for so many seconds.
 const QUEUE_AGE: f64 = 10.0;
 
@@ -104,12 +106,18 @@ pub(super) struct Fair {
     /// Deliveries across a silence say nothing either.
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
-    /// The window that the start believed in and did not come to; tried once more if the path stays empty.
-    believed: Option<f64>,
+    believed: Option<Believed>,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
     drain: Drain,
     filler: Filler,
+}
+
+/// The window that the start believed in and did not come to; tried once more if the path stays empty soon after.
+#[derive(Debug, Clone, Copy)]
+struct Believed {
+    window: f64,
+    until: Timestamp,
 }
 
 /// Now and then the queue is emptied, so that the base round trip stays honest.
@@ -215,10 +223,9 @@ impl Fair {
 
     /// The window belongs to the round trip that the law takes the path for.
     fn look_at_pace(&mut self) {
-        let is_paced = !self.is_unpaced() && !matches!(self.state, State::Start(_));
-        if self.path.set_paced(is_paced) {
-            self.window = self.window.max(self.rates.round * self.path.round_trip());
-        }
+        let before = self.pipe();
+        self.path.set_paced(!self.is_unpaced() && !matches!(self.state, State::Start(_)));
+        self.window += self.pipe() - before;
     }
 
     /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until they are known to
@@ -248,17 +255,17 @@ impl Fair {
         if !self.path.is_known() || self.is_unpaced() {
             return None;
         }
-        let own = match (&self.state, self.dip.and_then(|dip| dip.rate)) {
+        let now = self.stepped_at.unwrap_or(Timestamp::ZERO);
+        let own = match (&self.state, self.dip.filter(|dip| now < dip.until)) {
             (State::Start(_), _) => self.window / self.path.base() * 1.1,
-            (_, Some(dip)) => dip,
-            _ if self.overshoot.is_some() => self.settling_pace(),
+            (_, Some(dip)) => dip.rate,
+            _ if self.overshoot.is_some() => self.settling_pace(now),
             _ => self.window_now() / self.path.round_trip(),
         };
         Some(own.max(limits.floor).min(limits.rate))
     }
 
-    fn settling_pace(&self) -> f64 {
-        let now = self.stepped_at.unwrap_or(Timestamp::ZERO);
+    fn settling_pace(&self, now: Timestamp) -> f64 {
         // Lost packets were counted, too: it may be over sooner.
         let is_over = self.in_flight <= self.window;
         let draining = self.overshoot.filter(|overshoot| now < overshoot.until && !is_over);
@@ -322,6 +329,7 @@ impl Fair {
             self.rates_from = now + seconds(1.2 * round);
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
             (self.test, self.dip, self.drain, self.idle_since) = (None, None, Drain::default(), None);
+            self.believed = None;
             self.window *= 0.95;
             self.loss.restart();
         }
@@ -411,7 +419,8 @@ impl Fair {
         }
         // On a near path the first flight may have been too much already.
         let own = start.later_loss();
-        self.believed = start.untried();
+        let until = now + seconds(BELIEVED_ROUNDS * self.path.round_trip() + 1.0);
+        self.believed = start.untried().map(|window| Believed { window, until });
         let own = if self.is_near() { 0.0 } else { own };
         self.loss.set_own(own);
         // A quarter of a round trip may be one in which an end stood still.
@@ -442,10 +451,10 @@ impl Fair {
         let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
         let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
         if idle > SECOND_TRY
-            && let Some(believed) = self.believed.take()
+            && let Some(believed) = self.believed.take().filter(|believed| now < believed.until)
         {
             // Four feedbacks with a queue were an end that stood still.
-            self.window = self.window.max(believed);
+            self.window = self.window.max(believed.window);
             return;
         }
         let gain = if limits.scavenger && standing > goal { 2.0 * GAIN } else { GAIN };

@@ -61,11 +61,9 @@ impl Path {
         if self.is_paced { self.propagation().max(PACED_MIN) } else { self.propagation() }
     }
 
-    /// Whether a pace and no window decides what leaves; `true` when the law takes the path for a longer one from now on.
-    pub(super) fn set_paced(&mut self, is_paced: bool) -> bool {
-        let before = self.base();
+    /// Whether a pace and no window decides what leaves: the law then takes the path for a longer one.
+    pub(super) fn set_paced(&mut self, is_paced: bool) {
         self.is_paced = is_paced;
-        self.base() > before
     }
 
     /// The queueing delay that did not go away within the last half round trip.

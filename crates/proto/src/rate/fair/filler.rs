@@ -57,6 +57,7 @@ impl Fair {
         let (base, standing) = (self.path.base(), self.path.standing());
         self.filler.rate = (self.filler.rate * (-dt / FILLER_MEMORY).exp()).max(self.rates.round);
         if limits.scavenger || self.is_near() {
+            self.filler.trial = None;
             return;
         }
         let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);
@@ -111,7 +112,7 @@ impl Fair {
 
     fn compete(&mut self, cubic: Cubic) {
         self.state = State::Compete(cubic);
-        (self.test, self.dip, self.drain) = (None, None, Drain::default());
+        (self.test, self.dip, self.drain, self.believed) = (None, None, Drain::default(), None);
         (self.filler.since, self.filler.empty_since) = (None, None);
         self.loss.restart();
     }
@@ -151,6 +152,7 @@ impl Fair {
             self.filler.trial_at = Some(now);
             self.filler.trial =
                 Some(Trial { cubic, window: self.window, rate: self.rates.round, began: now });
+            self.dip = None;
             self.state = State::Delay;
         }
     }

@@ -25,15 +25,30 @@ const TEST_ROUNDS: f64 = 20.0;
 /// What feedback may be late, and the shortest reordering window: matters on short paths only.
 const FEEDBACK: f64 = 0.002;
 
+/// What was sent while it was looked at whether loss is our doing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sample {
+    all: Count,
+    /// What of it was sent in a calm: with the queue far from its longest, which is where a buffer overflows.
+    calm: Count,
+}
+
+impl Sample {
+    fn add(&mut self, count: Count, is_calm: bool) {
+        self.all.add(count);
+        if is_calm {
+            self.calm.add(count);
+        }
+    }
+}
+
 /// After a cut: whether what was lost was lost because of us.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Test {
     /// Packets that were sent after the cut are reported from then on.
     pub(super) counts_from: Timestamp,
-    pub(super) count: Count,
-    /// What of it was sent in a calm: with the queue far from its longest, which is where a buffer overflows.
-    pub(super) calm: Count,
-    /// Before the cut.
+    pub(super) sample: Sample,
+    /// Before the cut: what was lost, and window, rate and queue before the first of cuts that follow each other.
     pub(super) before: Count,
     pub(super) window: f64,
     pub(super) rate: f64,
@@ -47,11 +62,9 @@ pub(super) struct Dip {
     pub(super) until: Timestamp,
     pub(super) counts_from: Timestamp,
     pub(super) counts_until: Timestamp,
-    pub(super) count: Count,
-    /// What of it was sent in a calm.
-    pub(super) calm: Count,
+    pub(super) sample: Sample,
     /// The pace, until the dip has been sent.
-    pub(super) rate: Option<f64>,
+    pub(super) rate: f64,
 }
 
 /// What a confirmed overflow has taught about the buffer.
@@ -78,10 +91,7 @@ impl Fair {
         let is_calm = self.is_calm();
         if let Some(mut test) = self.test.take() {
             if now >= test.counts_from {
-                test.count.add(count);
-                if is_calm {
-                    test.calm.add(count);
-                }
+                test.sample.add(count, is_calm);
                 test.queue_since = test.queue_since.max(self.path.standing());
             }
             let enough = self
@@ -91,7 +101,7 @@ impl Fair {
                 .min(20_000.0);
             let is_over =
                 (now - test.counts_from).as_secs_f64() > TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
-            if test.count.all < enough && !is_over || !complete {
+            if test.sample.all.all < enough && !is_over || !complete {
                 self.test = Some(test);
             } else {
                 self.end_test(now, &test, goal);
@@ -104,17 +114,16 @@ impl Fair {
         // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
         let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
         if let Some(before) = self.loss.judge(packets) {
-            self.begin_test(now, before);
+            self.begin_test(now, before, None);
         }
     }
 
-    /// Less is sent for a round, to see whether less is lost.
-    fn begin_test(&mut self, now: Timestamp, before: Count) {
+    /// Less is sent for a round, to see whether less is lost. `earlier` is the test that this one goes on from.
+    fn begin_test(&mut self, now: Timestamp, before: Count, earlier: Option<&Test>) {
         let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
         self.test = Some(Test {
             counts_from: now,
-            count: Count::default(),
-            calm: Count::default(),
+            sample: Sample::default(),
             before,
             window: self.window,
             rate: self.rates.round,
@@ -126,32 +135,39 @@ impl Fair {
         if let Some(test) = &mut self.test {
             test.counts_from = now + seconds(in_flight.clamp(1.25 * round, 8.0 * round) + FEEDBACK);
             test.window = window;
+            if let Some(earlier) = earlier {
+                (test.window, test.rate, test.queue) = (earlier.window, earlier.rate, earlier.queue);
+            }
         }
         self.window = (0.85 * self.pipe()).clamp(0.5 * self.window, self.window);
     }
 
     fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
+        let seen = test.sample.all;
+        self.loss.restart();
+        if seen.all < LEARN_MIN {
+            // Too few in all that time to say anything.
+            self.window = self.window.max(test.window);
+            return;
+        }
         let low = (0.6 * test.queue).max(self.queue_seen());
         let was_low = self.is_near() || test.queue_since < low;
         // Without a queue to see, chance is likelier than a buffer too short for one.
-        let is_chance =
-            was_low && test.queue < self.queue_seen() && !self.loss.is_less(test.count, test.before);
+        let is_chance = was_low && test.queue < self.queue_seen() && !self.loss.is_less(seen, test.before);
         if is_chance {
-            self.learn(test.count, test.calm);
-            self.loss.restart();
+            self.learn(&test.sample);
             self.window = self.window.max(0.95 * test.window);
             return;
         }
-        if self.loss.is_excess(test.count) && self.loss.is_less(test.count, test.before) {
+        if self.loss.is_excess(seen) && self.loss.is_less(seen, test.before) {
             // What falls with what is sent is not the path's own: less is sent still.
-            return;
+            return self.begin_test(now, seen, Some(test));
         }
         if was_low {
             // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
-            self.learn(test.count, test.calm);
+            self.learn(&test.sample);
             self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
         }
-        self.loss.restart();
         // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
         let was_unpaced = self.is_near() && self.shallow.is_none();
         let slight = was_unpaced && test.before.share() < self.loss.own() + NEAR_EXCESS;
@@ -164,10 +180,9 @@ impl Fair {
             self.window = self.window.max(proven.min(0.95 * test.window));
             return;
         }
-        if !was_low && self.loss.is_excess(test.count) {
+        if !was_low && self.loss.is_excess(seen) {
             // Others keep the queue from emptying.
-            self.learn(test.count, test.calm);
-            return;
+            return self.learn(&test.sample);
         }
         // What arrived while the buffer was full is what the path carries.
         let pipe = test.rate / (1.0 - self.loss.own()) * self.path.base();
@@ -175,6 +190,7 @@ impl Fair {
         let again =
             self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
         let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
+        self.believed = None;
         self.shallow = Some(Shallow {
             queue: test.queue,
             window: if test.queue > self.queue_seen() { f64::INFINITY } else { pipe },
@@ -186,8 +202,8 @@ impl Fair {
 
     /// Less than was believed is believed at once. More is only believed of what was sent in a calm: in a full buffer that others
     /// share, what is lost does not show whose doing it was, and eight transfers taught each other a loss of 80 %.
-    fn learn(&mut self, all: Count, calm: Count) {
-        let seen = if all.share() < self.loss.own() { all } else { calm };
+    fn learn(&mut self, sample: &Sample) {
+        let seen = if sample.all.share() < self.loss.own() { sample.all } else { sample.calm };
         if seen.all >= LEARN_MIN {
             self.loss.bound(seen);
         }
@@ -196,21 +212,14 @@ impl Fair {
     pub(super) fn step_dip(&mut self, now: Timestamp, count: Count) {
         let round = self.path.round_trip();
         if let Some(mut dip) = self.dip {
-            if now >= dip.until {
-                // The dip has been sent; its losses are still to be counted.
-                dip.rate = None;
-            }
             if now >= dip.counts_from && now < dip.counts_until {
-                dip.count.add(count);
-                if self.is_calm() {
-                    dip.calm.add(count);
-                }
+                dip.sample.add(count, self.is_calm());
             }
             self.dip = Some(dip);
             if now >= dip.counts_until {
                 self.dip = None;
                 let before = self.loss.own();
-                self.learn(dip.count, dip.calm);
+                self.learn(&dip.sample);
                 if self.loss.own() < before - DIP_AGAIN {
                     self.dip_due = Some(now + seconds(4.0 * round));
                 }
@@ -218,7 +227,9 @@ impl Fair {
             return;
         }
         let due = *self.dip_due.get_or_insert(now);
-        if now < due || self.loss.own() < 0.01 || self.rates.round <= 0.0 || self.test.is_some() {
+        // A trial would take the dip for somebody who takes our rate.
+        let is_busy = self.test.is_some() || self.filler.trial.is_some() || self.is_unpaced();
+        if now < due || self.loss.own() < 0.01 || self.rates.round <= 0.0 || is_busy {
             return;
         }
         self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
@@ -226,9 +237,8 @@ impl Fair {
             until: now + seconds(round),
             counts_from: now + seconds(1.15 * round + FEEDBACK),
             counts_until: now + seconds(2.1 * round + FEEDBACK),
-            count: Count::default(),
-            calm: Count::default(),
-            rate: Some((1.0 - self.loss.own()).clamp(0.5, 0.9) * self.rates.round),
+            sample: Sample::default(),
+            rate: (1.0 - self.loss.own()).clamp(0.5, 0.9) * self.rates.round,
         });
     }
 }

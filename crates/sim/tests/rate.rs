@@ -1,6 +1,7 @@
 //! The link is filled, whatever it loses at random.
 
-use farhaul_sim::{Scenario, check};
+use farhaul_proto::Policy;
+use farhaul_sim::{Change, Rival, RivalKind, Scenario, check};
 
 #[test]
 fn random_loss_leaves_the_rate_where_it_is() {
@@ -74,4 +75,21 @@ fn an_end_that_stands_still_does_not_end_the_start() {
         };
         check(scenario, |end| assert!(end.goodput_share > 0.3, "{end}"));
     }
+}
+
+#[test]
+fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
+    // A loss that begins while two share was taken for an overflow by one of them now and then: it came down to a tenth of the link.
+    let scenario = Scenario {
+        jitter_ms: 2.0,
+        changes: vec![Change { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) }],
+        queue_bytes: 250_000,
+        rivals: vec![Rival { kind: RivalKind::Ours(Policy::Fair), start_s: 5.0, rtt_factor: 1.0, flows: 1 }],
+        seconds: 60.0,
+        warmup_s: 40.0,
+        seeds: 8,
+        rate_bps: 100_000_000,
+        ..Scenario::default()
+    };
+    check(scenario, |end| assert!(end.jain() > 0.95, "{end}"));
 }

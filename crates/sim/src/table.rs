@@ -384,6 +384,27 @@ fn disturbance_rows(table: &mut Table) {
             });
         }
     }
+    jitter_rows(table, seeds);
+}
+
+/// A target of 2 ms does not show in jitter of ten times as much, unless the jitter is told from a queue.
+fn jitter_rows(table: &mut Table, seeds: u64) {
+    for rtt_ms in [100.0, 200.0] {
+        let scenario = Scenario {
+            jitter_ms: rtt_ms / 10.0,
+            seeds,
+            seconds: 50.0,
+            warmup_s: 20.0,
+            ..Scenario::steady(1_000_000_000, rtt_ms)
+        };
+        let later = Change { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) };
+        let cases = [
+            table.add(scenario.clone().with_queue(1.0)),
+            table.add(Scenario { changes: vec![later], warmup_s: 35.0, ..scenario }.with_queue(1.0)),
+        ];
+        let name = format!("jitter of RTT/10 each way, 1 Gbit/s, {rtt_ms} ms: goodput of C(1-p)");
+        table.row(name, Goal::AtLeast(0.93), &cases, |_, end| end.goodput_share);
+    }
 }
 
 /// Round trips from `at_s` until the goodput has stayed within a tenth of what the path then carries for two round trips.

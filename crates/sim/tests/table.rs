@@ -34,6 +34,11 @@ fn it_follows_the_link_and_comes_back_from_a_blackout() {
 }
 
 #[test]
+fn jitter_is_no_queue() {
+    hold("jitter of", &[]);
+}
+
+#[test]
 fn transfers_of_ours_share_evenly() {
     hold("4 of ours", &[]);
     // Eight transfers in one buffer once taught each other that the path loses 80 %.

@@ -342,8 +342,9 @@ impl Fair {
         let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
         self.stepped_at = Some(now);
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
-        self.queue_peak = (self.queue_peak * fading).max(self.path.latest());
-        self.queue_longest = (self.queue_longest * (-dt / QUEUE_AGE).exp()).max(self.path.latest());
+        let latest = (self.path.latest() - 3.0 * self.path.noise()).max(0.0);
+        self.queue_peak = (self.queue_peak * fading).max(latest);
+        self.queue_longest = (self.queue_longest * (-dt / QUEUE_AGE).exp()).max(latest);
         if report.saturated {
             self.saturated_at = Some(now);
         }

@@ -16,6 +16,10 @@ const SPAN_MIN: f64 = 0.005;
 /// A paced path is taken for one of at least this round trip: what is told later than that, and what leaves and arrives in lumps,
 /// is then short beside it.
 const PACED_MIN: f64 = 0.005;
+/// What a round trip adds to the mean.
+const NOISE_GAIN: f64 = 1.0 / 64.0;
+/// As if so many without any had come before.
+const NOISE_FIRST: f64 = 4.0;
 /// Steps that a flow's deliveries are kept for.
 const STEPS_MAX: usize = 96;
 
@@ -28,6 +32,7 @@ pub(super) struct Path {
     smooth: f64,
     /// The newest round trip beyond the base.
     latest: f64,
+    noise: Noise,
     packet: f64,
     is_paced: bool,
 }
@@ -41,6 +46,7 @@ impl Path {
             let base = self.propagation();
             self.standing.sample(now, rtt, base);
             self.latest = (rtt - base).max(0.0);
+            self.noise.sample(rtt);
             self.smooth = 0.5 * self.smooth + 0.5 * self.latest;
         }
         self.packet = f64::from(report.datagram).max(self.packet);
@@ -66,9 +72,14 @@ impl Path {
         self.is_paced = is_paced;
     }
 
-    /// The queueing delay that did not go away within the last half round trip.
+    /// The queueing delay that did not go away within the last half round trip, beyond what jitter leaves of itself there.
     pub(super) fn standing(&self) -> f64 {
-        self.standing.get(self.propagation())
+        (self.standing.get(self.propagation()) - self.noise()).max(0.0)
+    }
+
+    /// How much round trips differ without a queue's doing.
+    pub(super) fn noise(&self) -> f64 {
+        self.noise.mean
     }
 
     pub(super) fn smooth(&self) -> f64 {
@@ -159,6 +170,28 @@ impl Base {
     }
 }
 
+/// How much jitter there is: by how much a round trip stands out from the one before and the one after, on average, twice; a third
+/// of the spread where all delays up to it are alike. A queue that grows and drains does not stand out.
+#[derive(Debug, Default)]
+struct Noise {
+    mean: f64,
+    samples: f64,
+    before: Option<f64>,
+    step: f64,
+}
+
+impl Noise {
+    fn sample(&mut self, rtt: f64) {
+        let Some(before) = self.before.replace(rtt) else { return };
+        let step = rtt - before;
+        let is_turn = step * self.step < 0.0;
+        let stands_out = if is_turn { 2.0 * step.abs().min(self.step.abs()) } else { 0.0 };
+        self.step = step;
+        self.samples += 1.0;
+        self.mean += (1.0 / (NOISE_FIRST + self.samples)).max(NOISE_GAIN) * (stands_out - self.mean);
+    }
+}
+
 /// The smallest round trip of the last half round trip, in two halves that take turns.
 #[derive(Debug, Default)]
 struct StandingQueue {
@@ -205,21 +238,38 @@ mod tests {
         assert!(deliveries.rate(0.02) > 3.5e6, "late arrivals count");
     }
 
+    fn path_after(steps: u64, queue_us: impl Fn(u64) -> u64) -> Path {
+        let mut path = Path::default();
+        for step in 0..steps {
+            let rtt = Some(Duration::from_micros(20_000 + queue_us(step)));
+            let now = Timestamp::from_nanos(step * 1_250_000);
+            path.on_report(now, &Report { rtt, ..Report::default() }, false);
+        }
+        path
+    }
+
     #[test]
     fn what_stands_is_what_does_not_go_away() {
-        let mut path = Path::default();
-        for step in 0..200u64 {
-            let queue = if step < 100 { [0, 9, 4, 7][step as usize % 4] } else { 5 + step % 4 };
-            let rtt = Some(Duration::from_millis(20 + queue));
-            path.on_report(
-                Timestamp::from_nanos(step * 1_250_000),
-                &Report { rtt, ..Report::default() },
-                false,
-            );
-            if step == 99 {
-                assert!(path.standing() < 1e-6, "{}", path.standing());
-            }
-        }
-        assert!((path.base() - 0.02).abs() < 1e-6 && (path.standing() - 0.005).abs() < 1e-6);
+        // A queue that fills and drains within four round trips, then one on top of 5 ms.
+        let saw = |step: u64| 300 * (step % 64).min(64 - step % 64);
+        let path = path_after(193, saw);
+        assert!(path.standing() < 1e-6, "{}", path.standing());
+        let path = path_after(257, |step| if step == 0 { 0 } else { 5_000 + saw(step) });
+        assert!((path.base() - 0.02).abs() < 1e-6);
+        assert!((path.standing() - 0.005).abs() < 2e-4, "{}", path.standing());
+    }
+
+    #[test]
+    fn jitter_is_no_queue_and_does_not_hide_one() {
+        // Up to 10 ms, as if drawn: the least of half a round trip is about a millisecond.
+        let jitter = |step: u64| step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let jitter = move |step: u64| jitter(step + 1) % 10_000;
+        let noise = path_after(400, jitter).noise();
+        assert!((0.002..0.005).contains(&noise), "{noise}");
+        let alone = (200..400).filter(|steps| path_after(*steps, jitter).standing() > 0.001).count();
+        assert!(alone < 40, "a queue in {alone} of 200");
+        let queued = |step: u64| if step < 100 { jitter(step) } else { 20_000 + jitter(step) };
+        let path = path_after(400, queued);
+        assert!((0.014..0.024).contains(&path.standing()), "{}", path.standing());
     }
 }

@@ -18,6 +18,8 @@ const FALLS: f64 = 0.3;
 const QUEUE_FEEDBACKS: f64 = 4.0;
 const QUEUE_PART: f64 = 0.25;
 const FEEDBACK_MAX: f64 = 0.025;
+/// Jitter adds to a queue what it adds to the least of a few round trips, and more: times the mean of what stands out.
+const JITTER: f64 = 1.5;
 /// A jump goes to this part of what is remembered, or of what the first train has shown.
 const JUMP_REMEMBERED: f64 = 0.75;
 const JUMP_TRAIN: f64 = 0.35;
@@ -137,7 +139,8 @@ impl Start {
         // What was told while an end stood still is read at once, and each of it waited less than the one before.
         let falls = path.latest() < self.queue_before - FALLS * report.receive_time.as_secs_f64();
         self.queue_before = path.latest();
-        if path.latest() <= target {
+        let jitter = JITTER * path.noise();
+        if path.latest() <= target + jitter {
             self.queued = 0.0;
         } else if !falls {
             self.queued += 1.0;
@@ -150,7 +153,7 @@ impl Start {
         if ended || stands {
             return None;
         }
-        let growth = if path.latest() > 0.5 * target { 1.0 } else { 2.0 };
+        let growth = if path.latest() > 0.5 * target + jitter { 1.0 } else { 2.0 };
         let answered = if report.saturated { (report.delivered + report.lost) as f64 } else { 0.0 };
         self.belief.update(path, remembered, report.train_rate);
         Some(self.belief.window(now, window, window + growth * answered, path))

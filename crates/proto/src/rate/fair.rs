@@ -95,9 +95,9 @@ pub(super) struct Fair {
     settle_until: Timestamp,
     /// What the start had in flight beyond the window is still on its way.
     overshoot: Option<Overshoot>,
-    /// The longest queue of the last two round trips, about.
+    /// The longest queue of the last two round trips beyond jitter, about.
     queue_peak: f64,
-    /// The longest queue of the last ten seconds, about.
+    /// The longest queue of the last ten seconds beyond jitter, about.
     queue_longest: f64,
     /// One mark a round trip counts.
     marked_until: Timestamp,
@@ -225,7 +225,8 @@ impl Fair {
     fn look_at_pace(&mut self) {
         let before = self.pipe();
         self.path.set_paced(!self.is_unpaced() && !matches!(self.state, State::Start(_)));
-        self.window += self.pipe() - before;
+        let least = self.window.min(self.pipe());
+        self.window = (self.window + self.pipe() - before).max(least);
     }
 
     /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until they are known to
@@ -313,6 +314,11 @@ impl Fair {
         self.rates.round / (1.0 - self.loss.own()) * self.path.base()
     }
 
+    /// Round trips are another flow's from now on.
+    pub(super) fn on_other_flow(&mut self) {
+        self.path.forget_step();
+    }
+
     /// How much has been lost or delivered since nothing was heard for so long that the time between says nothing.
     fn is_silence(&self, now: Timestamp) -> bool {
         let patience = 1.5 * self.path.round_trip() + 0.2;
@@ -328,8 +334,11 @@ impl Fair {
             self.settle_until = self.deaf_until;
             self.rates_from = now + seconds(1.2 * round);
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
-            (self.test, self.dip, self.drain, self.idle_since) = (None, None, Drain::default(), None);
-            self.believed = None;
+            if let Some(test) = self.test.take() {
+                self.window = self.window.max(test.window);
+            }
+            (self.dip, self.drain, self.idle_since, self.believed) = (None, Drain::default(), None, None);
+            self.path.forget_step();
             self.window *= 0.95;
             self.loss.restart();
         }
@@ -342,9 +351,10 @@ impl Fair {
         let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
         self.stepped_at = Some(now);
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
-        let latest = (self.path.latest() - 3.0 * self.path.noise()).max(0.0);
-        self.queue_peak = (self.queue_peak * fading).max(latest);
-        self.queue_longest = (self.queue_longest * (-dt / QUEUE_AGE).exp()).max(latest);
+        // Half of it, where the queue itself comes and goes between two feedbacks.
+        let beyond = (self.path.latest() - 3.0 * self.path.noise()).max(0.5 * self.path.latest());
+        self.queue_peak = (self.queue_peak * fading).max(beyond);
+        self.queue_longest = (self.queue_longest * (-dt / QUEUE_AGE).exp()).max(beyond);
         if report.saturated {
             self.saturated_at = Some(now);
         }
@@ -387,6 +397,7 @@ impl Fair {
     fn on_mark(&mut self, now: Timestamp) {
         self.marked_until = now + seconds(self.path.round_trip());
         self.near.on_mark(MARKED);
+        self.believed = None;
         self.window *= MARKED;
         if let Some(test) = &mut self.test {
             test.window *= MARKED;
@@ -502,7 +513,7 @@ impl Fair {
             if now >= until {
                 self.drain = Drain { empty_at: Some(now), until: None };
             }
-        } else if standing < 0.25 * goal {
+        } else if self.path.least() < 0.25 * goal {
             self.drain.empty_at = Some(now);
         } else if (now - empty_at).as_secs_f64() > 10.0 + 20.0 * base && self.test.is_none() {
             self.drain.until = Some(now + seconds(1.5 * (base + standing)));

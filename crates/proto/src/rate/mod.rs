@@ -130,6 +130,8 @@ impl FlowState {
 pub struct Controller {
     config: RateConfig,
     flows: Vec<FlowState>,
+    /// The flow whose round trips count.
+    reference: Option<FlowIndex>,
     fair: Fair,
     /// Active flows, at least one.
     sharing: usize,
@@ -139,7 +141,14 @@ pub struct Controller {
 impl Controller {
     /// A controller without flows.
     pub fn new(config: RateConfig) -> Self {
-        Controller { config, flows: Vec::new(), fair: Fair::new(), sharing: 1, shared_at: None }
+        Controller {
+            config,
+            flows: Vec::new(),
+            reference: None,
+            fair: Fair::new(),
+            sharing: 1,
+            shared_at: None,
+        }
     }
 
     /// Registers a flow. Flows do so by themselves.
@@ -288,7 +297,12 @@ impl Controller {
             report.in_flight += flow.in_flight;
             parts.push(Part { share: flow.share.unwrap_or(0.0), rate });
         }
-        if self.reference(now, round) != Some(flow) {
+        let reference = self.reference(now, round);
+        if reference != self.reference {
+            self.fair.on_other_flow();
+            self.reference = reference;
+        }
+        if reference != Some(flow) {
             report.rtt = None;
         }
         self.split(now, parts);

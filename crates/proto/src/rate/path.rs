@@ -18,6 +18,9 @@ const SPAN_MIN: f64 = 0.005;
 const PACED_MIN: f64 = 0.005;
 /// What a round trip adds to the mean.
 const NOISE_GAIN: f64 = 1.0 / 64.0;
+/// A single round trip counts at most so many means and this part of the round trip.
+const NOISE_MEANS: f64 = 8.0;
+const NOISE_PART: f64 = 0.25;
 /// As if so many without any had come before.
 const NOISE_FIRST: f64 = 4.0;
 /// Steps that a flow's deliveries are kept for.
@@ -46,7 +49,7 @@ impl Path {
             let base = self.propagation();
             self.standing.sample(now, rtt, base);
             self.latest = (rtt - base).max(0.0);
-            self.noise.sample(rtt);
+            self.noise.sample(rtt, NOISE_MEANS * self.noise.mean + NOISE_PART * base);
             self.smooth = 0.5 * self.smooth + 0.5 * self.latest;
         }
         self.packet = f64::from(report.datagram).max(self.packet);
@@ -74,7 +77,17 @@ impl Path {
 
     /// The queueing delay that did not go away within the last half round trip, beyond what jitter leaves of itself there.
     pub(super) fn standing(&self) -> f64 {
-        (self.standing.get(self.propagation()) - self.noise()).max(0.0)
+        (self.least() - self.noise()).max(0.0)
+    }
+
+    /// The least queueing delay of the last half round trip, jitter's included.
+    pub(super) fn least(&self) -> f64 {
+        self.standing.get(self.propagation())
+    }
+
+    /// The next round trip is another flow's, or comes after a silence: it does not stand out from those before.
+    pub(super) fn forget_step(&mut self) {
+        (self.noise.before, self.noise.step) = (None, 0.0);
     }
 
     /// How much round trips differ without a queue's doing.
@@ -171,7 +184,8 @@ impl Base {
 }
 
 /// How much jitter there is: by how much a round trip stands out from the one before and the one after, on average, twice; a third
-/// of the spread where all delays up to it are alike. A queue that grows and drains does not stand out.
+/// of the spread where all delays up to it are alike. A queue that grows and drains more slowly than feedback comes does
+/// not stand out.
 #[derive(Debug, Default)]
 struct Noise {
     mean: f64,
@@ -181,11 +195,12 @@ struct Noise {
 }
 
 impl Noise {
-    fn sample(&mut self, rtt: f64) {
+    /// What stands out by more than `most` is an end that stood still, and counts as that much.
+    fn sample(&mut self, rtt: f64, most: f64) {
         let Some(before) = self.before.replace(rtt) else { return };
         let step = rtt - before;
         let is_turn = step * self.step < 0.0;
-        let stands_out = if is_turn { 2.0 * step.abs().min(self.step.abs()) } else { 0.0 };
+        let stands_out = if is_turn { (2.0 * step.abs().min(self.step.abs())).min(most) } else { 0.0 };
         self.step = step;
         self.samples += 1.0;
         self.mean += (1.0 / (NOISE_FIRST + self.samples)).max(NOISE_GAIN) * (stands_out - self.mean);
@@ -271,5 +286,17 @@ mod tests {
         let queued = |step: u64| if step < 100 { jitter(step) } else { 20_000 + jitter(step) };
         let path = path_after(400, queued);
         assert!((0.014..0.024).contains(&path.standing()), "{}", path.standing());
+    }
+
+    #[test]
+    fn round_trips_of_another_flow_do_not_stand_out() {
+        let mut path = Path::default();
+        for step in 0..200u64 {
+            path.forget_step();
+            let rtt = Some(Duration::from_millis(100 + 10 * (step % 2)));
+            let now = Timestamp::from_nanos(step * 6_250_000);
+            path.on_report(now, &Report { rtt, ..Report::default() }, false);
+        }
+        assert_eq!(path.noise(), 0.0);
     }
 }

@@ -5,7 +5,7 @@
 //! the queue was far from its longest.
 
 use super::super::loss::Count;
-use super::{Fair, Limits, NEAR, SLACK, seconds};
+use super::{Fair, Limits, SLACK, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -86,9 +86,10 @@ impl Fair {
         if self.shallow.is_some_and(|shallow| now - shallow.learned_at > SHALLOW_AGE) {
             self.shallow = None;
         }
-        if let Some(shallow) = self.shallow.as_mut().filter(|_| self.path.propagation() >= NEAR) {
+        let (standing, is_near) = (self.path.standing(), self.is_near());
+        if let Some(shallow) = self.shallow.as_mut().filter(|_| !is_near) {
             // A buffer is as deep as the queue that stands in it. On near paths it may stand in a receiver.
-            shallow.queue = shallow.queue.max(self.path.standing());
+            shallow.queue = shallow.queue.max(standing);
         }
         self.step_dip(now, count);
         let goal = self.goal(now, limits);

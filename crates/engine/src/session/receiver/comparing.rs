@@ -68,7 +68,9 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
                     Err(_) => return,
                 };
                 let goes_on = || !receiver.shared.is_stopped();
-                let digest = meter.time(|| SourceFile::at(target.roots.of(&path), &path)?.digest(&mut buffer, goes_on));
+                let mut read = || SourceFile::at(target.roots.of(&path), &path)?.digest(&mut buffer, goes_on);
+                // A file that is given a second name meanwhile, as a rename begins, has changed by its times only: read again.
+                let digest = meter.time(|| read().or_else(|_| read()));
                 if let Err(error) = &digest {
                     tracing::debug!(%path, error = plain(error), "cannot compare");
                 }

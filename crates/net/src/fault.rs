@@ -1,4 +1,4 @@
-//! A link that loses, repeats and reorders datagrams on purpose, so that tests over real sockets meet a bad network.
+//! A link that loses, repeats, reorders and damages datagrams on purpose, so that tests over real sockets meet a bad network.
 //!
 //! Always true: every datagram is judged by itself, also inside a merged (GRO) read; what becomes of the n-th datagram
 //! depends on the seed and n alone.
@@ -18,6 +18,8 @@ pub struct Fault {
     pub duplicate: f64,
     /// Share of received datagrams that come late, after those of the next read, 0 to 1.
     pub reorder: f64,
+    /// Share of received datagrams of which a bit is turned, 0 to 1.
+    pub damage: f64,
     /// Chooses which.
     pub seed: u64,
     /// Received datagrams longer than this are lost, in bytes: an MTU black hole.
@@ -32,7 +34,9 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FaultError {
     /// There is no fault of that name.
-    #[error("unknown fault {0:?}: loss, duplicate, reorder, seed, max_len, cut_after and cut_send exist")]
+    #[error(
+        "unknown fault {0:?}: loss, duplicate, reorder, damage, seed, max_len, cut_after and cut_send exist"
+    )]
     Unknown(String),
     /// The value is no number, or out of range.
     #[error("fault {name} cannot be {value:?}")]
@@ -57,6 +61,7 @@ impl Fault {
             "loss" => share(&mut self.loss),
             "duplicate" => share(&mut self.duplicate),
             "reorder" => share(&mut self.reorder),
+            "damage" => share(&mut self.damage),
             "seed" => number(value).map(|seed| self.seed = seed),
             "max_len" => number(value).map(|len| self.max_len = Some(len)),
             "cut_after" => number(value).map(|count| self.cut_after = Some(count)),
@@ -66,7 +71,7 @@ impl Fault {
     }
 }
 
-/// Reads `loss=0.1,duplicate=0.01,reorder=0.05,seed=7,max_len=1200,cut_after=10000,cut_send=20000`; each part may be missing.
+/// Reads `loss=0.1,duplicate=0.01,reorder=0.05,damage=0.01,seed=7,max_len=1200,cut_after=10000,cut_send=20000`; each part may be missing.
 impl FromStr for Fault {
     type Err = FaultError;
 
@@ -97,6 +102,7 @@ pub struct FaultLink<L> {
     /// What comes with the next read.
     held: Vec<Held>,
     misplaced: u64,
+    damaged: u64,
 }
 
 #[derive(Debug)]
@@ -122,6 +128,7 @@ impl<L: Link> FaultLink<L> {
             received_dropped_bytes: 0,
             held: Vec::new(),
             misplaced: 0,
+            damaged: 0,
         }
     }
 }
@@ -138,18 +145,31 @@ impl Fault {
         self.duplicate > 0.0 && share(self.seed.wrapping_add(1), number) < self.duplicate
     }
 
+    /// The byte of which a bit is turned in a datagram of this number and length.
+    fn damages(&self, number: u64, len: usize) -> Option<usize> {
+        let is_damaged =
+            self.damage > 0.0 && len > 0 && share(self.seed.wrapping_add(3), number) < self.damage;
+        is_damaged.then(|| (share(self.seed.wrapping_add(4), number) * len as f64) as usize)
+    }
+
     fn delays(&self, number: u64) -> bool {
         self.reorder > 0.0 && share(self.seed.wrapping_add(2), number) < self.reorder
     }
 }
 
 impl<L: Link> FaultLink<L> {
-    /// Takes out what is lost or comes late, and keeps what comes with the next read.
+    /// Damages what is to be damaged, takes out what is lost or comes late, and keeps what comes with the next read.
     fn judge(&mut self, batch: &mut RecvBatch) {
         let (fault, first) = (self.fault, self.received);
         for (number, datagram) in (first..).zip(batch.datagrams()) {
-            let comes_again = fault.repeats(number) || fault.delays(number);
-            if comes_again && fault.spares(number, datagram.bytes.len()) {
+            if !fault.spares(number, datagram.bytes.len()) {
+                continue;
+            }
+            if let Some(at) = fault.damages(number, datagram.bytes.len()) {
+                datagram.bytes[at] ^= 1 << (number % 8);
+                self.damaged += 1;
+            }
+            if fault.repeats(number) || fault.delays(number) {
                 let (from, ecn_ce) = (datagram.from.copied(), datagram.ecn_ce);
                 self.held.push(Held { bytes: datagram.bytes.to_vec(), from, ecn_ce });
                 self.misplaced += 1;
@@ -219,7 +239,7 @@ impl<L: Link> Link for FaultLink<L> {
 
     fn stats(&self) -> LinkStats {
         let mut stats = self.inner.stats();
-        stats.faults += self.sent_dropped + self.received_dropped + self.misplaced;
+        stats.faults += self.sent_dropped + self.received_dropped + self.misplaced + self.damaged;
         stats.datagrams_received = stats.datagrams_received.saturating_sub(self.received_dropped);
         stats.bytes_received = stats.bytes_received.saturating_sub(self.received_dropped_bytes);
         stats

@@ -135,6 +135,31 @@ fn long_datagrams_vanish_in_a_black_hole() {
 }
 
 #[test]
+fn a_damaged_datagram_differs_in_one_bit() {
+    let (mut one, other) = memory_pair().unwrap();
+    let mut other = FaultLink::new(other, "damage=0.1,reorder=0.2,seed=3".parse().unwrap());
+    let (mut out, mut arrived) = (SendBatch::new(64_000), RecvBatch::new());
+    let mut bits = std::collections::BTreeMap::new();
+    for _ in 0..100 {
+        for _ in 0..20 {
+            out.datagram(1000).unwrap().fill(0);
+        }
+        assert_eq!(one.send(&mut out).unwrap(), Sent::All);
+        out.clear();
+        while other.recv(&mut arrived).unwrap() > 0 {
+            for datagram in arrived.datagrams() {
+                *bits.entry(datagram.bytes.iter().map(|byte| byte.count_ones()).sum::<u32>()).or_insert(0) +=
+                    1;
+            }
+        }
+    }
+    assert_eq!(bits.keys().copied().collect::<Vec<_>>(), [0, 1], "{bits:?}");
+    assert!((150..250).contains(&bits[&1]) && bits[&0] + bits[&1] == 2000, "{bits:?}");
+    let late = other.stats().faults - bits[&1];
+    assert!((300..500).contains(&late), "{late} came late, damaged or not");
+}
+
+#[test]
 fn a_cut_is_for_ever_on_its_side_only() {
     let (one, other) = memory_pair().unwrap();
     let mut one = FaultLink::new(one, "cut_send=2000".parse().unwrap());

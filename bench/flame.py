@@ -23,10 +23,10 @@ DOORS = ("[unknown]", "entry_", "do_syscall_64", "asm_", "x64_sys_call")
 WIDTH, ROW, SHARE_MIN = 1200, 17, 0.001
 
 
-def record(hosts, options, seconds):
+def record(hosts, source, options, seconds):
     """Samples of both ends in the middle of a transfer: end -> list of stacks, outermost frame first."""
     sender, receiver = hosts
-    process = product.start_cp(sender, "--udp-only", *options, "random:", "beta:null:")
+    process = product.start_cp(sender, "--udp-only", *options, source, "beta:null:")
     far = wait_until(lambda: receiver.pids("farhaul"), what="the far end runs")[0]
     time.sleep(1)
     try:
@@ -91,15 +91,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=10, help="time that is sampled (default 10)")
     parser.add_argument("--verify", default="digest", help="as in cp: transit is without digests (default digest)")
+    parser.add_argument("--cipher", default="aes-128-gcm", help="as in cp (default aes-128-gcm)")
+    parser.add_argument("--source", default="random:", help="zero: takes less to fill (default random:)")
     parser.add_argument("--out", default=ROOT / "docs/plots", help="folder of the graphs (default docs/plots)")
     chosen = parser.parse_args()
     install_signal_handlers()
     with Pair(product.binary(), base="/var/tmp") as pair:
         SshServer(pair, (22,))
-        found = record(pair.hosts, ["--verify", chosen.verify], chosen.seconds)
+        found = record(pair.hosts, chosen.source, ["--verify", chosen.verify, "--cipher", chosen.cipher], chosen.seconds)
     for end, stacks in found.items():
         with open(f"{chosen.out}/flame-{end}.svg", "w") as file:
-            file.write(svg(f"{end}, memory to memory, --verify {chosen.verify}: {len(stacks)} samples", stacks))
+            file.write(svg(f"{end}, memory to memory, --verify {chosen.verify} --cipher {chosen.cipher}: {len(stacks)} samples", stacks))
         print(f"{end}: {len(stacks) / 999 / chosen.seconds:.2f} cores busy")
         for thread, count in collections.Counter(stack[0] for stack in stacks).most_common(6):
             print(f"  {count / len(stacks):6.1%}  {thread}")

@@ -133,7 +133,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         incoming: BTreeMap::new(),
         window: WINDOW_START.min(thread.window_max),
         granted: 0,
-        send_batch: SendBatch::new(SEND_BATCH_BYTES + (64 << 10)),
+        send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
         plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
         nothing: ControlStream::new(0),
         blocked: false,
@@ -163,8 +163,10 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     shared.control.notify();
 }
 
-/// Bytes planned at a time: several GSO buffers a system call. The batch has room for a long probe beyond it.
+/// Bytes planned at a time: several GSO buffers a system call.
 const SEND_BATCH_BYTES: usize = 256 << 10;
+/// What the batch has room for beyond that: a try of each larger datagram, and what `cipher none` adds to each.
+const SEND_BATCH_MORE: usize = 128 << 10;
 
 impl Running {
     fn run(&mut self) -> Result<(), Error> {

@@ -68,6 +68,17 @@ def test_cipher_none_needs_both_sides(own_net):
     assert b"secret-name" not in wire
 
 
+@pytest.mark.parametrize("cipher", ["aes-128-gcm", "none"])
+def test_damage_on_the_way_without_digests(ssh_road, near, cipher):
+    """What a damaged packet carries is taken as lost; without a cipher its checksum is all that looks at the content."""
+    source = make_file(near / "file", 30 * MIB)
+    options = ("--cipher", cipher, "--verify", "transit", "--udp-only", "--fault", "damage=0.05,seed=11")
+    report = ssh_road.cp(*options, source, ssh_road.url("file")).report
+    assert report["cipher"] == cipher
+    assert 0.02 < report["loss_fraction"] < 0.1
+    assert sha256(ssh_road.far / "file") == sha256(source)
+
+
 def test_digests_are_sealed_without_a_cipher(own_net):
     """Who may change the content on its way must not be able to change its digest as well."""
     near = own_net.folder("near")

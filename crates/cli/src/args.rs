@@ -203,11 +203,11 @@ pub struct Transfer {
     #[arg(long, value_name = "POLICY", default_value = "fair", help_heading = TRANSFER,
           value_parser = values::choice::<Policy>(&["fixed", "high", "fair", "low"]))]
     pub policy: Policy,
-    /// Cipher of the data; none leaves file contents in the clear, and both ends must allow it
+    /// Cipher of the data; none leaves file contents in the clear, which a daemon must allow
     #[arg(long, value_name = "CIPHER", default_value = "aes-128-gcm", help_heading = TRANSFER,
           value_parser = values::choice::<Cipher>(&["aes-128-gcm", "aes-256-gcm", "chacha20-poly1305", "none"]))]
     pub cipher: Cipher,
-    /// How arrival is verified: the seal of each packet, a digest of each file, or reading it back as well
+    /// How arrival is verified: the seal of each packet (its checksum, without a cipher), a digest of each file, or reading it back as well
     #[arg(long, value_name = "HOW", default_value = "digest", help_heading = TRANSFER,
           value_parser = values::choice::<Verify>(&["transit", "digest", "readback"]))]
     pub verify: Verify,
@@ -338,7 +338,7 @@ pub struct Serve {
     /// Run on these cores only, such as 0-3,8
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,
-    /// Permit clients that ask for it to move file contents in the clear
+    /// Permit clients that ask for it to move file contents in the clear, and with --verify transit open to changes on the way
     #[arg(long)]
     pub allow_cipher_none: bool,
     /// Log in JSON, one object a line, on stdout

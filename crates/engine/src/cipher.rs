@@ -1,52 +1,157 @@
-//! The AEAD behind the transport's key schedule: aws-lc-rs, one key context per epoch.
+//! The AEAD behind the transport's key schedule: aws-lc-rs, or ring where that is faster; one key context per epoch.
+//!
+//! Both give the same bytes. AWS-LC seals a payload from where it lies and has AES-GCM for AVX-512, but none for processors that have
+//! wide AES without it (Zen 3, Alder Lake): there ring, after a copy, takes 0.6 of the time. AWS-LC's ChaCha20-Poly1305 takes a
+//! payload that lies elsewhere a cache line at a time, which costs four times as much as a copy and one call.
 
-use aws_lc_rs::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
-use farhaul_proto::{Aead, CipherSuite};
+use aws_lc_rs::aead as aws_lc;
+use farhaul_proto::{Aead, CipherSuite, TAG_LEN};
+use ring::aead as ring;
 
 use crate::options::Cipher;
 
 /// What a session seals its packets with.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Suite(pub(crate) Cipher);
+pub(crate) struct Suite {
+    cipher: Cipher,
+    is_ring: bool,
+}
 
 impl Suite {
-    fn algorithm(self) -> &'static aead::Algorithm {
-        match self.0 {
+    pub(crate) fn new(cipher: Cipher) -> Suite {
+        Suite { cipher, is_ring: cipher != Cipher::ChaCha20Poly1305 && has_wide_aes_only() }
+    }
+
+    fn aws_lc(self) -> &'static aws_lc::Algorithm {
+        match self.cipher {
             // `none` leaves the block bytes in the clear; frames and control are sealed all the same.
-            Cipher::Aes128Gcm | Cipher::None => &aead::AES_128_GCM,
-            Cipher::Aes256Gcm => &aead::AES_256_GCM,
-            Cipher::ChaCha20Poly1305 => &aead::CHACHA20_POLY1305,
+            Cipher::Aes128Gcm | Cipher::None => &aws_lc::AES_128_GCM,
+            Cipher::Aes256Gcm => &aws_lc::AES_256_GCM,
+            Cipher::ChaCha20Poly1305 => &aws_lc::CHACHA20_POLY1305,
         }
     }
+
+    fn ring(self) -> &'static ring::Algorithm {
+        match self.cipher {
+            Cipher::Aes128Gcm | Cipher::None => &ring::AES_128_GCM,
+            Cipher::Aes256Gcm => &ring::AES_256_GCM,
+            Cipher::ChaCha20Poly1305 => &ring::CHACHA20_POLY1305,
+        }
+    }
+}
+
+/// Whether this processor does AES two blocks at a time, but not four.
+fn has_wide_aes_only() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let has_wide_aes = is_x86_feature_detected!("vaes") && is_x86_feature_detected!("vpclmulqdq");
+        has_wide_aes && is_x86_feature_detected!("avx2") && !is_x86_feature_detected!("avx512f")
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 impl CipherSuite for Suite {
     type Key = Key;
 
     fn key_len(&self) -> usize {
-        self.algorithm().key_len()
+        self.aws_lc().key_len()
     }
 
     fn key(&self, secret: &[u8]) -> Key {
-        let unbound = UnboundKey::new(self.algorithm(), secret)
-            .expect("the key schedule derives exactly key_len() bytes for this algorithm");
-        Key(LessSafeKey::new(unbound))
+        let length = "the key schedule derives exactly key_len() bytes for this algorithm";
+        if self.is_ring {
+            let unbound = ring::UnboundKey::new(self.ring(), secret).expect(length);
+            return Key::Ring(Box::new(ring::LessSafeKey::new(unbound)));
+        }
+        let unbound = aws_lc::UnboundKey::new(self.aws_lc(), secret).expect(length);
+        let is_scattered = self.cipher != Cipher::ChaCha20Poly1305;
+        Key::AwsLc { key: aws_lc::LessSafeKey::new(unbound), is_scattered }
     }
 }
 
-pub(crate) struct Key(LessSafeKey);
+pub(crate) enum Key {
+    AwsLc {
+        key: aws_lc::LessSafeKey,
+        /// Seals from where the payload lies.
+        is_scattered: bool,
+    },
+    Ring(Box<ring::LessSafeKey>),
+}
 
 impl Aead for Key {
-    fn seal(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], more: &[u8], more_and_tag: &mut [u8]) {
-        let nonce = Nonce::assume_unique_for_key(*nonce);
-        self.0
-            .seal_in_place_scatter(nonce, Aad::from(aad), in_out, more, more_and_tag)
-            .expect("a datagram is far shorter than the AEAD's limit");
+    fn seal(&self, nonce: &[u8; 12], aad: &[u8], out: &mut [u8], more: &[u8]) {
+        let tag_at = out.len() - TAG_LEN;
+        let more_at = tag_at - more.len();
+        let short = "a datagram is far shorter than the AEAD's limit";
+        match self {
+            Key::AwsLc { key, is_scattered } => {
+                let (nonce, aad) = (aws_lc::Nonce::assume_unique_for_key(*nonce), aws_lc::Aad::from(aad));
+                let sealed = if *is_scattered {
+                    let (in_out, more_and_tag) = out.split_at_mut(more_at);
+                    key.seal_in_place_scatter(nonce, aad, in_out, more, more_and_tag)
+                } else {
+                    out[more_at..tag_at].copy_from_slice(more);
+                    let (in_out, tag) = out.split_at_mut(tag_at);
+                    key.seal_in_place_scatter(nonce, aad, in_out, &[], tag)
+                };
+                sealed.expect(short);
+            }
+            Key::Ring(key) => {
+                let (nonce, aad) = (ring::Nonce::assume_unique_for_key(*nonce), ring::Aad::from(aad));
+                out[more_at..tag_at].copy_from_slice(more);
+                let (in_out, tag) = out.split_at_mut(tag_at);
+                let made = key.seal_in_place_separate_tag(nonce, aad, in_out).expect(short);
+                tag.copy_from_slice(made.as_ref());
+            }
+        }
     }
 
     fn open(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], tag: &[u8; 16]) -> bool {
-        self.0
-            .open_in_place_separate_tag(Nonce::assume_unique_for_key(*nonce), Aad::from(aad), tag, in_out)
-            .is_ok()
+        match self {
+            Key::AwsLc { key, .. } => {
+                let (nonce, aad) = (aws_lc::Nonce::assume_unique_for_key(*nonce), aws_lc::Aad::from(aad));
+                key.open_in_place_separate_tag(nonce, aad, tag, in_out).is_ok()
+            }
+            Key::Ring(key) => {
+                let (nonce, aad) = (ring::Nonce::assume_unique_for_key(*nonce), ring::Aad::from(aad));
+                key.open_in_place_separate_tag(nonce, aad, ring::Tag::from(*tag), in_out, 0..).is_ok()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ends of a transfer choose by their own processor.
+    #[test]
+    fn both_libraries_give_the_same_bytes() {
+        for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
+            let key = |is_ring| {
+                let suite = Suite { cipher, is_ring };
+                suite.key(&[7; 32][..suite.key_len()])
+            };
+            let (aws_lc, ring) = (key(false), key(true));
+            let (nonce, aad) = ([3; 12], [5; 8]);
+            for (head, payload) in [(0, 0), (1, 0), (20, 1438), (3, 17), (0, 8938)] {
+                let more: Vec<u8> = (0..payload).map(|at| at as u8).collect();
+                let sealed = |key: &Key| {
+                    let mut out = vec![9; head + payload + TAG_LEN];
+                    key.seal(&nonce, &aad, &mut out, &more);
+                    out
+                };
+                assert_eq!(sealed(&aws_lc), sealed(&ring), "{cipher:?}, {head} and {payload} bytes");
+                for key in [&aws_lc, &ring] {
+                    let mut datagram = sealed(key);
+                    let (in_out, tag) =
+                        datagram.split_last_chunk_mut::<TAG_LEN>().expect("it ends with a tag");
+                    assert!(!key.open(&nonce, &aad, &mut in_out.to_vec(), &[0; TAG_LEN]));
+                    assert!(key.open(&nonce, &aad, in_out, tag));
+                    assert_eq!(in_out, [&vec![9; head][..], &more].concat());
+                }
+            }
+        }
     }
 }

@@ -1,20 +1,22 @@
 //! Planned packets to sealed datagrams and back: the one place where payload, frames and cipher meet.
 //!
-//! A datagram is the 8-byte header, the sealed frames, the tag. With `cipher none` two bytes after the header give the
-//! length of what is not sealed (authentic as the header is, so that nothing can be appended or cut off), and a segment of content follows the tag in the clear; its digest, which stands at the end of
-//! the block and so in a sealed segment, is checked a block at a time.
+//! A datagram is the 8-byte header, the sealed frames, the tag. With `cipher none` a segment of content follows the tag in the
+//! clear, and its length and checksum stand behind the header, as authentic as that: nothing can be appended or cut off, and what
+//! memory, cards and cables damage is lost as a packet is. Against those who mean to change it only the digest helps, which stands
+//! at the end of the block and so in a sealed segment.
 //!
 //! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
 
 use farhaul_proto::{
     Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, Segment, TAG_LEN, split,
 };
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cipher::Suite;
 use crate::options::Cipher;
 
-/// Extra header bytes of `cipher none`.
-pub(crate) const CLEAR_EXTRA: usize = 2;
+/// Extra header bytes of `cipher none`: how much is in the clear, and its XXH3.
+pub(crate) const CLEAR_EXTRA: usize = 2 + 8;
 
 /// Keys and ids of one flow, both directions.
 pub struct Packets {
@@ -58,7 +60,7 @@ impl Packets {
             true => (Direction::ToAcceptor, Direction::ToInitiator),
             false => (Direction::ToInitiator, Direction::ToAcceptor),
         };
-        let suite = || Suite(cipher);
+        let suite = || Suite::new(cipher);
         Packets {
             sealing: PacketKeys::new(suite(), secret, flow.index, out, epoch_bits),
             opening: PacketKeys::new(suite(), secret, flow.index, back, epoch_bits),
@@ -92,10 +94,10 @@ impl Packets {
             Payload::Content(bytes) | Payload::Sealed(bytes) => (bytes, &[][..]),
         };
         if self.clear {
-            out[HEADER_LEN..start].copy_from_slice(&(clear_payload.len() as u16).to_be_bytes());
+            out[HEADER_LEN..start].copy_from_slice(&clear_header(clear_payload));
         }
         let (aad, rest) = out.split_at_mut(start);
-        let (sealed, tail) = rest.split_at_mut(frames);
+        let (sealed, clear) = rest.split_at_mut(frames + payload.len() + TAG_LEN);
 
         let mut at = control.len();
         sealed[..at].copy_from_slice(control);
@@ -105,9 +107,8 @@ impl Packets {
             sealed[at..at + bytes.len()].copy_from_slice(&bytes);
         }
         let (key, nonce) = self.sealing.seal_key(packet.number);
-        let (tail, clear) = tail.split_at_mut(payload.len() + TAG_LEN);
+        key.seal(&nonce, aad, sealed, payload);
         clear.copy_from_slice(clear_payload);
-        key.seal(&nonce, aad, sealed, payload, tail);
     }
 
     /// The number in the clear header, if this looks like a datagram of this flow.
@@ -132,6 +133,9 @@ impl Packets {
         if !key.open(&nonce, aad, sealed, tag) {
             return None;
         }
+        if self.clear && aad[HEADER_LEN..] != clear_header(clear_payload) {
+            return None;
+        }
         self.opening.opened(number);
         // What cannot be split is control that makes no sense; the transport says so.
         let sealed: &'a [u8] = sealed;
@@ -151,6 +155,14 @@ impl Packets {
         }
         Some(Opened { number, control, segment })
     }
+}
+
+/// What stands behind the header when `payload` is in the clear.
+fn clear_header(payload: &[u8]) -> [u8; CLEAR_EXTRA] {
+    let mut bytes = [0; CLEAR_EXTRA];
+    bytes[..2].copy_from_slice(&(payload.len() as u16).to_be_bytes());
+    bytes[2..].copy_from_slice(&xxh3_64(payload).to_be_bytes());
+    bytes
 }
 
 #[cfg(test)]
@@ -208,7 +220,7 @@ mod tests {
     fn a_changed_datagram_does_not_open() {
         for cipher in CIPHERS {
             let (mut initiator, mut acceptor) = pair(cipher, 22);
-            let datagram = sealed(&mut initiator, 5, &PING, &[]);
+            let datagram = sealed(&mut initiator, 5, &PING, b"payload");
             for at in 3..datagram.len() {
                 let mut forged = datagram.clone();
                 forged[at] ^= 1;

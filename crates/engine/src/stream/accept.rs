@@ -60,7 +60,7 @@ pub struct ListenOptions {
     pub authorized_keys: PathBuf,
     /// The streams that may be asked for; empty for any.
     pub names: Vec<String>,
-    /// Whether the other end may leave blocks unencrypted.
+    /// Whether the other end may leave blocks unencrypted, and with [`crate::Verify::Transit`] open to changes on the way.
     pub allow_cipher_none: bool,
     /// Bytes of blocks that one stream may have here at most, whatever the other end asks for.
     pub memory_max: u64,

@@ -453,7 +453,6 @@ fn only_what_is_allowed_is_begun() {
     assert!(matches!(refused(StreamOptions::new("")), Error::Usage(_)));
     let mut clear = frames();
     clear.transfer.cipher = crate::Cipher::None;
-    clear.transfer.verify = Verify::Digest;
     assert!(matches!(refused(clear), Error::Auth { .. }));
 }
 

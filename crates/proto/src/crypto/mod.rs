@@ -11,9 +11,9 @@ use sha2::Sha256;
 
 /// A key that is ready to seal and open packets.
 pub trait Aead: Send {
-    /// Seals `in_out` in place, and `more` behind it from where it lies: its ciphertext and the tag go to `more_and_tag`, which
-    /// has exactly the room.
-    fn seal(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], more: &[u8], more_and_tag: &mut [u8]);
+    /// Seals what stands at the begin of `out` in place, and `more` behind it from where it lies; the tag comes last. `out` has
+    /// exactly the room, so what stands at its begin is what `more` and a tag leave.
+    fn seal(&self, nonce: &[u8; 12], aad: &[u8], out: &mut [u8], more: &[u8]);
     /// Opens the ciphertext `in_out` in place; `false` if the tag is wrong, and then the bytes mean nothing.
     fn open(&self, nonce: &[u8; 12], aad: &[u8], in_out: &mut [u8], tag: &[u8; 16]) -> bool;
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 struct Material(Vec<u8>);
 
 impl Aead for Material {
-    fn seal(&self, _: &[u8; 12], _: &[u8], _: &mut [u8], _: &[u8], _: &mut [u8]) {}
+    fn seal(&self, _: &[u8; 12], _: &[u8], _: &mut [u8], _: &[u8]) {}
     fn open(&self, _: &[u8; 12], _: &[u8], _: &mut [u8], _: &[u8; 16]) -> bool {
         true
     }

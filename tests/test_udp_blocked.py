@@ -47,6 +47,16 @@ def test_push_goes_on_over_the_other_carrier(own_road, way):
     assert sha256(road.far / "file") == sha256(source)
 
 
+def test_the_rate_that_was_set_holds_for_the_other_carrier(own_road):
+    road = own_road
+    source = make_file(road.net.folder("near") / "file", 20 * MIB)
+    with blocked(road.net, "all"):
+        report = road.cp("--rate", "60M", source, road.url("file"), timeout=60).report
+    assert report["transport"] == road.fallback
+    assert report["goodput_bps"] < 60e6
+    assert report["bottleneck"].startswith("the rate that was set: "), report
+
+
 @pytest.mark.parametrize("way", ["all", "large"])
 def test_pull_goes_on_over_the_other_carrier(own_road, way):
     road = own_road

@@ -20,7 +20,7 @@ use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 use farhaul_proto::{ControlStream, Event, Flow, Limit, Plan, Received, Timestamp, Verdict};
 use farhaul_store::Block;
 
-use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RECEIVER};
+use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{Arrived, Credit, FlowShared, FlowState, Shared};
@@ -82,6 +82,7 @@ struct Waits {
     content: Arc<Meter>,
     receiver: Arc<Meter>,
     network: Arc<Meter>,
+    rate: Arc<Meter>,
 }
 
 struct Running {
@@ -118,8 +119,12 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     let shared = thread.shared.clone();
     let own = thread.own.clone();
     let meter = |stage| shared.meters.meter(stage);
-    let waits =
-        Waits { content: meter(WAIT_CONTENT), receiver: meter(WAIT_RECEIVER), network: meter(WAIT_NETWORK) };
+    let waits = Waits {
+        content: meter(WAIT_CONTENT),
+        receiver: meter(WAIT_RECEIVER),
+        network: meter(WAIT_NETWORK),
+        rate: meter(WAIT_RATE),
+    };
     let meters = Meters {
         receive: meter("receive"),
         open: meter("open"),
@@ -587,6 +592,7 @@ impl Running {
         match self.thread.flow.limited_by() {
             _ if self.blocked => waits.network.add(time),
             Limit::Window | Limit::Pacing => waits.network.add(time),
+            Limit::Ceiling => waits.rate.add(time),
             Limit::Credit => waits.receiver.add(time),
             Limit::Application => waits.content.add(time),
         }

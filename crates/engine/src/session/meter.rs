@@ -11,6 +11,7 @@ use crate::report::Stage;
 pub(crate) const WAIT_CONTENT: &str = "wait-content";
 pub(crate) const WAIT_RECEIVER: &str = "wait-receiver";
 pub(crate) const WAIT_NETWORK: &str = "wait-network";
+pub(crate) const WAIT_RATE: &str = "wait-rate";
 
 /// Time that one thread has spent in one stage.
 #[derive(Debug)]

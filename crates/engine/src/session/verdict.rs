@@ -1,49 +1,38 @@
 //! Which stage limited a transfer, in words: who waited for whom says where, how busy the stages were there says which.
 //!
 //! A sender's flow either works or waits: for content (then the sender's disk, digest or scan is the limit), for the
-//! receiver's credit (its disk or digest), or for the network (window and pace). Where it hardly waits, its own thread is the limit.
+//! receiver's credit (its disk or digest), for the network (window and pace), or for the rate that was set. Where it hardly waits, its
+//! own thread is the limit.
 //! Busy shares alone mislead: on a full machine every stage is slow, and a stage that waits for another looks idle.
 
-use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RECEIVER};
-use crate::options::{Policy, TransferOptions};
+use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use crate::report::Stage;
 
 /// Less waiting than this share of the time is no limit.
 const WAITED: f64 = 0.25;
 /// A receiving thread that works for so much of the time is why the network brought no more.
 const BUSY: f64 = 0.85;
-/// What is so near to a ceiling is held by it.
-const AT_CEILING: f64 = 0.9;
 /// What works on packets, on one thread.
 const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
 
 /// The limiting stage with its figure.
-pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64, options: &TransferOptions) -> String {
+pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> String {
     let all = Stages { stages, bytes, seconds };
-    let waits = [WAIT_CONTENT, WAIT_RECEIVER, WAIT_NETWORK].map(|name| (all.busy("sender", name), name));
+    let waits =
+        [WAIT_CONTENT, WAIT_RECEIVER, WAIT_NETWORK, WAIT_RATE].map(|name| (all.busy("sender", name), name));
     let (waited, longest) =
         waits.into_iter().fold((0.0, ""), |most, wait| if wait.0 > most.0 { wait } else { most });
     if waited < WAITED {
         return all.busiest(&[("sender", &FLOW), ("receiver", &FLOW)], true);
     }
+    let goodput = format!("{:.1} Mbit/s", bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6);
+    let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
     match longest {
         WAIT_CONTENT => all.busiest(&[("sender", &["scan", "read", "digest", "fill"])], false),
         WAIT_RECEIVER => all.busiest(&[("receiver", &["write", "digest", "finish", "use"])], false),
-        _ => {
-            let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
-            let goodput = bytes as f64 * 8.0 / seconds.max(1e-9);
-            match options.rate_bps {
-                Some(rate) if options.policy == Policy::Fixed || goodput > AT_CEILING * rate as f64 => {
-                    format!("the rate that was set, {:.1} Mbit/s", rate as f64 / 1e6)
-                }
-                _ if receiving >= BUSY => all.busiest(&[("receiver", &FLOW)], true),
-                _ => format!(
-                    "network: {:.1} Mbit/s, the sender waited for it {:.0} % of the time",
-                    goodput / 1e6,
-                    waited * 100.0
-                ),
-            }
-        }
+        WAIT_RATE => format!("the rate that was set: it came to {goodput}"),
+        _ if receiving >= BUSY => all.busiest(&[("receiver", &FLOW)], true),
+        _ => format!("network: {goodput}, the sender waited for it {:.0} % of the time", waited * 100.0),
     }
 }
 
@@ -102,15 +91,11 @@ mod tests {
     const SENDER: &str = "sender";
     const RECEIVER: &str = "receiver";
 
-    fn judge(stages: &[(&str, &str, f64)]) -> String {
-        judge_with(stages, &TransferOptions::default())
-    }
-
     /// 1 GB in two seconds.
-    fn judge_with(stages: &[(&str, &str, f64)], options: &TransferOptions) -> String {
+    fn judge(stages: &[(&str, &str, f64)]) -> String {
         let stage =
             |&(end, name, busy): &(&str, &str, f64)| Stage { name: name.into(), end: end.into(), busy };
-        verdict(&stages.iter().map(stage).collect::<Vec<_>>(), 1_000_000_000, 2.0, options)
+        verdict(&stages.iter().map(stage).collect::<Vec<_>>(), 1_000_000_000, 2.0)
     }
 
     #[test]
@@ -164,10 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_was_reached_is_the_limit() {
-        let stages = [(SENDER, WAIT_NETWORK, 0.8)];
-        let with = |rate_bps| TransferOptions { rate_bps: Some(rate_bps), ..TransferOptions::default() };
-        assert_eq!(judge_with(&stages, &with(4_100_000_000)), "the rate that was set, 4100.0 Mbit/s");
-        assert!(judge_with(&stages, &with(9_000_000_000)).starts_with("network"));
+    fn who_waits_for_the_rate_that_was_set_is_told_so() {
+        let stages = [(SENDER, WAIT_NETWORK, 0.3), (SENDER, WAIT_RATE, 0.5), (RECEIVER, "open", 0.9)];
+        assert_eq!(judge(&stages), "the rate that was set: it came to 4000.0 Mbit/s");
     }
 }

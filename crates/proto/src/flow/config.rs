@@ -116,6 +116,8 @@ pub enum Limit {
     Window,
     /// The pacer says later.
     Pacing,
+    /// The pacer says later, and goes by the rate that was set.
+    Ceiling,
     /// The receiver has granted no more blocks.
     Credit,
 }

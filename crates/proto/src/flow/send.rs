@@ -29,6 +29,7 @@ const RELIABLE_WINDOW: u64 = 64 << 20;
 struct Budget {
     window: u64,
     rate: Option<f64>,
+    is_ceiling: bool,
     tokens: f64,
 }
 
@@ -69,15 +70,18 @@ impl Flow {
     }
 
     fn budget(&mut self, now: Timestamp, controller: &Controller) -> Budget {
-        if self.config.reliable {
-            return Budget { window: RELIABLE_WINDOW, rate: None, tokens: f64::INFINITY };
-        }
-        let share = controller.share(self.index);
-        let rate = controller.pacing_rate().map(|rate| rate * share);
+        let (share, pace, window, is_ceiling) = if self.config.reliable {
+            // It has a rate control of its own, and carries everything.
+            (1.0, controller.ceiling(), RELIABLE_WINDOW, true)
+        } else {
+            let share = controller.share(self.index);
+            let window = ((controller.window() as f64 * share) as u64).max(WINDOW_MIN);
+            (share, controller.pacing_rate(), window, controller.is_at_ceiling())
+        };
+        let rate = pace.map(|rate| rate * share);
         let tokens =
             rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, share, self.train.is_due()));
-        let window = ((controller.window() as f64 * share) as u64).max(WINDOW_MIN);
-        Budget { window, rate, tokens }
+        Budget { window, rate, is_ceiling, tokens }
     }
 
     fn send_close(&mut self, now: Timestamp, out: &mut Plan) {
@@ -338,12 +342,12 @@ impl Flow {
         } else if self.ledger.open_bytes() >= budget.window || !self.ledger.has_room() {
             Limit::Window
         } else if budget.tokens < 0.0 {
-            Limit::Pacing
+            if budget.is_ceiling { Limit::Ceiling } else { Limit::Pacing }
         } else {
             Limit::Application
         };
-        self.want.saturated |= matches!(self.want.limit, Limit::Window | Limit::Pacing);
-        if let (Limit::Pacing, Some(rate)) = (self.want.limit, budget.rate) {
+        self.want.saturated |= matches!(self.want.limit, Limit::Window | Limit::Pacing | Limit::Ceiling);
+        if let (Limit::Pacing | Limit::Ceiling, Some(rate)) = (self.want.limit, budget.rate) {
             self.want.paced_until = Some(self.pacer.wake_at(now, rate, usize::from(self.mtu.current())));
         } else if waiting && out.room() == 0 {
             self.want.paced_until = Some(now);

@@ -240,12 +240,21 @@ impl Controller {
 
     /// Bytes per second at which all flows together may send, if they are paced.
     pub fn pacing_rate(&self) -> Option<f64> {
-        let ceiling = self.config.rate_bps.map(|rate| rate as f64 * BITS);
         let own = match self.fixed_rate() {
             Some(_) => None,
             None => self.fair.pacing_rate(&self.limits()),
         };
-        [ceiling, own].into_iter().flatten().reduce(f64::min)
+        [self.ceiling(), own].into_iter().flatten().reduce(f64::min)
+    }
+
+    /// Bytes per second that were set as the most.
+    pub(crate) fn ceiling(&self) -> Option<f64> {
+        self.config.rate_bps.map(|rate| rate as f64 * BITS)
+    }
+
+    /// Whether the pace is the rate that was set, and not what the path allows.
+    pub(crate) fn is_at_ceiling(&self) -> bool {
+        self.ceiling().is_some() && self.pacing_rate() == self.ceiling()
     }
 
     /// The part of window and pace that is a flow's; `None` is a flow that has not reported yet.

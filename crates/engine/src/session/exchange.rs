@@ -51,7 +51,7 @@ impl Outlet {
             }
             filled = error.into_inner();
         }
-        self.0.wake_flows();
+        self.0.wake_carriers();
         true
     }
 }

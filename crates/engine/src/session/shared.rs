@@ -366,6 +366,14 @@ impl Shared {
         }
     }
 
+    /// Wakes those who take blocks.
+    pub(crate) fn wake_carriers(&self) {
+        let flows = self.flows.lock().expect("no thread panics while it holds the list of flows");
+        for flow in flows.iter().filter(|flow| flow.active.load(Ordering::Acquire)) {
+            flow.wake();
+        }
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }

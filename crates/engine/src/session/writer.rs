@@ -289,9 +289,13 @@ impl Writer<'_> {
     fn settle(&mut self, work: impl FnOnce(&mut Self)) {
         self.receiver.settling.fetch_add(1, Ordering::SeqCst);
         work(self);
+        let is_news = !self.replies.is_empty();
         self.receiver.shared.send(&std::mem::take(&mut self.replies));
         self.receiver.settling.fetch_sub(1, Ordering::SeqCst);
-        self.receiver.shared.control.notify();
+        // A block in the middle of a file changes nothing for the conversation, which may wait for this writer to end it, though.
+        if is_news || self.receiver.files.lock().expect(TABLE_LOCK).is_empty() {
+            self.receiver.shared.control.notify();
+        }
     }
 
     fn block(&mut self, arrived: Arrived) {

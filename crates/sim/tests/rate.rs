@@ -37,6 +37,29 @@ fn half_a_second_of_round_trip_is_filled() {
     check(scenario, |end| assert!(end.goodput_share >= 0.85, "{end}"));
 }
 
+/// A feedback has so many numbers to tell there that it comes in ten packets and more, each of which may be lost.
+#[test]
+fn a_hundred_gigabits_over_200_ms_are_filled() {
+    for loss in [0.01, 0.05] {
+        let scenario = Scenario {
+            rate_bps: 100_000_000_000,
+            rtt_ms: 200.0,
+            loss,
+            payload: 8972,
+            pool: 200_000,
+            blocks: 6_000_000,
+            seconds: 10.0,
+            warmup_s: 8.0,
+            seeds: 1,
+            ..Scenario::default()
+        };
+        check(scenario.with_queue(1.0), |end| {
+            assert!(end.goodput_share >= 0.97, "loss {loss}: {end}");
+            assert!(end.overflow_share <= 0.005, "loss {loss}: {end}");
+        });
+    }
+}
+
 #[test]
 fn a_short_queue_costs_little() {
     for rtt_ms in [20.0, 100.0] {

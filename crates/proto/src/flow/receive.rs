@@ -152,7 +152,7 @@ impl Flow {
             return Ok(());
         }
         self.outcome.clear();
-        self.ledger.on_feedback(now, feedback, &self.rtt, &mut self.outcome)?;
+        let map_end = self.ledger.on_feedback(now, feedback, &self.rtt, &mut self.outcome)?;
         let rtt = self.outcome.rtt;
         if let Some(rtt) = rtt {
             self.rtt.sample(rtt);
@@ -180,9 +180,38 @@ impl Flow {
         };
         let index = self.register(controller);
         if !self.config.reliable {
-            controller.on_report(now, index, &report);
+            self.tell(now, index, report, map_end > feedback.newest / 64, controller);
         }
         Ok(())
+    }
+
+    /// Tells the controller of a feedback as a whole. A long one comes in several packets, oldest numbers first: by itself, each would
+    /// show losses without the arrivals beside them.
+    fn tell(
+        &mut self,
+        now: Timestamp,
+        index: FlowIndex,
+        report: Report,
+        is_to_the_end: bool,
+        controller: &mut Controller,
+    ) {
+        if self.outcome.newest_is_new
+            && let Some(cut_short) = self.told_in_part.take()
+        {
+            controller.on_report(now, index, &cut_short);
+        }
+        let report = std::mem::take(&mut self.lost_by_time).and(report);
+        let began = self.told_in_part.take();
+        let is_part = self.outcome.newest_is_new || began.is_some();
+        if self.outcome.newest_is_new {
+            self.is_told_in_parts = !is_to_the_end;
+        }
+        let report = began.map_or(report, |began| began.and(report));
+        if is_part && !is_to_the_end {
+            self.told_in_part = Some(report);
+        } else {
+            controller.on_report(now, index, &report);
+        }
     }
 
     fn register(&mut self, controller: &mut Controller) -> FlowIndex {
@@ -286,7 +315,7 @@ impl Flow {
             self.outcome.clear();
             self.ledger.on_time(now, &self.rtt, &mut self.outcome);
             self.apply_outcome(now, control);
-            let report = Report {
+            let lost = Report {
                 lost: self.outcome.lost_bytes,
                 packets_lost: self.outcome.lost_count,
                 loss_runs: self.outcome.loss_runs,
@@ -294,8 +323,11 @@ impl Flow {
                 ..Report::default()
             };
             let index = self.register(controller);
-            if report.lost > 0 {
-                controller.on_report(now, index, &report);
+            if self.is_told_in_parts {
+                // Of so many packets, chance does not cover what is lost between two feedbacks.
+                self.lost_by_time = std::mem::take(&mut self.lost_by_time).and(lost);
+            } else if lost.lost > 0 {
+                controller.on_report(now, index, &lost);
             }
         }
         if self.probe_deadline().is_some_and(|at| at <= now) {

@@ -107,6 +107,24 @@ pub struct Report {
     pub train_rate: Option<f64>,
 }
 
+impl Report {
+    /// This and the rest of the same feedback.
+    pub(crate) fn and(self, rest: Report) -> Report {
+        Report {
+            delivered: self.delivered + rest.delivered,
+            lost: self.lost + rest.lost,
+            packets_delivered: self.packets_delivered + rest.packets_delivered,
+            packets_lost: self.packets_lost + rest.packets_lost,
+            loss_runs: self.loss_runs + rest.loss_runs,
+            packets_marked: self.packets_marked + rest.packets_marked,
+            receive_time: self.receive_time + rest.receive_time,
+            rtt: self.rtt.or(rest.rtt),
+            saturated: self.saturated || rest.saturated,
+            ..rest
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct FlowState {
     reported_at: Option<Timestamp>,

@@ -189,14 +189,14 @@ impl Ledger {
         (rtt.min / 8).max(WINDOW_MIN).max(self.reordering.min(most))
     }
 
-    /// Reads a feedback. `outcome` was cleared by the caller.
+    /// Reads a feedback; returns the first word beyond its map. `outcome` was cleared by the caller.
     pub(crate) fn on_feedback(
         &mut self,
         now: Timestamp,
         feedback: &Feedback<'_>,
         rtt: &Rtt,
         outcome: &mut Outcome,
-    ) -> Result<(), Misbehaviour> {
+    ) -> Result<u64, Misbehaviour> {
         if feedback.newest >= self.next_number() {
             return Err(Misbehaviour::AckOfUnsent);
         }
@@ -229,7 +229,7 @@ impl Ledger {
                 }
             }
         }
-        Ok(())
+        Ok(at)
     }
 
     fn sample_rtt(&mut self, now: Timestamp, feedback: &Feedback<'_>, outcome: &mut Outcome) {

@@ -383,10 +383,12 @@ impl Ledger {
     /// Forgets what is decided at the front. A lost packet stays for a while: it may turn out to be late.
     pub(crate) fn sweep(&mut self, now: Timestamp, rtt: &Rtt) {
         let patience = nanos(rtt.smoothed) * 2 + nanos(self.window(rtt)) * 2;
+        // Three round trips of packets would not fit where one does.
+        let is_long = self.sent.len() > SPAN_MAX / 4;
         while let Some(front) = self.sent.front() {
             let bit = 1u64 << (self.floor % 64);
             let word = &mut self.words[0];
-            let waits = word.lost & bit != 0 && nanos(now - front.at) < patience;
+            let waits = word.lost & bit != 0 && nanos(now - front.at) < patience && !is_long;
             if word.open & bit != 0 || waits {
                 return;
             }

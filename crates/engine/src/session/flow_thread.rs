@@ -510,6 +510,25 @@ impl Running {
         self.send_batch.datagrams()
     }
 
+    /// For who wants to know why it is as fast as it is: `FARHAUL_LOG=trace`.
+    fn trace_rate(&self) {
+        if self.is_sender && tracing::enabled!(tracing::Level::TRACE) {
+            let (flow, own) = (&self.thread.flow, &self.thread.own);
+            let controller = self.thread.shared.controller(own.path);
+            tracing::trace!(
+                flow = own.index,
+                state = controller.state(),
+                delivered_mbps = controller.delivery_rate() * 8.0 / 1e6,
+                pace_mbps = controller.pacing_rate().map(|rate| rate * 8.0 / 1e6),
+                window_bytes = controller.window(),
+                rtt_us = flow.rtt().latest.as_micros() as u64,
+                rtt_min_us = flow.rtt().min.as_micros() as u64,
+                loss = controller.loss(),
+                "rate"
+            );
+        }
+    }
+
     fn publish(&mut self, now: Timestamp) {
         let elapsed = now - self.last_published;
         if elapsed < Duration::from_millis(100) {
@@ -521,6 +540,7 @@ impl Running {
         }
         self.set_marking();
         self.tell_pace();
+        self.trace_rate();
         let thread = &self.thread;
         let refused = thread.link.stats().refused;
         if refused != self.refused_seen {

@@ -116,3 +116,20 @@ fn a_probe_that_is_too_long_for_the_path_is_no_loss_of_the_path() {
     assert_eq!((outcome.lost_count, outcome.loss_runs, outcome.lost_bytes), (1, 1, 100));
     assert_eq!(ledger.open_bytes(), 0);
 }
+
+#[test]
+fn among_very_many_packets_a_lost_one_keeps_none_of_them() {
+    let mut ledger = ledger();
+    let outcome = hear(&mut ledger, 22, 8, 0b1_1111_1101).expect("honest");
+    assert_eq!(outcome.lost.len(), 1);
+    ledger.sweep(ms(23), &rtt());
+    assert_eq!(ledger.floor(), 1);
+    let sent =
+        Sent { at: ms(9), what: 0, offset: 0, len: 90, wire_len: 100, kind: Kind::Segment, suspect: false };
+    for _ in 0..SPAN_MAX / 4 {
+        ledger.push(sent);
+    }
+    ledger.sweep(ms(23), &rtt());
+    assert_eq!(ledger.floor(), 10);
+    assert!(ledger.has_room());
+}

@@ -29,6 +29,7 @@ const RELIABLE_WINDOW: u64 = 64 << 20;
 struct Budget {
     window: u64,
     rate: Option<f64>,
+    /// The rate is what was set, and not what the path allows.
     is_ceiling: bool,
     tokens: f64,
 }
@@ -70,18 +71,18 @@ impl Flow {
     }
 
     fn budget(&mut self, now: Timestamp, controller: &Controller) -> Budget {
-        let (share, pace, window, is_ceiling) = if self.config.reliable {
+        let (share, pace, window) = if self.config.reliable {
             // It has a rate control of its own, and carries everything.
-            (1.0, controller.ceiling(), RELIABLE_WINDOW, true)
+            (1.0, controller.ceiling(), RELIABLE_WINDOW)
         } else {
             let share = controller.share(self.index);
             let window = ((controller.window() as f64 * share) as u64).max(WINDOW_MIN);
-            (share, controller.pacing_rate(), window, controller.is_at_ceiling())
+            (share, controller.pacing_rate(), window)
         };
         let rate = pace.map(|rate| rate * share);
         let tokens =
             rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, share, self.train.is_due()));
-        Budget { window, rate, is_ceiling, tokens }
+        Budget { window, rate, is_ceiling: pace == controller.ceiling(), tokens }
     }
 
     fn send_close(&mut self, now: Timestamp, out: &mut Plan) {

@@ -270,11 +270,6 @@ impl Controller {
         self.config.rate_bps.map(|rate| rate as f64 * BITS)
     }
 
-    /// Whether the pace is the rate that was set, and not what the path allows.
-    pub(crate) fn is_at_ceiling(&self) -> bool {
-        self.ceiling().is_some() && self.pacing_rate() == self.ceiling()
-    }
-
     /// The part of window and pace that is a flow's; `None` is a flow that has not reported yet.
     pub(crate) fn share(&self, flow: Option<FlowIndex>) -> f64 {
         let share = flow.and_then(|flow| self.flows.get(flow.0)).and_then(|flow| flow.share);

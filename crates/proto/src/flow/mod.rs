@@ -60,12 +60,11 @@ pub struct Flow {
     /// When the first segments arrived, and how those went that were sent.
     notes: Notes,
     train: Train,
-    /// Of a feedback whose packets have not all come.
-    told_in_part: Option<Report>,
+    /// What the controller has not been told yet: of a feedback whose packets have not all come, and losses found by time.
+    untold: Report,
+    is_feedback_open: bool,
     /// The last feedback came in several packets.
     is_told_in_parts: bool,
-    /// By time, since the last feedback.
-    lost_by_time: Report,
     announced: Announced,
     /// Where feedback maps are built.
     map: Vec<u8>,
@@ -141,9 +140,9 @@ impl Flow {
             feedback: FeedbackClock::default(),
             notes: Notes::default(),
             train: Train::default(),
-            told_in_part: None,
+            untold: Report::default(),
+            is_feedback_open: false,
             is_told_in_parts: false,
-            lost_by_time: Report::default(),
             announced: Announced::default(),
             map: Vec::new(),
             config,
@@ -229,7 +228,7 @@ impl Flow {
     /// Forgets what was measured of the path: the flow goes on over another one. Datagrams are as short as at first.
     pub fn restart_path(&mut self, now: Timestamp) {
         self.rtt = Rtt::default();
-        (self.told_in_part, self.lost_by_time) = (None, Report::default());
+        (self.untold, self.is_feedback_open) = (Report::default(), false);
         self.probe_timer = ProbeTimer::default();
         self.probe_timer.on_sent(now);
         let initial = self.config.payload_max_initial.max(256);

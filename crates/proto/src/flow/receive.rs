@@ -195,22 +195,17 @@ impl Flow {
         is_to_the_end: bool,
         controller: &mut Controller,
     ) {
-        if self.outcome.newest_is_new
-            && let Some(cut_short) = self.told_in_part.take()
-        {
-            controller.on_report(now, index, &cut_short);
-        }
-        let report = std::mem::take(&mut self.lost_by_time).and(report);
-        let began = self.told_in_part.take();
-        let is_part = self.outcome.newest_is_new || began.is_some();
         if self.outcome.newest_is_new {
+            if self.is_feedback_open {
+                controller.on_report(now, index, &std::mem::take(&mut self.untold));
+            }
+            self.is_feedback_open = true;
             self.is_told_in_parts = !is_to_the_end;
         }
-        let report = began.map_or(report, |began| began.and(report));
-        if is_part && !is_to_the_end {
-            self.told_in_part = Some(report);
-        } else {
-            controller.on_report(now, index, &report);
+        self.is_feedback_open &= !is_to_the_end;
+        self.untold = std::mem::take(&mut self.untold).and(report);
+        if !self.is_feedback_open {
+            controller.on_report(now, index, &std::mem::take(&mut self.untold));
         }
     }
 
@@ -325,7 +320,7 @@ impl Flow {
             let index = self.register(controller);
             if self.is_told_in_parts {
                 // Of so many packets, chance does not cover what is lost between two feedbacks.
-                self.lost_by_time = std::mem::take(&mut self.lost_by_time).and(lost);
+                self.untold = lost.and(std::mem::take(&mut self.untold));
             } else if lost.lost > 0 {
                 controller.on_report(now, index, &lost);
             }

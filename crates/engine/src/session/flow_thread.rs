@@ -8,6 +8,7 @@
 
 mod blocks;
 mod buffers;
+mod credit;
 mod roaming;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use super::shared::{Arrived, Credit, FlowShared, FlowState, Shared};
 use crate::error::Error;
 use blocks::Outgoing;
 use buffers::BufferWatch;
+use credit::CreditWindow;
 
 /// What a flow thread starts with.
 pub(crate) struct FlowThread {
@@ -40,8 +42,6 @@ pub(crate) struct FlowThread {
     pub(crate) window_max: u64,
 }
 
-/// Blocks granted before anything is known about the path: enough to overlap receiving and writing.
-const WINDOW_START: u64 = 16;
 /// Nothing ack-eliciting for this long: say something, so that a dead path is noticed.
 const KEEP_ALIVE: Duration = Duration::from_millis(700);
 /// Without an answer for so long, datagrams no longer say that they can be marked.
@@ -89,8 +89,7 @@ struct Running {
     thread: FlowThread,
     outgoing: Outgoing,
     incoming: BTreeMap<u64, Block>,
-    window: u64,
-    granted: u64,
+    credit: CreditWindow,
     send_batch: SendBatch,
     plan: Plan,
     /// Control of a flow on which none may travel yet.
@@ -136,8 +135,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     let mut running = Running {
         outgoing: Outgoing::default(),
         incoming: BTreeMap::new(),
-        window: WINDOW_START.min(thread.window_max),
-        granted: 0,
+        credit: CreditWindow::new(now, thread.window_max),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
         plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
         nothing: ControlStream::new(0),
@@ -189,7 +187,7 @@ impl Running {
             self.tick(now);
             if self.is_open() {
                 self.take_blocks();
-                self.grant();
+                self.grant(now);
             } else {
                 self.probe(now);
             }
@@ -378,19 +376,16 @@ impl Running {
             .map_err(|_| Error::Misbehaved("more blocks than were granted".to_string()))
     }
 
-    /// Grants what was written back as credit. The window grows while most of it is on the way through the network
-    /// (a long path), not while it waits for the writers (a slow disk).
-    fn grant(&mut self) {
+    /// Grants what was written back, and more where the path holds more.
+    fn grant(&mut self, now: Timestamp) {
         if self.is_sender {
             return;
         }
-        if self.incoming.len() as u64 * 2 >= self.window && self.window < self.thread.window_max {
-            self.window = (self.window * 2).min(self.thread.window_max);
-        }
+        let rtt = self.thread.flow.rtt();
+        let round_trip = (rtt.samples > 0).then_some(rtt.smoothed);
         let released = self.thread.own.released.load(Ordering::Acquire);
-        if released + self.window > self.granted {
-            self.granted = released + self.window;
-            self.thread.flow.grant(self.granted);
+        if let Some(granted) = self.credit.grant(now, round_trip, self.incoming.len() as u64, released) {
+            self.thread.flow.grant(granted);
         }
     }
 

@@ -41,10 +41,6 @@ const QUEUE_SEEN: f64 = 0.0003;
 const CALM: f64 = 0.6;
 /// What was lost in a silence is told within two of these, at least: probes are 25 ms apart on near paths.
 const SILENCE_ROUND: f64 = 0.015;
-/// After so many round trips without a queue what the start believed in is tried again.
-const SECOND_TRY: f64 = 2.0;
-/// If it has been for so many round trips and a second, what the start believed in is no news.
-const BELIEVED_ROUNDS: f64 = 20.0;
 /// The longest queue is remembered for so many seconds.
 const QUEUE_AGE: f64 = 10.0;
 
@@ -106,18 +102,10 @@ pub(super) struct Fair {
     /// Deliveries across a silence say nothing either.
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
-    believed: Option<Believed>,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
     drain: Drain,
     filler: Filler,
-}
-
-/// The window that the start believed in and did not come to; tried once more if the path stays empty soon after.
-#[derive(Debug, Clone, Copy)]
-struct Believed {
-    window: f64,
-    until: Timestamp,
 }
 
 /// Now and then the queue is emptied, so that the base round trip stays honest.
@@ -172,7 +160,6 @@ impl Fair {
             deaf_until: Timestamp::ZERO,
             rates_from: Timestamp::ZERO,
             idle_since: None,
-            believed: None,
             saturated_at: None,
             stepped_at: None,
             drain: Drain::default(),
@@ -337,7 +324,7 @@ impl Fair {
             if let Some(test) = self.test.take() {
                 self.window = self.window.max(test.window);
             }
-            (self.dip, self.drain, self.idle_since, self.believed) = (None, Drain::default(), None, None);
+            (self.dip, self.drain, self.idle_since) = (None, Drain::default(), None);
             self.path.forget_step();
             self.window *= 0.95;
             self.loss.restart();
@@ -397,7 +384,6 @@ impl Fair {
     fn on_mark(&mut self, now: Timestamp) {
         self.marked_until = now + seconds(self.path.round_trip());
         self.near.on_mark(MARKED);
-        self.believed = None;
         self.window *= MARKED;
         if let Some(test) = &mut self.test {
             test.window *= MARKED;
@@ -431,8 +417,6 @@ impl Fair {
         }
         // On a near path the first flight may have been too much already.
         let own = start.later_loss();
-        let until = now + seconds(BELIEVED_ROUNDS * self.path.round_trip() + 1.0);
-        self.believed = start.untried().map(|window| Believed { window, until });
         let own = if self.is_near() { 0.0 } else { own };
         self.loss.set_own(own);
         // A quarter of a round trip may be one in which an end stood still.
@@ -462,13 +446,6 @@ impl Fair {
         let part = (dt / round).min(1.0);
         let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
         let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        if idle > SECOND_TRY
-            && let Some(believed) = self.believed.take().filter(|believed| now < believed.until)
-        {
-            // Four feedbacks with a queue were an end that stood still.
-            self.window = self.window.max(believed.window);
-            return;
-        }
         let gain = if limits.scavenger && standing > goal { 2.0 * GAIN } else { GAIN };
         let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
         if idle > 2.0 {

@@ -99,8 +99,6 @@ pub(super) struct Start {
     saturated_rounds: u32,
     saturated: bool,
     belief: Belief,
-    /// A queue alone has ended the start.
-    stood: bool,
 }
 
 impl Start {
@@ -117,11 +115,6 @@ impl Start {
         if later.all >= LATER_MIN { later.share().min(self.own_loss()) } else { self.own_loss() }
     }
 
-    /// The jump, if it was a queue alone that ended the start, which an end that stood still can look like.
-    pub(super) fn untried(&self) -> Option<f64> {
-        (self.stood && self.belief.jump > 0.0).then_some(self.belief.jump)
-    }
-
     /// What may be in flight whatever has arrived.
     pub(super) fn jump(&self) -> f64 {
         self.belief.jump
@@ -136,27 +129,31 @@ impl Start {
         window: f64,
     ) -> Option<f64> {
         let Seen { count, path, rate, target, remembered } = *seen;
-        // What was told while an end stood still is read at once, and each of it waited less than the one before.
-        let falls = path.latest() < self.queue_before - FALLS * report.receive_time.as_secs_f64();
-        self.queue_before = path.latest();
-        let jitter = JITTER * path.noise();
-        if path.latest() <= target + jitter {
-            self.queued = 0.0;
-        } else if !falls {
-            self.queued += 1.0;
+        if report.rtt.is_some() {
+            self.look_at_queue(report.receive_time.as_secs_f64(), path, target);
         }
         let stands = self.queued >= QUEUE_FEEDBACKS.max(QUEUE_PART * path.base() / FEEDBACK_MAX);
         self.round.add(count);
         self.saturated |= report.saturated;
-        let ended = self.end_round(now, path, window, rate);
-        self.stood = stands && !ended;
-        if ended || stands {
+        if self.end_round(now, path, window, rate) || stands {
             return None;
         }
-        let growth = if path.latest() > 0.5 * target + jitter { 1.0 } else { 2.0 };
+        let growth = if path.latest() > 0.5 * target + JITTER * path.noise() { 1.0 } else { 2.0 };
         let answered = if report.saturated { (report.delivered + report.lost) as f64 } else { 0.0 };
         self.belief.update(path, remembered, report.train_rate);
         Some(self.belief.window(now, window, window + growth * answered, path))
+    }
+
+    /// Counts the feedbacks that show a queue. A report without a round trip (what is found lost by time) says nothing new.
+    fn look_at_queue(&mut self, since_before: f64, path: &Path, target: f64) {
+        // What was told while an end stood still is read at once, and each of it waited less than the one before.
+        let falls = path.latest() < self.queue_before - FALLS * since_before;
+        self.queue_before = path.latest();
+        if path.latest() <= target + JITTER * path.noise() {
+            self.queued = 0.0;
+        } else if !falls {
+            self.queued += 1.0;
+        }
     }
 
     fn end_round(&mut self, now: Timestamp, path: &Path, window: f64, rate: f64) -> bool {

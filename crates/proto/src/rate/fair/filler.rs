@@ -112,7 +112,7 @@ impl Fair {
 
     fn compete(&mut self, cubic: Cubic) {
         self.state = State::Compete(cubic);
-        (self.test, self.dip, self.drain, self.believed) = (None, None, Drain::default(), None);
+        (self.test, self.dip, self.drain) = (None, None, Drain::default());
         (self.filler.since, self.filler.empty_since) = (None, None);
         self.loss.restart();
     }

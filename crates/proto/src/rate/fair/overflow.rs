@@ -195,7 +195,6 @@ impl Fair {
         let again =
             self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
         let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
-        self.believed = None;
         self.shallow = Some(Shallow {
             queue: test.queue,
             window: if test.queue > self.queue_seen() { f64::INFINITY } else { pipe },

@@ -40,3 +40,13 @@ def test_a_slow_destination_is_named(link):
     script = (f"farhaul cp --memory 16M $FARHAUL_LAB_CP_OPTIONS ${{FARHAUL_LAB_URL}}random:{48 * MB} - | {SLOWLY} > /dev/null")
     done = link.execute("a", "bash", "-ec", script, timeout=120)
     assert b"receiver's writing of the destination: " in done.stderr, done.stderr.decode()
+
+
+def test_a_long_path_without_loss_never_waits_for_the_receiver():
+    """What has arrived is granted again at once; a path that holds more than the first grant needs more."""
+    with lab.Up("--rtt", "600ms", "--rate", "400m") as link:
+        script = f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{250 * MB} ${{FARHAUL_LAB_URL}}null:"
+        report = json.loads(link.execute("a", "bash", "-ec", script, timeout=120).stdout)
+    waits = [stage["busy"] for stage in report["stages"] if (stage["end"], stage["name"]) == ("sender", "wait-receiver")]
+    assert sum(waits) < 0.1, report
+    assert report["bottleneck"].startswith("network: "), report

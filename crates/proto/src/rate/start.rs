@@ -162,8 +162,9 @@ impl Start {
             return false;
         }
         let round = std::mem::take(&mut self.round);
-        let excess = round.all > 50.0
-            && round.share() > self.own_loss() + EXCESS + 3.0 * (round.share() / round.all).sqrt();
+        // What the first packets have lost is as uncertain as they are few.
+        let chance = (round.share() * (1.0 / round.all + 1.0 / self.clean.all.max(1.0))).sqrt();
+        let excess = round.all > 50.0 && round.share() > self.own_loss() + EXCESS + 3.0 * chance;
         let grown = window > 1.6 * self.window_before && self.window_before > 0.0;
         let flat = self.saturated_rounds > 1 && grown && rate < 1.2 * self.rate_before;
         self.flat_rounds = if flat { self.flat_rounds + 1 } else { 0 };

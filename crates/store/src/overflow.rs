@@ -1,0 +1,220 @@
+//! Where blocks lie that are on their way and for which memory is too small: slots of a file without a name.
+//!
+//! A path can hold more than a transfer may keep in memory. What a sender must have again if it is lost, and what a receiver
+//! holds of a block whose lost parts have not come yet, is touched rarely; the kernel keeps of it what it has room for.
+//!
+//! Always true: a slot belongs to one [`Parked`] or stands in the free list; no more slots are in use than were promised, and
+//! the disk's room for what was promised is allocated.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{self, FallocateFlags, Mode, OFlags};
+
+/// A file in memory would be no other place than memory is.
+const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+
+/// The file. Clones share it.
+#[derive(Clone)]
+pub struct Overflow {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    file: File,
+    stride: u64,
+    slots_max: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    allocated: u32,
+    promised: u32,
+    /// Slots from here on were never used.
+    fresh: u32,
+    free: Vec<u32>,
+}
+
+impl Overflow {
+    /// A file in `$TMPDIR`, or `/var/tmp`, for blocks of at most `block_bytes`.
+    pub fn new(block_bytes: usize, slots_max: u32) -> io::Result<Overflow> {
+        let dir = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
+        Overflow::in_dir(&dir, block_bytes, slots_max)
+    }
+
+    /// The same, in a directory.
+    pub fn in_dir(dir: &Path, block_bytes: usize, slots_max: u32) -> io::Result<Overflow> {
+        let flags = OFlags::TMPFILE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = fs::open(dir, flags, Mode::RUSR | Mode::WUSR)?;
+        if IN_MEMORY.contains(&fs::fstatfs(&file)?.f_type) {
+            return Err(io::Error::from(io::ErrorKind::Unsupported));
+        }
+        let shared = Shared {
+            file: file.into(),
+            stride: block_bytes.next_multiple_of(4096) as u64,
+            slots_max,
+            state: Mutex::default(),
+        };
+        Ok(Overflow { shared: Arc::new(shared) })
+    }
+
+    /// Room that nobody else gets.
+    pub fn share(&self) -> OverflowShare {
+        OverflowShare { overflow: self.clone(), promised: 0 }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whole at every point where a holder could panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A number of slots that are there when they are needed. They are given back when it is dropped.
+pub struct OverflowShare {
+    overflow: Overflow,
+    promised: u32,
+}
+
+impl OverflowShare {
+    /// How many there are.
+    pub fn slots(&self) -> u32 {
+        self.promised
+    }
+
+    /// Has at least `slots`, if the file system has the room.
+    pub fn grow(&mut self, slots: u32) -> bool {
+        let Some(more) = slots.checked_sub(self.promised).filter(|more| *more > 0) else { return true };
+        let shared = &self.overflow.shared;
+        let mut state = shared.state();
+        let promised = state.promised.saturating_add(more);
+        if promised > shared.slots_max {
+            return false;
+        }
+        if promised > state.allocated {
+            let (from, len) = (u64::from(state.allocated), u64::from(promised - state.allocated));
+            let room = fs::fallocate(
+                &shared.file,
+                FallocateFlags::empty(),
+                from * shared.stride,
+                len * shared.stride,
+            );
+            if room.is_err() {
+                return false;
+            }
+            state.allocated = promised;
+        }
+        state.promised = promised;
+        drop(state);
+        self.promised = slots;
+        true
+    }
+
+    /// Writes a block away. The caller keeps within what was promised.
+    pub fn park(&self, bytes: &[u8]) -> io::Result<Parked> {
+        let shared = &self.overflow.shared;
+        let mut state = shared.state();
+        let slot = match state.free.pop() {
+            Some(slot) => slot,
+            None if state.fresh < state.allocated => {
+                state.fresh += 1;
+                state.fresh - 1
+            }
+            None => return Err(io::Error::from(io::ErrorKind::StorageFull)),
+        };
+        drop(state);
+        let parked = Parked { overflow: self.overflow.clone(), slot };
+        parked.write_at(bytes, 0)?;
+        Ok(parked)
+    }
+}
+
+impl Drop for OverflowShare {
+    fn drop(&mut self) {
+        self.overflow.shared.state().promised -= self.promised;
+    }
+}
+
+/// A block that was written away. Its slot is free again when it is dropped.
+pub struct Parked {
+    overflow: Overflow,
+    slot: u32,
+}
+
+impl Parked {
+    /// Reads from `offset` on.
+    pub fn read_at(&self, bytes: &mut [u8], offset: usize) -> io::Result<()> {
+        self.overflow.shared.file.read_exact_at(bytes, self.at(bytes.len(), offset)?)
+    }
+
+    /// Writes from `offset` on.
+    pub fn write_at(&self, bytes: &[u8], offset: usize) -> io::Result<()> {
+        self.overflow.shared.file.write_all_at(bytes, self.at(bytes.len(), offset)?)
+    }
+
+    fn at(&self, len: usize, offset: usize) -> io::Result<u64> {
+        let (stride, end) = (self.overflow.shared.stride, offset.saturating_add(len) as u64);
+        if end > stride {
+            return Err(io::Error::from(io::ErrorKind::InvalidInput));
+        }
+        Ok(u64::from(self.slot) * stride + offset as u64)
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.overflow.shared.state().free.push(self.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overflow(slots_max: u32) -> Overflow {
+        // Not in `/tmp`, which may be in memory.
+        Overflow::in_dir(Path::new(env!("CARGO_MANIFEST_DIR")), 5000, slots_max)
+            .expect("a file without a name")
+    }
+
+    #[test]
+    fn what_is_parked_comes_back_with_what_was_written_to_it() {
+        let mut share = overflow(8).share();
+        assert!(share.grow(2));
+        let first = share.park(&[1; 5000]).unwrap();
+        let second = share.park(&[2; 100]).unwrap();
+        first.write_at(&[9; 10], 4990).unwrap();
+        second.write_at(&[7], 3000).unwrap();
+        let mut bytes = [0; 5000];
+        first.read_at(&mut bytes, 0).unwrap();
+        assert_eq!((bytes[..4990].to_vec(), bytes[4990..].to_vec()), (vec![1; 4990], vec![9; 10]));
+        second.read_at(&mut bytes[..1], 3000).unwrap();
+        assert_eq!(bytes[0], 7);
+        assert!(first.write_at(&[0; 10], 8190).is_err(), "beyond its slot");
+    }
+
+    #[test]
+    fn no_more_is_promised_than_there_is() {
+        let overflow = overflow(8);
+        let (mut one, mut other) = (overflow.share(), overflow.share());
+        assert!(one.grow(5) && one.grow(3) && !other.grow(4) && other.grow(3));
+        drop(one);
+        assert!(other.grow(8));
+        let parked: Vec<_> = (0..8).map(|byte| other.park(&[byte; 10]).unwrap()).collect();
+        assert!(other.park(&[0]).is_err());
+        drop(parked);
+        assert!(other.park(&[0]).is_ok());
+    }
+
+    #[test]
+    fn memory_is_no_other_place_than_memory() {
+        if Path::new("/dev/shm").is_dir() {
+            assert!(Overflow::in_dir(Path::new("/dev/shm"), 10, 1).is_err());
+        }
+    }
+}

@@ -1,11 +1,14 @@
 """Memory is bounded whatever the size, and the first byte leaves while the tree is still being scanned."""
 
+import json
 import os
 import subprocess
+import sys
 import time
 
 import pytest
 
+from harness import lab
 from harness.product import finish
 from harness.sampling import MemoryWatch
 from harness.trees import make_file
@@ -96,3 +99,44 @@ def test_a_million_files(own_road):
     tree = memory_tree(road, 1_000_000)
     _, watch = watched(road, tree, road.url("copy"), timeout=1200)
     assert watch.peak < 400 * MIB, f"{watch.peak / MIB:.0f} MiB"
+
+
+@pytest.fixture(scope="module")
+def long_link():
+    """30 MB are on their way, and what is lost is told 600 ms later."""
+    with lab.Up("--rtt", "600ms", "--rate", "400m", "--loss", "1%") as link:
+        yield link
+
+
+PARKED = [("sender", "park"), ("receiver", "park")]
+
+
+def test_a_path_that_holds_more_than_memory_is_filled(long_link):
+    """What memory does not hold lies in a file beside it, at both ends."""
+    script = """
+        head -c 150000000 /dev/urandom > file
+        farhaul cp --json --memory 16M $FARHAUL_LAB_CP_OPTIONS file ${FARHAUL_LAB_URL}copy
+        sha256sum < file >&2; farhaul cp $FARHAUL_LAB_CP_OPTIONS ${FARHAUL_LAB_URL}copy - | sha256sum >&2
+    """
+    done = long_link.execute("a", "bash", "-ec", script, timeout=120)
+    report = json.loads(done.stdout)
+    sums = [line for line in done.stderr.decode().splitlines() if line.endswith("  -")]
+    assert len(sums) == 2 and sums[0] == sums[1], done.stderr.decode()
+    parked = {(stage["end"], stage["name"]) for stage in report["stages"] if stage["busy"] > 0}
+    assert parked.issuperset(PARKED), report
+    waits = {stage["name"]: stage["busy"] for stage in report["stages"] if stage["end"] == "sender"}
+    assert waits["wait-receiver"] < 0.25, report
+    for peak in (report["peak_rss_bytes_local"], report["peak_rss_bytes_remote"]):
+        assert peak < (64 + 16) * MIB, f"{peak / MIB:.0f} MiB"
+
+
+def test_a_slow_destination_of_a_long_path_keeps_what_has_come(long_link):
+    """What is complete waits beside memory, too, and comes out whole and in order."""
+    slowly = f'{sys.executable} -c "import sys, time\nwhile b := sys.stdin.buffer.read(1_000_000):\n sys.stdout.buffer.write(b); time.sleep(.05)"'
+    script = f"""
+        head -c 80000000 /dev/urandom > file
+        farhaul cp --quiet $FARHAUL_LAB_CP_OPTIONS file ${{FARHAUL_LAB_URL}}far
+        sha256sum < file; farhaul cp --memory 16M $FARHAUL_LAB_CP_OPTIONS ${{FARHAUL_LAB_URL}}far - | {slowly} | sha256sum
+    """
+    sums = long_link.execute("a", "bash", "-ec", script, timeout=120).stdout.split()
+    assert len(sums) == 4 and sums[0] == sums[2], sums

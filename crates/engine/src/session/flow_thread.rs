@@ -9,9 +9,9 @@
 mod blocks;
 mod buffers;
 mod credit;
+mod incoming;
 mod roaming;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +29,8 @@ use crate::error::Error;
 use blocks::Outgoing;
 use buffers::BufferWatch;
 use credit::CreditWindow;
+pub(crate) use incoming::FILLING_MAX;
+use incoming::Incoming;
 
 /// What a flow thread starts with.
 pub(crate) struct FlowThread {
@@ -38,8 +40,9 @@ pub(crate) struct FlowThread {
     pub(crate) peer: PeerAddress,
     pub(crate) shared: Arc<Shared>,
     pub(crate) own: Arc<FlowShared>,
-    /// Blocks that this flow may have granted and unwritten at most.
+    /// Blocks that this flow may have granted and unwritten in memory, and as many beside it at most.
     pub(crate) window_max: u64,
+    pub(crate) beside_max: u64,
 }
 
 /// Nothing ack-eliciting for this long: say something, so that a dead path is noticed.
@@ -55,6 +58,8 @@ const GATHER: Duration = Duration::from_micros(200);
 const GATHER_RTT_MIN: Duration = Duration::from_millis(10);
 /// ... and with this much room for them, which is 400 us at 10 Gbit/s.
 const GATHER_BUFFER_MIN: usize = 512 << 10;
+/// At its end a flow looks this often for memory that the writers have given back.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// While connecting, every candidate is tried this often.
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
 /// The listening socket's hand-over has no descriptor, so it is looked at this often.
@@ -88,7 +93,7 @@ struct Waits {
 struct Running {
     thread: FlowThread,
     outgoing: Outgoing,
-    incoming: BTreeMap<u64, Block>,
+    incoming: Incoming,
     credit: CreditWindow,
     send_batch: SendBatch,
     plan: Plan,
@@ -133,9 +138,9 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     };
     let now = shared.now();
     let mut running = Running {
-        outgoing: Outgoing::default(),
-        incoming: BTreeMap::new(),
-        credit: CreditWindow::new(now, thread.window_max),
+        outgoing: Outgoing::new(meter("park")),
+        incoming: Incoming::new(shared.pool.clone(), thread.window_max, meter("park")),
+        credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
         plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
         nothing: ControlStream::new(0),
@@ -157,13 +162,16 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     };
     if let Err(error) = running.run() {
         tracing::debug!(flow = own.index, %error, "flow ended");
-        if matches!(error, Error::Misbehaved(_)) {
+        if matches!(error, Error::Misbehaved(_) | Error::Files { .. }) {
             shared.fail(error);
         }
     }
     running.end();
     own.set_state(FlowState::Down);
     shared.control.notify();
+    if let Err(error) = running.hand_over_rest() {
+        shared.fail(error);
+    }
 }
 
 /// Bytes planned at a time: several GSO buffers a system call.
@@ -186,8 +194,8 @@ impl Running {
             let arrived = self.receive(now, &mut recv_batch)?;
             self.tick(now);
             if self.is_open() {
-                self.take_blocks();
-                self.grant(now);
+                self.take_blocks()?;
+                self.grant(now)?;
             } else {
                 self.probe(now);
             }
@@ -299,7 +307,7 @@ impl Running {
             thread.own.refused_ms.store(0, Ordering::Relaxed);
         }
         if let (Verdict::Place, Some((segment, payload))) = (verdict, &opened.segment) {
-            place(&mut self.incoming, &thread.shared, segment, payload)?;
+            self.incoming.place(segment, payload)?;
         }
         Ok(())
     }
@@ -364,29 +372,42 @@ impl Running {
     }
 
     fn complete(&mut self, number: u64, len: u32) -> Result<(), Error> {
-        let Some(block) = self.incoming.remove(&number) else {
-            return Err(Error::Misbehaved(format!("block {number} completed twice")));
-        };
-        let arrived = Arrived { block, len: len as usize, _credit: Credit(self.thread.own.clone()) };
-        self.thread
-            .shared
-            .arrived
-            .0
-            .try_send(arrived)
-            .map_err(|_| Error::Misbehaved("more blocks than were granted".to_string()))
+        let ready = self.incoming.complete(number, len)?;
+        self.hand_over(ready)
+    }
+
+    /// Gives complete blocks to the writers, as long as there are any.
+    fn hand_over(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
+        while let Some((block, len)) = ready {
+            let arrived = Arrived { block, len: len as usize, _credit: Credit(self.thread.own.clone()) };
+            self.thread
+                .shared
+                .arrived
+                .0
+                .try_send(arrived)
+                .map_err(|_| Error::Misbehaved("more blocks than were granted".to_string()))?;
+            ready = self.incoming.next()?;
+        }
+        Ok(())
     }
 
     /// Grants what was written back, and more where the path holds more.
-    fn grant(&mut self, now: Timestamp) {
+    fn grant(&mut self, now: Timestamp) -> Result<(), Error> {
         if self.is_sender {
-            return;
+            return Ok(());
         }
         let rtt = self.thread.flow.rtt();
         let round_trip = (rtt.samples > 0).then_some(rtt.smoothed);
         let released = self.thread.own.released.load(Ordering::Acquire);
-        if let Some(granted) = self.credit.grant(now, round_trip, self.incoming.len() as u64, released) {
+        self.incoming.set_released(released);
+        let ready = self.incoming.next()?;
+        self.hand_over(ready)?;
+        let (open, shared) = (self.incoming.open(), &self.thread.shared);
+        let reserve = |blocks| self.incoming.reserve(|| shared.overflow(), blocks);
+        if let Some(granted) = self.credit.grant(now, round_trip, open, released, reserve) {
             self.thread.flow.grant(granted);
         }
+        Ok(())
     }
 
     /// Tries every candidate address until the far end is seen to hear us.
@@ -422,7 +443,7 @@ impl Running {
         loop {
             if self.send_batch.is_empty() {
                 let started = Instant::now();
-                if self.fill_batch(now) == 0 {
+                if self.fill_batch(now)? == 0 {
                     return Ok(moved);
                 }
                 self.meters.seal.add(started.elapsed());
@@ -444,7 +465,7 @@ impl Running {
     }
 
     /// Plans and seals one batch; returns the number of datagrams.
-    fn fill_batch(&mut self, now: Timestamp) -> usize {
+    fn fill_batch(&mut self, now: Timestamp) -> Result<usize, Error> {
         let carries_control = self.carries_control();
         let thread = &mut self.thread;
         self.plan.clear();
@@ -457,7 +478,7 @@ impl Running {
             thread.flow.poll_transmit(now, &mut self.nothing, &controller, &mut self.plan)
         };
         if planned == 0 {
-            return 0;
+            return Ok(0);
         }
         let connecting = thread.own.state() == FlowState::Connecting;
         let targets = thread.peer.targets();
@@ -475,7 +496,7 @@ impl Running {
             let len = thread.packets.datagram_len(&packet);
             let control = &self.plan.control[packet.control.range()];
             let payload = match packet.segment {
-                Some(segment) => self.outgoing.payload(&segment),
+                Some(segment) => self.outgoing.payload(&segment)?,
                 None => Payload::Sealed(&[]),
             };
             let mut written: Option<Vec<u8>> = None;
@@ -502,7 +523,7 @@ impl Running {
         if !self.is_open() || self.plan.packets.iter().any(|packet| packet.segment.is_some()) {
             self.last_sent = now;
         }
-        self.send_batch.datagrams()
+        Ok(self.send_batch.datagrams())
     }
 
     /// For who wants to know why it is as fast as it is: `FARHAUL_LOG=trace`.
@@ -636,6 +657,20 @@ impl Running {
         self.publish_figures();
     }
 
+    /// What is complete has been acknowledged: the writers get it, whatever becomes of the flow.
+    fn hand_over_rest(&mut self) -> Result<(), Error> {
+        self.incoming.drop_open();
+        while self.incoming.is_waiting() && !self.thread.shared.is_stopped() {
+            self.incoming.set_released(self.thread.own.released.load(Ordering::Acquire));
+            let ready = self.incoming.next()?;
+            if ready.is_none() {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            self.hand_over(ready)?;
+        }
+        Ok(())
+    }
+
     /// A close frame spares the peer the wait for a path that will not speak again.
     fn say_goodbye(&mut self) {
         let reason = self.thread.shared.goodbye();
@@ -647,31 +682,6 @@ impl Running {
             let _ = self.transmit(now + GOODBYE_INTERVAL * round);
         }
     }
-}
-
-/// Puts a segment into its block; the first segment of a block takes a buffer from the pool.
-fn place(
-    incoming: &mut BTreeMap<u64, Block>,
-    shared: &Shared,
-    segment: &farhaul_proto::Segment,
-    payload: &[u8],
-) -> Result<(), Error> {
-    let block = match incoming.entry(segment.block) {
-        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-        std::collections::btree_map::Entry::Vacant(entry) => {
-            let block = shared
-                .pool
-                .try_take()
-                .ok_or_else(|| Error::Misbehaved("more blocks than were granted".to_string()))?;
-            entry.insert(block)
-        }
-    };
-    let start = segment.offset as usize;
-    let Some(place) = block.get_mut(start..start + payload.len()) else {
-        return Err(Error::Misbehaved(format!("a segment at {start} lies beyond its block")));
-    };
-    place.copy_from_slice(payload);
-    Ok(())
 }
 
 /// A link that fails is a path that is gone, but a carrier with nonsense on it is the far end's doing.

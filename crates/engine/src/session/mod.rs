@@ -11,6 +11,7 @@ pub(crate) mod exchange;
 mod failures;
 mod figures;
 mod flow_thread;
+mod held;
 mod item;
 mod large;
 mod links;

@@ -382,7 +382,7 @@ impl Reader<'_> {
 
     fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[Piece]) {
         let len = trailer::write(&mut block, content, pieces) as u32;
-        let filled = Filled { block, len, content: content as u32, again: again as u32 };
+        let filled = Filled { block: block.into(), len, content: content as u32, again: again as u32 };
         self.queue.outlet.put(filled, || self.queue.is_over());
     }
 

@@ -18,9 +18,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_queue::SegQueue;
 use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
-use farhaul_store::{Block, BlockPool, last_level_cache_bytes};
+use farhaul_store::{Block, BlockPool, Overflow, last_level_cache_bytes};
 
 use super::figures::CpuTime;
+use super::held::Held;
 use super::meter::Meters;
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
@@ -28,9 +29,9 @@ use crate::options::PathAddresses;
 use crate::progress::Progress;
 use crate::trailer::BLOCK_BYTES;
 
-/// A block that waits to be sent: its buffer and the length of content and trailer.
+/// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
 pub(crate) struct Filled {
-    pub(crate) block: Block,
+    pub(crate) block: Held,
     pub(crate) len: u32,
     /// Content bytes in it, for the counters, and those of them that were put before.
     pub(crate) content: u32,
@@ -254,6 +255,9 @@ pub(crate) struct Shared {
     /// Paths that this end's program adds.
     pub(crate) additions: Mutex<Vec<Addition>>,
     pub(crate) pool: BlockPool,
+    /// Made when it is first needed; none where there is no place for it.
+    overflow: OnceLock<Option<Overflow>>,
+    overflow_blocks: u32,
     pub(crate) filled: (Sender<Filled>, Receiver<Filled>),
     /// Blocks that a dead flow gave back; they go first.
     pub(crate) returned: SegQueue<Filled>,
@@ -286,7 +290,7 @@ pub(crate) struct Shared {
 const SEND_PATIENCE: Duration = Duration::from_secs(300);
 /// Filled blocks that may wait for a flow, at least and at most: enough that a flow never starves while a reader is at work, ...
 const FILLED_MIN: usize = 2;
-const FILLED_MAX: usize = 8;
+pub(crate) const FILLED_MAX: usize = 8;
 /// ... and no more than this part of the last level cache, which sealing should find them in.
 const FILLED_CACHE_PART: u64 = 4;
 
@@ -301,18 +305,21 @@ impl Shared {
         end: &'static str,
         controllers: Vec<Controller>,
         pool: BlockPool,
-        pool_blocks: usize,
+        overflow_blocks: u32,
         progress: Arc<Progress>,
     ) -> Arc<Shared> {
+        let pool_blocks = pool.total();
         Arc::new(Shared {
             control: Control::new(),
             controllers: controllers.into_iter().map(Mutex::new).collect(),
             absent_paths: AtomicU64::new(0),
             additions: Mutex::default(),
             pool,
+            overflow: OnceLock::new(),
+            overflow_blocks,
             filled: bounded(filled_blocks(last_level_cache_bytes())),
             returned: SegQueue::new(),
-            // Never full: no more blocks can arrive than the pool has.
+            // Never full: all that arrive are the pool's.
             arrived: bounded(pool_blocks),
             flows: Mutex::default(),
             meters: Meters::new(end),
@@ -332,6 +339,15 @@ impl Shared {
             failure: Mutex::default(),
             start: Instant::now(),
         })
+    }
+
+    /// Where blocks lie for which memory is too small.
+    pub(crate) fn overflow(&self) -> Option<Overflow> {
+        let make = || {
+            let made = Overflow::new(BLOCK_BYTES, self.overflow_blocks);
+            made.inspect_err(|error| tracing::debug!(%error, "no file for blocks beside memory")).ok()
+        };
+        self.overflow.get_or_init(make).clone()
     }
 
     /// No block waits for a flow and none will come.

@@ -23,12 +23,12 @@ use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
 
 use super::figures;
-use super::flow_thread::{self, FlowThread};
+use super::flow_thread::{self, FILLING_MAX, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
 use super::placement::Placement;
-use super::shared::{FlowShared, FlowState, Place, Shared};
+use super::shared::{FILLED_MAX, FlowShared, FlowState, Place, Shared};
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
 
@@ -36,12 +36,15 @@ use crate::bootstrap::{
     ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
 };
 use crate::error::{Error, ExitCode};
+use crate::hello::Direction;
 use crate::messages::{Decoder, EndFigures, Message};
 use crate::options::{self, Cipher, RateOptions, TransferOptions};
 use crate::progress::Progress;
 use crate::report::{CpuChoice, PathFigures};
 use crate::trailer::BLOCK_BYTES;
 
+/// So many times what memory holds may lie in a file beside it.
+const OVERFLOW: u64 = 7;
 /// No answer for this long: the path does not work.
 const SILENCE: Duration = Duration::from_secs(3);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
@@ -88,6 +91,7 @@ pub(crate) struct Supervisor {
     last_dial: Option<Instant>,
     dialing: Option<Receiver<Dialed>>,
     window_max: u64,
+    beside_max: u64,
     fault: Option<Fault>,
     transport: &'static str,
     stream_transport: &'static str,
@@ -147,8 +151,18 @@ impl Supervisor {
         let paths = first_paths + further.count();
         let shares = flows + (further.count() * usize::from(options.flows)) as u64;
         let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
-        // One share more than the flows need, for the stream carrier that may take over from them.
-        let pool_blocks = (window_max * (shares + 1)) as usize;
+        let pool_blocks = match role {
+            Role::Sender => window_max * shares + FILLED_MAX as u64,
+            // One share more than the flows need, for the stream carrier that may take over from them.
+            Role::Receiver => window_max * (shares + 1),
+        } as usize;
+        // Who needs blocks in order keeps those that came too early, so that the awaited one may not wait for memory.
+        let request = &established.request;
+        let keeps_blocks =
+            request.stream.is_some() || request.direction == Direction::Pull && request.single_file;
+        let beside_max = if keeps_blocks && role == Role::Receiver { 0 } else { OVERFLOW * window_max };
+        let overflow_blocks = (beside_max + FILLING_MAX) * shares;
+        let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
         let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
         let end = if role == Role::Sender { "sender" } else { "receiver" };
         let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
@@ -166,7 +180,7 @@ impl Supervisor {
                 remembered: memories.get(path).and_then(Memory::recall),
             })
         });
-        let shared = Shared::new(end, controllers.collect(), pool, pool_blocks, progress.clone());
+        let shared = Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone());
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
@@ -192,6 +206,7 @@ impl Supervisor {
             last_dial: None,
             dialing: None,
             window_max,
+            beside_max,
             fault,
             transport,
             stream_transport,
@@ -281,6 +296,7 @@ impl Supervisor {
             shared: shared.clone(),
             own: own.clone(),
             window_max: self.window_max,
+            beside_max: self.beside_max,
         };
         shared.flows.lock().expect("no thread panics while it holds the list of flows").push(own);
         let is_sender = self.is_sender;
@@ -718,7 +734,7 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hello::{Direction, Request};
+    use crate::hello::Request;
     use crate::messages::Encoder;
 
     const MESSAGES: u64 = 512;

@@ -14,6 +14,8 @@ const WAITED: f64 = 0.25;
 const BUSY: f64 = 0.85;
 /// What works on packets, on one thread.
 const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
+/// A receiver parks while it opens, and that is booked as both.
+const SENDERS_FLOW: [&str; 5] = ["seal", "send", "receive", "open", "park"];
 
 /// The limiting stage with its figure.
 pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> String {
@@ -23,7 +25,7 @@ pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> String {
     let (waited, longest) =
         waits.into_iter().fold((0.0, ""), |most, wait| if wait.0 > most.0 { wait } else { most });
     if waited < WAITED {
-        return all.busiest(&[("sender", &FLOW), ("receiver", &FLOW)], true);
+        return all.busiest(&[("sender", &SENDERS_FLOW), ("receiver", &FLOW)], true);
     }
     let goodput = format!("{:.1} Mbit/s", bytes as f64 * 8.0 / seconds.max(1e-9) / 1e6);
     let receiving: f64 = FLOW.iter().map(|stage| all.busy("receiver", stage)).sum();
@@ -76,6 +78,7 @@ fn words(stage: &str) -> &str {
         "send" => "sending of packets (system calls)",
         "receive" => "receiving of packets (system calls)",
         "open" => "opening of packets",
+        "park" => "writing of blocks beside memory",
         "write" => "writing of the destination",
         "finish" => "finishing of files",
         "fill" => "program, which fills the blocks",

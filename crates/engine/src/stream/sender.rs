@@ -60,7 +60,7 @@ impl Sender {
             self.session.in_order.then(|| self.order.lock().expect("no thread panics while it puts a block"));
         let number = self.session.put.fetch_add(1, Ordering::AcqRel);
         let len = label::write(&mut block, content, metadata, number, self.session.digests) as u32;
-        let filled = Filled { block, len, content: content as u32, again: 0 };
+        let filled = Filled { block: block.into(), len, content: content as u32, again: 0 };
         if !self.outlet.put(filled, || self.session.is_over()) {
             return Err(self.session.why());
         }

@@ -1,31 +1,52 @@
 //! Blocks on their way out: taken from the queue that all flows share, and given back at the end when another flow is faster.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farhaul_proto::Segment;
+use farhaul_store::{Overflow, OverflowShare};
 
+use super::super::held::{Held, cannot_park};
+use super::super::meter::Meter;
 use super::super::packets::Payload;
 use super::super::shared::{Filled, FlowState};
 use super::Running;
+use crate::error::Error;
 use crate::trailer::BLOCK_BYTES;
 
 /// At the end a block goes by another flow if that takes at most so much of the time.
 const SOONER: f64 = 0.8;
 /// Longest segment that is fetched ahead. In a longer one the processor soon does it of itself.
 const PREFETCH_MAX: u32 = 2048;
+/// Fewer free blocks than this are none to a reader soon.
+const FREE_MIN: usize = 2;
+/// Room in the overflow is taken for so many blocks at once.
+const PARKED_STEP: u32 = 16;
 
 impl Running {
     /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
-    pub(super) fn take_blocks(&mut self) {
+    pub(super) fn take_blocks(&mut self) -> Result<(), Error> {
         if !self.is_sender {
-            return;
+            return Ok(());
         }
         self.queue_blocks();
+        self.make_room()?;
         self.thread.own.backlog.store(self.thread.flow.backlog(), Ordering::Relaxed);
         self.give_back();
         let is_begun = self.thread.shared.content_sent.load(Ordering::Relaxed) > 0;
         self.thread.flow.set_finishing(is_begun && self.thread.shared.is_all_queued());
+        Ok(())
+    }
+
+    /// What is on its way and has to be kept for repairs goes beside memory where readers have none for what could be sent.
+    fn make_room(&mut self) -> Result<(), Error> {
+        let shared = &self.thread.shared;
+        let is_wanted = self.thread.flow.block_room() > 0
+            && shared.filled.1.is_empty()
+            && shared.unread.load(Ordering::Acquire) > 0
+            && shared.pool.available() < FREE_MIN;
+        if is_wanted { self.outgoing.park_oldest(|| shared.overflow()) } else { Ok(()) }
     }
 
     /// At the end, a block that waits behind others here may be there sooner by another flow: a slow path must not be the one
@@ -87,13 +108,31 @@ impl Running {
 }
 
 /// The blocks that this flow has queued, by number; numbers are dense.
-#[derive(Default)]
 pub(super) struct Outgoing {
     base: u64,
     blocks: VecDeque<Option<Filled>>,
+    /// What has a smaller number is beside memory, or was never to be.
+    parked_to: u64,
+    parked: u32,
+    share: Option<OverflowShare>,
+    /// A segment that was read back.
+    again: Vec<u8>,
+    meter: Arc<Meter>,
 }
 
 impl Outgoing {
+    pub(super) fn new(meter: Arc<Meter>) -> Outgoing {
+        Outgoing {
+            base: 0,
+            blocks: VecDeque::new(),
+            parked_to: 0,
+            parked: 0,
+            share: None,
+            again: Vec::new(),
+            meter,
+        }
+    }
+
     pub(super) fn put(&mut self, number: u64, filled: Filled) {
         if self.blocks.is_empty() {
             self.base = number;
@@ -103,6 +142,7 @@ impl Outgoing {
             self.base + self.blocks.len() as u64,
             "the transport numbers blocks densely"
         );
+        self.parked += u32::from(matches!(filled.block, Held::Away(_)));
         self.blocks.push_back(Some(filled));
     }
 
@@ -112,18 +152,44 @@ impl Outgoing {
 
     pub(super) fn take(&mut self, number: u64) -> Option<Filled> {
         let index = usize::try_from(number.checked_sub(self.base)?).ok()?;
-        let filled = self.blocks.get_mut(index)?.take();
+        let filled = self.blocks.get_mut(index)?.take()?;
         while matches!(self.blocks.front(), Some(None)) {
             self.blocks.pop_front();
             self.base += 1;
         }
-        filled
+        self.parked -= u32::from(matches!(filled.block, Held::Away(_)));
+        Some(filled)
     }
 
     /// The newest block, if it has this number.
     pub(super) fn take_last(&mut self, number: u64) -> Option<Filled> {
         let is_last = number + 1 == self.base + self.blocks.len() as u64;
-        if is_last { self.blocks.pop_back().flatten() } else { None }
+        let filled = if is_last { self.blocks.pop_back().flatten() } else { None }?;
+        self.parked -= u32::from(matches!(filled.block, Held::Away(_)));
+        self.parked_to = self.parked_to.min(number);
+        Some(filled)
+    }
+
+    /// Writes the oldest block in memory to the overflow, if there is one with room.
+    fn park_oldest(&mut self, overflow: impl FnOnce() -> Option<Overflow>) -> Result<(), Error> {
+        if self.share.is_none() {
+            self.share = overflow().map(|overflow| overflow.share());
+        }
+        let Some(share) = &mut self.share else { return Ok(()) };
+        if self.parked >= share.slots() && !share.grow(self.parked + PARKED_STEP) {
+            return Ok(());
+        }
+        let from = self.parked_to.saturating_sub(self.base) as usize;
+        for (index, filled) in self.blocks.iter_mut().enumerate().skip(from) {
+            self.parked_to = self.base + index as u64 + 1;
+            let Some(filled) = filled else { continue };
+            let Held::Here(block) = &filled.block else { continue };
+            let bytes = &block[..filled.len as usize];
+            filled.block = Held::Away(self.meter.time(|| share.park(bytes)).map_err(cannot_park)?);
+            self.parked += 1;
+            return Ok(());
+        }
+        Ok(())
     }
 
     fn block(&self, number: u64) -> &Filled {
@@ -134,18 +200,29 @@ impl Outgoing {
 
     /// What [`payload`](Self::payload) is asked for next.
     pub(super) fn prefetch(&self, segment: &Segment) {
-        if segment.len <= PREFETCH_MAX {
-            self.block(segment.block).block.prefetch(segment.offset as usize, segment.len as usize);
+        if segment.len <= PREFETCH_MAX
+            && let Held::Here(block) = &self.block(segment.block).block
+        {
+            block.prefetch(segment.offset as usize, segment.len as usize);
         }
     }
 
-    pub(super) fn payload(&self, segment: &Segment) -> Payload<'_> {
+    pub(super) fn payload(&mut self, segment: &Segment) -> Result<Payload<'_>, Error> {
         let Segment { block, offset, len, .. } = *segment;
+        let mut again = std::mem::take(&mut self.again);
+        if let Held::Away(parked) = &self.block(block).block {
+            again.resize(len as usize, 0);
+            self.meter.time(|| parked.read_at(&mut again, offset as usize)).map_err(cannot_park)?;
+        }
+        self.again = again;
         let filled = self.block(block);
-        let bytes = &filled.block[offset as usize..][..len as usize];
-        match offset + len <= filled.content {
+        let bytes = match &filled.block {
+            Held::Here(block) => &block[offset as usize..][..len as usize],
+            Held::Away(_) => &self.again,
+        };
+        Ok(match offset + len <= filled.content {
             true => Payload::Content(bytes),
             false => Payload::Sealed(bytes),
-        }
+        })
     }
 }

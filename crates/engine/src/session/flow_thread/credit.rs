@@ -1,8 +1,8 @@
 //! How many blocks a receiver grants to a flow.
 //!
-//! Always true: what is granted and not written back never exceeds what memory allows; it is more than twice what is written in a
-//! round trip wherever memory allows that, so that a sender on a long path waits for the network and not for us. A slow writer on a
-//! near path is given little: its blocks stay in the cache.
+//! Always true: what is granted and not written back never exceeds memory and what was reserved beside it; it is more than twice
+//! what is written in a round trip wherever there is room for that, so that a sender on a long path waits for the network and not for
+//! us. A slow writer on a near path is given little: its blocks stay in the cache.
 //! From: receive buffer tuning of TCP and QUIC (a window of which half is used up within a round trip is too small).
 
 use std::time::Duration;
@@ -18,6 +18,8 @@ const RATE_START: f64 = 600e6;
 
 pub(super) struct CreditWindow {
     window: u64,
+    /// Blocks that memory holds, and blocks that may be granted at once if others can be kept beside it.
+    memory: u64,
     window_max: u64,
     granted: u64,
     is_path_known: bool,
@@ -27,10 +29,11 @@ pub(super) struct CreditWindow {
 }
 
 impl CreditWindow {
-    pub(super) fn new(now: Timestamp, window_max: u64) -> CreditWindow {
+    pub(super) fn new(now: Timestamp, memory: u64, beside: u64) -> CreditWindow {
         CreditWindow {
-            window: WINDOW_START.min(window_max),
-            window_max,
+            window: WINDOW_START.min(memory),
+            memory,
+            window_max: memory + beside,
             granted: 0,
             is_path_known: false,
             round_began: now,
@@ -38,20 +41,23 @@ impl CreditWindow {
         }
     }
 
-    /// The number of blocks granted in all, if it has grown. `open` blocks have arrived in part, `released` ones were written.
+    /// The number of blocks granted in all, if it has grown. `open` blocks have arrived in part, `released` ones were written;
+    /// `reserve` tells whether so many can be kept beside memory.
     pub(super) fn grant(
         &mut self,
         now: Timestamp,
         round_trip: Option<Duration>,
         open: u64,
         released: u64,
+        mut reserve: impl FnMut(u64) -> bool,
     ) -> Option<u64> {
+        let reserve = &mut reserve;
         if let Some(round_trip) = round_trip {
-            self.look_at_round(now, round_trip, released);
+            self.look_at_round(now, round_trip, released, reserve);
         }
         // What is lost keeps many blocks open: more than arrive in a round trip.
         if open * 2 >= self.window {
-            self.widen(self.window * 2);
+            self.widen(self.window * 2, reserve);
         }
         let granted = released + self.window;
         (granted > self.granted).then(|| {
@@ -60,23 +66,35 @@ impl CreditWindow {
         })
     }
 
-    fn look_at_round(&mut self, now: Timestamp, round_trip: Duration, released: u64) {
+    fn look_at_round(
+        &mut self,
+        now: Timestamp,
+        round_trip: Duration,
+        released: u64,
+        reserve: &mut impl FnMut(u64) -> bool,
+    ) {
         if !std::mem::replace(&mut self.is_path_known, true) {
             let bytes = RATE_START * round_trip.as_secs_f64();
-            self.widen(WINDOW_START + (bytes / BLOCK_BYTES as f64) as u64);
+            let window = WINDOW_START + (bytes / BLOCK_BYTES as f64) as u64;
+            self.widen(window.min(self.memory), reserve);
         }
         let is_used_up = (released - self.released_before) * 2 >= self.window;
         let is_over = now - self.round_began > round_trip;
         if is_used_up && !is_over {
-            self.widen(self.window * 2);
+            self.widen(self.window * 2, reserve);
         }
         if is_used_up || is_over {
             (self.round_began, self.released_before) = (now, released);
         }
     }
 
-    fn widen(&mut self, window: u64) {
-        self.window = self.window.max(window.min(self.window_max));
+    fn widen(&mut self, window: u64, reserve: &mut impl FnMut(u64) -> bool) {
+        let mut window = window.min(self.window_max);
+        if window > self.memory && !reserve(window) {
+            window = self.memory;
+            self.window_max = self.window.max(window);
+        }
+        self.window = self.window.max(window);
     }
 }
 
@@ -91,17 +109,19 @@ mod tests {
     }
 
     /// Blocks written in a round trip once a sender has used all that it was granted for twenty of them.
-    fn settled(window_max: u64, round_trip_ms: u64, rate_max: u64) -> u64 {
-        let mut credit = CreditWindow::new(at(0), window_max);
+    fn settled(memory: u64, beside: u64, round_trip_ms: u64, rate_max: u64) -> u64 {
+        let mut credit = CreditWindow::new(at(0), memory, beside);
         let round_trip = Duration::from_millis(round_trip_ms);
-        let (mut granted, mut released) = (credit.grant(at(0), None, 0, 0).expect("a first grant"), 0);
+        let (mut granted, mut released) =
+            (credit.grant(at(0), None, 0, 0, |_| true).expect("a first grant"), 0);
         let mut written = 0;
         for round in 0..20 {
             // What was granted a round trip ago comes now, evenly.
             written = (granted - released).min(rate_max);
             for step in 1..=written {
                 let now = at(round * round_trip_ms + step * round_trip_ms / (written + 1));
-                granted = credit.grant(now, Some(round_trip), 1, released + step).unwrap_or(granted);
+                granted =
+                    credit.grant(now, Some(round_trip), 1, released + step, |_| true).unwrap_or(granted);
             }
             released += written;
         }
@@ -110,37 +130,48 @@ mod tests {
 
     #[test]
     fn a_long_path_without_loss_is_filled() {
-        assert_eq!(settled(4096, 300, 1000), 1000);
-        assert_eq!(settled(4096, 500, 2000), 2000);
+        assert_eq!(settled(4096, 0, 300, 1000), 1000);
+        assert_eq!(settled(4096, 0, 500, 2000), 2000);
     }
 
     #[test]
     fn memory_is_the_limit() {
-        assert_eq!(settled(100, 300, 1000), 100);
-        assert_eq!(settled(4, 300, 1000), 4);
+        assert_eq!(settled(100, 0, 300, 1000), 100);
+        assert_eq!(settled(4, 0, 300, 1000), 4);
+    }
+
+    #[test]
+    fn what_memory_does_not_hold_lies_beside_it() {
+        assert_eq!(settled(100, 700, 300, 300), 300);
+        assert_eq!(settled(100, 100, 300, 300), 200);
+        let mut credit = CreditWindow::new(at(0), 16, 100);
+        assert_eq!(credit.grant(at(0), None, 0, 0, |_| false), Some(16));
+        assert_eq!(credit.grant(at(0), None, 16, 0, |_| false), None);
+        // It is not asked for again and again.
+        assert_eq!(credit.grant(at(0), None, 16, 0, |_| true), None);
     }
 
     #[test]
     fn a_near_path_keeps_to_few_blocks() {
-        let mut credit = CreditWindow::new(at(0), 4096);
+        let mut credit = CreditWindow::new(at(0), 4096, 0);
         let near = Some(Duration::from_micros(200));
         let mut granted = 0;
         for ms in 0..1000 {
-            granted = credit.grant(at(ms), near, 1, ms).unwrap_or(granted);
+            granted = credit.grant(at(ms), near, 1, ms, |_| true).unwrap_or(granted);
         }
         assert_eq!(granted, 999 + WINDOW_START);
     }
 
     #[test]
     fn a_known_path_is_granted_what_a_remembered_rate_sends() {
-        let mut credit = CreditWindow::new(at(0), 4096);
-        assert!(credit.grant(at(0), Some(LONG), 0, 0).is_some_and(|granted| granted > 150));
+        let mut credit = CreditWindow::new(at(0), 4096, 0);
+        assert!(credit.grant(at(0), Some(LONG), 0, 0, |_| true).is_some_and(|granted| granted > 150));
     }
 
     #[test]
     fn what_is_open_widens_the_window() {
-        let mut credit = CreditWindow::new(at(0), 4096);
-        assert_eq!(credit.grant(at(0), None, 8, 0), Some(32));
-        assert_eq!(credit.grant(at(0), None, 8, 0), None);
+        let mut credit = CreditWindow::new(at(0), 4096, 0);
+        assert_eq!(credit.grant(at(0), None, 8, 0, |_| true), Some(32));
+        assert_eq!(credit.grant(at(0), None, 8, 0, |_| true), None);
     }
 }

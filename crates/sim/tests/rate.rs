@@ -124,6 +124,22 @@ fn a_start_goes_on_where_the_first_packets_lost_less_than_the_others() {
 }
 
 #[test]
+fn four_of_ours_share_where_the_path_loses() {
+    let ours = |start_s| Rival { kind: RivalKind::Ours(Policy::Fair), start_s, rtt_factor: 1.0, flows: 1 };
+    let scenario = Scenario {
+        rate_bps: 100_000_000,
+        loss: 0.05,
+        queue_bytes: 250_000,
+        rivals: vec![ours(5.0), ours(10.0), ours(15.0)],
+        seconds: 70.0,
+        warmup_s: 30.0,
+        seeds: 8,
+        ..Scenario::default()
+    };
+    check(scenario, |end| assert!(end.jain() > 0.9, "{end}"));
+}
+
+#[test]
 fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
     // A loss that begins while two share was taken for an overflow by one of them now and then: it came down to a tenth of the link.
     let scenario = Scenario {

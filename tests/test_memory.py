@@ -111,9 +111,9 @@ def long_link():
 PARKED = [("sender", "park"), ("receiver", "park")]
 
 
-def test_a_path_that_holds_more_than_memory_is_filled(long_link):
+def test_a_path_that_holds_more_than_memory_is_filled(long_link, tmp_path):
     """What memory does not hold lies in a file beside it, at both ends."""
-    script = """
+    script = f"cd {tmp_path}" + """
         head -c 150000000 /dev/urandom > file
         farhaul cp --json --memory 16M $FARHAUL_LAB_CP_OPTIONS file ${FARHAUL_LAB_URL}copy
         sha256sum < file >&2; farhaul cp $FARHAUL_LAB_CP_OPTIONS ${FARHAUL_LAB_URL}copy - | sha256sum >&2
@@ -130,10 +130,11 @@ def test_a_path_that_holds_more_than_memory_is_filled(long_link):
         assert peak < (64 + 16) * MIB, f"{peak / MIB:.0f} MiB"
 
 
-def test_a_slow_destination_of_a_long_path_keeps_what_has_come(long_link):
+def test_a_slow_destination_of_a_long_path_keeps_what_has_come(long_link, tmp_path):
     """What is complete waits beside memory, too, and comes out whole and in order."""
     slowly = f'{sys.executable} -c "import sys, time\nwhile b := sys.stdin.buffer.read(1_000_000):\n sys.stdout.buffer.write(b); time.sleep(.05)"'
     script = f"""
+        cd {tmp_path}
         head -c 80000000 /dev/urandom > file
         farhaul cp --quiet $FARHAUL_LAB_CP_OPTIONS file ${{FARHAUL_LAB_URL}}far
         sha256sum < file; farhaul cp --memory 16M $FARHAUL_LAB_CP_OPTIONS ${{FARHAUL_LAB_URL}}far - | {slowly} | sha256sum

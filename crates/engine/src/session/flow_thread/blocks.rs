@@ -1,6 +1,7 @@
 //! Blocks on their way out: taken from the queue that all flows share, and given back at the end when another flow is faster.
 
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -185,7 +186,12 @@ impl Outgoing {
             let Some(filled) = filled else { continue };
             let Held::Here(block) = &filled.block else { continue };
             let bytes = &block[..filled.len as usize];
-            filled.block = Held::Away(self.meter.time(|| share.park(bytes)).map_err(cannot_park)?);
+            match self.meter.time(|| share.park(bytes)) {
+                Ok(parked) => filled.block = Held::Away(parked),
+                // What a flow that has ended gave back may still lie where its room was. Nothing is lost by waiting.
+                Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),
+                Err(error) => return Err(cannot_park(error)),
+            }
             self.parked += 1;
             return Ok(());
         }

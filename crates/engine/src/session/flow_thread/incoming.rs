@@ -23,8 +23,6 @@ pub(super) struct Incoming {
     /// Blocks that may be in memory.
     memory: u64,
     blocks: BTreeMap<u64, Held>,
-    /// Numbers of those that are here, as they came, and of some that no longer are.
-    order: VecDeque<u64>,
     here: u64,
     /// Complete ones for which the writers have no memory yet, and their lengths.
     waiting: VecDeque<(Parked, u32)>,
@@ -41,7 +39,6 @@ impl Incoming {
             pool,
             memory,
             blocks: BTreeMap::new(),
-            order: VecDeque::new(),
             here: 0,
             waiting: VecDeque::new(),
             handed: 0,
@@ -63,7 +60,6 @@ impl Incoming {
     /// Lets go of what has arrived in part: it will come again another way.
     pub(super) fn drop_open(&mut self) {
         self.blocks.clear();
-        self.order.clear();
         self.here = 0;
     }
 
@@ -99,7 +95,6 @@ impl Incoming {
                 let mut block = self.memory()?;
                 block[start..][..payload.len()].copy_from_slice(payload);
                 self.blocks.insert(segment.block, Held::Here(block));
-                self.order.push_back(segment.block);
                 self.here += 1;
             }
         }
@@ -149,8 +144,12 @@ impl Incoming {
 
     fn memory(&mut self) -> Result<Block, Error> {
         while self.is_overflowing() && self.here + (self.handed - self.released) >= self.memory {
-            let Some(number) = self.order.pop_front() else { break };
-            let Some(Held::Here(block)) = self.blocks.get(&number) else { continue };
+            // The oldest waits for its lost parts; those behind it are being filled.
+            let oldest = self.blocks.iter().find_map(|(number, held)| match held {
+                Held::Here(block) => Some((*number, block)),
+                Held::Away(_) => None,
+            });
+            let Some((number, block)) = oldest else { break };
             let parked = self.park(block)?;
             self.blocks.insert(number, Held::Away(parked));
             self.here -= 1;

@@ -60,11 +60,9 @@ pub struct Flow {
     /// When the first segments arrived, and how those went that were sent.
     notes: Notes,
     train: Train,
-    /// What the controller has not been told yet: of a feedback whose packets have not all come, and losses found by time.
+    /// What the controller has not been told yet: of a feedback whose packets have not all come, and losses found meanwhile.
     untold: Report,
     is_feedback_open: bool,
-    /// The last feedback came in several packets.
-    is_told_in_parts: bool,
     announced: Announced,
     /// Where feedback maps are built.
     map: Vec<u8>,
@@ -142,7 +140,6 @@ impl Flow {
             train: Train::default(),
             untold: Report::default(),
             is_feedback_open: false,
-            is_told_in_parts: false,
             announced: Announced::default(),
             map: Vec::new(),
             config,

@@ -167,11 +167,11 @@ impl Flow {
         let report = Report {
             delivered: self.outcome.acked_bytes,
             lost: self.outcome.lost_bytes,
-            packets_delivered: self.outcome.settled_count,
+            packets_delivered: self.outcome.settled.arrived,
             datagram: u32::from(self.mtu.current()),
-            packets_lost: self.outcome.lost_count,
+            packets_lost: self.outcome.settled.lost,
             packets_marked,
-            loss_runs: self.outcome.loss_runs,
+            loss_runs: self.outcome.settled.runs,
             receive_time,
             rtt,
             in_flight: self.ledger.open_bytes(),
@@ -200,7 +200,6 @@ impl Flow {
                 controller.on_report(now, index, &std::mem::take(&mut self.untold));
             }
             self.is_feedback_open = true;
-            self.is_told_in_parts = !is_to_the_end;
         }
         self.is_feedback_open &= !is_to_the_end;
         self.untold = std::mem::take(&mut self.untold).and(report);
@@ -312,14 +311,14 @@ impl Flow {
             self.apply_outcome(now, control);
             let lost = Report {
                 lost: self.outcome.lost_bytes,
-                packets_lost: self.outcome.lost_count,
-                loss_runs: self.outcome.loss_runs,
+                packets_lost: self.outcome.settled.lost,
+                loss_runs: self.outcome.settled.runs,
                 in_flight: self.ledger.open_bytes(),
                 ..Report::default()
             };
             let index = self.register(controller);
-            if self.is_told_in_parts {
-                // Of so many packets, chance does not cover what is lost between two feedbacks.
+            if self.is_feedback_open {
+                // The arrivals of the same time are not told yet.
                 self.untold = lost.and(std::mem::take(&mut self.untold));
             } else if lost.lost > 0 {
                 controller.on_report(now, index, &lost);

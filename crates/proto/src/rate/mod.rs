@@ -85,11 +85,12 @@ pub struct Report {
     pub delivered: u64,
     /// Wire bytes newly declared lost.
     pub lost: u64,
-    /// Packets acknowledged, told as late as a loss is: of what was sent at one time, these arrived and `packets_lost` did not.
+    /// Packets that arrived, told when losses of the same time are: of what was sent at one time, these arrived and `packets_lost`
+    /// did not.
     pub packets_delivered: u32,
-    /// Packets newly declared lost.
+    /// Packets lost, told when arrivals of the same time are.
     pub packets_lost: u32,
-    /// Runs of consecutive packets among those newly declared lost.
+    /// Runs of consecutive packets among these.
     pub loss_runs: u32,
     /// Packets newly reported as marked "congestion experienced".
     pub packets_marked: u64,

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Packet numbers that may be outstanding: half of what receivers keep.
 const SPAN_MAX: usize = 1 << 21;
+/// Half a minute's slots: more than a window is long.
+const SLOTS_MAX: usize = 1 << 18;
 /// Reordering window: at least this, and an eighth of the round trip.
 const WINDOW_MIN: Duration = Duration::from_millis(1);
 
@@ -65,12 +67,8 @@ pub(crate) struct Outcome {
     /// Wire bytes newly acknowledged, spuriously lost ones included.
     pub acked_bytes: u64,
     pub lost_bytes: u64,
-    /// Packets known to have arrived that were sent so early that the fate of their neighbours is known, too.
-    pub settled_count: u32,
-    /// Packets newly declared lost, which stands when the list has been carried out.
-    pub lost_count: u32,
-    /// Runs of consecutive numbers among the lost.
-    pub loss_runs: u32,
+    /// Of packets sent so early that the fate of their neighbours is known, too: what has become of them.
+    pub settled: Tally,
     /// Round trip sample without the receiver's delay.
     pub rtt: Option<Duration>,
     /// The largest number ever reported has grown.
@@ -81,6 +79,23 @@ pub(crate) struct Outcome {
     pub pings_lost: Vec<u64>,
 }
 
+/// Packets of one time, counted when all of that time can be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    pub arrived: u32,
+    pub lost: u32,
+    /// Runs of consecutive numbers among the lost.
+    pub runs: u32,
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.arrived += other.arrived;
+        self.lost += other.lost;
+        self.runs += other.runs;
+    }
+}
+
 impl Outcome {
     pub(crate) fn clear(&mut self) {
         self.acked.clear();
@@ -88,8 +103,46 @@ impl Outcome {
         self.pings_acked.clear();
         self.pings_lost.clear();
         (self.acked_bytes, self.lost_bytes, self.spurious) = (0, 0, 0);
-        (self.rtt, self.newest_is_new, self.loss_runs) = (None, false, 0);
-        (self.lost_count, self.settled_count) = (0, 0);
+        (self.rtt, self.newest_is_new, self.settled) = (None, false, Tally::default());
+    }
+}
+
+/// What has become of packets whose neighbours may still be declared lost, by the time of their sending. A loss is found a
+/// reordering window after the arrivals around it, or a little sooner by time alone, and where a feedback was lost the next tells
+/// of both: counted as found, every change of rate would look like a change of loss.
+#[derive(Debug, Default)]
+struct Unsettled {
+    /// All slots below this one are settled; the first of `tallies` is this one's.
+    slot: u64,
+    tallies: VecDeque<Tally>,
+}
+
+impl Unsettled {
+    /// Slots are 131 us long, a fraction of the shortest window.
+    fn slot(nanos: u64) -> u64 {
+        nanos >> 17
+    }
+
+    /// What was sent until then is settled.
+    fn settle(&mut self, until_nanos: u64, settled: &mut Tally) {
+        let slots = Self::slot(until_nanos).saturating_sub(self.slot);
+        self.slot += slots;
+        let known = usize::try_from(slots).unwrap_or(usize::MAX).min(self.tallies.len());
+        self.tallies.drain(..known).for_each(|tally| settled.add(tally));
+    }
+
+    /// Counts what has become of a packet, now or when its neighbours can be counted, too.
+    #[inline]
+    fn count(&mut self, sent_at: Timestamp, tally: Tally, settled: &mut Tally) {
+        let Some(index) = Self::slot(nanos(sent_at - Timestamp::ZERO)).checked_sub(self.slot) else {
+            return settled.add(tally);
+        };
+        // Nothing is heard of what was sent after the newest arrival, a window after the first slot.
+        let index = usize::try_from(index).unwrap_or(usize::MAX).min(SLOTS_MAX);
+        if index >= self.tallies.len() {
+            self.tallies.resize(index + 1, Tally::default());
+        }
+        self.tallies[index].add(tally);
     }
 }
 
@@ -109,9 +162,7 @@ pub(crate) struct Ledger {
     reordering: Duration,
     /// The last number declared lost.
     lost_last: u64,
-    /// Arrived packets, by the time of their sending, whose neighbours may still be declared lost. A loss is told a reordering
-    /// window after the arrivals around it: counted together as told, every change of rate would look like a change of loss.
-    unsettled: VecDeque<(Timestamp, u32)>,
+    unsettled: Unsettled,
 }
 
 impl Ledger {
@@ -126,7 +177,7 @@ impl Ledger {
             suspects: VecDeque::new(),
             reordering: Duration::ZERO,
             lost_last: 0,
-            unsettled: VecDeque::new(),
+            unsettled: Unsettled::default(),
         }
     }
 
@@ -203,11 +254,10 @@ impl Ledger {
         self.sample_rtt(now, feedback, outcome);
         let window = self.window(rtt);
         let mut judge = Judge { newest: feedback.newest, newest_at: self.sent_at(feedback.newest), window };
-        while let Some(&(at, count)) = self.unsettled.front()
-            && judge.settles(at)
-        {
-            self.unsettled.pop_front();
-            outcome.settled_count += count;
+        if let Some(newest_at) = judge.newest_at {
+            // What was sent a window before would have been declared lost by now.
+            let until = nanos(newest_at - Timestamp::ZERO).saturating_sub(nanos(window));
+            self.unsettled.settle(until, &mut outcome.settled);
         }
         let mut at = feedback.map_start;
         let mut pieces = MapPieces::new(feedback.map);
@@ -290,13 +340,7 @@ impl Ledger {
             let number = first + u64::from(bit);
             let sent = self.sent[(number - self.floor) as usize];
             outcome.acked_bytes += u64::from(sent.wire_len);
-            if judge.settles(sent.at) {
-                outcome.settled_count += 1;
-            } else if let Some(last) = self.unsettled.back_mut().filter(|last| last.0 >= sent.at) {
-                last.1 += 1;
-            } else {
-                self.unsettled.push_back((sent.at, 1));
-            }
+            self.unsettled.count(sent.at, Tally { arrived: 1, ..Tally::default() }, &mut outcome.settled);
             if late >> bit & 1 == 1 {
                 outcome.spurious += 1;
             } else {
@@ -341,9 +385,9 @@ impl Ledger {
         // A probe that is too long for the path says nothing of congestion (RFC 8899, section 3).
         if sent.kind != Kind::MtuProbe {
             outcome.lost_bytes += u64::from(sent.wire_len);
-            outcome.lost_count += 1;
-            outcome.loss_runs += u32::from(number != self.lost_last + 1);
+            let runs = u32::from(number != self.lost_last + 1);
             self.lost_last = number;
+            self.unsettled.count(sent.at, Tally { lost: 1, runs, ..Tally::default() }, &mut outcome.settled);
         }
         if sent.kind == Kind::Ping {
             outcome.pings_lost.push(number);
@@ -429,14 +473,6 @@ struct Judge {
     newest: u64,
     newest_at: Option<Timestamp>,
     window: Duration,
-}
-
-impl Judge {
-    /// Whether what was sent then would have been declared lost by now.
-    #[inline]
-    fn settles(&self, sent_at: Timestamp) -> bool {
-        self.newest_at.is_none_or(|newest_at| newest_at - sent_at >= self.window)
-    }
 }
 
 /// The bits of word `at` whose numbers are `number` or more.

@@ -1,3 +1,4 @@
+use super::ledger::Tally;
 use super::*;
 use crate::error::Misbehaviour;
 use crate::time::Timestamp;
@@ -98,7 +99,7 @@ fn numbers_left_out_or_not_yet_sent_cannot_be_acknowledged() {
 #[test]
 fn a_probe_that_is_too_long_for_the_path_is_no_loss_of_the_path() {
     let mut ledger = Ledger::new();
-    for number in 0..6 {
+    for number in 0..7 {
         let kind = if number < 3 { Kind::MtuProbe } else { Kind::Segment };
         ledger.push(Sent {
             at: ms(number),
@@ -110,10 +111,10 @@ fn a_probe_that_is_too_long_for_the_path_is_no_loss_of_the_path() {
             suspect: false,
         });
     }
-    let outcome = hear(&mut ledger, 22, 5, 0b11_0000).expect("honest");
+    let outcome = hear(&mut ledger, 22, 6, 0b111_0000).expect("honest");
     // Three probes and a segment: only the segment counts.
     assert_eq!(outcome.lost.len(), 4);
-    assert_eq!((outcome.lost_count, outcome.loss_runs, outcome.lost_bytes), (1, 1, 100));
+    assert_eq!((outcome.settled, outcome.lost_bytes), (Tally { arrived: 0, lost: 1, runs: 1 }, 100));
     assert_eq!(ledger.open_bytes(), 0);
 }
 
@@ -132,4 +133,56 @@ fn among_very_many_packets_a_lost_one_keeps_none_of_them() {
     ledger.sweep(ms(23), &rtt());
     assert_eq!(ledger.floor(), 10);
     assert!(ledger.has_room());
+}
+
+#[test]
+fn what_is_found_lost_by_time_is_counted_with_the_arrivals_around_it() {
+    let mut ledger = ledger();
+    let outcome = hear(&mut ledger, 22, 6, 0b100_0111).expect("honest");
+    assert_eq!(
+        outcome.settled,
+        Tally { arrived: 3, lost: 1, runs: 1 },
+        "what was sent more than 2 ms before 6"
+    );
+    let mut outcome = Outcome::default();
+    ledger.on_time(ms(23), &rtt(), &mut outcome);
+    assert_eq!(
+        (outcome.lost.len(), outcome.settled),
+        (1, Tally::default()),
+        "5 is lost like 4, not counted yet"
+    );
+    let outcome = hear(&mut ledger, 24, 8, 0b1_1100_0111).expect("honest");
+    assert_eq!(outcome.settled, Tally { arrived: 0, lost: 2, runs: 0 });
+}
+
+#[test]
+fn what_a_lost_feedback_would_have_told_is_counted_at_its_own_time() {
+    let mut ledger = Ledger::new();
+    for number in 0..64 * 7 {
+        let (at, kind) = (ms(number / 64), Kind::Segment);
+        ledger.push(Sent { at, what: 0, offset: 0, len: 90, wire_len: 100, kind, suspect: false });
+    }
+    // Every second packet is lost. Of six milliseconds, the words of those from `from` to `to` are heard.
+    let mut hear = |from: u64, to: u64| {
+        let mut map = vec![0, (to - from + 1) as u8];
+        (from..=to).for_each(|_| map.extend_from_slice(&0x5555_5555_5555_5555u64.to_le_bytes()));
+        let feedback = Feedback {
+            newest: 64 * to + 62,
+            arrived_us: 0,
+            delay_us: 0,
+            duplicates: 0,
+            ecn_ce: 0,
+            credit: 0,
+            max_data: 0,
+            map_start: from,
+            map: &map,
+        };
+        let mut outcome = Outcome::default();
+        ledger.on_feedback(ms(40), &feedback, &rtt(), &mut outcome).expect("honest");
+        ledger.on_time(ms(40), &rtt(), &mut outcome);
+        (outcome.settled.arrived, outcome.settled.lost)
+    };
+    assert_eq!(hear(4, 4), (0, 0), "of what was sent two milliseconds before 4 nothing is known");
+    assert_eq!(hear(2, 4), (0, 0));
+    assert_eq!(hear(6, 6), (64, 64), "2 and 3 ms, and not yet 4");
 }

@@ -416,9 +416,9 @@ impl Fair {
             return;
         }
         // On a near path the first flight may have been too much already.
-        let own = start.later_loss();
-        let own = if self.is_near() { 0.0 } else { own };
-        self.loss.set_own(own);
+        let seen = start.later();
+        self.loss.begin(if self.is_near() { Count::default() } else { seen });
+        let own = self.loss.own();
         // A quarter of a round trip may be one in which an end stood still.
         let arrives = self.rates.quarter.max(self.rates.round);
         self.window = self.window.min(arrives / (1.0 - own) * self.path.base() + 0.5 * aim * arrives);

@@ -1,7 +1,7 @@
 //! Which loss is the path's own, and which we cause: only what exceeds the path's own is congestion.
 //!
 //! ```text
-//! excess(n, l):  l > n (p_b + 0.002) + z sqrt(n p_b (1 - p_b) V) + 4 L,   V = max(1, 2 L - 1)
+//! excess(n, l):  l > n (p_b + 0.002) + z sqrt(n p_b (1 - p_b) V) + 4 L,   V = max(1, 2 L (1 - p_b) - 1)
 //! ```
 //!
 //! of n packets l were lost; L is the mean length of a run of lost packets, so that a burst is one event; p_b is the path's own
@@ -20,6 +20,8 @@ const Z_TEST: f64 = 3.0;
 const SLIGHT: f64 = 0.002;
 /// The length of runs is learned from so many, at least.
 const RUNS: f64 = 20.0;
+/// What was lost in a calm is known from the last so many.
+const CALM_MAX: f64 = 20_000.0;
 /// Fewer packets than these are no sample.
 const SAMPLE_MIN: f64 = 300.0;
 
@@ -36,6 +38,12 @@ impl Count {
         self.all += other.all;
     }
 
+    /// The same share of no more packets than these.
+    fn keep(&mut self, most: f64) {
+        let part = (most / self.all.max(1.0)).min(1.0);
+        (self.all, self.lost) = (part * self.all, part * self.lost);
+    }
+
     pub(super) fn share(&self) -> f64 {
         if self.all > 0.0 { (self.lost / self.all).clamp(0.0, 1.0) } else { 0.0 }
     }
@@ -48,11 +56,13 @@ pub(super) struct PathLoss {
     /// Lost packets, and the runs they came in, of late: L is their quotient.
     runs: (f64, f64),
     count: Count,
+    /// What tests and dips have seen while nothing was our doing.
+    calm: Count,
 }
 
 impl PathLoss {
     pub(super) fn new() -> Self {
-        PathLoss { own: 0.0, runs: (1.0, 1.0), count: Count::default() }
+        PathLoss { own: 0.0, runs: (1.0, 1.0), count: Count::default(), calm: Count::default() }
     }
 
     /// The path's own loss.
@@ -60,17 +70,28 @@ impl PathLoss {
         self.own
     }
 
-    /// It is so much: seen where it cannot have been congestion.
-    pub(super) fn set_own(&mut self, share: f64) {
+    /// The start has seen so much of it.
+    pub(super) fn begin(&mut self, seen: Count) {
+        self.calm = seen;
+        self.set_own(seen.share());
+    }
+
+    fn set_own(&mut self, share: f64) {
         self.own = share.clamp(0.0, 0.6);
         self.restart();
     }
 
-    /// Seen where nothing was our doing: the path's own loss lies within what chance allows around it. Few packets move it
-    /// little: a dip of twenty without a loss says nothing against 5 %.
+    /// Seen where nothing was our doing: the path's own loss lies within half a standard deviation of that and of what was seen
+    /// before, as far as they agree. Few packets move it little: a dip of twenty without a loss says nothing against 5 %.
     pub(super) fn bound(&mut self, seen: Count) {
-        let share = seen.share();
-        let spread = 1.5 * self.deviation(seen.all, share.max(self.own)) / seen.all.max(1.0);
+        let differs = self.is_less(seen, self.calm) || self.is_less(self.calm, seen);
+        if differs {
+            self.calm = Count::default();
+        }
+        self.calm.add(seen);
+        self.calm.keep(CALM_MAX);
+        let share = self.calm.share();
+        let spread = 0.5 * self.deviation(self.calm.all, share.max(self.own)) / self.calm.all.max(1.0);
         self.set_own(self.own.clamp((share - spread).max(0.0), share + spread));
     }
 
@@ -85,7 +106,7 @@ impl PathLoss {
         both.add(test);
         let share = both.share();
         let spread = share * (1.0 - share) * (1.0 / before.all.max(1.0) + 1.0 / test.all.max(1.0));
-        before.share() - test.share() > Z_TEST * (spread * self.variance_factor()).sqrt()
+        before.share() - test.share() > Z_TEST * (spread * self.variance_factor(share)).sqrt()
     }
 
     /// Forgets what was counted: something has changed.
@@ -98,7 +119,7 @@ impl PathLoss {
         self.runs.0 += f64::from(report.packets_lost);
         self.runs.1 += f64::from(report.loss_runs);
         if self.runs.1 > 2.0 * RUNS {
-            self.runs = (self.runs.0 / 2.0, RUNS);
+            self.runs = (self.runs.0 / self.runs.1 * RUNS, RUNS);
         }
         let lost = f64::from(report.packets_lost);
         let count = Count { all: lost + f64::from(report.packets_delivered), lost };
@@ -110,12 +131,14 @@ impl PathLoss {
         (self.runs.0 / self.runs.1.max(1.0)).max(1.0)
     }
 
-    fn variance_factor(&self) -> f64 {
-        2.0 * self.run() - 1.0
+    /// Of a two-state chain (Gilbert) with this share of loss and these runs; 1 where losses are independent, as runs are 1 / (1 - p)
+    /// long then.
+    fn variance_factor(&self, share: f64) -> f64 {
+        (2.0 * self.run() * (1.0 - share) - 1.0).max(1.0)
     }
 
     fn deviation(&self, all: f64, share: f64) -> f64 {
-        (all * share * (1.0 - share) * self.variance_factor()).sqrt()
+        (all * share * (1.0 - share) * self.variance_factor(share)).sqrt()
     }
 
     /// Losses of `all` packets that are no excess.
@@ -125,7 +148,7 @@ impl PathLoss {
 
     /// How many packets tell a loss of `excess` beyond the path's own from chance.
     pub(super) fn packets_to_tell(&self, excess: f64) -> f64 {
-        let spread = (self.own + excess) * (1.0 - self.own) * self.variance_factor();
+        let spread = (self.own + excess) * (1.0 - self.own) * self.variance_factor(self.own + excess);
         (9.0 * spread / excess.max(1e-3).powi(2)).clamp(30.0, 100_000.0)
     }
 
@@ -206,6 +229,23 @@ mod tests {
         let count = |lost, all| Count { all, lost };
         assert!(!loss.is_less(count(1.0, 142.0), count(5.0, 63.0)));
         assert!(loss.is_less(count(0.0, 150.0), count(20.0, 100.0)), "a policer");
+    }
+
+    #[test]
+    fn runs_are_as_long_as_they_are_however_many_a_report_tells() {
+        let mut loss = PathLoss::new();
+        loss.on_report(&report(500, 350, 1166));
+        assert!((loss.run() - 500.0 / 350.0).abs() < 0.01, "{}", loss.run());
+        assert!((loss.variance_factor(0.3) - 1.0).abs() < 0.01, "independent losses of 30 %");
+    }
+
+    #[test]
+    fn samples_that_agree_add_up_and_one_that_does_not_counts_alone() {
+        let mut loss = PathLoss::new();
+        (0..10).for_each(|_| loss.bound(Count { all: 1000.0, lost: 100.0 }));
+        assert!((0.097..=0.1).contains(&loss.own()), "{}", loss.own());
+        loss.bound(Count { all: 1000.0, lost: 300.0 });
+        assert!(loss.own() > 0.28, "{}", loss.own());
     }
 
     #[test]

@@ -107,12 +107,10 @@ impl Start {
         self.clean.share()
     }
 
-    /// The same, if it is known, without the first flight, which a buffer that others fill may not have taken.
-    pub(super) fn later_loss(&self) -> f64 {
-        let mut later = self.clean;
-        later.all -= self.first.all;
-        later.lost -= self.first.lost;
-        if later.all >= LATER_MIN { later.share().min(self.own_loss()) } else { self.own_loss() }
+    /// What they were, if so much is known without the first flight, which a buffer that others fill may not have taken.
+    pub(super) fn later(&self) -> Count {
+        let later = Count { all: self.clean.all - self.first.all, lost: self.clean.lost - self.first.lost };
+        if later.all >= LATER_MIN && later.share() < self.own_loss() { later } else { self.clean }
     }
 
     /// What may be in flight whatever has arrived.

@@ -81,8 +81,6 @@ pub(super) struct Shallow {
 
 impl Fair {
     pub(super) fn step_loss(&mut self, now: Timestamp, count: Count, limits: &Limits) {
-        // Losses found by time alone are told ahead of the deliveries around them.
-        let complete = count.all > count.lost;
         if self.shallow.is_some_and(|shallow| now - shallow.learned_at > SHALLOW_AGE) {
             self.shallow = None;
         }
@@ -106,19 +104,19 @@ impl Fair {
                 .min(20_000.0);
             let is_over =
                 (now - test.counts_from).as_secs_f64() > TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
-            if test.sample.all.all < enough && !is_over || !complete {
+            // A dip that began before it may have explained what was lost.
+            let is_explained = !self.loss.is_excess(test.before);
+            if test.sample.all.all < enough && !is_over && !is_explained {
                 self.test = Some(test);
             } else {
                 self.end_test(now, &test, goal);
             }
             return;
         }
-        if !complete {
-            return;
-        }
         // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
         let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
-        if let Some(before) = self.loss.judge(packets) {
+        // After a silence there is no rate yet to go back to.
+        if let Some(before) = self.loss.judge(packets).filter(|_| self.rates.round > 0.0) {
             self.begin_test(now, before, None);
         }
     }
@@ -189,8 +187,8 @@ impl Fair {
             // Others keep the queue from emptying.
             return self.learn(&test.sample);
         }
-        // What arrived while the buffer was full is what the path carries.
-        let pipe = test.rate / (1.0 - self.loss.own()) * self.path.base();
+        // What arrived while the buffer was full is what the path carries, unless an end stood still just then.
+        let pipe = test.rate.max(self.rates.round) / (1.0 - self.loss.own()) * self.path.base();
         self.window = self.window.max(0.95 * pipe).min(test.window);
         let again =
             self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));

@@ -440,6 +440,8 @@ impl Fair {
         }
         if now < self.settle_until || self.test.is_some() || self.drain.until.is_some() || self.dip.is_some()
         {
+            // A queue that is empty because we send less shows no idle link.
+            self.idle_since = self.idle_since.map(|since| since + seconds(dt));
             return;
         }
         let round = (base + standing).max(NEAR);
@@ -476,7 +478,12 @@ impl Fair {
 
     /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
     fn growth_max(&self, now: Timestamp, idle: f64, goal: f64) -> f64 {
-        let factor = if idle > 4.0 { 2.0 } else { 1.3 };
+        let factor = match idle {
+            ..=2.0 => 1.3,
+            // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
+            ..=5.5 => 1.1,
+            _ => 2.0,
+        };
         let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
         let Some(shallow) = self.shallow else { return proven };
         let rounds = (now - shallow.hold_until).as_secs_f64() / self.path.round_trip();

@@ -285,7 +285,7 @@ impl Fair {
     fn goal(&self, now: Timestamp, limits: &Limits) -> f64 {
         let own = self.target(limits);
         let own = if self.is_near() { own.max(near::QUEUE) } else { own };
-        let own = if limits.scavenger { 0.4 * own } else { own };
+        let own = if limits.scavenger { 0.3 * own } else { own };
         match self.shallow {
             // Half of the buffer, and more again as the memory of the overflow fades.
             Some(shallow) if shallow.queue > self.queue_seen() => {

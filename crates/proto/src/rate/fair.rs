@@ -225,7 +225,8 @@ impl Fair {
             return if matches!(self.state, State::Start(_)) { window } else { window.max(floor) };
         }
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
-        let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 };
+        // What the path loses of the packets it may lose of the feedback, too, which is then later still.
+        let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 + self.loss.own() };
         slack * window + unreported + 4.0 * self.path.packet()
     }
 
@@ -334,7 +335,12 @@ impl Fair {
 
     pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, rates: Rates, limits: &Limits) {
         let filled = matches!(self.state, State::Compete(_)) || self.filler.trial.is_some();
+        let was_near = self.is_near();
         self.path.on_report(now, report, filled);
+        if self.is_near() && !was_near {
+            // The first round trips have waited behind the first flight, and what was lost then was lost to it.
+            self.loss.begin(Count::default());
+        }
         let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
         self.stepped_at = Some(now);
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();

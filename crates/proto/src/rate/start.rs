@@ -22,10 +22,12 @@ const FEEDBACK_MAX: f64 = 0.025;
 const JITTER: f64 = 1.5;
 /// A jump goes to this part of what is remembered, or of what the first train has shown.
 const JUMP_REMEMBERED: f64 = 0.75;
-const JUMP_TRAIN: f64 = 0.35;
+const JUMP_TRAIN: f64 = 0.33;
 /// At this part of it nothing more is added for so many round trips, to see whether it is true.
 const HOLD: f64 = 1.1;
 const HOLD_ROUNDS: f64 = 1.25;
+/// A path that takes so much at once, in bytes, and whose rate no train has shown, has more than 1 Gbit/s or is long: growth is steeper there.
+const LARGE: f64 = (1u64 << 20) as f64;
 /// Fewer packets say little about a round's loss.
 const LATER_MIN: f64 = 50.0;
 /// Loss beyond that of the first rounds that ends the start.
@@ -136,9 +138,13 @@ impl Start {
         if self.end_round(now, path, window, rate) || stands {
             return None;
         }
-        let growth = if path.latest() > 0.5 * target + JITTER * path.noise() { 1.0 } else { 2.0 };
-        let answered = if report.saturated { (report.delivered + report.lost) as f64 } else { 0.0 };
         self.belief.update(path, remembered, report.train_rate);
+        let growth = match path.latest() > 0.5 * target + JITTER * path.noise() {
+            true => 1.0,
+            false if self.belief.full == 0.0 && window > LARGE => 3.0,
+            false => 2.0,
+        };
+        let answered = if report.saturated { (report.delivered + report.lost) as f64 } else { 0.0 };
         Some(self.belief.window(now, window, window + growth * answered, path))
     }
 
@@ -161,7 +167,10 @@ impl Start {
         }
         let round = std::mem::take(&mut self.round);
         // What the first packets have lost is as uncertain as they are few.
-        let chance = (round.share() * (1.0 / round.all + 1.0 / self.clean.all.max(1.0))).sqrt();
+        let mut both = self.clean;
+        both.add(round);
+        let variance = both.share() * (1.0 - both.share());
+        let chance = (variance * (1.0 / round.all + 1.0 / self.clean.all.max(1.0))).sqrt();
         let excess = round.all > 50.0 && round.share() > self.own_loss() + EXCESS + 3.0 * chance;
         let grown = window > 1.6 * self.window_before && self.window_before > 0.0;
         let flat = self.saturated_rounds > 1 && grown && rate < 1.2 * self.rate_before;

@@ -155,3 +155,55 @@ fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
     };
     check(scenario, |end| assert!(end.jain() > 0.95, "{end}"));
 }
+
+/// A sample of losses without the arrivals of the same time looked like an overflow, again and again: 0.44 and 0.33 of the link.
+#[test]
+fn what_is_lost_at_random_is_not_taken_for_an_overflow() {
+    for (rtt_ms, queue_bytes, pool, seed) in
+        [(300.0, 9_375_000, 636, 26), (300.0, 9_375_000, 636, 4), (500.0, 62_500_000, 1017, 14)]
+    {
+        let scenario = Scenario {
+            rtt_ms,
+            loss: 0.3,
+            queue_bytes,
+            pool,
+            seconds: 70.0 * rtt_ms / 1e3,
+            warmup_s: 40.0 * rtt_ms / 1e3,
+            seed,
+            seeds: 1,
+            ..Scenario::default()
+        };
+        check(scenario, |end| assert!(end.goodput_share > 0.95, "{rtt_ms} ms: {end}"));
+    }
+}
+
+/// What had grown while a test or a dip kept the queue empty overflowed the buffer, which began the next test.
+#[test]
+fn an_overflow_does_not_bring_about_the_next() {
+    let far = Scenario { rtt_ms: 500.0, loss: 0.01, pool: 1017, seed: 29, seeds: 1, ..Scenario::default() };
+    let slow = Scenario { rate_bps: 100_000_000, rtt_ms: 100.0, loss: 0.05, seeds: 8, ..Scenario::default() };
+    for scenario in [far, slow] {
+        let seconds = 70.0 * scenario.rtt_ms / 1e3;
+        let scenario = Scenario { seconds, warmup_s: 4.0 * seconds / 7.0, ..scenario };
+        check(scenario.with_queue(0.25), |end| assert!(end.overflow_share < 0.002, "{end}"));
+    }
+}
+
+/// The first flight may overflow the buffer of a near path; what it loses is not the path's own loss.
+#[test]
+fn a_near_path_forgets_what_the_first_flight_lost() {
+    for (rate_bps, seed) in [(1_000_000_000, 23), (100_000_000, 31)] {
+        let scenario = Scenario {
+            rate_bps,
+            rtt_ms: 0.2,
+            loss: 0.3,
+            queue_bytes: 65_536,
+            seconds: 3.5,
+            warmup_s: 2.5,
+            seed,
+            seeds: 1,
+            ..Scenario::default()
+        };
+        check(scenario, |end| assert!(end.overflow_share < 0.01, "{rate_bps}: {end}"));
+    }
+}

@@ -263,20 +263,21 @@ class Sharing:
                  f"{profile.rtt_ms:g}ms")
             allowed = (8 * size / (0.97 * profile.rate_bps * (1 - profile.loss) * PAYLOAD_SHARE)
                        + 12 * profile.rtt_ms / 1000 + 1)
-            seconds, limits = [], []
+            seconds, limits, bottlenecks = [], [], []
             for _ in range(self.chosen.runs):
                 lab.link.state()
                 begin = time.monotonic()
                 done = product.cp(lab.a, "--accept-new", source, lab.daemons[0].url("file"), timeout=900)
                 seconds.append(time.monotonic() - begin)
                 limits.append(lab.link.state()["limited"])
+                bottlenecks.append(done.report["bottleneck"])
                 if trees.sha256(lab.root / "file") != digest:
                     raise SystemExit(f"the file arrived damaged: {done}")
                 remove(lab.root / "file")
             took = statistics.median(seconds)
             limited = next(filter(None, limits), None)
             self.row(f"{size / GIB:g} GiB, {profile}", took <= allowed, f"{took:.1f} s", f"at most {allowed:.1f} s", limited,
-                     seconds=seconds, spread=f"{(max(seconds) - min(seconds)) / took:.1%}" if len(seconds) > 1 else "")
+                     seconds=seconds, bottlenecks=bottlenecks, spread=f"{(max(seconds) - min(seconds)) / took:.1%}" if len(seconds) > 1 else "")
 
 
 def simulate(rate, rtt, queue, loss, controls, seconds):

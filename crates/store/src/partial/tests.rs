@@ -20,16 +20,20 @@ fn place(sparse: bool) -> Place {
     Place { temp, root, path: RelPath::from_bytes(b"target").unwrap(), identity }
 }
 
+/// A process that another test starts holds our locks between its fork and its exec.
+fn when_free<T>(open: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    let patience = Instant::now() + Duration::from_secs(5);
+    loop {
+        match open() {
+            Err(Error::Locked) if Instant::now() < patience => std::thread::yield_now(),
+            opened => return opened,
+        }
+    }
+}
+
 impl Place {
     fn open(&self) -> Partial {
-        // A process that another test starts holds our locks between its fork and its exec.
-        let patience = Instant::now() + Duration::from_secs(5);
-        loop {
-            match Partial::open(&self.root, &self.path, &self.identity, Resume::Any) {
-                Err(Error::Locked) if Instant::now() < patience => std::thread::yield_now(),
-                opened => return opened.unwrap(),
-            }
-        }
+        when_free(|| Partial::open(&self.root, &self.path, &self.identity, Resume::Any)).unwrap()
     }
 
     fn file(&self, name: &[u8]) -> PathBuf {
@@ -118,7 +122,8 @@ fn what_came_without_digests_is_not_there_for_a_run_that_has_them() {
     put(&partial, &bytes, 0);
     drop(partial);
     assert_eq!(place.open().chunks_there(), 6, "for another one without them it is");
-    let digested = || Partial::open(&place.root, &place.path, &place.identity, Resume::Digested).unwrap();
+    let digested =
+        || when_free(|| Partial::open(&place.root, &place.path, &place.identity, Resume::Digested)).unwrap();
     assert_eq!(digested().have_ranges(), [(0, 1)]);
     let partial = digested();
     (1..6).for_each(|index| put(&partial, &bytes, index));
@@ -353,7 +358,7 @@ fn a_full_disk_is_a_clean_error() {
     let (small, large) = (RelPath::from_bytes(b"small").unwrap(), RelPath::from_bytes(b"large").unwrap());
     let identity = Identity { size: SIZE, mtime: Time::default(), ino: 1, dev: 1, sparse: false };
     let bytes = content();
-    let partial = Partial::open(&root, &large, &identity, Resume::Any).unwrap();
+    let partial = when_free(|| Partial::open(&root, &large, &identity, Resume::Any)).unwrap();
     let mut failed = None;
     for (index, chunk) in bytes.chunks(CHUNK as usize).enumerate() {
         let cv = ChunkCv(chunk_cv(chunk));
@@ -366,7 +371,8 @@ fn a_full_disk_is_a_clean_error() {
     let error = crate::small::write_whole(&root, &small, &bytes[..CHUNK as usize], &WriteOptions::default())
         .unwrap_err();
     drop(partial);
-    let resumed = Partial::open(&root, &large, &identity, Resume::Any).map(|partial| partial.chunks_there());
+    let resumed = when_free(|| Partial::open(&root, &large, &identity, Resume::Any))
+        .map(|partial| partial.chunks_there());
     let names = std::fs::read_dir(temp.path()).unwrap().count();
     drop(root);
     std::process::Command::new("umount").arg("-l").arg(temp.path()).status().unwrap();
@@ -395,7 +401,8 @@ fn the_holder_sees_who_waits_and_only_as_long() {
 #[test]
 fn nobody_is_asked_where_there_is_no_journal() {
     let place = place(false);
-    let partial = Partial::open(&place.root, &place.path, &place.identity, Resume::Never).unwrap();
+    let partial =
+        when_free(|| Partial::open(&place.root, &place.path, &place.identity, Resume::Never)).unwrap();
     assert!(Partial::request(&place.root, &place.path).is_none());
     assert!(!partial.is_requested());
 }
@@ -516,7 +523,7 @@ fn a_file_is_changed_in_its_place_only_when_asked() {
     std::fs::write(place.file(b"target"), &old).unwrap();
     std::fs::hard_link(place.file(b"target"), place.file(b"other")).unwrap();
     let open = || Partial::open_in_place(&place.root, &place.path, &place.identity);
-    let partial = open().unwrap().unwrap();
+    let partial = when_free(open).unwrap().unwrap();
     assert!(matches!(open(), Err(Error::Locked)));
     assert!(std::fs::read(place.file(b"target")).unwrap() == old, "it may still be refused");
     partial.begin_in_place().unwrap();
@@ -524,7 +531,7 @@ fn a_file_is_changed_in_its_place_only_when_asked() {
     partial.finish(&WriteOptions { mode: 0o600, ..WriteOptions::default() }).unwrap();
     drop(partial);
     assert!(std::fs::read(place.file(b"other")).unwrap() == new, "the same file under its other name");
-    drop(open().unwrap().unwrap());
+    drop(when_free(open).unwrap().unwrap());
     assert!(place.file(b"target").exists(), "what is left unfinished is left there");
     std::fs::remove_file(place.file(b"target")).unwrap();
     std::os::unix::fs::symlink("other", place.file(b"target")).unwrap();

@@ -337,7 +337,7 @@ impl Fair {
         let filled = matches!(self.state, State::Compete(_)) || self.filler.trial.is_some();
         let was_near = self.is_near();
         self.path.on_report(now, report, filled);
-        if self.is_near() && !was_near {
+        if self.is_near() && !was_near && !self.loss.is_tested() {
             // The first round trips have waited behind the first flight, and what was lost then was lost to it.
             self.loss.begin(Count::default());
         }

@@ -56,13 +56,20 @@ pub(super) struct PathLoss {
     /// Lost packets, and the runs they came in, of late: L is their quotient.
     runs: (f64, f64),
     count: Count,
-    /// What tests and dips have seen while nothing was our doing.
+    /// What the start, and tests and dips since, have seen of it.
     calm: Count,
+    is_tested: bool,
 }
 
 impl PathLoss {
     pub(super) fn new() -> Self {
-        PathLoss { own: 0.0, runs: (1.0, 1.0), count: Count::default(), calm: Count::default() }
+        PathLoss {
+            own: 0.0,
+            runs: (1.0, 1.0),
+            count: Count::default(),
+            calm: Count::default(),
+            is_tested: false,
+        }
     }
 
     /// The path's own loss.
@@ -90,9 +97,18 @@ impl PathLoss {
         }
         self.calm.add(seen);
         self.calm.keep(CALM_MAX);
+        self.is_tested = true;
         let share = self.calm.share();
         let spread = 0.5 * self.deviation(self.calm.all, share.max(self.own)) / self.calm.all.max(1.0);
-        self.set_own(self.own.clamp((share - spread).max(0.0), share + spread));
+        let own = self.own.clamp((share - spread).max(0.0), share + spread);
+        // Less than was believed is no reason to believe more.
+        let most = if seen.share() < self.own { self.own } else { 1.0 };
+        self.set_own(own.min(most));
+    }
+
+    /// Whether more is known than the start has seen.
+    pub(super) fn is_tested(&self) -> bool {
+        self.is_tested
     }
 
     /// Whether so many were lost that the path's own loss does not explain it.
@@ -181,6 +197,10 @@ impl PathLoss {
             let much_lower = share < self.own - 2.0 * self.deviation(count.all, self.own) / count.all;
             if much_lower {
                 self.own += gain * (share - self.own);
+                if self.is_less(count, self.calm) {
+                    // What was seen before is of another path.
+                    self.calm.keep(SAMPLE_MIN);
+                }
             }
             self.restart();
         }
@@ -246,6 +266,21 @@ mod tests {
         assert!((0.097..=0.1).contains(&loss.own()), "{}", loss.own());
         loss.bound(Count { all: 1000.0, lost: 300.0 });
         assert!(loss.own() > 0.28, "{}", loss.own());
+    }
+
+    #[test]
+    fn less_than_was_believed_is_no_reason_to_believe_more() {
+        let mut loss = PathLoss::new();
+        loss.begin(Count { all: 600.0, lost: 180.0 });
+        for _ in 0..20 {
+            loss.on_report(&report(60, 45, 240));
+            assert!(loss.judge(300.0).is_none());
+        }
+        let own = loss.own();
+        assert!(own < 0.27, "{own}");
+        // A dip of few packets does not differ from the 30 % of before.
+        loss.bound(Count { all: 60.0, lost: 11.0 });
+        assert!(loss.own() <= own, "{}", loss.own());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The start: at once to a part of the rate that is remembered or that the first train has shown, else three times as much each
-//! round trip while no queue shows, twice as much when one begins to.
+//! The start: at once to a part of the rate that is remembered or that the first train has shown; more for what is answered while
+//! no queue shows, 2.4 times a round trip, three times where nothing is known and much is in flight, less when a queue begins to.
 //!
 //! Ends where a queue stands, where more in flight brings no more, or where loss exceeds what the first rounds have shown. The
 //! window is then what arrives in a base round trip, plus what the path loses: what was sent in excess drains within a round.
@@ -26,7 +26,8 @@ const JUMP_TRAIN: f64 = 0.33;
 /// At this part of it nothing more is added for so many round trips, to see whether it is true.
 const HOLD: f64 = 1.1;
 const HOLD_ROUNDS: f64 = 1.25;
-/// A path that takes so much at once, in bytes, and whose rate no train has shown, has more than 1 Gbit/s or is long: growth is steeper there.
+/// A path that takes so much at once, in bytes, and of whose rate nothing is known, has more than 1 Gbit/s or is long: growth is
+/// steeper there.
 const LARGE: f64 = (1u64 << 20) as f64;
 /// Fewer packets say little about a round's loss.
 const LATER_MIN: f64 = 50.0;

@@ -90,9 +90,9 @@ pub(crate) struct Tally {
 
 impl Tally {
     fn add(&mut self, other: Tally) {
-        self.arrived += other.arrived;
-        self.lost += other.lost;
-        self.runs += other.runs;
+        self.arrived = self.arrived.saturating_add(other.arrived);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.runs = self.runs.saturating_add(other.runs);
     }
 }
 
@@ -134,10 +134,10 @@ impl Unsettled {
     /// Counts what has become of a packet, now or when its neighbours can be counted, too.
     #[inline]
     fn count(&mut self, sent_at: Timestamp, tally: Tally, settled: &mut Tally) {
-        let Some(index) = Self::slot(nanos(sent_at - Timestamp::ZERO)).checked_sub(self.slot) else {
+        let Some(index) = Self::slot(sent_at.as_nanos()).checked_sub(self.slot) else {
             return settled.add(tally);
         };
-        // Nothing is heard of what was sent after the newest arrival, a window after the first slot.
+        // An honest peer tells of nothing sent after the newest arrival, a window after the first slot.
         let index = usize::try_from(index).unwrap_or(usize::MAX).min(SLOTS_MAX);
         if index >= self.tallies.len() {
             self.tallies.resize(index + 1, Tally::default());
@@ -256,7 +256,7 @@ impl Ledger {
         let mut judge = Judge { newest: feedback.newest, newest_at: self.sent_at(feedback.newest), window };
         if let Some(newest_at) = judge.newest_at {
             // What was sent a window before would have been declared lost by now.
-            let until = nanos(newest_at - Timestamp::ZERO).saturating_sub(nanos(window));
+            let until = newest_at.as_nanos().saturating_sub(nanos(window));
             self.unsettled.settle(until, &mut outcome.settled);
         }
         let mut at = feedback.map_start;

@@ -48,8 +48,10 @@ pub(super) struct Test {
     /// Packets that were sent after the cut are reported from then on.
     pub(super) counts_from: Timestamp,
     pub(super) sample: Sample,
-    /// Before the cut: what was lost, and window, rate and queue before the first of cuts that follow each other.
+    /// Before the cut: what was lost, what was known of the path's own loss, and window, rate and queue before the first of cuts
+    /// that follow each other.
     pub(super) before: Count,
+    pub(super) own: f64,
     pub(super) window: f64,
     pub(super) rate: f64,
     pub(super) queue: f64,
@@ -105,7 +107,7 @@ impl Fair {
             let is_over =
                 (now - test.counts_from).as_secs_f64() > TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
             // A dip that began before it may have explained what was lost.
-            let is_explained = !self.loss.is_excess(test.before);
+            let is_explained = self.loss.own() > test.own && !self.loss.is_excess(test.before);
             if test.sample.all.all < enough && !is_over && !is_explained {
                 self.test = Some(test);
             } else {
@@ -115,7 +117,7 @@ impl Fair {
         }
         // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
         let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
-        // After a silence there is no rate yet to go back to.
+        // Without a rate there is nothing to go back to.
         if let Some(before) = self.loss.judge(packets).filter(|_| self.rates.round > 0.0) {
             self.begin_test(now, before, None);
         }
@@ -128,6 +130,7 @@ impl Fair {
             counts_from: now,
             sample: Sample::default(),
             before,
+            own: self.loss.own(),
             window: self.window,
             rate: self.rates.round,
             queue: self.queue_peak,
@@ -148,7 +151,7 @@ impl Fair {
     fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
         let seen = test.sample.all;
         self.loss.restart();
-        if seen.all < LEARN_MIN {
+        if seen.all < LEARN_MIN && self.loss.is_excess(test.before) {
             // Too few in all that time to say anything.
             self.window = self.window.max(test.window);
             return;
@@ -202,7 +205,7 @@ impl Fair {
         });
     }
 
-    /// Less than was believed is believed at once. More is only believed of what was sent in a calm: in a full buffer that others
+    /// Less than was believed is believed of all that was sent. More is only believed of what was sent in a calm: in a full buffer that others
     /// share, what is lost does not show whose doing it was, and eight transfers taught each other a loss of 80 %.
     fn learn(&mut self, sample: &Sample) {
         let seen = if sample.all.share() < self.loss.own() { sample.all } else { sample.calm };

@@ -484,12 +484,15 @@ impl Fair {
 
     /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
     fn growth_max(&self, now: Timestamp, idle: f64, goal: f64) -> f64 {
-        let factor = match idle {
+        let factor: f64 = match idle {
             ..=2.0 => 1.3,
             // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
             ..=5.5 => 1.1,
             _ => 2.0,
         };
+        // And in half of a buffer that has overflowed it finds room at any time.
+        let room = self.shallow.filter(|shallow| shallow.queue > self.queue_seen());
+        let factor = room.map_or(factor, |shallow| factor.min(1.05 + 0.5 * shallow.queue / self.path.base()));
         let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
         let Some(shallow) = self.shallow else { return proven };
         let rounds = (now - shallow.hold_until).as_secs_f64() / self.path.round_trip();

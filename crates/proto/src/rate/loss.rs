@@ -44,6 +44,14 @@ impl Count {
         (self.all, self.lost) = (part * self.all, part * self.lost);
     }
 
+    /// The variance of the difference between the shares of two samples of one path whose losses are independent.
+    pub(super) fn variance_beside(self, other: Count) -> f64 {
+        let mut both = self;
+        both.add(other);
+        let share = both.share();
+        share * (1.0 - share) * (1.0 / self.all.max(1.0) + 1.0 / other.all.max(1.0))
+    }
+
     pub(super) fn share(&self) -> f64 {
         if self.all > 0.0 { (self.lost / self.all).clamp(0.0, 1.0) } else { 0.0 }
     }
@@ -120,9 +128,8 @@ impl PathLoss {
     pub(super) fn is_less(&self, test: Count, before: Count) -> bool {
         let mut both = before;
         both.add(test);
-        let share = both.share();
-        let spread = share * (1.0 - share) * (1.0 / before.all.max(1.0) + 1.0 / test.all.max(1.0));
-        before.share() - test.share() > Z_TEST * (spread * self.variance_factor(share)).sqrt()
+        let variance = before.variance_beside(test) * self.variance_factor(both.share());
+        before.share() - test.share() > Z_TEST * variance.sqrt()
     }
 
     /// Forgets what was counted: something has changed.

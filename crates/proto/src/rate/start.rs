@@ -140,10 +140,12 @@ impl Start {
             return None;
         }
         self.belief.update(path, remembered, report.train_rate);
-        let growth = match path.latest() > 0.5 * target + JITTER * path.noise() {
-            true => 1.0,
-            false if self.belief.full == 0.0 && window > LARGE => 3.0,
-            false => 2.0,
+        let growth = if path.latest() > 0.5 * target + JITTER * path.noise() {
+            1.0
+        } else if self.belief.full == 0.0 && window > LARGE {
+            3.0
+        } else {
+            2.0
         };
         let answered = if report.saturated { (report.delivered + report.lost) as f64 } else { 0.0 };
         Some(self.belief.window(now, window, window + growth * answered, path))
@@ -168,10 +170,7 @@ impl Start {
         }
         let round = std::mem::take(&mut self.round);
         // What the first packets have lost is as uncertain as they are few.
-        let mut both = self.clean;
-        both.add(round);
-        let variance = both.share() * (1.0 - both.share());
-        let chance = (variance * (1.0 / round.all + 1.0 / self.clean.all.max(1.0))).sqrt();
+        let chance = round.variance_beside(self.clean).sqrt();
         let excess = round.all > 50.0 && round.share() > self.own_loss() + EXCESS + 3.0 * chance;
         let grown = window > 1.6 * self.window_before && self.window_before > 0.0;
         let flat = self.saturated_rounds > 1 && grown && rate < 1.2 * self.rate_before;

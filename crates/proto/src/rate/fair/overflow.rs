@@ -205,8 +205,9 @@ impl Fair {
         });
     }
 
-    /// Less than was believed is believed of all that was sent. More is only believed of what was sent in a calm: in a full buffer that others
-    /// share, what is lost does not show whose doing it was, and eight transfers taught each other a loss of 80 %.
+    /// Less than was believed is believed of all that was sent. More is only believed of what was sent in a calm: in a full
+    /// buffer that others share, what is lost does not show whose doing it was, and eight transfers taught each other a loss of
+    /// 80 %.
     fn learn(&mut self, sample: &Sample) {
         let seen = if sample.all.share() < self.loss.own() { sample.all } else { sample.calm };
         if seen.all >= LEARN_MIN {

@@ -284,7 +284,7 @@ def simulate(rate, rtt, queue, loss, controls, seconds):
     """Bits a second of each control in the simulator, as the counters of the lab see them: packets with one header a train."""
     argv = [str(pathlib.Path(product.binary()).with_name("farhaul-sim")), "run", "--ours=false", f"--rate={int(rate)}", f"--rtt-ms={rtt}", f"--loss={loss}",
             "--loss-back=0", f"--queue-bytes={int(max(rate / 8 * max(rtt * queue, 1) / 1000, 1514))}", f"--seconds={seconds}",
-            f"--warmup={SETTLE_SECONDS}", f"--rivals={','.join(f'{control}:0:1:1' for control in controls)}", "--seeds=5"]
+            f"--warmup={SETTLE_SECONDS}", f"--rivals={','.join(f'{control}:0:1:1:none' for control in controls)}", "--seeds=5"]
     lines = [line.split("Mbit/s: ")[1].split(", ")[1:] for line in call(*argv).splitlines()]
     runs = [[1e6 * float(sender.split()[-1]) for sender in senders] for senders in lines]
     return [statistics.median(column) for column in zip(*runs, strict=True)]

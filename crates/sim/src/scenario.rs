@@ -58,6 +58,8 @@ pub struct Rival {
     pub rtt_factor: f64,
     /// Flows of a transfer of ours.
     pub flows: u32,
+    /// When it stops sending, if it does.
+    pub stop_s: Option<f64>,
 }
 
 /// How a transfer of ours is configured.
@@ -450,7 +452,7 @@ impl Word for Change {
     }
 }
 
-/// Kind, start, round trip factor, flows: `cubic:5:1:1`.
+/// Kind, start, round trip factor, flows, end: `cubic:5:1:1:none`.
 impl Word for Rival {
     fn word(&self) -> String {
         let kind = match self.kind {
@@ -458,17 +460,17 @@ impl Word for Rival {
             RivalKind::Cubic => "cubic".into(),
             RivalKind::Bbr => "bbr".into(),
         };
-        format!("{kind}:{}:{}:{}", self.start_s, self.rtt_factor, self.flows)
+        format!("{kind}:{}:{}:{}:{}", self.start_s, self.rtt_factor, self.flows, self.stop_s.word())
     }
     fn of(word: &str) -> Option<Self> {
-        let (kind, rest) = word.split_once(':').unwrap_or((word, "0:1:1"));
+        let (kind, rest) = word.split_once(':').unwrap_or((word, "0:1:1:none"));
         let kind = match kind {
             "cubic" => RivalKind::Cubic,
             "bbr" => RivalKind::Bbr,
             policy => RivalKind::Ours(Policy::of(policy)?),
         };
-        let (start_s, (rtt_factor, flows)) = Word::of(rest)?;
-        Some(Rival { kind, start_s, rtt_factor, flows })
+        let (start_s, (rtt_factor, (flows, stop_s))) = Word::of(rest)?;
+        Some(Rival { kind, start_s, rtt_factor, flows, stop_s })
     }
 }
 
@@ -555,8 +557,14 @@ mod tests {
             memory: Some((7_000_001, 12.5)),
             policy: Policy::Low,
             rivals: vec![
-                Rival { kind: RivalKind::Cubic, start_s: 5.0, rtt_factor: 4.0, flows: 1 },
-                Rival { kind: RivalKind::Ours(Policy::High), start_s: 0.0, rtt_factor: 1.0, flows: 4 },
+                Rival { kind: RivalKind::Cubic, start_s: 5.0, rtt_factor: 4.0, flows: 1, stop_s: Some(9.0) },
+                Rival {
+                    kind: RivalKind::Ours(Policy::High),
+                    start_s: 0.0,
+                    rtt_factor: 1.0,
+                    flows: 4,
+                    stop_s: None,
+                },
             ],
             ..Scenario::default()
         };

@@ -474,7 +474,7 @@ fn change_rows(table: &mut Table) {
 }
 
 fn ours(start_s: f64, rtt_factor: f64, flows: u32) -> Rival {
-    Rival { kind: RivalKind::Ours(Policy::Fair), start_s, rtt_factor, flows }
+    Rival { kind: RivalKind::Ours(Policy::Fair), start_s, rtt_factor, flows, stop_s: None }
 }
 
 fn sharing_rows(table: &mut Table) {
@@ -573,7 +573,7 @@ fn odd_rows(table: &mut Table, seeds: u64) {
 
 /// Beside models of TCP: what the lab measures beside the kernel's.
 fn rival_rows(table: &mut Table, seeds: u64) {
-    let tcp = |kind| Rival { kind, start_s: 0.0, rtt_factor: 1.0, flows: 1 };
+    let tcp = |kind| Rival { kind, start_s: 0.0, rtt_factor: 1.0, flows: 1, stop_s: None };
     for (name, kind) in [("Cubic", RivalKind::Cubic), ("BBR", RivalKind::Bbr)] {
         for rtt_ms in [20.0, 100.0] {
             for queue in [0.5, 1.0, 2.0, 4.0] {
@@ -592,7 +592,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
                     |_, end| end.our_share(),
                 );
             }
-            let scenario = Scenario {
+            let low = Scenario {
                 policy: Policy::Low,
                 rivals: vec![tcp(kind)],
                 seeds,
@@ -600,7 +600,7 @@ fn rival_rows(table: &mut Table, seeds: u64) {
                 warmup_s: 10.0,
                 ..Scenario::steady(100_000_000, rtt_ms)
             };
-            let case = [table.add(scenario.with_queue(1.0))];
+            let case = [table.add(low.clone().with_queue(1.0))];
             let keeps = |scenario: &Scenario, end: &End| {
                 end.senders[1].goodput_bps / (scenario.rate_bps as f64 * 1448.0 / 1500.0)
             };
@@ -610,8 +610,35 @@ fn rival_rows(table: &mut Table, seeds: u64) {
                 &case,
                 keeps,
             );
+            let stop_s = 30.0;
+            let ends = Scenario {
+                rivals: vec![Rival { stop_s: Some(stop_s), ..tcp(kind) }],
+                seconds: stop_s + 60.0 * rtt_ms / 1e3,
+                ..low
+            };
+            let case = [table.add(ends.with_queue(1.0))];
+            table.row(
+                format!("low, when one {name} ends, {rtt_ms} ms: round trips to 0.95"),
+                Goal::AtMost(20.0),
+                &case,
+                move |scenario, end| {
+                    let wanted = 0.95 * scenario.capacity(scenario.payload) * 8.0;
+                    let taken = end.senders[0].first_time(stop_s, rtt_ms / 1e3, |rate| rate >= wanted);
+                    taken.map_or(99.0, |seconds| seconds / (rtt_ms / 1e3))
+                },
+            );
         }
     }
+    let mut alone = Vec::new();
+    for rate_bps in [100_000_000, 1_000_000_000] {
+        for rtt_ms in [20.0, 100.0] {
+            for queue in [0.25, 1.0] {
+                let low = Scenario { policy: Policy::Low, seeds, ..Scenario::steady(rate_bps, rtt_ms) };
+                alone.push(table.add(low.with_queue(queue)));
+            }
+        }
+    }
+    table.row("low, alone: goodput", Goal::AtLeast(0.97), &alone, |_, end| end.goodput_share);
     let mut cases = Vec::new();
     for rtt_ms in [20.0, 100.0] {
         let scenario = Scenario {

@@ -28,6 +28,8 @@ struct Host {
     /// Beyond the link's own delay, each way.
     extra_delay_ns: u64,
     starts_at: u64,
+    /// It sends nothing from then on.
+    stops_at: u64,
     timer: Option<u64>,
     /// The next turn is not before.
     rests_until: u64,
@@ -119,6 +121,10 @@ impl<'a> World<'a> {
                 self.add_pair(&rival.to_string(), nodes, rival.start_s, rival.rtt_factor);
             }
         }
+        if let Some(stop_s) = rival.stop_s {
+            let sender = self.hosts.len() - 2;
+            self.hosts[sender].stops_at = (stop_s * 1e9) as u64;
+        }
     }
 
     fn add_transfer(
@@ -151,6 +157,7 @@ impl<'a> World<'a> {
                 way,
                 extra_delay_ns: extra as u64,
                 starts_at: start,
+                stops_at: u64::MAX,
                 timer,
                 rests_until: 0,
                 random: Random::new(self.seed * 1000 + self.hosts.len() as u64),
@@ -245,6 +252,7 @@ impl<'a> World<'a> {
             }
         };
         host.timer = match &mut host.node {
+            _ if self.now >= host.stops_at => None,
             Node::Ours(end) => {
                 end.work(now);
                 end.transmit(now, put);

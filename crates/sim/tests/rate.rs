@@ -125,7 +125,13 @@ fn a_start_goes_on_where_the_first_packets_lost_less_than_the_others() {
 
 #[test]
 fn four_of_ours_share_where_the_path_loses() {
-    let ours = |start_s| Rival { kind: RivalKind::Ours(Policy::Fair), start_s, rtt_factor: 1.0, flows: 1 };
+    let ours = |start_s| Rival {
+        kind: RivalKind::Ours(Policy::Fair),
+        start_s,
+        rtt_factor: 1.0,
+        flows: 1,
+        stop_s: None,
+    };
     let scenario = Scenario {
         rate_bps: 100_000_000,
         loss: 0.05,
@@ -146,7 +152,13 @@ fn a_buffer_is_as_deep_as_the_queue_that_stands_in_it() {
         jitter_ms: 2.0,
         changes: vec![Change { at_s: 25.0, rate_bps: None, rtt_ms: None, loss: Some(0.05) }],
         queue_bytes: 250_000,
-        rivals: vec![Rival { kind: RivalKind::Ours(Policy::Fair), start_s: 5.0, rtt_factor: 1.0, flows: 1 }],
+        rivals: vec![Rival {
+            kind: RivalKind::Ours(Policy::Fair),
+            start_s: 5.0,
+            rtt_factor: 1.0,
+            flows: 1,
+            stop_s: None,
+        }],
         seconds: 60.0,
         warmup_s: 40.0,
         seeds: 8,

@@ -34,6 +34,8 @@ const GAIN: f64 = 0.35;
 const MARKED: f64 = 0.85;
 /// Packets of slack where a window is computed from few packets.
 const SLACK: f64 = 8.0;
+/// Longer than a BBR stands still to see the base round trip, which leaves the link idle.
+const PROBE_RTT: f64 = 0.25;
 /// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
 const QUEUE_SEEN: f64 = 0.0003;
 
@@ -454,10 +456,17 @@ impl Fair {
         let part = (dt / round).min(1.0);
         let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
         let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        let gain = if limits.scavenger && standing > goal { 2.0 * GAIN } else { GAIN };
+        // Not from the target on: what nobody else has made would swing, at the cost of a thirtieth of the link.
+        let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
         let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
         if idle > 2.0 {
-            let most = if idle > 6.5 && self.shallow.is_none() { 0.45 } else { 0.25 };
+            if limits.scavenger && idle * round > PROBE_RTT {
+                // Whoever it gave way to has ended: as a start, it may send what any buffer takes.
+                self.window = self.window.max(WINDOW_INITIAL as f64);
+            }
+            // What a scavenger has seen overflow was the others' doing.
+            let may_run = limits.scavenger || self.shallow.is_none();
+            let most = if idle > 6.5 && may_run { 0.45 } else { 0.25 };
             grow = grow.max((0.02 * (idle - 2.0).exp2()).min(most));
         }
         if grow > 0.0 && !saturated {
@@ -469,7 +478,7 @@ impl Fair {
             self.window += 2.0 * self.path.packet() * part;
         }
         if self.window > before {
-            self.window = self.window.min(self.growth_max(now, idle, goal)).max(before);
+            self.window = self.window.min(self.growth_max(now, idle, goal, limits)).max(before);
         }
     }
 
@@ -483,10 +492,11 @@ impl Fair {
     }
 
     /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
-    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64) -> f64 {
+    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &Limits) -> f64 {
         let factor: f64 = match idle {
             ..=2.0 => 1.3,
             // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
+            ..=5.5 if limits.scavenger => 1.03,
             ..=5.5 => 1.1,
             _ => 2.0,
         };

@@ -9,7 +9,8 @@ use super::Rtt;
 use crate::error::Misbehaviour;
 use crate::time::{Timestamp, nanos};
 use crate::wire::frame::{Feedback, MapPiece, MapPieces};
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
 /// Packet numbers that may be outstanding: half of what receivers keep.
@@ -156,8 +157,8 @@ pub(crate) struct Ledger {
     open_count: usize,
     open_bytes: u64,
     newest_acked: Option<u64>,
-    /// Numbers that were reported missing, in the order of the first report.
-    suspects: VecDeque<u64>,
+    /// Numbers that were reported missing, the oldest first: where a feedback was lost, older ones are reported after younger ones.
+    suspects: BinaryHeap<Reverse<u64>>,
     /// Reordering seen so far.
     reordering: Duration,
     /// The last number declared lost.
@@ -174,7 +175,7 @@ impl Ledger {
             open_count: 0,
             open_bytes: 0,
             newest_acked: None,
-            suspects: VecDeque::new(),
+            suspects: BinaryHeap::new(),
             reordering: Duration::ZERO,
             lost_last: 0,
             unsettled: Unsettled::default(),
@@ -254,11 +255,6 @@ impl Ledger {
         self.sample_rtt(now, feedback, outcome);
         let window = self.window(rtt);
         let mut judge = Judge { newest: feedback.newest, newest_at: self.sent_at(feedback.newest), window };
-        if let Some(newest_at) = judge.newest_at {
-            // What was sent a window before would have been declared lost by now.
-            let until = newest_at.as_nanos().saturating_sub(nanos(window));
-            self.unsettled.settle(until, &mut outcome.settled);
-        }
         let mut at = feedback.map_start;
         let mut pieces = MapPieces::new(feedback.map);
         while let Some(piece) = pieces.next_piece()? {
@@ -292,6 +288,15 @@ impl Ledger {
         let whole = now - at;
         let delay = Duration::from_micros(feedback.delay_us);
         outcome.rtt = Some(whole.checked_sub(delay).unwrap_or(whole));
+    }
+
+    /// Counts what was sent so long ago that it would have been declared lost by now: by a feedback that told of packets a window
+    /// younger, and by time alone, for which `on_time` was called. Where round trips become shorter the smoothed one lags, and what is
+    /// lost by time is late: counted by the feedback alone, tens of milliseconds of arrivals had lost nothing, and the next too much.
+    pub(crate) fn settle(&mut self, now: Timestamp, rtt: &Rtt, outcome: &mut Outcome) {
+        let Some(newest_at) = self.newest_acked.and_then(|newest| self.sent_at(newest)) else { return };
+        let until = newest_at.as_nanos().min(now.as_nanos().saturating_sub(nanos(rtt.smoothed)));
+        self.unsettled.settle(until.saturating_sub(nanos(self.window(rtt))), &mut outcome.settled);
     }
 
     fn sent_at(&self, number: u64) -> Option<Timestamp> {
@@ -369,7 +374,7 @@ impl Ledger {
                 self.declare_lost(number, outcome);
             } else if !sent.suspect {
                 sent.suspect = true;
-                self.suspects.push_back(number);
+                self.suspects.push(Reverse(number));
             }
         }
     }
@@ -397,7 +402,7 @@ impl Ledger {
 
     /// When a suspect becomes lost by time alone.
     pub(crate) fn suspect_deadline(&self, rtt: &Rtt) -> Option<Timestamp> {
-        let front = self.suspects.front()?;
+        let Reverse(front) = self.suspects.peek()?;
         // A suspect whose fate is known is swept at once.
         Some(self.sent_at(*front).map_or(Timestamp::ZERO, |at| at + rtt.smoothed + self.window(rtt)))
     }
@@ -405,7 +410,7 @@ impl Ledger {
     /// Declares suspects lost whose time has come: later packets had arrived, and nothing more was heard since.
     pub(crate) fn on_time(&mut self, now: Timestamp, rtt: &Rtt, outcome: &mut Outcome) {
         let patience = rtt.smoothed + self.window(rtt);
-        while let Some(&number) = self.suspects.front() {
+        while let Some(&Reverse(number)) = self.suspects.peek() {
             if self.is_open(number) {
                 let at = self.sent[(number - self.floor) as usize].at;
                 if now < at + patience {
@@ -413,7 +418,7 @@ impl Ledger {
                 }
                 self.declare_lost(number, outcome);
             }
-            self.suspects.pop_front();
+            self.suspects.pop();
         }
     }
 

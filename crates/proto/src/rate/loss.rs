@@ -16,6 +16,8 @@ use super::Report;
 const Z: f64 = 5.0;
 /// Standard deviations between two samples that are no difference. What began a test was picked for being much.
 const Z_TEST: f64 = 3.0;
+/// One dip in four hundred differs from those before by three deviations of both, by chance, and its path is no other.
+const Z_CALM: f64 = 4.0;
 /// And so much more: of a million packets a thousandth is significant, and no harm.
 const SLIGHT: f64 = 0.002;
 /// The length of runs is learned from so many, at least.
@@ -99,12 +101,12 @@ impl PathLoss {
     /// Seen where nothing was our doing: the path's own loss lies within half a standard deviation of that and of what was seen
     /// before, as far as they agree. Few packets move it little: a dip of twenty without a loss says nothing against 5 %.
     pub(super) fn bound(&mut self, seen: Count) {
-        let differs = self.is_less(seen, self.calm) || self.is_less(self.calm, seen);
+        let differs = self.differ(seen, self.calm).abs() > Z_CALM;
         if differs {
             self.calm = Count::default();
         }
         self.calm.add(seen);
-        self.calm.keep(CALM_MAX);
+        self.calm.keep(CALM_MAX.max(2.0 * seen.all));
         self.is_tested = true;
         let share = self.calm.share();
         let spread = 0.5 * self.deviation(self.calm.all, share.max(self.own)) / self.calm.all.max(1.0);
@@ -126,10 +128,15 @@ impl PathLoss {
 
     /// Whether a share of `test` is less than that of `before` by more than chance.
     pub(super) fn is_less(&self, test: Count, before: Count) -> bool {
+        self.differ(test, before) > Z_TEST
+    }
+
+    /// By how many standard deviations the share of `test` is less than that of `before`.
+    fn differ(&self, test: Count, before: Count) -> f64 {
         let mut both = before;
         both.add(test);
         let variance = before.variance_beside(test) * self.variance_factor(both.share());
-        before.share() - test.share() > Z_TEST * variance.sqrt()
+        (before.share() - test.share()) / variance.sqrt().max(f64::MIN_POSITIVE)
     }
 
     /// Forgets what was counted: something has changed.

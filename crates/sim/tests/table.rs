@@ -21,16 +21,14 @@ fn alone_it_fills_the_link_whatever_is_lost() {
 #[test]
 fn short_queues_and_policers_cost_little() {
     hold("a queue of 0.05 BDP", &[]);
-    // The own loss of the seconds after a start behind a policer is 2.2 %, of later ones less than 1 %.
-    hold("a policer", &["own loss"]);
+    hold("a policer", &[]);
     hold("near", &[]);
 }
 
 #[test]
 fn it_follows_the_link_and_comes_back_from_a_blackout() {
     hold("link", &["alone", "loss in front"]);
-    // How long the first probe after the return has to wait is chance, and a round trip at most.
-    hold("blackout", &["round trips"]);
+    hold("blackout", &[]);
 }
 
 #[test]
@@ -45,9 +43,8 @@ fn jitter_is_no_queue() {
 
 #[test]
 fn transfers_of_ours_share_evenly() {
-    // Of sixteen runs with 5 % loss one to three have 0.92 to 0.97 (rate.rs holds them above 0.9).
-    hold("4 of ours", &["20 ms: Jain"]);
-    hold("2 of ours", &["20 ms: Jain"]);
+    hold("4 of ours", &[]);
+    hold("2 of ours", &[]);
     // Eight transfers in one buffer once taught each other that the path loses 80 %.
     hold("64 KiB: own loss", &[]);
     hold("RTT 1:4", &[]);
@@ -57,7 +54,7 @@ fn transfers_of_ours_share_evenly() {
 
 #[test]
 fn low_leaves_the_link_to_tcp() {
-    hold("low beside", &[]);
+    hold("low", &["4 flows"]);
 }
 
 #[test]

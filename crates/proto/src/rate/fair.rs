@@ -101,6 +101,8 @@ pub(super) struct Fair {
     marked_until: Timestamp,
     /// Losses of a silence say nothing.
     deaf_until: Timestamp,
+    /// Bytes that were in flight when a silence began: they have left the network, and are not known to be lost until then.
+    stale: (f64, Timestamp),
     /// Deliveries across a silence say nothing either.
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
@@ -160,6 +162,7 @@ impl Fair {
             queue_longest: 0.0,
             marked_until: Timestamp::ZERO,
             deaf_until: Timestamp::ZERO,
+            stale: (0.0, Timestamp::ZERO),
             rates_from: Timestamp::ZERO,
             idle_since: None,
             saturated_at: None,
@@ -229,7 +232,9 @@ impl Fair {
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
         // What the path loses of the packets it may lose of the feedback, too, which is then later still.
         let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 + self.loss.own() };
-        slack * window + unreported + 4.0 * self.path.packet()
+        let (bytes, until) = self.stale;
+        let stale = if self.stepped_at.is_some_and(|at| at < until) { bytes } else { 0.0 };
+        slack * window + stale + unreported + 4.0 * self.path.packet()
     }
 
     fn window_now(&self) -> f64 {
@@ -320,8 +325,9 @@ impl Fair {
         let silent = self.is_silence(now);
         if silent {
             let round = self.path.round_trip().max(SILENCE_ROUND);
-            self.deaf_until = now + seconds(2.0 * round);
-            self.settle_until = self.deaf_until;
+            self.deaf_until = now + seconds(3.0 * round);
+            self.settle_until = now + seconds(2.0 * round);
+            self.stale = (self.in_flight, self.settle_until);
             self.rates_from = now + seconds(1.2 * round);
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
             if let Some(test) = self.test.take() {

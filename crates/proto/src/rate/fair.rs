@@ -508,7 +508,7 @@ impl Fair {
         };
         // And in half of a buffer that has overflowed it finds room at any time.
         let room = self.shallow.filter(|shallow| shallow.queue > self.queue_seen());
-        let factor = room.map_or(factor, |shallow| factor.min(1.05 + 0.5 * shallow.queue / self.path.base()));
+        let factor = room.map_or(factor, |shallow| factor.min(1.0 + 0.5 * shallow.queue / self.path.base()));
         let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
         let Some(shallow) = self.shallow else { return proven };
         let rounds = (now - shallow.hold_until).as_secs_f64() / self.path.round_trip();

@@ -1,7 +1,7 @@
 //! The link is filled, whatever it loses at random.
 
 use farhaul_proto::Policy;
-use farhaul_sim::{Change, Rival, RivalKind, Scenario, check};
+use farhaul_sim::{Change, Discipline, Rival, RivalKind, Scenario, check};
 
 #[test]
 fn random_loss_leaves_the_rate_where_it_is() {
@@ -217,5 +217,33 @@ fn a_near_path_forgets_what_the_first_flight_lost() {
             ..Scenario::default()
         };
         check(scenario, |end| assert!(end.overflow_share < 0.01, "{rate_bps}: {end}"));
+    }
+}
+
+/// Tests of forty packets cannot tell a policer's loss from the path's: transfers taught themselves half of what they lost, and
+/// sent five times what arrives.
+#[test]
+fn behind_a_slow_policer_nobody_learns_a_loss_of_his_own() {
+    for policy in [Policy::Fair, Policy::Low] {
+        for (rate_bps, queue_bytes) in [(10_000_000, 30_000), (10_000_000, 64_000), (20_000_000, 64_000)] {
+            for rtt_ms in [20.0, 100.0] {
+                let scenario = Scenario {
+                    policy,
+                    discipline: Discipline::Policer { link_bps: 100_000_000 },
+                    queue_bytes,
+                    seconds: 12.0,
+                    warmup_s: 6.0,
+                    pool: 64,
+                    seeds: 2,
+                    rate_bps,
+                    rtt_ms,
+                    ..Scenario::default()
+                };
+                check(scenario, |end| {
+                    assert!(end.overflow_share < 0.15, "{policy:?} {rate_bps} {queue_bytes} {rtt_ms}: {end}");
+                    assert!(end.goodput_share > 0.9, "{policy:?} {rate_bps} {queue_bytes} {rtt_ms}: {end}");
+                });
+            }
+        }
     }
 }

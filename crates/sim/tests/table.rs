@@ -54,7 +54,8 @@ fn transfers_of_ours_share_evenly() {
 
 #[test]
 fn low_leaves_the_link_to_tcp() {
-    hold("low", &["4 flows"]);
+    hold("low beside", &[]);
+    hold("low, ", &[]);
 }
 
 #[test]

@@ -160,7 +160,6 @@ impl Flow {
         let receive_time = self.receive_time(feedback);
         if !self.config.reliable {
             self.ledger.on_time(now, &self.rtt, &mut self.outcome);
-            self.ledger.settle(now, &self.rtt, &mut self.outcome);
         }
         self.apply_outcome(now, control);
         let packets_marked = feedback.ecn_ce.saturating_sub(self.stats.packets_marked);

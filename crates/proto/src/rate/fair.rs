@@ -34,14 +34,15 @@ const GAIN: f64 = 0.35;
 const MARKED: f64 = 0.85;
 /// Packets of slack where a window is computed from few packets.
 const SLACK: f64 = 8.0;
-/// Longer than a BBR stands still to see the base round trip, which leaves the link idle.
+/// Longer than a BBR on a near path stands still to see the base round trip, which leaves the link idle. (On a far one it stands
+/// still for longer, and loses little: what `low` may begin with is a small part of what it has in flight.)
 const PROBE_RTT: f64 = 0.25;
 /// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
 const QUEUE_SEEN: f64 = 0.0003;
 
 /// A queue is far from its longest below this part of it.
 const CALM: f64 = 0.6;
-/// What was lost in a silence is told within two of these, at least: probes are 25 ms apart on near paths.
+/// What was lost in a silence is told within three of these, at least: probes are 25 ms apart on near paths.
 const SILENCE_ROUND: f64 = 0.015;
 /// The longest queue is remembered for so many seconds.
 const QUEUE_AGE: f64 = 10.0;
@@ -88,6 +89,8 @@ pub(super) struct Fair {
     test: Option<Test>,
     dip: Option<Dip>,
     dip_due: Option<Timestamp>,
+    /// A test without a queue to see, which the next dip is to decide.
+    unsure: Option<Test>,
     shallow: Option<Shallow>,
     /// The window stays as it is: what it was set to has not arrived yet.
     settle_until: Timestamp,
@@ -101,8 +104,7 @@ pub(super) struct Fair {
     marked_until: Timestamp,
     /// Losses of a silence say nothing.
     deaf_until: Timestamp,
-    /// Bytes that were in flight when a silence began: they have left the network, and are not known to be lost until then.
-    stale: (f64, Timestamp),
+    stale: Stale,
     /// Deliveries across a silence say nothing either.
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
@@ -110,6 +112,13 @@ pub(super) struct Fair {
     stepped_at: Option<Timestamp>,
     drain: Drain,
     filler: Filler,
+}
+
+/// What was in flight when a silence began and has not been told of since: it has left the network, and does not count.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stale {
+    bytes: f64,
+    until: Timestamp,
 }
 
 /// Now and then the queue is emptied, so that the base round trip stays honest.
@@ -155,6 +164,7 @@ impl Fair {
             test: None,
             dip: None,
             dip_due: None,
+            unsure: None,
             shallow: None,
             settle_until: Timestamp::ZERO,
             overshoot: None,
@@ -162,7 +172,7 @@ impl Fair {
             queue_longest: 0.0,
             marked_until: Timestamp::ZERO,
             deaf_until: Timestamp::ZERO,
-            stale: (0.0, Timestamp::ZERO),
+            stale: Stale::default(),
             rates_from: Timestamp::ZERO,
             idle_since: None,
             saturated_at: None,
@@ -232,8 +242,8 @@ impl Fair {
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
         // What the path loses of the packets it may lose of the feedback, too, which is then later still.
         let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 + self.loss.own() };
-        let (bytes, until) = self.stale;
-        let stale = if self.stepped_at.is_some_and(|at| at < until) { bytes } else { 0.0 };
+        let is_fresh = self.stepped_at.is_some_and(|at| at < self.stale.until);
+        let stale = if is_fresh { self.stale.bytes } else { 0.0 };
         slack * window + stale + unreported + 4.0 * self.path.packet()
     }
 
@@ -327,7 +337,7 @@ impl Fair {
             let round = self.path.round_trip().max(SILENCE_ROUND);
             self.deaf_until = now + seconds(3.0 * round);
             self.settle_until = now + seconds(2.0 * round);
-            self.stale = (self.in_flight, self.settle_until);
+            self.stale = Stale { bytes: self.in_flight, until: self.settle_until };
             self.rates_from = now + seconds(1.2 * round);
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
             if let Some(test) = self.test.take() {
@@ -368,6 +378,7 @@ impl Fair {
         self.look_at_pace();
         self.near.on_queue(now, self.path.latest());
         self.in_flight = report.in_flight as f64;
+        self.stale.bytes = (self.stale.bytes - (report.delivered + report.lost) as f64).max(0.0);
         let count = self.loss.on_report(report);
         let gain = (count.all / 1000.0).min(0.5);
         self.loss_smooth += gain * (count.share() - self.loss_smooth);
@@ -462,15 +473,16 @@ impl Fair {
         let part = (dt / round).min(1.0);
         let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
         let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        // Not from the target on: what nobody else has made would swing, at the cost of a thirtieth of the link.
+        // From one target on, the queue of a scavenger that is alone would swing, at the cost of a thirtieth of the link.
         let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
         let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
         if idle > 2.0 {
-            if limits.scavenger && idle * round > PROBE_RTT {
+            let was_seen = self.shallow.is_none_or(|shallow| shallow.window.is_infinite());
+            if limits.scavenger && was_seen && idle * round > PROBE_RTT {
                 // Whoever it gave way to has ended: as a start, it may send what any buffer takes.
                 self.window = self.window.max(WINDOW_INITIAL as f64);
             }
-            // What a scavenger has seen overflow was the others' doing.
+            // What a scavenger has seen overflow was the others' doing, as a rule; if not, `growth_max` holds it.
             let may_run = limits.scavenger || self.shallow.is_none();
             let most = if idle > 6.5 && may_run { 0.45 } else { 0.25 };
             grow = grow.max((0.02 * (idle - 2.0).exp2()).min(most));

@@ -22,7 +22,7 @@ const Z_CALM: f64 = 4.0;
 const SLIGHT: f64 = 0.002;
 /// The length of runs is learned from so many, at least.
 const RUNS: f64 = 20.0;
-/// What was lost in a calm is known from the last so many.
+/// What was lost in a calm is known from the last so many, or from two samples of the last one's size.
 const CALM_MAX: f64 = 20_000.0;
 /// Fewer packets than these are no sample.
 const SAMPLE_MIN: f64 = 300.0;
@@ -280,6 +280,27 @@ mod tests {
         assert!((0.097..=0.1).contains(&loss.own()), "{}", loss.own());
         loss.bound(Count { all: 1000.0, lost: 300.0 });
         assert!(loss.own() > 0.28, "{}", loss.own());
+    }
+
+    #[test]
+    fn a_sample_three_deviations_off_is_chance_and_one_of_six_another_path() {
+        let after = |lost| {
+            let mut loss = PathLoss::new();
+            loss.bound(Count { all: 20_000.0, lost: 6000.0 });
+            loss.bound(Count { all: 9000.0, lost });
+            loss.calm.all
+        };
+        // 30 % of 9000 beside as much of 20,000: a deviation of both is 52 packets.
+        assert!(after(2700.0 - 3.5 * 52.0) > 19_000.0);
+        assert!(after(2700.0 - 6.0 * 52.0) < 10_000.0);
+    }
+
+    #[test]
+    fn two_large_samples_are_both_remembered() {
+        let mut loss = PathLoss::new();
+        loss.bound(Count { all: 500_000.0, lost: 150_000.0 });
+        loss.bound(Count { all: 500_000.0, lost: 150_600.0 });
+        assert!((loss.calm.all - 1e6).abs() < 1.0 && (loss.own() - 0.3003).abs() < 0.0004, "{}", loss.own());
     }
 
     #[test]

@@ -158,6 +158,7 @@ pub(crate) struct Ledger {
     open_bytes: u64,
     newest_acked: Option<u64>,
     /// Numbers that were reported missing, the oldest first: where a feedback was lost, older ones are reported after younger ones.
+    /// The first is open and holds the floor, so they are no more than may be outstanding.
     suspects: BinaryHeap<Reverse<u64>>,
     /// Reordering seen so far.
     reordering: Duration,
@@ -255,6 +256,13 @@ impl Ledger {
         self.sample_rtt(now, feedback, outcome);
         let window = self.window(rtt);
         let mut judge = Judge { newest: feedback.newest, newest_at: self.sent_at(feedback.newest), window };
+        if let Some(newest_at) = judge.newest_at {
+            // What was sent earlier would have been declared lost by now: by this feedback, or by time. Where round trips become
+            // shorter the smoothed one lags, and with it what is lost by time: without it, tens of milliseconds of arrivals had lost
+            // nothing and the next too much.
+            let until = newest_at.as_nanos().min(now.as_nanos().saturating_sub(nanos(rtt.smoothed)));
+            self.unsettled.settle(until.saturating_sub(nanos(window)), &mut outcome.settled);
+        }
         let mut at = feedback.map_start;
         let mut pieces = MapPieces::new(feedback.map);
         while let Some(piece) = pieces.next_piece()? {
@@ -288,15 +296,6 @@ impl Ledger {
         let whole = now - at;
         let delay = Duration::from_micros(feedback.delay_us);
         outcome.rtt = Some(whole.checked_sub(delay).unwrap_or(whole));
-    }
-
-    /// Counts what was sent so long ago that it would have been declared lost by now: by a feedback that told of packets a window
-    /// younger, and by time alone, for which `on_time` was called. Where round trips become shorter the smoothed one lags, and what is
-    /// lost by time is late: counted by the feedback alone, tens of milliseconds of arrivals had lost nothing, and the next too much.
-    pub(crate) fn settle(&mut self, now: Timestamp, rtt: &Rtt, outcome: &mut Outcome) {
-        let Some(newest_at) = self.newest_acked.and_then(|newest| self.sent_at(newest)) else { return };
-        let until = newest_at.as_nanos().min(now.as_nanos().saturating_sub(nanos(rtt.smoothed)));
-        self.unsettled.settle(until.saturating_sub(nanos(self.window(rtt))), &mut outcome.settled);
     }
 
     fn sent_at(&self, number: u64) -> Option<Timestamp> {
@@ -431,6 +430,9 @@ impl Ledger {
 
     /// Forgets what is decided at the front. A lost packet stays for a while: it may turn out to be late.
     pub(crate) fn sweep(&mut self, now: Timestamp, rtt: &Rtt) {
+        while self.suspects.peek().is_some_and(|&Reverse(number)| !self.is_open(number)) {
+            self.suspects.pop();
+        }
         let patience = nanos(rtt.smoothed) * 2 + nanos(self.window(rtt)) * 2;
         // Three round trips of packets would not fit where one does.
         let is_long = self.sent.len() > SPAN_MAX / 4;

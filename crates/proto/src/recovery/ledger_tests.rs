@@ -42,7 +42,6 @@ fn hear(ledger: &mut Ledger, now: u64, newest: u64, bits: u64) -> Result<Outcome
     };
     let mut outcome = Outcome::default();
     ledger.on_feedback(ms(now), &feedback, &rtt(), &mut outcome)?;
-    ledger.settle(ms(now), &rtt(), &mut outcome);
     Ok(outcome)
 }
 
@@ -181,7 +180,6 @@ fn what_a_lost_feedback_would_have_told_is_counted_at_its_own_time() {
         let mut outcome = Outcome::default();
         ledger.on_feedback(ms(40), &feedback, &rtt(), &mut outcome).expect("honest");
         ledger.on_time(ms(40), &rtt(), &mut outcome);
-        ledger.settle(ms(40), &rtt(), &mut outcome);
         (outcome.settled.arrived, outcome.settled.lost)
     };
     assert_eq!(hear(4, 4), (0, 0), "of what was sent two milliseconds before 4 nothing is known");
@@ -212,7 +210,6 @@ fn older_packets_that_are_reported_missing_after_younger_ones_are_lost_first() {
         };
         ledger.on_feedback(ms(now), &feedback, &rtt(), outcome).expect("honest");
         ledger.on_time(ms(now), &rtt(), outcome);
-        ledger.settle(ms(now), &rtt(), outcome);
     };
     let mut outcome = Outcome::default();
     // The feedback that told of 1 and 2 ms was lost; the next one tells of them, too.
@@ -258,7 +255,6 @@ fn where_round_trips_become_shorter_nothing_is_counted_before_its_losses_are_fou
         let mut outcome = Outcome::default();
         ledger.on_feedback(ms(now), &feedback, &rtt(), &mut outcome).expect("honest");
         ledger.on_time(ms(now), &rtt(), &mut outcome);
-        ledger.settle(ms(now), &rtt(), &mut outcome);
         let settled = outcome.settled;
         assert_eq!(
             settled.arrived, settled.lost,

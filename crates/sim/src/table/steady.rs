@@ -76,17 +76,13 @@ pub(super) fn steady_rows(table: &mut Table) {
     table.row(format!("{name}: goodput of C(1-p)"), Goal::AtLeast(0.97), &near, |_, end| end.goodput_share);
     let (mut shallow, mut policed) = (Vec::new(), Vec::new());
     for rtt_ms in [50.0, 100.0, 300.0] {
+        let steady = |rate_bps, loss| Scenario { loss, seeds, ..Scenario::steady(rate_bps, rtt_ms) };
+        for loss in [0.0, 0.05, 0.3] {
+            shallow.push(table.add(steady(1_000_000_000, loss).with_queue(0.05)));
+        }
         for loss in [0.0, 0.05] {
-            let scenario = Scenario { loss, seeds, ..Scenario::steady(1_000_000_000, rtt_ms) };
-            shallow.push(table.add(scenario.clone().with_queue(0.05)));
             let discipline = Discipline::Policer { link_bps: 1_000_000_000 };
-            let scenario = Scenario {
-                loss,
-                seeds,
-                discipline,
-                queue_bytes: 100_000,
-                ..Scenario::steady(100_000_000, rtt_ms)
-            };
+            let scenario = Scenario { discipline, queue_bytes: 100_000, ..steady(100_000_000, loss) };
             policed.push(table.add(scenario));
         }
     }

@@ -134,6 +134,10 @@ class Lab:
             return sum(self.rates([Sender("", *port, []) for port in self.ports()], 0.5)) < 50_000
         wait_until(is_quiet, seconds=60, every=0.1, what="the link is empty")
 
+    def wait_until_gone(self, sender):
+        """Until nothing of it arrives any more: what it had queued and in flight leaves the link after it has ended."""
+        wait_until(lambda: self.rates([sender], 0.05) == [0.0], seconds=10, every=0, what=f"{sender.name} has left the link")
+
     def together(self, senders, seconds, host=None):
         """Rates of senders that start together, and whether the emulator kept up."""
         for _ in range(2):
@@ -205,7 +209,7 @@ class Sharing:
                 time.sleep(SETTLE_SECONDS)
                 (theirs,) = lab.rates([tcp], self.chosen.seconds - SETTLE_SECONDS)
                 lab.stop(tcp)
-                # What iperf3 has still in flight leaves the link, too.
+                lab.wait_until_gone(tcp)
                 time.sleep(20 * rtt / 1000)
                 (idle,) = lab.rates([low], 5)
                 lab.stop(low)

@@ -225,7 +225,9 @@ fn a_near_path_forgets_what_the_first_flight_lost() {
 #[test]
 fn behind_a_slow_policer_nobody_learns_a_loss_of_his_own() {
     for policy in [Policy::Fair, Policy::Low] {
-        for (rate_bps, queue_bytes) in [(10_000_000, 30_000), (10_000_000, 64_000), (20_000_000, 64_000)] {
+        for (rate_bps, queue_bytes) in
+            [(10_000_000, 30_000), (10_000_000, 64_000), (10_000_000, 200_000), (20_000_000, 64_000)]
+        {
             for rtt_ms in [20.0, 100.0] {
                 let scenario = Scenario {
                     policy,

@@ -343,7 +343,7 @@ impl Fair {
             if let Some(test) = self.test.take() {
                 self.window = self.window.max(test.window);
             }
-            (self.dip, self.drain, self.idle_since) = (None, Drain::default(), None);
+            (self.dip, self.unsure, self.drain, self.idle_since) = (None, None, Drain::default(), None);
             self.path.forget_step();
             self.window *= 0.95;
             self.loss.restart();

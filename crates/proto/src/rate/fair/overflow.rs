@@ -17,8 +17,8 @@ const NEAR_EXCESS: f64 = 0.1;
 const SHALLOW_AGE: Duration = Duration::from_secs(60);
 /// Fewer packets say nothing about the path.
 const LEARN_MIN: f64 = 20.0;
-/// More packets than these tell whether less is lost at less.
-const UNSURE: f64 = 300.0;
+/// More arrivals than these tell whether less is lost at less.
+const UNSURE: f64 = 200.0;
 /// A dip lasts until so many packets have been sent.
 const DIP_PACKETS: f64 = 40.0;
 /// A dip that has moved the path's own loss down so far is followed by another one soon.
@@ -238,7 +238,8 @@ impl Fair {
     /// sends less than arrives, tells. Behind policers of 5 to 20 Mbit/s transfers taught themselves a loss of 50 %, at five times
     /// their rate.
     fn learn_unseen(&mut self, now: Timestamp, test: &Test) {
-        if self.is_unpaced() || test.sample.all.all > UNSURE {
+        let seen = test.sample.all;
+        if self.is_unpaced() || seen.all - seen.lost > UNSURE {
             self.learn(&test.sample);
         } else {
             (self.dip_due, self.unsure) = (Some(now), Some(*test));

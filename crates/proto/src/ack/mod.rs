@@ -13,8 +13,8 @@ use crate::time::Timestamp;
 use crate::wire::varint;
 use std::collections::VecDeque;
 
-/// Words of 64 packets that are kept: four million packets, 512 KiB. Senders keep less than half of that outstanding.
-const SPAN_WORDS: u64 = 1 << 16;
+/// Words of 64 packets that are kept: sixteen million packets, 2 MiB. Senders keep at most half of that outstanding.
+const SPAN_WORDS: u64 = 1 << 18;
 /// In how many feedbacks a packet is reported at least, before the rotation comes by again.
 const RECENT_INTERVALS: usize = 4;
 
@@ -141,6 +141,11 @@ impl Arrivals {
         // At the recent numbers it turns: they move on, and following them would leave the old ones behind.
         self.rotation = if end < recent.start { end } else { 0 };
         [WordRange { start, end }, recent]
+    }
+
+    /// The last feedback had room for no more of the older numbers than those below `word`: the next goes on there.
+    pub(crate) fn go_on_from(&mut self, word: u64) {
+        self.rotation = word;
     }
 
     /// Appends a map of the words from `range.start` on, at most `max` bytes of it; returns the first word not covered.

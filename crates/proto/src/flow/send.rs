@@ -131,7 +131,7 @@ impl Flow {
         let mut ask = ask;
         for first in std::iter::once(true).chain(std::iter::repeat_n(false, FEEDBACK_PACKETS_MAX - 1)) {
             if out.room() == 0 || (!first && older.is_empty() && recent.is_empty()) {
-                return;
+                break;
             }
             let start = out.control.len();
             let mut room = self.control_room().min(MAP_MAX + 2 * FEEDBACK_OVERHEAD);
@@ -157,6 +157,10 @@ impl Flow {
                 self.announced.asked_at = Some(now);
             }
             self.push_control(now, start, kind, (0, 0), 0, out);
+        }
+        // What was asked for begins with the oldest each time, and the rotation goes on beside it.
+        if !everything && !older.is_empty() {
+            self.arrivals.go_on_from(older.start);
         }
     }
 
@@ -204,6 +208,9 @@ impl Flow {
             self.want.report = false;
             let start = out.control.len();
             frame::put_report(&mut out.control);
+            // Where the last was lost, the answer would begin with what is long decided.
+            self.want.floor_told = 0;
+            self.put_floor(now, &mut out.control);
             let copied =
                 std::mem::take(&mut self.want.copy).then(|| self.ledger.oldest_open_segment()).flatten();
             self.push_control(now, start, Kind::Ping, (0, 0), 0, out);

@@ -2,7 +2,7 @@ use super::*;
 use crate::error::{Error, Misbehaviour};
 use crate::rate::{Controller, RateConfig};
 use crate::wire::Segment;
-use crate::wire::frame::{self, Feedback};
+use crate::wire::frame::{self, Feedback, Frame, MapPiece, MapPieces};
 
 struct End {
     flow: Flow,
@@ -252,6 +252,47 @@ fn silence_costs_few_packets() {
     // One a round trip, which is taken for 200 ms while it is unknown.
     assert!(late <= 52, "{late} packets in ten seconds of silence");
     assert!(sender.flow.stats().segments_proactive <= 20);
+}
+
+/// Behind a path of 100 Gbit/s and a second more is kept than the packets of one feedback tell of.
+#[test]
+fn every_number_is_told_however_many_are_kept() {
+    const NUMBERS: u64 = 8_000_000;
+    let mut receiver = End::new();
+    (0..NUMBERS).step_by(2).for_each(|number| receiver.flow.arrivals.insert(number, ms(0)));
+    let mut told = vec![false; (NUMBERS / 64) as usize];
+    for step in 1..100 {
+        receiver.handle(ms(100 * step), NUMBERS + step, &word_of_report(), None).expect("an honest peer");
+        // The answer, and what is repeated when nothing more arrives.
+        for now in 100 * step..100 * step + 100 {
+            for (_, control) in receiver.send(ms(now)) {
+                mark_told(&control, &mut told);
+            }
+        }
+    }
+    assert_eq!(told.iter().position(|&told| !told), None, "a word that was never told of");
+}
+
+/// What a sender asks for when it waits.
+fn word_of_report() -> Vec<u8> {
+    let mut control = Vec::new();
+    frame::put_report(&mut control);
+    control
+}
+
+fn mark_told(mut control: &[u8], told: &mut [bool]) {
+    while !control.is_empty() {
+        let Frame::Feedback(feedback) = frame::take(&mut control).expect("our own frames") else { continue };
+        let (mut at, mut pieces) = (feedback.map_start as usize, MapPieces::new(feedback.map));
+        while let Some(piece) = pieces.next_piece().expect("our own map") {
+            let words = match piece {
+                MapPiece::Full(count) => count as usize,
+                MapPiece::Raw(raw) => raw.len(),
+            };
+            told.iter_mut().skip(at).take(words).for_each(|told| *told = true);
+            at += words;
+        }
+    }
 }
 
 #[test]

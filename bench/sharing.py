@@ -186,12 +186,12 @@ class Sharing:
                  limited or baseline_limited, share=share, theirs_bps=theirs, mine_bps=mine, beside_cubic_bps=baseline)
 
     def baseline(self, rate, rtt, queue, control):
-        """What the TCP flow gets beside a Cubic."""
+        """What the TCP flow gets beside a Cubic. Which of two Cubics is ahead is chance, so of these it is half."""
         key = (rate, rtt, queue, control)
         if key not in self.baselines:
             lab = self.lab
-            (_, theirs), limited = lab.together([lab.tcp("cubic", 0), lab.tcp(control, 1)], self.chosen.seconds)
-            self.baselines[key] = (theirs, limited)
+            (cubic, theirs), limited = lab.together([lab.tcp("cubic", 0), lab.tcp(control, 1)], self.chosen.seconds / 2)
+            self.baselines[key] = ((cubic + theirs) / 2 if control == "cubic" else theirs, limited)
         return self.baselines[key]
 
     def low(self):
@@ -303,19 +303,21 @@ PARTS = ("files", "tcp", "low", "high", "fixed", "models")
 
 def main():
     parser = argparse.ArgumentParser(prog="./x bench sharing", description=__doc__)
-    parser.add_argument("--full", action="store_true", help="1 Gbit/s as well, four flows at each queue")
+    parser.add_argument("--full", action="store_true",
+                        help="1 Gbit/s as well, four flows at each queue, and the simulator's TCP against the kernel's")
     parser.add_argument("--seconds", type=float, default=60, help="length of a measurement (default 60)")
     parser.add_argument("--size", type=int, default=8192, metavar="MIB", help="size of the file (default 8192)")
     parser.add_argument("--runs", type=int, default=1, help="runs of each file (default 1)")
-    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"comma-separated: {', '.join(PARTS)}")
+    parser.add_argument("--only", type=parts(PARTS), help=f"comma-separated: {', '.join(PARTS)} (default all, models with --full)")
     parser.add_argument("--dir", default="/var/tmp", help="where the hosts' files lie (default /var/tmp)")
     chosen = parser.parse_args()
     install_signal_handlers()
     results = Results("sharing")
     results.notes = {"seconds": chosen.seconds, "full": chosen.full}
-    with contextlib.closing(LabLink(chosen.dir)) as link, results.saved(chosen.only == PARTS):
+    default = PARTS if chosen.full else PARTS[:-1]
+    with contextlib.closing(LabLink(chosen.dir)) as link, results.saved(chosen.only is None and chosen.full):
         sharing = Sharing(chosen, Lab(link), results)
-        for part in chosen.only:
+        for part in chosen.only or default:
             getattr(sharing, part)()
 
 

@@ -1,6 +1,6 @@
 //! A client's way to a daemon: UDP and TCP, all addresses, raced; then the hello.
 //!
-//! Always true: UDP wins when it answers within [`UDP_PATIENCE`]; a server whose key is not trusted gets no hello; a
+//! Always true: UDP wins when it answers within [`UDP_PATIENCE`], or anything of it comes until then and the rest in time; a server whose key is not trusted gets no hello; a
 //! changed key always fails.
 #![deny(missing_docs)]
 
@@ -30,6 +30,8 @@ pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
 /// What hello and reply may take on a connection that works.
 const HELLO_TIME: Duration = Duration::from_secs(5);
+/// The same over UDP, where a handshake's last packets may still be under repair.
+const UDP_HELLO_TIME: Duration = Duration::from_secs(10);
 
 /// A daemon and how to trust it. `Default` has everything but the host.
 #[derive(Debug, Clone)]
@@ -211,7 +213,7 @@ impl Attempt<'_> {
             quic::write_frame(&mut send, &hello).await?;
             quic::read_frame(&mut receive).await
         };
-        let body = match timeout(HELLO_TIME, exchange).await {
+        let body = match timeout(UDP_HELLO_TIME, exchange).await {
             Err(_) => return Err(Failure::Silent),
             Ok(Ok(body)) => body,
             Ok(Err(error)) => {

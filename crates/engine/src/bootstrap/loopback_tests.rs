@@ -255,14 +255,11 @@ fn a_refusal_comes_as_an_error_of_its_kind() {
     }
 }
 
-#[test]
-fn silent_udp_gives_way_to_tcp_with_a_warning() {
-    let fixture = Fixture::start();
-    // A port where UDP swallows everything and TCP leads to the daemon.
+/// A port whose TCP leads to the daemon; its UDP is the test's.
+fn port_beside(daemon: SocketAddr) -> (u16, UdpSocket) {
     let outer = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = outer.local_addr().unwrap().port();
-    let _silence = UdpSocket::bind(("127.0.0.1", port)).unwrap();
-    let daemon = fixture.address;
+    let udp = UdpSocket::bind(("127.0.0.1", port)).unwrap();
     std::thread::spawn(move || {
         let (client, _) = outer.accept().unwrap();
         let server = TcpStream::connect(daemon).unwrap();
@@ -271,6 +268,76 @@ fn silent_udp_gives_way_to_tcp_with_a_warning() {
         let (mut from, mut to) = (client, server);
         let _ = std::io::copy(&mut from, &mut to);
     });
+    (port, udp)
+}
+
+/// Carries datagrams between who writes to `outer` and the daemon, as far as `passes(is_from_client, count)` lets them.
+fn relay(outer: UdpSocket, daemon: SocketAddr, passes: impl Fn(bool, u32) -> bool + Send + Sync + 'static) {
+    let passes = Arc::new(passes);
+    let inner = UdpSocket::bind("127.0.0.1:0").unwrap();
+    inner.connect(daemon).unwrap();
+    let (back, to_client) = (inner.try_clone().unwrap(), outer.try_clone().unwrap());
+    let client = Arc::new(std::sync::Mutex::new(None));
+    let (known, let_back) = (Arc::clone(&client), Arc::clone(&passes));
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        for count in 0.. {
+            let Ok(len) = back.recv(&mut bytes) else { return };
+            let client = known.lock().unwrap().expect("the client speaks first");
+            if let_back(false, count) {
+                let _ = to_client.send_to(&bytes[..len], client);
+            }
+        }
+    });
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        for count in 0.. {
+            let Ok((len, from)) = outer.recv_from(&mut bytes) else { return };
+            *client.lock().unwrap() = Some(from);
+            if passes(true, count) {
+                let _ = inner.send(&bytes[..len]);
+            }
+        }
+    });
+}
+
+#[test]
+fn udp_that_answers_is_waited_for_however_much_it_loses() {
+    let fixture = Fixture::start();
+    let (port, udp) = port_beside(fixture.address);
+    let begin = std::time::Instant::now();
+    // One answer comes, and then none until TCP would long have been taken.
+    let late = move || begin.elapsed() > super::connect::UDP_PATIENCE + Duration::from_secs(1);
+    relay(udp, fixture.address, move |is_from_client, count| is_from_client || count == 0 || late());
+    let target = DaemonTarget { port, ..fixture.target() };
+    let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    assert_eq!(near.transport, Transport::Udp);
+    assert!(near.warnings.is_empty(), "{:?}", near.warnings);
+}
+
+#[test]
+fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
+    let fixture = Fixture::start();
+    let (port, udp) = port_beside(fixture.address);
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let counted = Arc::clone(&seen);
+    relay(udp, fixture.address, move |is_from_client, count| {
+        counted.lock().unwrap().push(is_from_client);
+        !is_from_client || count % 2 == 1
+    });
+    let target = DaemonTarget { port, ..fixture.target() };
+    let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    assert_eq!(near.transport, Transport::Udp);
+    // Nothing had to be repaired: the handshake and the hello, each twice, and a few words about connection ids.
+    let sent = seen.lock().unwrap().iter().filter(|&&is_from_client| is_from_client).count();
+    assert!(sent <= 20, "{sent} datagrams");
+}
+
+#[test]
+fn silent_udp_gives_way_to_tcp_with_a_warning() {
+    let fixture = Fixture::start();
+    // UDP swallows everything.
+    let (port, _silence) = port_beside(fixture.address);
     let target = DaemonTarget { port, ..fixture.target() };
     let near = connect_asking(&target, params(true, 4), &|_| None).unwrap();
     assert_eq!(near.transport, Transport::Tcp);

@@ -14,6 +14,7 @@ mod discovery;
 mod endpoint;
 mod half_open;
 mod identity;
+mod insistent;
 mod known_hosts;
 mod listen;
 mod quic;

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
-    Connection, ConnectionError, Endpoint, IdleTimeout, RecvStream, SendStream, TransportConfig, VarInt,
+    Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, RecvStream, Runtime as _, SendStream,
+    TokioRuntime, TransportConfig, VarInt,
 };
 use rustls::pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use super::half_open::{HALF_OPEN_MAX, HANDSHAKE_BYTES, HANDSHAKE_TIME};
+use super::insistent::{Heard, Insistent};
 use super::race::Failure;
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 use crate::error::Error;
@@ -71,15 +73,22 @@ pub(crate) struct ClientConnection {
 pub(crate) async fn connect(
     config: quinn::ClientConfig,
     remote: SocketAddr,
+    heard: Heard,
 ) -> Result<ClientConnection, Failure> {
-    let local =
-        if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
-    let endpoint = Endpoint::client(local).map_err(|error| Failure::of_io(&error))?;
+    let endpoint = client_endpoint(remote, heard).map_err(|error| Failure::of_io(&error))?;
     let connecting = endpoint
         .connect_with(config, remote, SERVER_NAME)
         .map_err(|error| Failure::Other(error.to_string()))?;
     let connection = connecting.await.map_err(|error| Failure::of_quic(&error))?;
     Ok(ClientConnection { endpoint, connection, remote })
+}
+
+fn client_endpoint(remote: SocketAddr, heard: Heard) -> std::io::Result<Endpoint> {
+    let local =
+        if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
+    let socket = TokioRuntime.wrap_udp_socket(std::net::UdpSocket::bind(local)?)?;
+    let socket = Arc::new(Insistent::new(socket, heard));
+    Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime))
 }
 
 /// The session's secret, the same at both ends of this connection and of no other.

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use quinn::ConnectionError;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connect::{CONNECT_TIME, UDP_PATIENCE};
 use super::identity::Identity;
+use super::insistent::Heard;
 use super::{quic, tcp};
 use crate::error::Error;
 use crate::hello::{HelloError, printable};
@@ -159,14 +161,17 @@ enum Kind {
 impl Race<'_> {
     pub(crate) async fn run(&self) -> Result<Road, Failure> {
         let start = Instant::now();
-        let mut runners = self.start()?;
+        let heard = Heard::default();
+        let mut runners = self.start(&heard)?;
         let mut waiting: Option<Road> = None;
         let mut failure = Failure::Silent;
         let (mut udp_left, mut tcp_left) = self.count();
         loop {
-            // TCP that is up or out needs UDP's answer only for so long.
+            // TCP that is up or out needs UDP's answer only for so long, unless some of it has come.
             let tcp_decided = waiting.is_some() || tcp_left == 0;
-            let until = start + if tcp_decided && self.tcp && self.udp { UDP_PATIENCE } else { CONNECT_TIME };
+            let is_blocked = !heard.load(Ordering::Relaxed);
+            let is_short = tcp_decided && self.tcp && self.udp && is_blocked;
+            let until = start + if is_short { UDP_PATIENCE } else { CONNECT_TIME };
             let finished = tokio::select! {
                 finished = runners.join_next() => finished,
                 () = sleep_until(until) => None,
@@ -188,6 +193,7 @@ impl Race<'_> {
                 }
                 // A runner that panicked or was cancelled counts as silent; the race ends by time.
                 Some(Err(_)) => {}
+                None if is_short && heard.load(Ordering::Relaxed) => {}
                 None => return waiting.ok_or(failure),
             }
             match waiting.take() {
@@ -205,16 +211,16 @@ impl Race<'_> {
         (of(self.udp), of(self.tcp))
     }
 
-    fn start(&self) -> Result<Runners, Failure> {
+    fn start(&self, heard: &Heard) -> Result<Runners, Failure> {
         let mut runners = JoinSet::new();
         let quic = quic::client_config(rustls::ClientConfig::clone(self.tls))?;
         for (step, &address) in (0u32..).zip(self.addresses) {
             let head_start = ADDRESS_STEP * step;
             if self.udp {
-                let quic = quic.clone();
+                let (quic, heard) = (quic.clone(), Arc::clone(heard));
                 runners.spawn(async move {
                     sleep(head_start).await;
-                    let result = quic::connect(quic, address).await;
+                    let result = quic::connect(quic, address, heard).await;
                     (Kind::Udp, result.map(Road::Udp))
                 });
             }

@@ -197,6 +197,10 @@ impl Running {
                 self.take_blocks()?;
                 self.grant(now)?;
             } else {
+                if self.carries_control() {
+                    // The first credit travels with the first answer, which saves the sender a round trip.
+                    self.grant(now)?;
+                }
                 self.probe(now);
             }
             let sent = self.transmit(now)?;

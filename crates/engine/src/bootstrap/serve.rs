@@ -28,7 +28,7 @@ pub type Admit = dyn Fn(&Request, &str) -> Result<(), Refusal> + Send + Sync;
 pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
 
 /// How long a client may take to end the handshake's connection after the reply.
-const GOODBYE_TIME: Duration = Duration::from_secs(5);
+const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 
 /// What all handshakes of a daemon share.
 pub(crate) struct Shared {

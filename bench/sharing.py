@@ -314,7 +314,7 @@ def main():
     install_signal_handlers()
     results = Results("sharing")
     results.notes = {"seconds": chosen.seconds, "full": chosen.full}
-    default = PARTS if chosen.full else PARTS[:-1]
+    default = PARTS if chosen.full else [part for part in PARTS if part != "models"]
     with contextlib.closing(LabLink(chosen.dir)) as link, results.saved(chosen.only is None and chosen.full):
         sharing = Sharing(chosen, Lab(link), results)
         for part in chosen.only or default:

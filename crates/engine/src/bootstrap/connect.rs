@@ -1,7 +1,7 @@
 //! A client's way to a daemon: UDP and TCP, all addresses, raced; then the hello.
 //!
-//! Always true: UDP wins when it answers within [`UDP_PATIENCE`], or anything of it comes until then and the rest in time; a server whose key is not trusted gets no hello; a
-//! changed key always fails.
+//! Always true: UDP wins when it answers within [`UDP_PATIENCE`], or when anything of it has come until then and the rest comes in
+//! [`CONNECT_TIME`]; a server whose key is not trusted gets no hello; a changed key always fails.
 #![deny(missing_docs)]
 
 use std::net::{SocketAddr, ToSocketAddrs as _};

@@ -169,8 +169,8 @@ impl Race<'_> {
         loop {
             // TCP that is up or out needs UDP's answer only for so long, unless some of it has come.
             let tcp_decided = waiting.is_some() || tcp_left == 0;
-            let is_blocked = !heard.load(Ordering::Relaxed);
-            let is_short = tcp_decided && self.tcp && self.udp && is_blocked;
+            let is_heard = || heard.load(Ordering::Relaxed);
+            let is_short = tcp_decided && self.tcp && self.udp && !is_heard();
             let until = start + if is_short { UDP_PATIENCE } else { CONNECT_TIME };
             let finished = tokio::select! {
                 finished = runners.join_next() => finished,
@@ -193,7 +193,8 @@ impl Race<'_> {
                 }
                 // A runner that panicked or was cancelled counts as silent; the race ends by time.
                 Some(Err(_)) => {}
-                None if is_short && heard.load(Ordering::Relaxed) => {}
+                // Heard meanwhile: the longer patience holds from the next turn on.
+                None if is_short && is_heard() => {}
                 None => return waiting.ok_or(failure),
             }
             match waiting.take() {

@@ -262,7 +262,7 @@ fn every_number_is_told_however_many_are_kept() {
     (0..NUMBERS).step_by(2).for_each(|number| receiver.flow.arrivals.insert(number, ms(0)));
     let mut told = vec![false; (NUMBERS / 64) as usize];
     for step in 1..100 {
-        receiver.handle(ms(100 * step), NUMBERS + step, &word_of_report(), None).expect("an honest peer");
+        receiver.handle(ms(100 * step), NUMBERS + step, &report_frame(), None).expect("an honest peer");
         // The answer, and what is repeated when nothing more arrives.
         for now in 100 * step..100 * step + 100 {
             for (_, control) in receiver.send(ms(now)) {
@@ -274,7 +274,7 @@ fn every_number_is_told_however_many_are_kept() {
 }
 
 /// What a sender asks for when it waits.
-fn word_of_report() -> Vec<u8> {
+fn report_frame() -> Vec<u8> {
     let mut control = Vec::new();
     frame::put_report(&mut control);
     control

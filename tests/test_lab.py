@@ -87,6 +87,16 @@ def test_copies_across_the_lab_arrive_and_land_in_its_folder(data):
     assert not os.path.exists("/run/farhaul-lab")
 
 
+@pytest.mark.parametrize("way", ["random:8M ${FARHAUL_LAB_URL}pushed", "${FARHAUL_LAB_URL}random:8M pulled"])
+def test_an_end_that_stands_still_sees_no_shorter_path(tmp_path, way):
+    """Arrivals dated before they were taken made paths look shorter than they are, and transfers yield to nobody for good."""
+    way = way.replace("pulled", str(tmp_path / "pulled"))
+    for fault in ("", "--fault stall_us=8000"):
+        script = f"farhaul cp --json {fault} $FARHAUL_LAB_CP_OPTIONS {way}"
+        report = json.loads(shell(["--rtt", "30ms", "--rate", "100m", "--queue", "30ms"], script).stdout)
+        assert report["transport"] == "udp" and report["rtt_min_ms"] >= 30, report
+
+
 def test_the_first_connection_has_the_hosts_own_address():
     """A tentative one is none yet: then the source would be ::1, and nothing would ever answer."""
     for _ in range(5):

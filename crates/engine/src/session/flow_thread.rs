@@ -190,8 +190,8 @@ impl Running {
             }
             self.thread.own.begin_turn();
             let stopping = self.thread.shared.is_stopped();
+            let arrived = self.receive(&mut recv_batch)?;
             let now = self.thread.shared.now();
-            let arrived = self.receive(now, &mut recv_batch)?;
             self.tick(now);
             if self.is_open() {
                 self.take_blocks()?;
@@ -244,16 +244,21 @@ impl Running {
     }
 
     /// Takes what has come; returns the number of datagrams.
-    fn receive(&mut self, now: Timestamp, batch: &mut RecvBatch) -> Result<usize, Error> {
+    ///
+    /// The clock is read once they are taken. Read before, a thread that stood still in between would date them too early,
+    /// and round trips would come out shorter than the path.
+    fn receive(&mut self, batch: &mut RecvBatch) -> Result<usize, Error> {
         let started = Instant::now();
         let mut count = 0;
         while count < FIRST_PER_TURN
             && let Some(mut first) = self.thread.peer.receive_first()
         {
+            let now = self.thread.shared.now();
             self.handle_datagram(now, &mut first.bytes, Some(&first.from), false)?;
             count += 1;
         }
         let received = self.thread.link.recv(batch).map_err(cannot_receive)?;
+        let now = self.thread.shared.now();
         if received == 0 {
             self.drain_events(now)?;
             return Ok(count);

@@ -74,6 +74,33 @@ fn a_short_queue_costs_little() {
     }
 }
 
+/// Whoever took what a longer path adds for somebody else's queue yielded to nobody, for good.
+#[test]
+fn a_path_that_becomes_longer_is_filled() {
+    for factor in [1.1, 1.4, 2.0] {
+        for loss in [0.0, 0.001, 0.05] {
+            let rtt_ms = 50.0;
+            let longer = Change { at_s: 10.0, rate_bps: None, rtt_ms: Some(factor * rtt_ms), loss: None };
+            let scenario = Scenario {
+                rate_bps: 100_000_000,
+                rtt_ms,
+                loss,
+                changes: vec![longer],
+                pool: 2_000,
+                blocks: 500_000,
+                seconds: 40.0,
+                warmup_s: 10.0,
+                seeds: 1,
+                ..Scenario::default()
+            };
+            check(scenario.with_queue(1.0), |end| {
+                assert!(end.goodput_share >= 0.93, "times {factor}, loss {loss}: {end}");
+                assert!(end.queue_ms < 10.0, "times {factor}, loss {loss}: {end}");
+            });
+        }
+    }
+}
+
 #[test]
 fn a_ceiling_holds() {
     let scenario = Scenario { cap_bps: Some(100_000_000), loss: 0.1, blocks: 30, ..Scenario::default() };

@@ -11,6 +11,7 @@
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
 
+mod doubt;
 mod filler;
 mod overflow;
 
@@ -22,6 +23,7 @@ use super::start::{Seen, Start};
 use super::target::target;
 use super::{Remembered, Report, WINDOW_INITIAL};
 use crate::time::Timestamp;
+use doubt::Doubt;
 use filler::Filler;
 use overflow::{Dip, Shallow, Test};
 use std::time::Duration;
@@ -112,6 +114,7 @@ pub(super) struct Fair {
     stepped_at: Option<Timestamp>,
     drain: Drain,
     filler: Filler,
+    doubt: Doubt,
 }
 
 /// What was in flight when a silence began and has not been told of since: it has left the network, and does not count.
@@ -179,6 +182,7 @@ impl Fair {
             stepped_at: None,
             drain: Drain::default(),
             filler: Filler::default(),
+            doubt: Doubt::default(),
         }
     }
 
@@ -206,6 +210,7 @@ impl Fair {
         match self.state {
             State::Start(_) => "start",
             State::Compete(_) => "compete",
+            State::Delay if self.doubt.step.is_some() => "doubt",
             State::Delay if self.filler.trial.is_some() => "trial",
             State::Delay if self.test.is_some() => "test",
             State::Delay if self.dip.is_some() => "dip",
@@ -248,6 +253,9 @@ impl Fair {
     }
 
     fn window_now(&self) -> f64 {
+        if let Some((step, now)) = self.doubt.step.zip(self.stepped_at) {
+            return step.window(now, self.window);
+        }
         match self.drain.until {
             Some(_) => {
                 let part = self.path.smooth() / self.path.round_trip();
@@ -344,6 +352,7 @@ impl Fair {
                 self.window = self.window.max(test.window);
             }
             (self.dip, self.unsure, self.drain, self.idle_since) = (None, None, Drain::default(), None);
+            self.doubt = Doubt::default();
             self.path.forget_step();
             self.window *= 0.95;
             self.loss.restart();
@@ -400,6 +409,7 @@ impl Fair {
                 self.loss.restart();
             }
             self.step_delay(now, dt, limits);
+            self.step_doubt(now, limits);
             self.look_for_filler(now, dt, limits);
         }
         self.clamp(limits);
@@ -463,8 +473,8 @@ impl Fair {
         if now >= self.settle_until {
             self.overshoot = None;
         }
-        if now < self.settle_until || self.test.is_some() || self.drain.until.is_some() || self.dip.is_some()
-        {
+        let is_stepping = self.drain.until.is_some() || self.doubt.step.is_some();
+        if now < self.settle_until || self.test.is_some() || is_stepping || self.dip.is_some() {
             // A queue that is empty because we send less shows no idle link.
             self.idle_since = self.idle_since.map(|since| since + seconds(dt));
             return;
@@ -536,7 +546,10 @@ impl Fair {
             }
         } else if self.path.least() < 0.25 * goal {
             self.drain.empty_at = Some(now);
-        } else if (now - empty_at).as_secs_f64() > 10.0 + 20.0 * base && self.test.is_none() {
+        } else if (now - empty_at).as_secs_f64() > 10.0 + 20.0 * base
+            && self.test.is_none()
+            && self.doubt.step.is_none()
+        {
             self.drain.until = Some(now + seconds(1.5 * (base + standing)));
         }
     }

@@ -55,6 +55,13 @@ impl Path {
         self.packet = f64::from(report.datagram).max(self.packet);
     }
 
+    /// The path without queues is as long as this, whatever was believed.
+    pub(super) fn rebase(&mut self, now: Timestamp, rtt: f64) {
+        let longer = rtt - self.propagation();
+        self.base = Base { older: None, newer: Some(rtt), turned_at: Some(now) };
+        (self.smooth, self.latest) = ((self.smooth - longer).max(0.0), (self.latest - longer).max(0.0));
+    }
+
     /// Whether there has been a round trip sample.
     pub(super) fn is_known(&self) -> bool {
         self.base.get().is_some()

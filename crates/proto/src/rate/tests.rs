@@ -1,6 +1,7 @@
 use super::*;
 
-/// A path of fixed rate and round trip that reports like a flow would, without packets.
+/// A path of fixed rate and round trip that reports like a flow would, without packets. What arrives in the second half of the
+/// time, as a share of what can, and the longest queue then.
 fn drive(
     controller: &mut Controller,
     seconds: f64,
@@ -8,6 +9,19 @@ fn drive(
     rtt: f64,
     loss: f64,
     buffer: f64,
+) -> (f64, f64) {
+    drive_told(controller, seconds, rate, rtt, loss, buffer, |_| 0.0)
+}
+
+/// The same, with round trips that are told as so many seconds longer, by the time.
+fn drive_told(
+    controller: &mut Controller,
+    seconds: f64,
+    rate: f64,
+    rtt: f64,
+    loss: f64,
+    buffer: f64,
+    longer: impl Fn(f64) -> f64,
 ) -> (f64, f64) {
     let flow = controller.add_flow();
     let (mut now, mut queue, mut delivered) = (Timestamp::ZERO, 0.0f64, 0.0);
@@ -32,7 +46,7 @@ fn drive(
             loss_runs: packets(lost),
             datagram: 1500,
             receive_time: Duration::from_secs_f64(step),
-            rtt: Some(Duration::from_secs_f64(rtt + queue / rate)),
+            rtt: Some(Duration::from_secs_f64(rtt + queue / rate + longer(now.as_nanos() as f64 / 1e9))),
             in_flight: window as u64,
             saturated: true,
             train_rate: None,
@@ -54,6 +68,20 @@ fn random_loss_leaves_the_rate_where_it_is() {
             let (share, queue) = drive(&mut controller, 20.0, 125e6, rtt, loss, 1e9);
             assert!(share > 0.93, "share {share} at loss {loss}, rtt {rtt}");
             assert!(queue < 0.05, "queue {queue} at loss {loss}, rtt {rtt}");
+        }
+    }
+}
+
+/// An end that stands still may tell a round trip that is shorter than the path: then there seems to be a queue that nothing moves.
+#[test]
+fn a_round_trip_told_too_short_costs_little() {
+    for rate in [12.5e6, 125e6] {
+        for loss in [0.0, 0.001, 0.05] {
+            let mut controller = Controller::new(RateConfig::default());
+            let short = |at: f64| if (10.0..10.004).contains(&at) { -0.005 } else { 0.0 };
+            let (share, queue) = drive_told(&mut controller, 20.0, rate, 0.05, loss, 1e9, short);
+            assert!(share > 0.9, "{share} at loss {loss}");
+            assert!(queue < 0.05, "queue {queue} at loss {loss}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Paths that lose in bursts, reorder, jitter, change and go dark.
 
-use super::{Goal, Size, Table};
+use super::{Goal, Size, Table, gbit};
 use crate::end::End;
 use crate::scenario::{Change, Scenario};
 
@@ -63,7 +63,36 @@ fn rounds_to_new_rate(at_s: f64) -> impl Fn(&Scenario, &End) -> f64 {
     }
 }
 
+/// What a longer path adds to the round trip is nobody's queue.
+fn longer_rows(table: &mut Table) {
+    let seeds = table.seeds(1, 4, 32);
+    for rate_bps in [100_000_000, 1_000_000_000] {
+        for rtt_ms in [20.0, 100.0] {
+            let mut cases = Vec::new();
+            for factor in [1.1, 1.4, 2.0] {
+                for loss in [0.0, 0.001, 0.05] {
+                    let later =
+                        Change { at_s: 10.0, rate_bps: None, rtt_ms: Some(factor * rtt_ms), loss: None };
+                    let scenario = Scenario {
+                        loss,
+                        seeds,
+                        changes: vec![later],
+                        warmup_s: 10.0,
+                        seconds: 50.0,
+                        ..Scenario::steady(rate_bps, rtt_ms)
+                    };
+                    cases.push(table.add(scenario.with_queue(1.0)));
+                }
+            }
+            let path = format!("{} Gbit/s, {rtt_ms} ms", gbit(rate_bps));
+            let name = format!("round trip x 1.1, 1.4, 2, {path}: goodput of the next 40 s");
+            table.row(name, Goal::AtLeast(0.9), &cases, |_, end| end.goodput_share);
+        }
+    }
+}
+
 pub(super) fn change_rows(table: &mut Table) {
+    longer_rows(table);
     let seeds = table.seeds(1, 4, 32);
     for rtt_ms in [20.0, 100.0, 300.0] {
         let at_s = 60.0 * rtt_ms / 1e3 + 1.0;

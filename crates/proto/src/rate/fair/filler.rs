@@ -3,7 +3,7 @@
 
 use super::super::compete::Cubic;
 use super::super::target::target;
-use super::{Drain, Fair, Limits, Report, State, seconds};
+use super::{Doubt, Drain, Fair, Limits, Report, State, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -50,6 +50,13 @@ pub(super) struct Trial {
     pub(super) began: Timestamp,
 }
 
+impl Filler {
+    /// There was no stranger: what was yielded was yielded to nobody.
+    pub(super) fn forget(&mut self) {
+        (self.since, self.yielded, self.yielding_from, self.trial) = (None, 0.0, 0.0, None);
+    }
+}
+
 impl Fair {
     /// The queue is far longer than anybody of our kind would keep it: somebody fills the buffer. While a trial is going on,
     /// decides whether he still does.
@@ -66,11 +73,16 @@ impl Fair {
             let patience = 30.0 * self.path.round_trip() + 1.0;
             if standing < 1.2 * aim {
                 (self.filler.trial, self.filler.since) = (None, None);
-            } else if tried > patience || (tried > 2.0 * base && self.rates.round < 0.85 * trial.rate) {
+            } else if !self.is_doubtful(now)
+                && (tried > patience || (tried > 2.0 * base && self.rates.round < 0.85 * trial.rate))
+            {
                 self.filler.trial = None;
                 self.window = trial.window;
                 self.compete(trial.cubic);
             }
+            return;
+        }
+        if self.is_doubtful(now) {
             return;
         }
         // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever yields is beside a stranger.
@@ -112,7 +124,7 @@ impl Fair {
 
     fn compete(&mut self, cubic: Cubic) {
         self.state = State::Compete(cubic);
-        (self.test, self.dip, self.drain) = (None, None, Drain::default());
+        (self.test, self.dip, self.drain, self.doubt) = (None, None, Drain::default(), Doubt::default());
         (self.filler.since, self.filler.empty_since) = (None, None);
         self.loss.restart();
     }

@@ -412,7 +412,7 @@ impl Fair {
             self.step_doubt(now, limits);
             self.look_for_filler(now, dt, limits);
         }
-        self.clamp(limits);
+        self.clamp(now, limits);
     }
 
     /// The network has marked a packet: the window falls, and whatever it would be set back to.
@@ -554,7 +554,7 @@ impl Fair {
         }
     }
 
-    fn clamp(&mut self, limits: &Limits) {
+    fn clamp(&mut self, now: Timestamp, limits: &Limits) {
         let round = self.path.round_trip();
         if self.rates.round > 0.0 {
             self.window = match &self.state {
@@ -567,10 +567,11 @@ impl Fair {
                 }
                 State::Delay | State::Compete(_) => self.window,
             };
-            let most = if let State::Start(start) = &self.state {
-                (3.0 * self.pipe()).max(start.jump())
-            } else {
-                self.pipe()
+            let most = match &self.state {
+                State::Start(start) => (3.0 * self.pipe()).max(start.jump()),
+                // What drains was sent at less than the path carries, and arrives so a round trip later.
+                _ if now < self.settle_until + seconds(1.25 * round) => f64::INFINITY,
+                _ => self.pipe(),
             };
             self.window = self.window.min(most + limits.queue_bytes);
         }

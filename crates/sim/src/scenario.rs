@@ -318,7 +318,7 @@ impl Scenario {
 }
 
 /// Runs a scenario with each of its seeds and hands each end to `judge`. A failure prints the command that replays it.
-pub fn check(scenario: Scenario, judge: impl Fn(&End)) {
+pub fn check(scenario: Scenario, mut judge: impl FnMut(&End)) {
     for seed in scenario.seed..scenario.seed + scenario.seeds {
         let guard = Replay { scenario: &scenario, seed };
         judge(&scenario.run(seed));

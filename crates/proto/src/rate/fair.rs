@@ -464,7 +464,8 @@ impl Fair {
         self.settle_until = now + seconds(drained);
         // What the start has lost is reported for a round more.
         self.deaf_until = now + seconds(drained + 0.25 * self.path.base());
-        self.dip_due = Some(self.deaf_until);
+        // What drains arrives more slowly than the path carries: a dip below that would be one far below the path.
+        self.dip_due = Some(self.deaf_until + seconds(0.75 * self.path.base()));
     }
 
     fn step_delay(&mut self, now: Timestamp, dt: f64, limits: &Limits) {

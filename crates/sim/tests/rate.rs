@@ -77,7 +77,7 @@ fn a_short_queue_costs_little() {
 /// Whoever took what a longer path adds for somebody else's queue yielded to nobody, for good.
 #[test]
 fn a_path_that_becomes_longer_is_filled() {
-    for factor in [1.1, 1.4, 2.0] {
+    for (factor, socket_bytes) in [(1.1, None), (1.4, Some(250_000)), (2.0, Some(250_000))] {
         for loss in [0.0, 0.001, 0.05] {
             let rtt_ms = 50.0;
             let longer = Change { at_s: 10.0, rate_bps: None, rtt_ms: Some(factor * rtt_ms), loss: None };
@@ -85,6 +85,7 @@ fn a_path_that_becomes_longer_is_filled() {
                 rate_bps: 100_000_000,
                 rtt_ms,
                 loss,
+                socket_bytes,
                 changes: vec![longer],
                 pool: 2_000,
                 blocks: 500_000,

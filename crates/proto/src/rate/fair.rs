@@ -59,6 +59,8 @@ pub(super) struct Limits {
     pub weight: f64,
     /// Gives way to everything.
     pub scavenger: bool,
+    /// Sends at `rate` whatever happens.
+    pub fixed: bool,
     pub remembered: Option<Remembered>,
 }
 
@@ -329,6 +331,7 @@ impl Fair {
 
     /// Round trips are another flow's from now on.
     pub(super) fn on_other_flow(&mut self) {
+        self.doubt.restart();
         self.path.forget_step();
     }
 
@@ -352,7 +355,7 @@ impl Fair {
                 self.window = self.window.max(test.window);
             }
             (self.dip, self.unsure, self.drain, self.idle_since) = (None, None, Drain::default(), None);
-            self.doubt = Doubt::default();
+            self.doubt.restart();
             self.path.forget_step();
             self.window *= 0.95;
             self.loss.restart();
@@ -409,7 +412,7 @@ impl Fair {
                 self.loss.restart();
             }
             self.step_delay(now, dt, limits);
-            self.step_doubt(now, limits);
+            self.step_doubt(now, report, limits);
             self.look_for_filler(now, dt, limits);
         }
         self.clamp(now, limits);
@@ -420,6 +423,7 @@ impl Fair {
         self.marked_until = now + seconds(self.path.round_trip());
         self.near.on_mark(MARKED);
         self.window *= MARKED;
+        self.doubt.trust(now);
         if let Some(test) = &mut self.test {
             test.window *= MARKED;
         }

@@ -289,6 +289,7 @@ impl Controller {
             queue_bytes: self.config.queue_bytes_max.map_or(f64::INFINITY, |bytes| bytes as f64),
             weight: if self.config.policy == Policy::High { HIGH_SHARES } else { 1.0 },
             scavenger: self.config.policy == Policy::Low,
+            fixed: self.fixed_rate().is_some(),
             remembered: self.config.remembered,
         }
     }

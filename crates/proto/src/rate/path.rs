@@ -55,10 +55,9 @@ impl Path {
         self.packet = f64::from(report.datagram).max(self.packet);
     }
 
-    /// The path without queues is as long as this, whatever was believed.
-    pub(super) fn rebase(&mut self, now: Timestamp, rtt: f64) {
-        let longer = rtt - self.propagation();
-        self.base = Base { older: None, newer: Some(rtt), turned_at: Some(now) };
+    /// The path without queues is longer than was believed.
+    pub(super) fn rebase(&mut self, now: Timestamp, longer: f64) {
+        self.base = Base { older: None, newer: Some(self.propagation() + longer), turned_at: Some(now) };
         (self.smooth, self.latest) = ((self.smooth - longer).max(0.0), (self.latest - longer).max(0.0));
     }
 

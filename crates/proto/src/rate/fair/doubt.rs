@@ -1,18 +1,18 @@
 //! A queue that nothing moves is none: the path has become longer, or its shortest round trip was told too short.
 //!
 //! ```text
-//! doubt:  the least round trip has stayed within T/4 + v for 4 round trips, above B + 1.1 T, while W fell by a tenth
-//! step:   W/2 for 1.5 round trips;  the queue is real if the least round trip falls by more than q/8
-//! else:   B = the least round trip since, W as before the fall
+//! doubt:  the least round trip has stayed within S = T/4 + v for 4 round trips, above B + 1.1 T, while W fell by a tenth
+//! step:   W/2 for 1.5 round trips;  the queue is real if the least round trip falls by more than S or q/8
+//! else:   B = the least round trip since, W as when the queue became level
 //! ```
 //!
-//! A real queue of which a twentieth is ours falls by more than that, and whoever fills it grows more slowly than in one round trip.
-//! Without this, whoever yields to such a queue believes that he is beside a stranger, and keeps B for as long as he competes with
-//! him: a path of 50 ms that was taken for one of 45 ms stayed at a twentieth of its rate.
+//! with T for the largest rate of the last while. A real queue falls by half of our part of what is under way, less what whoever
+//! fills it adds in one round trip. Without this, whoever yields to such a queue believes that he is beside a stranger, and keeps B for as
+//! long as he competes with him: a path of 50 ms that was taken for one of 45 ms stayed at a twentieth of its rate.
 //! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is one.
 
 use super::super::target::target;
-use super::{Fair, Limits, State, seconds};
+use super::{Fair, Limits, Report, State, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -21,14 +21,16 @@ const LONG: f64 = 1.1;
 /// It is level if it moves by no more than this part of a target, and jitter.
 const LEVEL: f64 = 0.25;
 const LEVEL_ROUNDS: f64 = 4.0;
-/// Nobody is met before it is known whether a queue that has not moved for so long is one.
-const DOUBT_ROUNDS: f64 = 2.0;
+/// Nobody is met before it is known whether a queue is one that has not moved for so long; but it may be too long for W to fall.
+const DOUBT_ROUNDS: std::ops::Range<f64> = 2.0..30.0;
 /// What is left of the window by then, at most.
 const FALLEN: f64 = 0.9;
-/// What is sent in the step, and for how long.
+/// What is sent in the step, and for how long. What is told from 1.6 round trips on was sent in it, and the least of half a round trip
+/// has then forgotten what was before; what arrives has got over it after another one.
 const STEP: f64 = 0.5;
 const STEP_ROUNDS: f64 = 1.5;
-const COUNTS_ROUNDS: f64 = 1.6;
+const COUNTS_ROUNDS: std::ops::Range<f64> = 1.6..2.5;
+const ECHO_ROUNDS: f64 = 3.7;
 /// A real queue falls by more than this part of itself.
 const MOVED: f64 = 0.125;
 /// One that did move is not doubted again for so long.
@@ -39,7 +41,9 @@ const TRUST: Duration = Duration::from_secs(20);
 pub(super) struct Doubt {
     level: Option<Level>,
     pub(super) step: Option<Step>,
-    trusted_until: Option<Timestamp>,
+    /// Rates and queue tell of the last step until then.
+    echo_until: Timestamp,
+    trusted_until: Timestamp,
 }
 
 /// Round trips that have stayed as they are.
@@ -61,7 +65,10 @@ pub(super) struct Step {
     /// The least round trip before, and since it can have fallen.
     before: f64,
     since: Option<f64>,
+    /// Falling by more than this shows a queue.
+    moved: f64,
     window: f64,
+    began: Timestamp,
 }
 
 impl Level {
@@ -75,8 +82,15 @@ impl Level {
 }
 
 impl Doubt {
-    fn is_trusted(&self, now: Timestamp) -> bool {
-        self.trusted_until.is_some_and(|until| now < until)
+    /// What was seen says nothing any more.
+    pub(super) fn restart(&mut self) {
+        (self.level, self.step) = (None, None);
+    }
+
+    /// The queue is one.
+    pub(super) fn trust(&mut self, now: Timestamp) {
+        self.restart();
+        self.trusted_until = now + TRUST;
     }
 }
 
@@ -89,8 +103,12 @@ impl Step {
 impl Fair {
     /// Whether the queue that stands may be none.
     pub(super) fn is_doubtful(&self, now: Timestamp) -> bool {
-        let is_level = || self.level_rounds(now) > DOUBT_ROUNDS && !self.doubt.is_trusted(now);
-        self.doubt.step.is_some() || is_level()
+        now >= self.doubt.trusted_until && DOUBT_ROUNDS.contains(&self.level_rounds(now))
+    }
+
+    /// Whether rates and queue are those of a step.
+    pub(super) fn is_stepping(&self, now: Timestamp) -> bool {
+        self.doubt.step.is_some() || now < self.doubt.echo_until
     }
 
     fn level_rounds(&self, now: Timestamp) -> f64 {
@@ -99,10 +117,15 @@ impl Fair {
     }
 
     /// Looks whether the queue that stands is one.
-    pub(super) fn step_doubt(&mut self, now: Timestamp, limits: &Limits) {
+    pub(super) fn step_doubt(&mut self, now: Timestamp, report: &Report, limits: &Limits) {
         let is_busy = now < self.deaf_until || now < self.settle_until || self.test.is_some();
-        if limits.scavenger || self.is_near() || is_busy || self.drain.until.is_some() {
-            return self.doubt = Doubt { trusted_until: self.doubt.trusted_until, ..Doubt::default() };
+        // At a fixed rate or below the floor, a step would send no less.
+        let is_held = limits.fixed || STEP * self.window < limits.floor * self.path.round_trip();
+        if limits.scavenger || self.is_near() || is_busy || is_held || self.drain.until.is_some() {
+            return self.doubt.restart();
+        }
+        if report.rtt.is_none() {
+            return;
         }
         let least = self.path.propagation() + self.path.least();
         if let Some(step) = &mut self.doubt.step {
@@ -117,38 +140,43 @@ impl Fair {
         }
         let rate = self.filler.rate.max(self.rates.round);
         let aim = target(rate, self.path.packet(), self.path.base(), limits.weight);
-        let most = LEVEL * aim + self.path.noise();
-        let level = self.doubt.level.map(|level| level.with(least)).filter(|level| level.spread() <= most);
+        let (queue, span) = (self.path.standing(), LEVEL * aim + self.path.noise());
+        let level = self.doubt.level.map(|level| level.with(least)).filter(|level| level.spread() <= span);
         let level = level.unwrap_or(Level { since: now, least, most: least, window: self.window });
-        self.doubt.level = (self.path.standing() > LONG * aim).then_some(level);
+        self.doubt.level = (queue > LONG * aim).then_some(level);
         let has_fallen = self.window < FALLEN * level.window || self.filler.trial.is_some();
-        if self.level_rounds(now) > LEVEL_ROUNDS
-            && has_fallen
-            && !self.doubt.is_trusted(now)
-            && self.dip.is_none()
-        {
-            let round = self.path.round_trip();
+        let is_free = self.dip.is_none() && now >= self.doubt.trusted_until && !self.is_stepping(now);
+        if self.level_rounds(now) > LEVEL_ROUNDS && has_fallen && is_free {
+            let after = |rounds: f64| now + seconds(rounds * self.path.round_trip());
             self.doubt.step = Some(Step {
-                // What is told by then was sent in it, and the least of half a round trip has forgotten what was before.
-                counts_from: now + seconds(COUNTS_ROUNDS * round),
-                until: now + seconds(STEP_ROUNDS * round),
-                counts_until: now + seconds((1.0 + STEP_ROUNDS) * round),
+                began: now,
+                until: after(STEP_ROUNDS),
+                counts_from: after(COUNTS_ROUNDS.start),
+                counts_until: after(COUNTS_ROUNDS.end),
                 before: level.least,
                 since: None,
+                moved: span.min(MOVED * queue),
                 window: level.window,
             });
+            self.doubt.echo_until = after(ECHO_ROUNDS);
+            self.rates_from = self.rates_from.max(self.doubt.echo_until);
         }
     }
 
     fn end_step(&mut self, now: Timestamp, step: &Step) {
-        self.doubt = Doubt::default();
-        let Some(since) = step.since else { return };
-        let queue = step.before - self.path.propagation();
-        if step.before - since > MOVED * queue {
-            self.doubt.trusted_until = Some(now + TRUST);
-            return;
+        self.doubt.restart();
+        // With nothing to send, a step sends no less.
+        let was_sent = self.saturated_at.is_some_and(|at| at > step.began);
+        let Some(since) = step.since.filter(|_| was_sent) else { return };
+        if step.before - since > step.moved {
+            return self.doubt.trust(now);
         }
-        self.path.rebase(now, since.min(step.before));
+        let longer = since.min(step.before) - self.path.propagation();
+        self.path.rebase(now, longer);
+        (self.queue_peak, self.queue_longest) =
+            ((self.queue_peak - longer).max(0.0), (self.queue_longest - longer).max(0.0));
+        // What was taken for as deep as the queue that stood in it is not known.
+        self.shallow = self.shallow.filter(|shallow| shallow.queue < longer);
         self.window = self.window.max(step.window);
         self.filler.forget();
         self.state = State::Delay;

@@ -3,7 +3,7 @@
 
 use super::super::compete::Cubic;
 use super::super::target::target;
-use super::{Doubt, Drain, Fair, Limits, Report, State, seconds};
+use super::{Drain, Fair, Limits, Report, State, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -67,6 +67,9 @@ impl Fair {
             self.filler.trial = None;
             return;
         }
+        if self.is_stepping(now) {
+            return;
+        }
         let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);
         if let Some(trial) = self.filler.trial {
             let tried = (now - trial.began).as_secs_f64();
@@ -124,7 +127,8 @@ impl Fair {
 
     fn compete(&mut self, cubic: Cubic) {
         self.state = State::Compete(cubic);
-        (self.test, self.dip, self.drain, self.doubt) = (None, None, Drain::default(), Doubt::default());
+        (self.test, self.dip, self.drain) = (None, None, Drain::default());
+        self.doubt.restart();
         (self.filler.since, self.filler.empty_since) = (None, None);
         self.loss.restart();
     }

@@ -32,6 +32,8 @@ const RANGES_MAX: usize = 48;
 const SPIN_NS: u64 = 8_000;
 /// At most so much of what a sleep is usually too long is taken off it in advance.
 const OVERSLEEP_MAX_NS: u64 = 150_000;
+/// Between looking at the clock and reading a frame a worker takes less, unless it stood still or had much to hand over.
+const STOOD_STILL_NS: u64 = 300_000;
 /// How often the sums are published, and the longest sleep.
 const PUBLISH_NS: u64 = 20_000_000;
 const SLEEP_MAX_NS: u64 = 100_000_000;
@@ -183,7 +185,6 @@ impl Worker {
     /// Takes what the hosts have sent by `time`; says whether there was anything.
     fn read(&mut self, time: u64) -> bool {
         self.arrived_at = self.arrived_at.max(time);
-        let time = self.arrived_at;
         let mut any = false;
         for index in 0..self.from.devices.len() {
             for _ in 0..READ_ROUND.div_ceil(self.from.devices.len()) {
@@ -193,7 +194,8 @@ impl Worker {
                 };
                 let Ok(len) = rustix::io::read(&self.from.devices[index], room) else { break };
                 any = true;
-                self.take(time, index, len);
+                self.arrived_at = arrival(self.arrived_at, now());
+                self.take(self.arrived_at, index, len);
             }
         }
         any
@@ -316,6 +318,13 @@ impl Worker {
     }
 }
 
+/// When a frame arrived that has been read at `read_at`. It came by then, and as a rule just after `looked_at`, when the clock was
+/// read last; but where the thread has stood still in between it may have come at the end of that, and a link that is
+/// shorter than it was told to be is worse than one that is late.
+fn arrival(looked_at: u64, read_at: u64) -> u64 {
+    if read_at.saturating_sub(looked_at) > STOOD_STILL_NS { read_at } else { looked_at }
+}
+
 /// The worker was told to stop.
 struct Stopped;
 
@@ -393,5 +402,19 @@ fn answer_too_big(device: &OwnedFd, frame: &[u8], layout: &Layout, profile: &Pro
     if let Some(answer) = too_big(frame, layout, mtu, router) {
         // As on any network, the message may be lost.
         let _ = rustix::io::write(device, &answer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_while_the_worker_stands_still_is_not_dated_before_that() {
+        let looked_at = 1_000_000_000;
+        assert_eq!(arrival(looked_at, looked_at + 20_000), looked_at);
+        assert_eq!(arrival(looked_at, looked_at + 32_000_000), looked_at + 32_000_000);
+        // A frame that woke the worker is dated back by what waking up takes.
+        assert_eq!(arrival(looked_at - OVERSLEEP_MAX_NS, looked_at), looked_at - OVERSLEEP_MAX_NS);
     }
 }

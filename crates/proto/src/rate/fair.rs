@@ -478,8 +478,8 @@ impl Fair {
         if now >= self.settle_until {
             self.overshoot = None;
         }
-        let is_stepping = self.drain.until.is_some() || self.doubt.step.is_some();
-        if now < self.settle_until || self.test.is_some() || is_stepping || self.dip.is_some() {
+        let is_probing = self.drain.until.is_some() || self.doubt.step.is_some();
+        if now < self.settle_until || self.test.is_some() || is_probing || self.dip.is_some() {
             // A queue that is empty because we send less shows no idle link.
             self.idle_since = self.idle_since.map(|since| since + seconds(dt));
             return;

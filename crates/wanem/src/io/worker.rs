@@ -32,7 +32,7 @@ const RANGES_MAX: usize = 48;
 const SPIN_NS: u64 = 8_000;
 /// At most so much of what a sleep is usually too long is taken off it in advance.
 const OVERSLEEP_MAX_NS: u64 = 150_000;
-/// Between looking at the clock and reading a frame a worker takes less, unless it stood still or had much to hand over.
+/// Longer than this between looking at the clock and reading a frame, a worker has stood still or had much to hand over.
 const STOOD_STILL_NS: u64 = 300_000;
 /// How often the sums are published, and the longest sleep.
 const PUBLISH_NS: u64 = 20_000_000;

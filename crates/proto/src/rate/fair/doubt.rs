@@ -60,7 +60,7 @@ struct Level {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
     counts_from: Timestamp,
-    pub(super) until: Timestamp,
+    until: Timestamp,
     counts_until: Timestamp,
     /// The least round trip before, and since it can have fallen.
     before: f64,

@@ -270,8 +270,8 @@ impl Fair {
         }
         let due = *self.dip_due.get_or_insert(now);
         // A trial would take the dip for somebody who takes our rate.
-        let is_stepping = self.filler.trial.is_some() || self.doubt.step.is_some();
-        let is_busy = self.test.is_some() || is_stepping || self.is_unpaced();
+        let is_trying = self.filler.trial.is_some() || self.doubt.step.is_some();
+        let is_busy = self.test.is_some() || is_trying || self.is_unpaced();
         let is_needed = self.loss.own() >= 0.01 || self.unsure.is_some();
         if now < due || !is_needed || self.rates.round <= 0.0 || is_busy {
             return;

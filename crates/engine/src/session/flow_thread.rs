@@ -8,6 +8,7 @@
 
 mod blocks;
 mod buffers;
+mod complete;
 mod credit;
 mod incoming;
 mod roaming;
@@ -19,15 +20,15 @@ use std::time::{Duration, Instant};
 
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 use farhaul_proto::{ControlStream, Event, Flow, Limit, Plan, Received, Timestamp, Verdict};
-use farhaul_store::Block;
 
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
-use super::shared::{Arrived, Credit, FlowShared, FlowState, Shared};
+use super::shared::{FlowShared, FlowState, Shared};
 use crate::error::Error;
 use blocks::Outgoing;
 use buffers::BufferWatch;
+use complete::Complete;
 use credit::CreditWindow;
 pub(crate) use incoming::FILLING_MAX;
 use incoming::Incoming;
@@ -94,6 +95,7 @@ struct Running {
     thread: FlowThread,
     outgoing: Outgoing,
     incoming: Incoming,
+    complete: Complete,
     credit: CreditWindow,
     send_batch: SendBatch,
     plan: Plan,
@@ -140,6 +142,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     let mut running = Running {
         outgoing: Outgoing::new(meter("park")),
         incoming: Incoming::new(shared.pool.clone(), thread.window_max, meter("park")),
+        complete: Complete::new(thread.window_max),
         credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
         plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
@@ -166,10 +169,11 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
             shared.fail(error);
         }
     }
+    let handed = running.hand_over();
     running.end();
     own.set_state(FlowState::Down);
     shared.control.notify();
-    if let Err(error) = running.hand_over_rest() {
+    if let Err(error) = handed.and_then(|()| running.hand_over_rest()) {
         shared.fail(error);
     }
 }
@@ -205,13 +209,16 @@ impl Running {
             }
             let sent = self.transmit(now)?;
             self.drain_events(now)?;
+            self.hand_over_due(now)?;
             self.publish(now);
             if stopping {
                 return Ok(());
             }
             if arrived == 0 && !sent {
+                self.hand_over()?;
                 self.sleep(now).map_err(Error::io("cannot wait for the network"))?;
-            } else if let Some(pause) = self.gathering(arrived) {
+            } else if let Some(pause) = self.pause(arrived) {
+                self.hand_over()?;
                 std::thread::sleep(pause);
             }
         }
@@ -219,7 +226,7 @@ impl Running {
 
     /// How long to let arrivals gather: where packets come one by one, waking for each costs more than all the rest. On a
     /// far path nobody waits for the fraction of a millisecond.
-    fn gathering(&self, arrived: usize) -> Option<Duration> {
+    fn pause(&self, arrived: usize) -> Option<Duration> {
         let rtt = self.thread.flow.rtt().smoothed;
         let is_thin = (1..GATHER_MIN).contains(&arrived) && !self.incoming.is_empty();
         (is_thin && rtt >= GATHER_RTT_MIN && self.can_gather).then_some(GATHER)
@@ -380,26 +387,6 @@ impl Running {
         Ok(())
     }
 
-    fn complete(&mut self, number: u64, len: u32) -> Result<(), Error> {
-        let ready = self.incoming.complete(number, len)?;
-        self.hand_over(ready)
-    }
-
-    /// Gives complete blocks to the writers, as long as there are any.
-    fn hand_over(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
-        while let Some((block, len)) = ready {
-            let arrived = Arrived { block, len: len as usize, _credit: Credit(self.thread.own.clone()) };
-            self.thread
-                .shared
-                .arrived
-                .0
-                .try_send(arrived)
-                .map_err(|_| Error::Misbehaved("more blocks than were granted".to_string()))?;
-            ready = self.incoming.next()?;
-        }
-        Ok(())
-    }
-
     /// Grants what was written back, and more where the path holds more.
     fn grant(&mut self, now: Timestamp) -> Result<(), Error> {
         if self.is_sender {
@@ -410,7 +397,7 @@ impl Running {
         let released = self.thread.own.released.load(Ordering::Acquire);
         self.incoming.set_released(released);
         let ready = self.incoming.next()?;
-        self.hand_over(ready)?;
+        self.gather(ready)?;
         let (open, shared) = (self.incoming.open(), &self.thread.shared);
         let reserve = |blocks| self.incoming.reserve(|| shared.overflow(), blocks);
         if let Some(granted) = self.credit.grant(now, round_trip, open, released, reserve) {
@@ -675,7 +662,8 @@ impl Running {
             if ready.is_none() {
                 std::thread::sleep(LOOK_EVERY);
             }
-            self.hand_over(ready)?;
+            self.gather(ready)?;
+            self.hand_over()?;
         }
         Ok(())
     }

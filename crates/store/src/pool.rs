@@ -158,10 +158,10 @@ impl Block {
         self.len = len;
     }
 
-    /// Has the processor fetch bytes that are read soon: whoever filled them did so on another core.
+    /// Has the processor fetch bytes that are wanted soon, as far as there are any: they are in another core's cache, or in none.
     pub fn prefetch(&self, offset: usize, len: usize) {
         #[cfg(target_arch = "x86_64")]
-        for line in self[offset..][..len].chunks(64) {
+        for line in self[offset.min(self.len)..(offset + len).min(self.len)].chunks(64) {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a hint, which neither reads nor faults as far as a program can tell; the address lies in the block.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };

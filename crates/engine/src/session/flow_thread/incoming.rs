@@ -89,7 +89,11 @@ impl Incoming {
             return Err(Error::Misbehaved(format!("a segment at {start} lies beyond its block")));
         }
         match self.blocks.get_mut(&segment.block) {
-            Some(Held::Here(block)) => block[start..][..payload.len()].copy_from_slice(payload),
+            Some(Held::Here(block)) => {
+                block[start..][..payload.len()].copy_from_slice(payload);
+                // The next segment's place, as they come in order mostly: a block is too long for the near caches.
+                block.prefetch(start + payload.len(), payload.len());
+            }
             Some(Held::Away(parked)) => parked.write_at(payload, start).map_err(cannot_park)?,
             None => {
                 let mut block = self.memory()?;

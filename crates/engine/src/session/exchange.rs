@@ -45,11 +45,12 @@ impl Outlet {
     pub(crate) fn put(&self, mut filled: Filled, is_over: impl Fn() -> bool) -> bool {
         self.0.content_put.fetch_add(filled.first(), Relaxed);
         self.0.content_resent.fetch_add(u64::from(filled.again), Relaxed);
-        while let Err(error) = self.0.filled.0.send_timeout(filled, LOOK_EVERY) {
+        while let Err(error) = self.0.filled.0.try_send(filled) {
             if is_over() {
                 return false;
             }
             filled = error.into_inner();
+            self.0.room.wait(LOOK_EVERY, || self.0.has_room());
         }
         self.0.wake_carriers();
         true

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `control` | any thread sends, flows carry | the session's main thread |
 //! | `filled` | readers (sender) | flow threads: any block goes to any flow |
+//! | `room` | flow threads, when a filled block is taken | readers that wait |
 //! | `arrived` | flow threads (receiver) | writers |
 //! | `FlowShared::released` | whoever drops an arrived block | its flow, which turns it into credit |
 //!
@@ -23,6 +24,7 @@ use farhaul_store::{Block, BlockPool, Overflow, last_level_cache_bytes};
 use super::figures::CpuTime;
 use super::held::Held;
 use super::meter::Meters;
+use super::room::Room;
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
 use crate::options::PathAddresses;
@@ -259,6 +261,8 @@ pub(crate) struct Shared {
     overflow: OnceLock<Option<Overflow>>,
     overflow_blocks: u32,
     pub(crate) filled: (Sender<Filled>, Receiver<Filled>),
+    /// Where those wait who have filled a block and find enough of them.
+    pub(crate) room: Room,
     /// Blocks that a dead flow gave back; they go first.
     pub(crate) returned: SegQueue<Filled>,
     pub(crate) arrived: (Sender<Arrived>, Receiver<Arrived>),
@@ -318,6 +322,7 @@ impl Shared {
             overflow: OnceLock::new(),
             overflow_blocks,
             filled: bounded(filled_blocks(last_level_cache_bytes())),
+            room: Room::default(),
             returned: SegQueue::new(),
             // Never full: all that arrive are the pool's.
             arrived: bounded(pool_blocks),
@@ -348,6 +353,18 @@ impl Shared {
             made.inspect_err(|error| tracing::debug!(%error, "no file for blocks beside memory")).ok()
         };
         self.overflow.get_or_init(make).clone()
+    }
+
+    /// Whether half of the room for filled blocks is free.
+    pub(crate) fn has_room(&self) -> bool {
+        2 * self.filled.1.len() <= self.filled.1.capacity().unwrap_or(usize::MAX)
+    }
+
+    /// A filled block, if there is one.
+    pub(crate) fn take_filled(&self) -> Option<Filled> {
+        let filled = self.filled.1.try_recv().ok()?;
+        self.room.taken(|| self.has_room());
+        Some(filled)
     }
 
     /// No block waits for a flow and none will come.

@@ -93,7 +93,7 @@ impl Running {
     fn queue_blocks(&mut self) {
         while self.thread.flow.block_room() > 0 {
             let shared = &self.thread.shared;
-            let Some(filled) = shared.returned.pop().or_else(|| shared.filled.1.try_recv().ok()) else {
+            let Some(filled) = shared.returned.pop().or_else(|| shared.take_filled()) else {
                 return;
             };
             if self.is_sooner_elsewhere(u64::from(filled.len)) {

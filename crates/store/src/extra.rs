@@ -2,9 +2,11 @@
 //!
 //! They know no order but the first byte to the last, so they cannot be made in flight: whoever wants them reads the file.
 
+use std::hash::Hasher as _;
+
 use md5::Md5;
 use sha2::{Digest as _, Sha256};
-use xxhash_rust::xxh3::Xxh3;
+use twox_hash::XxHash3_64;
 
 /// A digest of a plain sequence of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -48,7 +50,7 @@ enum Hasher {
     Blake3(Box<blake3::Hasher>),
     Sha256(Sha256),
     Md5(Md5),
-    Xxh3(Box<Xxh3>),
+    Xxh3(Box<XxHash3_64>),
 }
 
 /// Several digests of the same bytes.
@@ -60,7 +62,7 @@ impl Hashers {
             Algorithm::Blake3 => Hasher::Blake3(Box::new(blake3::Hasher::new())),
             Algorithm::Sha256 => Hasher::Sha256(Sha256::new()),
             Algorithm::Md5 => Hasher::Md5(Md5::new()),
-            Algorithm::Xxh3 => Hasher::Xxh3(Box::new(Xxh3::new())),
+            Algorithm::Xxh3 => Hasher::Xxh3(Box::new(XxHash3_64::new())),
         };
         Hashers(algorithms.iter().map(|algorithm| (*algorithm, make(algorithm))).collect())
     }
@@ -73,7 +75,7 @@ impl Hashers {
                 }
                 Hasher::Sha256(hasher) => hasher.update(bytes),
                 Hasher::Md5(hasher) => hasher.update(bytes),
-                Hasher::Xxh3(hasher) => hasher.update(bytes),
+                Hasher::Xxh3(hasher) => hasher.write(bytes),
             }
         }
     }
@@ -84,7 +86,7 @@ impl Hashers {
             Hasher::Blake3(hasher) => hasher.finalize().as_bytes().to_vec(),
             Hasher::Sha256(hasher) => hasher.finalize().to_vec(),
             Hasher::Md5(hasher) => hasher.finalize().to_vec(),
-            Hasher::Xxh3(hasher) => hasher.digest().to_be_bytes().to_vec(),
+            Hasher::Xxh3(hasher) => hasher.finish().to_be_bytes().to_vec(),
         };
         self.0.into_iter().map(|(algorithm, hasher)| (algorithm, digest(hasher))).collect()
     }

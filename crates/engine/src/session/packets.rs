@@ -10,7 +10,7 @@
 use farhaul_proto::{
     Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, Segment, TAG_LEN, split,
 };
-use xxhash_rust::xxh3::xxh3_64;
+use twox_hash::XxHash3_64;
 
 use crate::cipher::Suite;
 use crate::options::Cipher;
@@ -161,7 +161,7 @@ impl Packets {
 fn clear_header(payload: &[u8]) -> [u8; CLEAR_EXTRA] {
     let mut bytes = [0; CLEAR_EXTRA];
     bytes[..2].copy_from_slice(&(payload.len() as u16).to_be_bytes());
-    bytes[2..].copy_from_slice(&xxh3_64(payload).to_be_bytes());
+    bytes[2..].copy_from_slice(&XxHash3_64::oneshot(payload).to_be_bytes());
     bytes
 }
 

@@ -397,7 +397,7 @@ impl Running {
         let released = self.thread.own.released.load(Ordering::Acquire);
         self.incoming.set_released(released);
         let ready = self.incoming.next()?;
-        self.gather(ready)?;
+        self.collect(ready)?;
         let (open, shared) = (self.incoming.open(), &self.thread.shared);
         let reserve = |blocks| self.incoming.reserve(|| shared.overflow(), blocks);
         if let Some(granted) = self.credit.grant(now, round_trip, open, released, reserve) {
@@ -662,7 +662,7 @@ impl Running {
             if ready.is_none() {
                 std::thread::sleep(LOOK_EVERY);
             }
-            self.gather(ready)?;
+            self.collect(ready)?;
             self.hand_over()?;
         }
         Ok(())

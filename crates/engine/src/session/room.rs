@@ -1,9 +1,9 @@
 //! Where readers wait while the flows have filled blocks enough.
 //!
 //! A reader goes on once half of the queue is free, and not for each block: who wakes one interrupts the core on which it ran last,
-//! which in a virtual machine takes as long as a dozen packets, on both cores.
+//! which in a virtual machine takes as long as dozens of packets, on both cores.
 //!
-//! Always true: whoever waits is woken by the first block taken while there is room.
+//! Always true: each block that is taken while there is room wakes one of those who wait.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst, fence};
 use std::sync::{Condvar, Mutex};
@@ -45,7 +45,7 @@ impl Room {
 mod tests {
     use super::*;
 
-    /// A wake-up that is lost ends this test never.
+    /// With a wake-up that is lost this test does not end.
     #[test]
     fn nobody_waits_for_room_that_is_there() {
         let (room, forever) = (Room::default(), Duration::from_secs(3600));

@@ -19,7 +19,7 @@ use crate::trailer::BLOCK_BYTES;
 /// At the end a block goes by another flow if that takes at most so much of the time.
 const SOONER: f64 = 0.8;
 /// Longest segment that is fetched ahead. In a longer one the processor soon does it of itself.
-const PREFETCH_MAX: u32 = 2048;
+pub(super) const PREFETCH_MAX: u32 = 2048;
 /// Fewer free blocks than this are none to a reader soon.
 const FREE_MIN: usize = 2;
 /// Room in the overflow is taken for so many blocks at once.

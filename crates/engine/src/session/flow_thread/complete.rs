@@ -1,7 +1,7 @@
 //! Complete blocks on their way to the writers, a few at a time.
 //!
-//! Who wakes a writer interrupts the core on which that one ran last, which in a virtual machine takes as long as a dozen packets, on
-//! both cores. So a flow gathers a few complete blocks while packets come without a pause, and hands them over together.
+//! Who wakes a writer interrupts the core on which that one ran last, which in a virtual machine takes as long as dozens of packets, on
+//! both cores. So a flow collects a few complete blocks while packets come without a pause, and hands them over together.
 //!
 //! Always true: a flow that waits or has ended holds none, and no flow holds one for long.
 
@@ -39,18 +39,19 @@ impl Complete {
 impl Running {
     pub(super) fn complete(&mut self, number: u64, len: u32) -> Result<(), Error> {
         let ready = self.incoming.complete(number, len)?;
-        self.gather(ready)
+        self.collect(ready)
     }
 
     /// Takes complete blocks out, as long as there are any.
-    pub(super) fn gather(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
+    pub(super) fn collect(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
         while let Some((block, len)) = ready {
             if self.complete.blocks.is_empty() {
                 self.complete.since = self.thread.shared.now();
             }
             let credit = Credit(self.thread.own.clone());
             self.complete.blocks.push(Arrived { block, len: len as usize, _credit: credit });
-            if self.complete.blocks.len() >= self.complete.together {
+            // To read from the overflow or write to it may take a disk's time.
+            if self.complete.blocks.len() >= self.complete.together || self.incoming.is_overflowing() {
                 self.hand_over()?;
             }
             ready = self.incoming.next()?;
@@ -64,7 +65,7 @@ impl Running {
         if is_due { self.hand_over() } else { Ok(()) }
     }
 
-    /// Gives the writers what was gathered.
+    /// Gives the writers what was collected.
     pub(super) fn hand_over(&mut self) -> Result<(), Error> {
         for arrived in self.complete.blocks.drain(..) {
             let given = self.thread.shared.arrived.0.try_send(arrived);
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_gathered_is_a_small_part_of_memory() {
+    fn what_is_collected_is_a_small_part_of_memory() {
         let table = [(4, 1), (8, 1), (16, 2), (32, 4), (1000, 4)];
         for (memory, together) in table {
             assert_eq!(Complete::new(memory).together, together, "{memory}");

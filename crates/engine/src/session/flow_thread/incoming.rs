@@ -12,6 +12,7 @@ use farhaul_store::{Block, BlockPool, Overflow, OverflowShare, Parked};
 
 use super::super::held::{Held, cannot_park};
 use super::super::meter::Meter;
+use super::blocks::PREFETCH_MAX;
 use crate::error::Error;
 
 /// While the overflow is in use, this part of memory, but so many blocks at most, is kept from the writers for what is filled.
@@ -92,7 +93,9 @@ impl Incoming {
             Some(Held::Here(block)) => {
                 block[start..][..payload.len()].copy_from_slice(payload);
                 // The next segment's place, as they come in order mostly: a block is too long for the near caches.
-                block.prefetch(start + payload.len(), payload.len());
+                if payload.len() <= PREFETCH_MAX as usize {
+                    block.prefetch(start + payload.len(), payload.len());
+                }
             }
             Some(Held::Away(parked)) => parked.write_at(payload, start).map_err(cannot_park)?,
             None => {
@@ -136,7 +139,7 @@ impl Incoming {
         Ok(Some((block, len)))
     }
 
-    fn is_overflowing(&self) -> bool {
+    pub(super) fn is_overflowing(&self) -> bool {
         self.share.as_ref().is_some_and(|share| share.slots() > 0)
     }
 

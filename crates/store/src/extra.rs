@@ -118,4 +118,13 @@ mod tests {
             assert_eq!(Algorithm::from_name(algorithm.name()), Some(algorithm));
         }
     }
+
+    /// Long inputs go another way than short ones, and pieces another than a whole. The digest is what xxhsum -H3 tells.
+    #[test]
+    fn a_long_input_in_pieces_is_what_the_tool_tells() {
+        let bytes: Vec<u8> = (0..5000).map(|at| (at % 251) as u8).collect();
+        let mut hashers = Hashers::new(&[Algorithm::Xxh3]);
+        bytes.chunks(999).for_each(|piece| hashers.update(piece));
+        assert_eq!(hashers.finish()[0].1, 0xb418_500f_c423_20ee_u64.to_be_bytes());
+    }
 }

@@ -285,4 +285,13 @@ mod tests {
         let opened = acceptor.open(&mut datagram).expect("an honest datagram opens");
         assert_eq!(opened.segment.map(|(segment, payload)| (segment.len, payload)), Some((24, &label[..])));
     }
+
+    /// XXH3 as xxhsum -H3 tells it: the far end may have been built with another library.
+    #[test]
+    fn the_checksum_of_clear_content_is_xxh3() {
+        let payload: Vec<u8> = (0..1438).map(|at| (at % 251) as u8).collect();
+        let header = clear_header(&payload);
+        assert_eq!(header[..2], 1438_u16.to_be_bytes());
+        assert_eq!(header[2..], 0x8feb_85cd_5e57_9b5a_u64.to_be_bytes());
+    }
 }

@@ -398,7 +398,7 @@ class Datapath:
                  peak_bytes=peak, emulator=limited)
 
     def emulator(self):
-        """Content of half a minute, start included, which takes a second of it."""
+        """Content of six times the time of raw datagrams, start included, which takes a second of it."""
         for rate, goal in ((2e9, 0.95), (5e9, 0.95), (10e9, None)):
             site, link = self.lab(rate, 100, 0.01)
             size = int(rate / 8 * 6 * self.seconds)

@@ -24,7 +24,7 @@ mod peer_address;
 mod placement;
 mod read_queue;
 mod receiver;
-pub(crate) mod room;
+mod room;
 mod roots;
 mod sender;
 mod serve;

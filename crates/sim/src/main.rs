@@ -53,19 +53,21 @@ fn run_table(options: &[String]) -> Result<(), String> {
             _ => return Err(format!("no such option or value: {option}\n{}", usage())),
         }
     }
+    let mut so_far = Vec::new();
+    let mut saved = Ok(());
     let lines = table(size, &only, jobs, |line| {
         say(&line.to_string());
         if !line.pass {
             say(&format!("      replay: {}", line.worst));
         }
+        // Saved line by line: the whole table takes an hour, and what is cut off keeps what it has.
+        if let Some(path) = &file {
+            so_far.push(line.clone());
+            saved = std::fs::write(path, json(&so_far));
+        }
     });
     say(&format!("{} of {} rows pass", lines.iter().filter(|line| line.pass).count(), lines.len()));
-    match file {
-        Some(path) => {
-            std::fs::write(&path, json(&lines)).map_err(|error| format!("cannot write {path}: {error}"))
-        }
-        None => Ok(()),
-    }
+    saved.map_err(|error| format!("cannot write {}: {error}", file.unwrap_or_default()))
 }
 
 /// What a path must carry at least of what it can.

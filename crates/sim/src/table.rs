@@ -8,8 +8,8 @@ mod steady;
 use crate::end::End;
 use crate::scenario::Scenario;
 use std::fmt::Write as _;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 
 /// How much of the table is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,56 +159,80 @@ pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&Line)) 
     change::disturbance_rows(&mut table);
     change::change_rows(&mut table);
     sharing::sharing_rows(&mut table);
+    // Rows that look at the same scenarios share their runs.
+    let groups: Vec<Group<'_>> = table
+        .rows
+        .chunk_by(|one, other| one.cases == other.cases)
+        .map(|rows| Group { rows, runs: runs(&table.scenarios, &rows[0].cases) })
+        .collect();
     let mut lines = Vec::new();
-    let mut begin = 0;
-    while begin < table.rows.len() {
-        // Rows that look at the same scenarios share their runs.
-        let cases = table.rows[begin].cases.clone();
-        let end = begin + table.rows[begin..].iter().take_while(|row| row.cases == cases).count();
-        let rows = &table.rows[begin..end];
-        for line in run_group(&table.scenarios, &cases, rows, jobs) {
+    run_groups(&groups, jobs, |group, figures| {
+        for (column, row) in group.rows.iter().enumerate() {
+            let column: Vec<f64> = figures.iter().map(|measured| measured[column]).collect();
+            let line = judge(row, &column, &group.runs);
             print(&line);
             lines.push(line);
         }
-        begin = end;
-    }
+    });
     lines
 }
 
-fn run_group(scenarios: &[Scenario], cases: &[usize], rows: &[Row], jobs: usize) -> Vec<Line> {
-    let runs: Vec<(&Scenario, u64)> = cases
-        .iter()
-        .map(|&case| &scenarios[case])
-        .flat_map(|scenario| {
-            (scenario.seed..scenario.seed + scenario.seeds).map(move |seed| (scenario, seed))
-        })
+/// A scenario and its seed.
+type Run<'a> = (&'a Scenario, u64);
+
+struct Group<'a> {
+    rows: &'a [Row],
+    runs: Vec<Run<'a>>,
+}
+
+fn runs<'a>(scenarios: &'a [Scenario], cases: &[usize]) -> Vec<Run<'a>> {
+    let seeds = |scenario: &'a Scenario| {
+        (scenario.seed..scenario.seed + scenario.seeds).map(move |seed| (scenario, seed))
+    };
+    cases.iter().flat_map(|&case| seeds(&scenarios[case])).collect()
+}
+
+/// Runs all groups and hands each its figures, by run and row, in order. The threads go on with the next group while the
+/// last runs of one are still under way, or the longest of each group would leave the others idle.
+fn run_groups<'a>(groups: &[Group<'a>], jobs: usize, mut done: impl FnMut(&Group<'a>, &[Vec<f64>])) {
+    let all: Vec<(usize, usize)> = (0..groups.len())
+        .flat_map(|group| (0..groups[group].runs.len()).map(move |run| (group, run)))
         .collect();
     let next = AtomicUsize::new(0);
-    let figures: Mutex<Vec<Vec<f64>>> = Mutex::new(vec![Vec::new(); runs.len()]);
+    let (sender, measured) = mpsc::channel();
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some((scenario, seed)) = runs.get(index) else { return };
-                    let end = scenario.run(*seed);
-                    let measured = rows.iter().map(|row| (row.measure)(scenario, &end)).collect();
-                    figures.lock().expect("no thread panics while it holds the figures")[index] = measured;
+            let sender = sender.clone();
+            let (next, all) = (&next, &all);
+            scope.spawn(move || {
+                while let Some(&(group, run)) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let (scenario, seed) = groups[group].runs[run];
+                    let end = scenario.run(seed);
+                    let figures: Vec<f64> =
+                        groups[group].rows.iter().map(|row| (row.measure)(scenario, &end)).collect();
+                    if sender.send((group, run, figures)).is_err() {
+                        return;
+                    }
                 }
             });
         }
+        drop(sender);
+        let mut figures: Vec<Vec<Vec<f64>>> =
+            groups.iter().map(|group| vec![Vec::new(); group.runs.len()]).collect();
+        let mut left: Vec<usize> = groups.iter().map(|group| group.runs.len()).collect();
+        let mut current = 0;
+        for (group, run, row) in measured {
+            figures[group][run] = row;
+            left[group] -= 1;
+            while left.get(current) == Some(&0) {
+                done(&groups[current], &std::mem::take(&mut figures[current]));
+                current += 1;
+            }
+        }
     });
-    let figures = figures.into_inner().expect("all threads have ended");
-    rows.iter()
-        .enumerate()
-        .map(|(column, row)| {
-            let column: Vec<f64> = figures.iter().map(|measured| measured[column]).collect();
-            judge(row, &column, &runs)
-        })
-        .collect()
 }
 
-fn judge(row: &Row, figures: &[f64], runs: &[(&Scenario, u64)]) -> Line {
+fn judge(row: &Row, figures: &[f64], runs: &[Run<'_>]) -> Line {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
     // Only times have percentiles: the largest ones may be left out.

@@ -62,3 +62,17 @@ fn low_leaves_the_link_to_tcp() {
 fn fixed_holds_its_rate() {
     hold("fixed", &[]);
 }
+
+/// Rows of several groups, whose runs are shared among the threads: what comes out, and in which order, is the same.
+#[test]
+fn the_number_of_threads_changes_no_line() {
+    let lines = |jobs| {
+        let mut printed = Vec::new();
+        let lines = table(Size::Small, "jitter of RTT/10, ", jobs, |line| printed.push(line.to_string()));
+        assert_eq!(printed, lines.iter().map(ToString::to_string).collect::<Vec<_>>());
+        printed
+    };
+    let one = lines(1);
+    assert!(one.len() > 1, "{one:?}");
+    assert_eq!(one, lines(3));
+}

@@ -1,7 +1,7 @@
 //! One flow of a case, on a thread of its own: it meets its other end and sends or receives.
 //!
 //! Always true: a sender has no more than its window on the way, as far as it has news, and with a rate given sends no
-//! faster; without any news it ends after [`SILENCE`].
+//! faster; without any news it says its first window again and again and ends after [`SILENCE`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,6 +19,11 @@ use crate::stopwatch::{Stopwatch, starved_seconds};
 
 /// After so long without news, what is on the way is taken as lost; a flow that never had any ends.
 const SILENCE: Duration = Duration::from_secs(1);
+/// After so long without the first news the first window is sent again: the other end may have read it while it still looked
+/// for this one, and a path may lose all of it.
+const FIRST_AGAIN: Duration = Duration::from_millis(100);
+/// A receiver to which nothing comes repeats its news so often: if they were lost, the sender has no window left.
+const NEWS_AGAIN: Duration = Duration::from_millis(50);
 /// A receiver tells its news after so many bytes, or when nothing more is waiting.
 const NEWS_BYTES: u64 = 128 << 10;
 /// How long a receiver waits for late datagrams after the sender has ended.
@@ -60,9 +65,36 @@ struct Outgoing {
     next: u64,
     /// The number behind the newest that has arrived, or been given up.
     arrived: u64,
+    /// When news came, or were given up.
     heard: Instant,
     has_news: bool,
     window: Window,
+}
+
+impl Outgoing {
+    fn on_the_way(&self) -> u64 {
+        self.next - self.arrived
+    }
+
+    /// Takes what is on the way as lost when nothing has been heard for so long that it must be.
+    fn give_up(&mut self) {
+        let patience = if self.has_news { SILENCE } else { FIRST_AGAIN };
+        if self.heard.elapsed() > patience {
+            self.arrived = self.next;
+            self.heard = Instant::now();
+        }
+    }
+
+    fn on_news(&mut self, next: u64, count: u64) {
+        // The first news may be of a window that was given up.
+        let is_new = next > self.arrived || !self.has_news;
+        if is_new && next <= self.next {
+            self.window.on_news(next, count, self.next);
+            self.arrived = self.arrived.max(next);
+            self.heard = Instant::now();
+            self.has_news = true;
+        }
+    }
 }
 
 pub(super) fn send(
@@ -86,16 +118,12 @@ pub(super) fn send(
     let mut out = Outgoing { next: 0, arrived: 0, heard: Instant::now(), has_news: false, window };
     while watch.wall() < case.seconds && !stop.load(Relaxed) {
         hear(link, badge, &mut news, &mut out)?;
-        let on_the_way = (out.next - out.arrived) * len as u64;
-        let window = out.window.bytes().saturating_sub(on_the_way) / len as u64;
+        let window = out.window.bytes().saturating_sub(out.on_the_way() * len as u64) / len as u64;
         if window == 0 {
-            if out.heard.elapsed() > SILENCE {
-                if !out.has_news {
-                    break;
-                }
-                out.arrived = out.next;
-                out.heard = Instant::now();
+            if !out.has_news && watch.wall() > SILENCE.as_secs_f64() {
+                break;
             }
+            out.give_up();
             let waited = Instant::now();
             sleep(link, Duration::from_millis(10), Direction::In)?;
             counted.window_seconds += waited.elapsed().as_secs_f64();
@@ -138,13 +166,8 @@ pub(super) fn send(
 fn hear(link: &mut UdpLink, badge: &Badge, news: &mut RecvBatch, out: &mut Outgoing) -> io::Result<()> {
     while link.recv(news)? > 0 {
         for datagram in news.datagrams() {
-            if let Some(Word::News { next, count }) = badge.decode(datagram.bytes)
-                && (out.arrived..=out.next).contains(&next)
-            {
-                out.window.on_news(next, count, out.next);
-                out.arrived = next;
-                out.heard = Instant::now();
-                out.has_news = true;
+            if let Some(Word::News { next, count }) = badge.decode(datagram.bytes) {
+                out.on_news(next, count);
             }
         }
     }
@@ -162,7 +185,7 @@ pub(super) fn receive(
     let (mut arrived, mut out) = (RecvBatch::new(), SendBatch::new(0));
     let mut counted = Counted::nothing();
     let (mut watch, mut starved) = (Stopwatch::start(), starved_seconds());
-    let (mut next, mut told) = (0, 0);
+    let (mut next, mut told, mut told_at) = (0, 0, Instant::now());
     let news_bytes = NEWS_BYTES.min(case.flow_window() / 4);
     while !stop.load(Relaxed) {
         let quiet = counted.last.elapsed();
@@ -196,12 +219,12 @@ pub(super) fn receive(
                 badge.say(link, &mut out, None, Word::Meet { heard: true })?;
             }
             if counted.bytes - told >= news_bytes {
-                told = counted.bytes;
+                (told, told_at) = (counted.bytes, Instant::now());
                 badge.say(link, &mut out, None, Word::News { next, count: counted.datagrams })?;
             }
         }
-        if counted.bytes > told {
-            told = counted.bytes;
+        if counted.bytes > told || counted.bytes > 0 && told_at.elapsed() > NEWS_AGAIN {
+            (told, told_at) = (counted.bytes, Instant::now());
             badge.say(link, &mut out, None, Word::News { next, count: counted.datagrams })?;
         }
         sleep(link, Duration::from_millis(20), Direction::In)?;
@@ -261,7 +284,128 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use farhaul_engine::hello::Token;
+
     use super::*;
+    use crate::link::Which;
+    use crate::sealed;
+
+    /// Ends the threads of a test that fails, too.
+    struct Ends<'a>(&'a AtomicBool);
+
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+
+    /// A flow's other end, which answers each datagram as it is told.
+    fn other_end(
+        mut link: UdpLink,
+        badge: &Badge,
+        stop: &AtomicBool,
+        mut answer: impl FnMut(&[u8]) -> Option<Word>,
+    ) {
+        let (mut arrived, mut out) = (RecvBatch::new(), SendBatch::new(0));
+        while !stop.load(Relaxed) {
+            sleep(&link, Duration::from_millis(5), Direction::In).unwrap();
+            while link.recv(&mut arrived).unwrap() > 0 {
+                let words: Vec<Word> =
+                    arrived.datagrams().filter_map(|datagram| answer(datagram.bytes)).collect();
+                for word in words {
+                    badge.say(&mut link, &mut out, None, word).unwrap();
+                }
+            }
+        }
+    }
+
+    fn pair() -> (UdpLink, UdpLink) {
+        let bind = || UdpLink::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (mut one, mut two) = (bind(), bind());
+        one.set_remote(two.local_addr().unwrap()).unwrap();
+        two.set_remote(one.local_addr().unwrap()).unwrap();
+        (one, two)
+    }
+
+    fn plain(seconds: f64) -> Case {
+        Case {
+            sender: Which::Near,
+            datagram_bytes: 1472,
+            cipher: None,
+            flows: 1,
+            seconds,
+            rate_bps: None,
+            window_bytes: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn a_first_window_that_nobody_read_is_sent_again() {
+        let (mut link, other) = pair();
+        let badge = Badge { token: Token([1; 32]), flow: 0 };
+        let (mut packets, _) = sealed::ends(&[2; 32], 0, farhaul_engine::Cipher::default());
+        let stop = AtomicBool::new(false);
+        let counted = std::thread::scope(|scope| {
+            let (mut count, stop) = (0, &stop);
+            let answer = move |bytes: &[u8]| {
+                let number = Header::decode(bytes)?.number;
+                stop.fetch_or(count > 100, Relaxed);
+                // The other end was still looking for this one when the first sixteen came.
+                (number >= 16).then(|| {
+                    count += 1;
+                    Word::News { next: number + 1, count }
+                })
+            };
+            let badge = &badge;
+            scope.spawn(move || other_end(other, badge, stop, answer));
+            let _ends = Ends(stop);
+            send(&mut link, badge, &mut packets, &plain(9.0), stop).unwrap()
+        });
+        assert!(counted.datagrams > 100, "{counted:?}");
+    }
+
+    #[test]
+    fn news_that_were_lost_are_said_again() {
+        let (mut link, mut other) = pair();
+        let badge = Badge { token: Token([1; 32]), flow: 0 };
+        let (_, mut packets) = sealed::ends(&[2; 32], 0, farhaul_engine::Cipher::default());
+        let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let receiver =
+                scope.spawn(|| receive(&mut link, &badge, &mut packets, &plain(9.0), &ending, &stop));
+            let _ends = Ends(&stop);
+            let mut batch = SendBatch::new(1 << 16);
+            let bytes = batch.datagram(1472).unwrap();
+            bytes[..HEADER_LEN].copy_from_slice(&Header { flow_id: 0, number: 4 }.encode());
+            assert_eq!(other.send(&mut batch).unwrap(), Sent::All);
+            let (mut arrived, mut news) = (RecvBatch::new(), Vec::new());
+            // Whoever lost the first must hear a second; one that never comes keeps this going until the test is ended.
+            while news.len() < 2 {
+                sleep(&other, Duration::from_millis(100), Direction::In).unwrap();
+                while other.recv(&mut arrived).unwrap() > 0 {
+                    news.extend(arrived.datagrams().filter_map(|datagram| badge.decode(datagram.bytes)));
+                }
+            }
+            assert!(news.iter().all(|&word| word == Word::News { next: 5, count: 1 }), "{news:?}");
+            ending.store(true, Relaxed);
+            assert_eq!(receiver.join().unwrap().unwrap().datagrams, 1);
+        });
+    }
+
+    #[test]
+    fn news_of_a_window_given_up_count_and_old_ones_keep_nobody_waiting() {
+        let window = Window::adapting(1000, 1 << 20);
+        let mut out = Outgoing { next: 32, arrived: 32, heard: Instant::now(), has_news: false, window };
+        out.on_news(16, 16);
+        assert!(out.has_news && out.on_the_way() == 0 && out.window.bytes() == 32_000);
+        out.next = 64;
+        let heard = out.heard;
+        out.on_news(32, 20);
+        out.on_news(65, 21);
+        assert_eq!((out.on_the_way(), out.heard), (32, heard));
+        out.on_news(64, 64);
+        assert_eq!(out.on_the_way(), 0);
+    }
 
     #[test]
     fn a_rate_is_kept_whatever_the_rhythm() {

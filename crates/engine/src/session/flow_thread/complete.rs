@@ -21,18 +21,34 @@ const MEMORY_PART: u64 = 8;
 /// Packets that bring no more blocks, wherever they come from, keep nobody from what is there.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
-pub(super) struct Complete {
-    blocks: Vec<Arrived>,
+pub(super) struct Complete<T = Arrived> {
+    blocks: Vec<T>,
     together: usize,
     /// When the first of them was complete.
     since: Timestamp,
 }
 
-impl Complete {
+impl<T> Complete<T> {
     /// For a flow with so many blocks of memory.
-    pub(super) fn new(memory: u64) -> Complete {
+    pub(super) fn new(memory: u64) -> Complete<T> {
         let together = (memory / MEMORY_PART).clamp(1, TOGETHER_MAX) as usize;
         Complete { blocks: Vec::with_capacity(together), together, since: Timestamp::ZERO }
+    }
+
+    fn push(&mut self, arrived: T, now: impl FnOnce() -> Timestamp) {
+        if self.blocks.is_empty() {
+            self.since = now();
+        }
+        self.blocks.push(arrived);
+    }
+
+    fn is_full(&self) -> bool {
+        self.blocks.len() >= self.together
+    }
+
+    /// Whether what there is has been held for long enough.
+    fn is_due(&self, now: Timestamp) -> bool {
+        !self.blocks.is_empty() && now - self.since >= HELD_MAX
     }
 }
 
@@ -45,13 +61,10 @@ impl Running {
     /// Takes complete blocks out, as long as there are any.
     pub(super) fn collect(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
         while let Some((block, len)) = ready {
-            if self.complete.blocks.is_empty() {
-                self.complete.since = self.thread.shared.now();
-            }
-            let credit = Credit(self.thread.own.clone());
-            self.complete.blocks.push(Arrived { block, len: len as usize, _credit: credit });
+            let arrived = Arrived { block, len: len as usize, _credit: Credit(self.thread.own.clone()) };
+            self.complete.push(arrived, || self.thread.shared.now());
             // To read from the overflow or write to it may take a disk's time.
-            if self.complete.blocks.len() >= self.complete.together || self.incoming.is_overflowing() {
+            if self.complete.is_full() || self.incoming.is_overflowing() {
                 self.hand_over()?;
             }
             ready = self.incoming.next()?;
@@ -61,8 +74,7 @@ impl Running {
 
     /// Hands over what has been held for long enough.
     pub(super) fn hand_over_due(&mut self, now: Timestamp) -> Result<(), Error> {
-        let is_due = !self.complete.blocks.is_empty() && now - self.complete.since >= HELD_MAX;
-        if is_due { self.hand_over() } else { Ok(()) }
+        if self.complete.is_due(now) { self.hand_over() } else { Ok(()) }
     }
 
     /// Gives the writers what was collected.
@@ -83,7 +95,25 @@ mod tests {
     fn what_is_collected_is_a_small_part_of_memory() {
         let table = [(4, 1), (8, 1), (16, 2), (32, 4), (1000, 4)];
         for (memory, together) in table {
-            assert_eq!(Complete::new(memory).together, together, "{memory}");
+            assert_eq!(Complete::<()>::new(memory).together, together, "{memory}");
         }
+    }
+
+    #[test]
+    fn what_is_collected_waits_for_its_like_but_not_for_long() {
+        let at = |ms| Timestamp::ZERO + Duration::from_millis(ms);
+        let mut complete = Complete::new(1000);
+        assert!(!complete.is_due(at(100)));
+        for block in 0..3 {
+            complete.push(block, || at(100 + 2 * block));
+        }
+        assert!(!complete.is_full() && !complete.is_due(at(104)));
+        // Since the first of them, not the last.
+        assert!(complete.is_due(at(105)));
+        complete.push(3, || at(106));
+        assert!(complete.is_full());
+        complete.blocks.clear();
+        complete.push(4, || at(200));
+        assert!(!complete.is_due(at(204)) && complete.is_due(at(205)));
     }
 }

@@ -149,8 +149,8 @@ fn gbit(rate_bps: u64) -> f64 {
     rate_bps as f64 / 1e9
 }
 
-/// Runs the rows whose name contains `only` and hands each line to `print` in order.
-pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&Line)) -> Vec<Line> {
+/// Runs the rows whose name contains `only`; with each line that is known, in order, `print` is handed all so far.
+pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&[Line])) -> Vec<Line> {
     let mut table = Table { size, only: only.to_owned(), scenarios: Vec::new(), rows: Vec::new() };
     steady::steady_rows(&mut table);
     steady::patience_rows(&mut table);
@@ -169,9 +169,8 @@ pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&Line)) 
     run_groups(&groups, jobs, |group, figures| {
         for (column, row) in group.rows.iter().enumerate() {
             let column: Vec<f64> = figures.iter().map(|measured| measured[column]).collect();
-            let line = judge(row, &column, &group.runs);
-            print(&line);
-            lines.push(line);
+            lines.push(judge(row, &column, &group.runs));
+            print(&lines);
         }
     });
     lines

@@ -1,7 +1,7 @@
 //! One flow of a case, on a thread of its own: it meets its other end and sends or receives.
 //!
 //! Always true: a sender has no more than its window on the way, as far as it has news, and with a rate given sends no
-//! faster; without any news it says its first window again and again and ends after [`SILENCE`].
+//! faster; without any news it sends its first window again and again and ends after [`SILENCE`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

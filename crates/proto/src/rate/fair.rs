@@ -445,11 +445,12 @@ impl Fair {
         limits: &Limits,
     ) {
         let aim = self.target(limits);
+        let scavenger = limits.scavenger;
         let State::Start(start) = &mut self.state else { return };
         // Before there is a rate there is nothing to go on from.
         let ends = is_marked && self.rates.quarter > 0.0;
         let (rate, remembered) = (self.rates.quarter, limits.remembered);
-        let seen = Seen { count, path: &self.path, rate, target: aim, remembered };
+        let seen = Seen { count, path: &self.path, rate, target: aim, remembered, scavenger };
         if let Some(window) = start.step(now, report, &seen, self.window).filter(|_| !ends) {
             self.window = window;
             return;

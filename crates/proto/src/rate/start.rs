@@ -1,5 +1,6 @@
 //! The start: at once to a part of the rate that is remembered or that the first train has shown; more for what is answered while
-//! no queue shows, 2.4 times a round trip, three times where nothing is known and much is in flight, less when a queue begins to.
+//! no queue shows, 2.4 times a round trip, three times where nothing is known and much is in flight, less when a queue begins to; `low`
+//! by 0.7 of what is answered, and no jump.
 //!
 //! Ends where a queue stands, where more in flight brings no more, or where loss exceeds what the first rounds have shown. The
 //! window is then what arrives in a base round trip, plus what the path loses: what was sent in excess drains within a round.
@@ -29,6 +30,9 @@ const HOLD_ROUNDS: f64 = 1.25;
 /// A path that takes so much at once, in bytes, and of whose rate nothing is known, has more than 1 Gbit/s or is long: growth is
 /// steeper there.
 const LARGE: f64 = (1u64 << 20) as f64;
+/// `low` grows by so much for what is answered, whatever is known: where it has filled the link before a TCP that starts with it, that one's
+/// slow start ends at once, and it needs 20 s to grow from there.
+const SCAVENGER_GROWTH: f64 = 0.7;
 /// Fewer packets say little about a round's loss.
 const LATER_MIN: f64 = 50.0;
 /// Loss beyond that of the first rounds that ends the start.
@@ -44,6 +48,8 @@ pub(super) struct Seen<'a> {
     /// The queueing delay aimed at.
     pub target: f64,
     pub remembered: Option<Remembered>,
+    /// Whether it is for `low`.
+    pub scavenger: bool,
 }
 
 /// A rate that the path is believed to have before anything was sent at it.
@@ -129,7 +135,7 @@ impl Start {
         seen: &Seen<'_>,
         window: f64,
     ) -> Option<f64> {
-        let Seen { count, path, rate, target, remembered } = *seen;
+        let Seen { count, path, rate, target, remembered, scavenger } = *seen;
         if report.rtt.is_some() {
             self.look_at_queue(report.receive_time.as_secs_f64(), path, target);
         }
@@ -139,8 +145,12 @@ impl Start {
         if self.end_round(now, path, window, rate) || stands {
             return None;
         }
-        self.belief.update(path, remembered, report.train_rate);
-        let growth = if path.latest() > 0.5 * target + JITTER * path.noise() {
+        if !scavenger {
+            self.belief.update(path, remembered, report.train_rate);
+        }
+        let growth = if scavenger {
+            SCAVENGER_GROWTH
+        } else if path.latest() > 0.5 * target + JITTER * path.noise() {
             1.0
         } else if self.belief.full == 0.0 && window > LARGE {
             3.0

@@ -222,3 +222,46 @@ fn a_mark_ends_the_start() {
     controller.on_report(Timestamp::from_nanos(103_000_000), FlowIndex(0), &report);
     assert_eq!(controller.state(), "delay");
 }
+
+/// A TCP that starts at the same time would be told of a full link before it is near its share.
+#[test]
+fn low_does_not_jump_to_what_a_train_shows_or_memory_has() {
+    let rtt = Duration::from_millis(100);
+    let window_after = |policy, remembered, train_rate| {
+        let mut controller = Controller::new(RateConfig { policy, remembered, ..RateConfig::default() });
+        let flow = controller.add_flow();
+        let report = Report {
+            delivered: 15_000,
+            packets_delivered: 10,
+            datagram: 1500,
+            receive_time: Duration::from_millis(3),
+            rtt: Some(rtt),
+            in_flight: 30_000,
+            saturated: true,
+            train_rate,
+            ..Report::default()
+        };
+        controller.on_report(Timestamp::from_nanos(100_000_000), flow, &report);
+        controller.window()
+    };
+    let remembered = Some(Remembered { rate_bps: 1_000_000_000, rtt });
+    for (remembered, train_rate) in [(remembered, None), (None, Some(125e6))] {
+        assert!(window_after(Policy::Fair, remembered, train_rate) > 3_000_000);
+        assert!(window_after(Policy::Low, remembered, train_rate) < 100_000);
+    }
+}
+
+/// This path tells at once what has arrived, so that one for one grows e-fold a round trip, and more for the pace of the start.
+#[test]
+fn low_grows_more_slowly_than_one_for_one() {
+    let growth = |policy| {
+        let mut controller = Controller::new(RateConfig { policy, ..RateConfig::default() });
+        let before = controller.window() as f64;
+        drive(&mut controller, 0.3, 1.25e9, 0.1, 0.0, 1e9);
+        assert_eq!(controller.state(), "start");
+        controller.window() as f64 / before
+    };
+    let one_for_one = 3f64.exp();
+    assert!(growth(Policy::Fair) > 2.0 * one_for_one);
+    assert!((0.2 * one_for_one..one_for_one).contains(&growth(Policy::Low)));
+}

@@ -300,3 +300,27 @@ fn behind_a_slow_policer_nobody_learns_a_loss_of_his_own() {
         }
     }
 }
+
+/// The queue that it had made of the idle link by itself told late that it was gone: `low` came down to 0.86 of the link, and took 1.5 s
+/// to come back.
+#[test]
+fn low_does_not_fall_below_a_link_that_it_has_just_taken() {
+    let scenario = Scenario {
+        policy: Policy::Low,
+        rate_bps: 200_000_000,
+        rtt_ms: 100.0,
+        queue_bytes: 5_000_000,
+        rivals: vec![Rival {
+            kind: RivalKind::Cubic,
+            start_s: 0.0,
+            rtt_factor: 1.0,
+            flows: 1,
+            stop_s: Some(30.0),
+        }],
+        seconds: 37.0,
+        warmup_s: 34.5,
+        seeds: 6,
+        ..Scenario::default()
+    };
+    check(scenario, |end| assert!(end.goodput_share > 0.97, "{end}"));
+}

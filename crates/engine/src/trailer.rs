@@ -5,7 +5,7 @@
 //!
 //! Always true of what `parse` returns: the pieces fill the content exactly, and none is longer than a chunk.
 
-use farhaul_store::CHUNK;
+use farhaul_store::{Block, CHUNK};
 
 use crate::codec::{Malformed, Reader, put_varint};
 
@@ -32,7 +32,7 @@ pub(crate) struct Piece {
 }
 
 /// Appends the trailer for `pieces` to a block that holds `content` bytes; returns the block's length.
-pub(crate) fn write(block: &mut [u8], content: usize, pieces: &[Piece]) -> usize {
+pub(crate) fn write(block: &mut Block, content: usize, pieces: &[Piece]) -> usize {
     let mut records = Vec::with_capacity(pieces.len() * 56);
     for piece in pieces {
         put_varint(&mut records, piece.file);
@@ -40,10 +40,11 @@ pub(crate) fn write(block: &mut [u8], content: usize, pieces: &[Piece]) -> usize
         put_varint(&mut records, u64::from(piece.len | if piece.is_patch { PATCH } else { 0 }));
         records.extend_from_slice(&piece.digest);
     }
-    let end = content + records.len();
-    block[content..end].copy_from_slice(&records);
-    block[end..end + 4].copy_from_slice(&(records.len() as u32).to_le_bytes());
-    end + 4
+    let length = (records.len() as u32).to_le_bytes();
+    let tail = block.tail_mut(content);
+    tail[..records.len()].copy_from_slice(&records);
+    tail[records.len()..][..4].copy_from_slice(&length);
+    content + records.len() + 4
 }
 
 /// Reads the trailer of a complete block into `pieces`.
@@ -69,6 +70,7 @@ pub(crate) fn parse(block: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Malform
 
 #[cfg(test)]
 mod tests {
+    use farhaul_store::BlockPool;
     use proptest::prelude::*;
 
     use super::*;
@@ -77,10 +79,14 @@ mod tests {
         Piece { file, chunk: file * 3, len, is_patch: len % 2 == 1, digest: [file as u8; 32] }
     }
 
+    fn block(bytes: usize) -> Block {
+        BlockPool::new(1, bytes).unwrap().take()
+    }
+
     #[test]
     fn pieces_come_back() {
         let pieces = [piece(1, 101), piece(u64::MAX / 4, 27)];
-        let mut block = vec![0; 1000];
+        let mut block = block(1000);
         let len = write(&mut block, 128, &pieces);
         let mut back = Vec::new();
         parse(&block[..len], &mut back).unwrap();
@@ -91,7 +97,7 @@ mod tests {
     fn the_most_pieces_fit() {
         let pieces: Vec<_> =
             (0..PIECES_MAX).map(|_| piece(u64::MAX / 4, (CHUNK as u32) / PIECES_MAX as u32)).collect();
-        let mut block = vec![0; BLOCK_BYTES];
+        let mut block = block(BLOCK_BYTES);
         let len = write(&mut block, CHUNK as usize, &pieces);
         let mut back = Vec::new();
         parse(&block[..len], &mut back).unwrap();
@@ -100,7 +106,7 @@ mod tests {
 
     #[test]
     fn lengths_that_do_not_fill_the_content_are_refused() {
-        let mut block = vec![0; 1000];
+        let mut block = block(1000);
         let len = write(&mut block, 128, &[piece(1, 127)]);
         assert_eq!(parse(&block[..len], &mut Vec::new()), Err(Malformed));
     }

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use crate::CHUNK;
 use crate::entry::{Entry, Kind, Time};
+use crate::pool::Block;
 
 /// A source without end, as far as an offset can tell.
 const ENDLESS: u64 = 1 << 62;
@@ -68,8 +69,7 @@ impl Generated {
 
     /// As [`crate::SourceFile::read_chunk`].
     pub(crate) fn read_chunk(&self, index: u64, buffer: &mut [u8]) -> usize {
-        let left = self.size.saturating_sub(index.saturating_mul(CHUNK)).min(CHUNK) as usize;
-        let len = buffer.len().min(left);
+        let len = buffer.len().min(self.chunk_len(index));
         match self.content {
             Content::Zero => buffer[..len].fill(0),
             Content::Random => {
@@ -81,6 +81,22 @@ impl Generated {
             }
         }
         len
+    }
+
+    /// As [`crate::SourceFile::read_block`].
+    pub(crate) fn read_block(&self, index: u64, block: &mut Block, len: usize) -> usize {
+        match self.content {
+            Content::Zero => {
+                let len = len.min(self.chunk_len(index));
+                block.fill_with_zeros(len);
+                len
+            }
+            Content::Random => self.read_chunk(index, &mut block[..len]),
+        }
+    }
+
+    fn chunk_len(&self, index: u64) -> usize {
+        self.size.saturating_sub(index.saturating_mul(CHUNK)).min(CHUNK) as usize
     }
 }
 
@@ -98,6 +114,7 @@ fn noise() -> &'static [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::BlockPool;
 
     #[test]
     fn names_are_told_from_files() {
@@ -131,5 +148,20 @@ mod tests {
         let mut buffer = [7; 100];
         assert_eq!(Generated::parse(b"zero:60").unwrap().read_chunk(0, &mut buffer), 60);
         assert!(buffer[..60].iter().all(|&byte| byte == 0) && buffer[60] == 7);
+    }
+
+    #[test]
+    fn a_block_reads_as_a_buffer_does_whatever_was_in_it() {
+        let pool = BlockPool::new(1, CHUNK as usize).unwrap();
+        for name in ["random:1500000", "zero:1500000", "zero:", "random:1000", "zero:"] {
+            let made = Generated::parse(name.as_bytes()).unwrap();
+            for (index, want) in [(0, CHUNK as usize), (1, 200_000), (1, CHUNK as usize), (2, 100)] {
+                let mut expected = vec![7; want];
+                let len = made.read_chunk(index, &mut expected);
+                let mut block = pool.take();
+                assert_eq!(made.read_block(index, &mut block, want), len);
+                assert!(block[..len] == expected[..len], "{name} {index}");
+            }
+        }
     }
 }

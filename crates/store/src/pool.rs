@@ -1,8 +1,9 @@
 //! The blocks that hold file content on its way: a fixed number of page-aligned buffers in one mapping.
 //!
 //! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping lives as
-//! long as any of its blocks. The free list is a stack, so that the blocks in use are the ones still in the cache, and
-//! a pool that is never needed in full costs no memory for the rest.
+//! long as any of its blocks; as many of a block's first bytes are zero as it says (`zeros`). The free list is a stack, so
+//! that the blocks in use are the ones still in the cache, and a pool that is never needed in full costs no memory for the
+//! rest.
 
 use std::ffi::c_void;
 use std::io;
@@ -27,8 +28,14 @@ struct Shared {
     stride: usize,
     block_bytes: usize,
     total: usize,
-    free: Mutex<Vec<u32>>,
+    free: Mutex<Vec<Free>>,
     returned: Condvar,
+}
+
+/// A block that nobody has: its number, and how many of its first bytes are zero for sure.
+struct Free {
+    index: u32,
+    zeros: usize,
 }
 
 // SAFETY: the mapping behind `base` belongs to this struct until it is dropped; slices of it are only made by a `Block`
@@ -56,7 +63,8 @@ impl BlockPool {
         let _ = unsafe { madvise(base, mapped, Advice::LinuxHugepage) };
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let free = Mutex::new((0..blocks as u32).rev().collect());
+        // The kernel's zeros do not count: to write them once puts memory behind the block before it is needed.
+        let free = Mutex::new((0..blocks as u32).rev().map(|index| Free { index, zeros: 0 }).collect());
         let shared =
             Shared { base, mapped, stride, block_bytes, total: blocks, free, returned: Condvar::new() };
         Ok(BlockPool { shared: Arc::new(shared) })
@@ -66,8 +74,8 @@ impl BlockPool {
     pub fn take(&self) -> Block {
         let mut free = self.shared.free();
         loop {
-            if let Some(index) = free.pop() {
-                return self.block(index);
+            if let Some(one) = free.pop() {
+                return self.block(one);
             }
             free = self.shared.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
@@ -78,12 +86,12 @@ impl BlockPool {
         let free = self.shared.free();
         let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| free.is_empty());
         let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        free.pop().map(|index| self.block(index))
+        free.pop().map(|one| self.block(one))
     }
 
     /// A block if one is free.
     pub fn try_take(&self) -> Option<Block> {
-        self.shared.free().pop().map(|index| self.block(index))
+        self.shared.free().pop().map(|one| self.block(one))
     }
 
     /// How many blocks are free now.
@@ -101,13 +109,13 @@ impl BlockPool {
         self.shared.block_bytes
     }
 
-    fn block(&self, index: u32) -> Block {
-        Block { shared: self.shared.clone(), index, len: self.shared.block_bytes }
+    fn block(&self, Free { index, zeros }: Free) -> Block {
+        Block { shared: self.shared.clone(), index, len: self.shared.block_bytes, zeros }
     }
 }
 
 impl Shared {
-    fn free(&self) -> MutexGuard<'_, Vec<u32>> {
+    fn free(&self) -> MutexGuard<'_, Vec<Free>> {
         // The list is whole at every point where a holder could panic.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,6 +140,8 @@ pub struct Block {
     shared: Arc<Shared>,
     index: u32,
     len: usize,
+    /// So many of its first bytes are zero, whatever `len` is.
+    zeros: usize,
 }
 
 impl Block {
@@ -156,6 +166,32 @@ impl Block {
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.shared.block_bytes, "a block holds {} bytes, not {len}", self.shared.block_bytes);
         self.len = len;
+    }
+
+    /// Makes the first `len` bytes zeros; writes only where they are not known to be.
+    ///
+    /// # Panics
+    /// Beyond the bytes in use.
+    pub fn fill_with_zeros(&mut self, len: usize) {
+        assert!(len <= self.len, "{len} bytes of {} in use", self.len);
+        if self.zeros < len {
+            self[..len].fill(0);
+            self.zeros = len;
+        }
+    }
+
+    /// The bytes in use from `start` on, to be written; those before stay known to be zero if they were.
+    ///
+    /// # Panics
+    /// Beyond the bytes in use.
+    pub fn tail_mut(&mut self, start: usize) -> &mut [u8] {
+        self.zeros = self.zeros.min(start);
+        &mut self.bytes_mut()[start..]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only slice.
+        unsafe { std::slice::from_raw_parts_mut(self.shared.start(self.index), self.len) }
     }
 
     /// Has the processor fetch bytes that are wanted soon, as far as there are any: they are in another core's cache, or in none.
@@ -183,14 +219,14 @@ impl Deref for Block {
 
 impl DerefMut for Block {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`, and `&mut self` makes this the only slice.
-        unsafe { std::slice::from_raw_parts_mut(self.shared.start(self.index), self.len) }
+        self.zeros = 0;
+        self.bytes_mut()
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.shared.free().push(self.index);
+        self.shared.free().push(Free { index: self.index, zeros: self.zeros });
         self.shared.returned.notify_one();
     }
 }
@@ -234,6 +270,26 @@ mod tests {
         });
         drop(block);
         assert_eq!(waiting.join().unwrap(), 42);
+    }
+
+    #[test]
+    fn what_is_known_to_be_zero_is_zero() {
+        let pool = BlockPool::new(1, 100).unwrap();
+        let zeros = |len: usize| {
+            let mut block = pool.take();
+            block.fill_with_zeros(len);
+            assert!(block[..len].iter().all(|&byte| byte == 0));
+            block
+        };
+        zeros(100).fill(7);
+        zeros(100).tail_mut(60).fill(7);
+        assert_eq!(pool.take().zeros, 60);
+        assert_eq!(zeros(40).zeros, 60);
+        zeros(80).set_len(90);
+        assert_eq!((zeros(80).zeros, pool.take()[99]), (80, 7));
+        zeros(80)[10] = 7;
+        assert_eq!((pool.take().zeros, pool.take()[10]), (0, 7));
+        zeros(100);
     }
 
     #[test]

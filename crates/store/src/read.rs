@@ -16,6 +16,7 @@ use crate::entry::{Entry, Kind, Meta};
 use crate::extra::{Algorithm, Hashers};
 use crate::generated::Generated;
 use crate::path::RelPath;
+use crate::pool::Block;
 use crate::root::Root;
 use crate::scan::SourceRef;
 
@@ -137,6 +138,15 @@ impl SourceFile {
         match &self.0 {
             Open::Disk(file) => file.read_chunk(index, buffer),
             Open::Generated(generated) => Ok(generated.read_chunk(index, buffer)),
+        }
+    }
+
+    /// Reads chunk `index` into the first `len` bytes of a block, as [`SourceFile::read_chunk`] does; spares itself to write zeros where
+    /// there are zeros.
+    pub fn read_block(&self, index: u64, block: &mut Block, len: usize) -> io::Result<usize> {
+        match &self.0 {
+            Open::Generated(generated) => Ok(generated.read_block(index, block, len)),
+            Open::Disk(_) => self.read_chunk(index, &mut block[..len]),
         }
     }
 

@@ -492,10 +492,10 @@ impl Reader<'_> {
         let Some(mut block) = self.take_block() else { return };
         let want = (large.job.size - chunk * CHUNK).min(CHUNK) as usize;
         let read = match large.file() {
-            Ok(file) => {
-                let place = &mut block[..want];
-                self.reading.time(|| file.read_chunk(chunk, place)).map_err(|error| Trouble::of(&error))
-            }
+            Ok(file) => self
+                .reading
+                .time(|| file.read_block(chunk, &mut block, want))
+                .map_err(|error| Trouble::of(&error)),
             Err(trouble) => Err(trouble),
         };
         match read {

@@ -141,8 +141,7 @@ impl SourceFile {
         }
     }
 
-    /// Reads chunk `index` into the first `len` bytes of a block, as [`SourceFile::read_chunk`] does; spares itself to write zeros where
-    /// there are zeros.
+    /// Reads chunk `index` into the first `len` bytes of a block, as [`SourceFile::read_chunk`] does, but writes no zeros over zeros.
     pub fn read_block(&self, index: u64, block: &mut Block, len: usize) -> io::Result<usize> {
         match &self.0 {
             Open::Generated(generated) => Ok(generated.read_block(index, block, len)),

@@ -32,8 +32,8 @@ use std::time::Duration;
 const NEAR: f64 = 0.002;
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
 const GAIN: f64 = 0.35;
-/// Round trips after the last one of a scavenger's idle growth in which its own queue shows, and is gone again.
-const RUN_ENDS: f64 = 8.0;
+/// Round trips after a scavenger's fast growth in which the queue that it has made by itself shows, and is gone again.
+const OWN_QUEUE_ROUNDS: f64 = 8.0;
 /// What a mark of the network ("congestion experienced") leaves of the window, once a round trip (RFC 8511).
 const MARKED: f64 = 0.85;
 /// Packets of slack where a window is computed from few packets.
@@ -114,8 +114,8 @@ pub(super) struct Fair {
     /// Deliveries across a silence say nothing either.
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
-    /// The queue that shows until then is what a scavenger has made of an idle link by itself.
-    ran_until: Timestamp,
+    /// Until then a scavenger's queue is its own.
+    own_queue_until: Timestamp,
     saturated_at: Option<Timestamp>,
     stepped_at: Option<Timestamp>,
     drain: Drain,
@@ -184,7 +184,7 @@ impl Fair {
             stale: Stale::default(),
             rates_from: Timestamp::ZERO,
             idle_since: None,
-            ran_until: Timestamp::ZERO,
+            own_queue_until: Timestamp::ZERO,
             saturated_at: None,
             stepped_at: None,
             drain: Drain::default(),
@@ -360,6 +360,7 @@ impl Fair {
                 self.window = self.window.max(test.window);
             }
             (self.dip, self.unsure, self.drain, self.idle_since) = (None, None, Drain::default(), None);
+            self.own_queue_until = now;
             self.doubt.restart();
             self.path.forget_step();
             self.window *= 0.95;
@@ -505,11 +506,11 @@ impl Fair {
             }
             // What a scavenger has seen overflow was the others' doing, as a rule; if not, `growth_max` holds it.
             let may_run = limits.scavenger || self.shallow.is_none();
-            let is_run = idle > 6.5 && may_run;
-            if limits.scavenger && is_run {
-                self.ran_until = now + seconds(RUN_ENDS * round);
+            let runs = idle > 6.5 && may_run;
+            if limits.scavenger && runs {
+                self.own_queue_until = now + seconds(OWN_QUEUE_ROUNDS * round);
             }
-            let most = if is_run { 0.45 } else { 0.25 };
+            let most = if runs { 0.45 } else { 0.25 };
             grow = grow.max((0.02 * (idle - 2.0).exp2()).min(most));
         }
         if grow > 0.0 && !saturated {
@@ -517,8 +518,8 @@ impl Fair {
         }
         let before = self.window;
         self.window *= (grow * part).exp();
-        if now < self.ran_until {
-            // The queue tells late that it is gone. Without one, this is what the link carries; to others it still gives way.
+        if limits.scavenger && now < self.own_queue_until {
+            // A queue tells late that it is gone. What arrives is then what the link carries; beside others it falls with their queue.
             self.window = self.window.max(self.pipe().min(before));
         }
         if standing < goal && !limits.scavenger {

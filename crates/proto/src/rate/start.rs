@@ -30,8 +30,8 @@ const HOLD_ROUNDS: f64 = 1.25;
 /// A path that takes so much at once, in bytes, and of whose rate nothing is known, has more than 1 Gbit/s or is long: growth is
 /// steeper there.
 const LARGE: f64 = (1u64 << 20) as f64;
-/// `low` grows by so much for what is answered, whatever is known: where it has filled the link before a TCP that starts with it, that one's
-/// slow start ends at once, and it needs 20 s to grow from there.
+/// `low` grows by so much for what is answered, whatever is known. A TCP that starts with it and finds the link full ends its slow start
+/// at once, and needs 20 s to grow from there.
 const SCAVENGER_GROWTH: f64 = 0.7;
 /// Fewer packets say little about a round's loss.
 const LATER_MIN: f64 = 50.0;
@@ -48,7 +48,7 @@ pub(super) struct Seen<'a> {
     /// The queueing delay aimed at.
     pub target: f64,
     pub remembered: Option<Remembered>,
-    /// Whether it is for `low`.
+    /// Whether the policy is `low`.
     pub scavenger: bool,
 }
 
@@ -145,7 +145,9 @@ impl Start {
         if self.end_round(now, path, window, rate) || stands {
             return None;
         }
-        if !scavenger {
+        if scavenger {
+            self.belief = Belief::default();
+        } else {
             self.belief.update(path, remembered, report.train_rate);
         }
         let growth = if scavenger {
@@ -182,6 +184,7 @@ impl Start {
         // What the first packets have lost is as uncertain as they are few.
         let chance = round.variance_beside(self.clean).sqrt();
         let excess = round.all > 50.0 && round.share() > self.own_loss() + EXCESS + 3.0 * chance;
+        // `low` grows too slowly for that: its start ends by a queue or by loss.
         let grown = window > 1.6 * self.window_before && self.window_before > 0.0;
         let flat = self.saturated_rounds > 1 && grown && rate < 1.2 * self.rate_before;
         self.flat_rounds = if flat { self.flat_rounds + 1 } else { 0 };

@@ -136,10 +136,12 @@ def test_the_rate_is_shared_by_the_paths_that_live(two_links, road, way):
             rate_of(up, way, [0, 1], 5 * MB)
             half = rate_of(up, way, [0], 5 * MB)
             up.set("--only", "2", "--loss", "100%")
-            whole = []
+            whole = 0.0
             # It takes a while to notice, and a busy machine falls behind now and then.
-            wait_until(lambda: whole.append(rate_of(up, way, [0], 10 * MB)) or whole[-1] > 0.7 * rate,
-                       seconds=60, what="more goes by the path that is left")
+            for _ in range(10):
+                whole = rate_of(up, way, [0], 10 * MB)
+                if whole > 0.7 * rate:
+                    break
             up.set("--only", "2", "--loss", "0%")
             returned = carried(up, way)[1]
             wait_until(lambda: carried(up, way)[1] > returned + 2 * MB, seconds=60, what="the path is used again")
@@ -148,7 +150,7 @@ def test_the_rate_is_shared_by_the_paths_that_live(two_links, road, way):
             running.terminate()
             _, errors = running.communicate(timeout=60)
     rates = (half, whole, both)
-    assert half < 0.6 * rate and max(whole) < 1.1 * rate and both < 1.1 * rate, (rates, errors)
+    assert half < 0.6 * rate and 0.7 * rate < whole < 1.1 * rate and both < 1.1 * rate, (rates, errors)
 
 
 @pytest.mark.parametrize("road", TARGETS)

@@ -5,7 +5,7 @@ use super::close::State;
 use super::config::{Limit, Plan, PlannedPacket, Span};
 use crate::ack::{Cause, WordRange};
 use crate::control::ControlStream;
-use crate::rate::Controller;
+use crate::rate::{Asked, Controller};
 use crate::recovery::{Kind, Sent};
 use crate::time::Timestamp;
 use crate::wire::frame::{self, FEEDBACK_OVERHEAD, Feedback, STREAM_OVERHEAD};
@@ -80,8 +80,9 @@ impl Flow {
             (share, controller.pacing_rate(), window)
         };
         let rate = pace.map(|rate| rate * share);
-        let tokens =
-            rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, share, self.train.is_due()));
+        let packet = usize::from(self.mtu.current());
+        let asked = Asked { share, packet, is_first: self.train.is_due() };
+        let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, &asked));
         Budget { window, rate, is_ceiling: pace == controller.ceiling(), tokens }
     }
 

@@ -12,7 +12,7 @@ mod shares;
 mod start;
 mod target;
 
-pub(crate) use pacer::Pacer;
+pub(crate) use pacer::{Asked, Pacer};
 
 use crate::time::Timestamp;
 use fair::{Fair, Rates};

@@ -1,4 +1,8 @@
 //! A token bucket: spreads packets over time in bursts that a batch of datagrams can use.
+//!
+//! Always true: once the bucket is empty nothing leaves until there is enough for a batch, however often it is asked. A caller that is
+//! awake for other reasons, or has just sent, would otherwise send each few packets by themselves, and a system call costs as much
+//! as a dozen of them.
 
 use super::WINDOW_INITIAL;
 use crate::time::Timestamp;
@@ -10,39 +14,61 @@ const BURST: f64 = 0.001;
 const BURST_MIN: f64 = 15_000.0;
 /// ... and two for each.
 const BURST_FLOW_MIN: f64 = 3_000.0;
-/// How much is worth waking up for: a batch, or what leaves in this time.
-const WAKE: f64 = 0.000_25;
-const WAKE_MAX: f64 = 64_000.0;
+/// How much is worth a system call: a batch, or what leaves in this time.
+const WORTH: f64 = 0.000_125;
+const WORTH_MAX: f64 = 64_000.0;
+/// What rounding may take off it.
+const ROUNDING: f64 = 1.0;
+
+/// What a flow asks for.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// Its part of the transfer's rate.
+    pub share: f64,
+    /// Length of its datagrams.
+    pub packet: usize,
+    /// Its first flight is due.
+    pub is_first: bool,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Pacer {
     tokens: f64,
     filled_at: Option<Timestamp>,
+    /// What the bucket holds at most.
+    most: f64,
+    /// It was empty, and there is not enough for a batch yet.
+    gathers: bool,
 }
 
 impl Pacer {
-    /// Bytes that may leave now, at `rate` bytes per second, which is `share` of the transfer's. Negative while an earlier packet is
-    /// being paid for.
-    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, share: f64, is_first: bool) -> f64 {
+    /// Bytes that may leave now, at `rate` bytes per second. Negative while an earlier packet is being paid for, or another batch
+    /// gathers.
+    pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, asked: &Asked) -> f64 {
         // The first flight leaves as one train, so that the bottleneck's rate shows in it.
-        let least = if is_first { WINDOW_INITIAL as f64 } else { BURST_MIN };
-        let most = (rate * BURST).max(least * share).max(BURST_FLOW_MIN);
-        let gained = self.filled_at.map_or(most, |at| (now - at).as_secs_f64() * rate);
+        let least = if asked.is_first { WINDOW_INITIAL as f64 } else { BURST_MIN };
+        self.most = (rate * BURST).max(least * asked.share).max(BURST_FLOW_MIN);
+        let gained = self.filled_at.map_or(self.most, |at| (now - at).as_secs_f64() * rate);
         self.filled_at = Some(now);
-        self.tokens = (self.tokens + gained).min(most);
-        self.tokens
+        self.tokens = (self.tokens + gained).min(self.most);
+        self.gathers &= self.tokens < self.worth(rate, asked.packet) - ROUNDING;
+        if self.gathers { self.tokens.min(-ROUNDING) } else { self.tokens }
     }
 
     #[inline]
     pub(crate) fn on_sent(&mut self, bytes: usize) {
         self.tokens -= bytes as f64;
+        self.gathers |= self.tokens < 0.0;
     }
 
-    /// When there will be enough for a sensible batch.
+    /// When there will be enough for a batch.
     pub(crate) fn wake_at(&self, now: Timestamp, rate: f64, packet: usize) -> Timestamp {
-        let wanted = (rate * WAKE).clamp(packet as f64, WAKE_MAX.max(packet as f64));
-        let seconds = ((wanted - self.tokens) / rate.max(1.0)).clamp(0.000_001, 10.0);
+        let seconds = ((self.worth(rate, packet) - self.tokens) / rate.max(1.0)).clamp(0.000_001, 10.0);
         now + Duration::from_secs_f64(seconds)
+    }
+
+    fn worth(&self, rate: f64, packet: usize) -> f64 {
+        (rate * WORTH).min(WORTH_MAX).max(packet as f64).min(self.most)
     }
 }
 
@@ -50,19 +76,51 @@ impl Pacer {
 mod tests {
     use super::*;
 
+    const RATE: f64 = 125e6;
+    const ASKED: Asked = Asked { share: 1.0, packet: 1500, is_first: false };
+
+    /// Sends for a second whatever may leave, when the pacer says or after `pause` if that is sooner; bytes sent and batches.
+    fn send(rate: f64, asked: &Asked, pause: Duration) -> (usize, usize) {
+        let (mut pacer, mut now) = (Pacer::default(), Timestamp::ZERO);
+        let (mut sent, mut batches) = (0, 0);
+        while now < Timestamp::from_nanos(1_000_000_000) {
+            let before = sent;
+            while pacer.budget(now, rate, asked) >= 0.0 {
+                pacer.on_sent(asked.packet);
+                sent += asked.packet;
+            }
+            batches += usize::from(sent > before);
+            let wake = pacer.wake_at(now, rate, asked.packet);
+            assert!(wake > now);
+            now = wake.min(now + pause);
+        }
+        (sent, batches)
+    }
+
     #[test]
     fn holds_the_rate_within_a_burst() {
-        let (mut pacer, rate) = (Pacer::default(), 125e6);
-        let (mut now, mut sent) = (Timestamp::ZERO, 0usize);
-        while now < Timestamp::from_nanos(1_000_000_000) {
-            while pacer.budget(now, rate, 1.0, false) >= 0.0 {
-                pacer.on_sent(1500);
-                sent += 1500;
-            }
-            let wake = pacer.wake_at(now, rate, 1500);
-            assert!(wake > now);
-            now = wake;
-        }
+        let (sent, _) = send(RATE, &ASKED, Duration::MAX);
         assert!((124_000_000..126_000_000).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn who_asks_more_often_sends_no_smaller_batches() {
+        for rate in [1e5, 1e6, RATE, 10.0 * RATE, 100.0 * RATE] {
+            let (often, batches) = send(rate, &ASKED, Duration::from_micros(3));
+            let (seldom, _) = send(rate, &ASKED, Duration::MAX);
+            assert!(often.abs_diff(seldom) <= 64_000 + often / 100, "{often} beside {seldom} bytes");
+            let worth = (rate * WORTH).clamp(1500.0, WORTH_MAX);
+            assert!(
+                often as f64 / batches as f64 > 0.98 * worth,
+                "{often} bytes in {batches} batches at {rate}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_datagram_longer_than_any_burst_leaves() {
+        let asked = Asked { share: 0.1, packet: 9000, is_first: false };
+        let (sent, _) = send(1e6, &asked, Duration::from_micros(50));
+        assert!((980_000..1_030_000).contains(&sent), "{sent}");
     }
 }

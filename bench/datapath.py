@@ -419,22 +419,29 @@ class Datapath:
         """A busy loop on one core: the rate falls by no more than the share of the cores that is gone, and a tenth."""
         site = self.site()
         cores = len(os.sched_getaffinity(0))
-        alone = self.memory(site)
 
-        def beside():
-            loop = multiprocessing.Process(target=spin, args=(min(os.sched_getaffinity(0)),), daemon=True)
-            loop.start()
-            try:
-                return alone()
-            finally:
-                loop.kill()
-                loop.join()
-        found = in_turns(self.rounds, {"alone": alone, "beside": beside})
+        def beside(tool):
+            def run():
+                loop = multiprocessing.Process(target=spin, args=(min(os.sched_getaffinity(0)),), daemon=True)
+                loop.start()
+                try:
+                    return tool()
+                finally:
+                    loop.kill()
+                    loop.join()
+            return run
+        alone = self.memory(site)
+        tcp = lambda: site.iperf(self.seconds)  # noqa: E731
+        found = in_turns(self.rounds, {"alone": alone, "beside": beside(alone), "tcp": tcp, "tcp beside": beside(tcp)})
         quiet, busy = of(found["alone"], "goodput_bps"), of(found["beside"], "goodput_bps")
+        tcp_quiet, tcp_busy = of(found["tcp"], "bps"), of(found["tcp beside"], "bps")
         ratio, goal = busy.median / quiet.median, 0.9 * (cores - 0.5) / cores
         self.row(f"a busy neighbour on one of {cores} cores", ratio >= goal,
                  f"{ratio:.2f} ({gbit(busy.median)} : {gbit(quiet.median)})", f"{goal:.2f} of the rate alone", [busy, quiet],
-                 ratio=ratio, beside_bps=busy.values, alone_bps=quiet.values, bottleneck=found["beside"][-1]["bottleneck"])
+                 ratio=ratio, beside_bps=busy.values, alone_bps=quiet.values, iperf3_alone_bps=tcp_quiet.values,
+                 iperf3_beside_bps=tcp_busy.values,
+                 bottleneck=found["beside"][-1]["bottleneck"])
+        self.results.note(f"iperf3 beside him: {tcp_busy.median / tcp_quiet.median:.2f} of its rate alone")
 
 
 ROWS = {

@@ -276,8 +276,12 @@ impl Fair {
         if now < due || !is_needed || self.rates.round <= 0.0 || is_busy {
             return;
         }
-        self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
         let rate = (1.0 - self.loss.own()).clamp(0.5, 0.9) * self.rates.round;
+        // Where hardly anything arrives, as in a black hole for long datagrams, there is nothing to go below.
+        if rate * round < self.path.packet() {
+            return;
+        }
+        self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
         // Where few packets are in flight it takes longer to see enough of them.
         let rounds = (DIP_PACKETS * self.path.packet() / (rate * round)).clamp(1.0, 8.0);
         self.dip = Some(Dip {

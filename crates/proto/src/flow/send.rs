@@ -328,6 +328,9 @@ impl Flow {
             self.tail.on_copy(segment, sent);
             self.pay(budget, sent);
         }
+        if let Some(rate) = budget.rate.filter(|_| budget.tokens < 0.0 && self.tail.wants_more()) {
+            self.want.paced_until = Some(self.pacer.wake_at(now, rate, usize::from(self.mtu.current())));
+        }
     }
 
     #[inline]

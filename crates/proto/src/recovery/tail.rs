@@ -131,6 +131,15 @@ impl Tail {
         another
     }
 
+    /// Whether [`Tail::next`] may return something.
+    pub(crate) fn wants_more(&self) -> bool {
+        match self.left {
+            None => false,
+            Some(0) => self.reserve > 0 && (1..=RESERVED).contains(&self.again.len()),
+            Some(_) => !self.again.is_empty() || self.blind.is_some(),
+        }
+    }
+
     /// The next segment to repeat; `needed` says whether the peer still lacks it, `sent` what a packet carried.
     pub(crate) fn next(
         &mut self,

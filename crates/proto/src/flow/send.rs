@@ -329,7 +329,7 @@ impl Flow {
             self.pay(budget, sent);
         }
         if let Some(rate) = budget.rate.filter(|_| budget.tokens < 0.0 && self.tail.wants_more()) {
-            self.want.paced_until = Some(self.pacer.wake_at(now, rate, usize::from(self.mtu.current())));
+            self.want.paced_until = Some(self.pacer.wake_at(now, rate));
         }
     }
 
@@ -360,7 +360,7 @@ impl Flow {
         };
         self.want.saturated |= matches!(self.want.limit, Limit::Window | Limit::Pacing | Limit::Ceiling);
         if let (Limit::Pacing | Limit::Ceiling, Some(rate)) = (self.want.limit, budget.rate) {
-            self.want.paced_until = Some(self.pacer.wake_at(now, rate, usize::from(self.mtu.current())));
+            self.want.paced_until = Some(self.pacer.wake_at(now, rate));
         } else if waiting && out.room() == 0 {
             self.want.paced_until = Some(now);
         }

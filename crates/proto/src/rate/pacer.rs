@@ -35,8 +35,8 @@ pub(crate) struct Asked {
 pub(crate) struct Pacer {
     tokens: f64,
     filled_at: Option<Timestamp>,
-    /// What the bucket holds at most.
-    most: f64,
+    /// A batch, as of the last look.
+    worth: f64,
     /// It was empty, and there is not enough for a batch yet.
     gathers: bool,
 }
@@ -47,11 +47,12 @@ impl Pacer {
     pub(crate) fn budget(&mut self, now: Timestamp, rate: f64, asked: &Asked) -> f64 {
         // The first flight leaves as one train, so that the bottleneck's rate shows in it.
         let least = if asked.is_first { WINDOW_INITIAL as f64 } else { BURST_MIN };
-        self.most = (rate * BURST).max(least * asked.share).max(BURST_FLOW_MIN);
-        let gained = self.filled_at.map_or(self.most, |at| (now - at).as_secs_f64() * rate);
+        let most = (rate * BURST).max(least * asked.share).max(BURST_FLOW_MIN);
+        let gained = self.filled_at.map_or(most, |at| (now - at).as_secs_f64() * rate);
         self.filled_at = Some(now);
-        self.tokens = (self.tokens + gained).min(self.most);
-        self.gathers &= self.tokens < self.worth(rate, asked.packet) - ROUNDING;
+        self.tokens = (self.tokens + gained).min(most);
+        self.worth = (rate * WORTH).min(WORTH_MAX).max(asked.packet as f64).min(most);
+        self.gathers &= self.tokens < self.worth - ROUNDING;
         if self.gathers { self.tokens.min(-ROUNDING) } else { self.tokens }
     }
 
@@ -61,14 +62,10 @@ impl Pacer {
         self.gathers |= self.tokens < 0.0;
     }
 
-    /// When there will be enough for a batch.
-    pub(crate) fn wake_at(&self, now: Timestamp, rate: f64, packet: usize) -> Timestamp {
-        let seconds = ((self.worth(rate, packet) - self.tokens) / rate.max(1.0)).clamp(0.000_001, 10.0);
+    /// When there will be enough for a batch, at the rate of the last look.
+    pub(crate) fn wake_at(&self, now: Timestamp, rate: f64) -> Timestamp {
+        let seconds = ((self.worth - self.tokens) / rate.max(1.0)).clamp(0.000_001, 10.0);
         now + Duration::from_secs_f64(seconds)
-    }
-
-    fn worth(&self, rate: f64, packet: usize) -> f64 {
-        (rate * WORTH).min(WORTH_MAX).max(packet as f64).min(self.most)
     }
 }
 
@@ -90,7 +87,7 @@ mod tests {
                 sent += asked.packet;
             }
             batches += usize::from(sent > before);
-            let wake = pacer.wake_at(now, rate, asked.packet);
+            let wake = pacer.wake_at(now, rate);
             assert!(wake > now);
             now = wake.min(now + pause);
         }

@@ -441,7 +441,9 @@ class Datapath:
                     loop.join()
             return run
         alone = self.memory(site)
-        tcp = lambda: site.iperf(self.seconds)  # noqa: E731
+
+        def tcp():
+            return site.iperf(self.seconds)
         found = in_turns(self.rounds, {"alone": alone, "beside": beside(alone), "tcp": tcp, "tcp beside": beside(tcp)})
         quiet, busy = of(found["alone"], "goodput_bps"), of(found["beside"], "goodput_bps")
         tcp_quiet, tcp_busy = of(found["tcp"], "bps"), of(found["tcp beside"], "bps")
@@ -449,8 +451,7 @@ class Datapath:
         self.row(f"a busy neighbour on one of {cores} cores", ratio >= goal,
                  f"{ratio:.2f} ({gbit(busy.median)} : {gbit(quiet.median)})", f"{goal:.2f} of the rate alone", [busy, quiet],
                  ratio=ratio, beside_bps=busy.values, alone_bps=quiet.values, iperf3_alone_bps=tcp_quiet.values,
-                 iperf3_beside_bps=tcp_busy.values,
-                 bottleneck=found["beside"][-1]["bottleneck"])
+                 iperf3_beside_bps=tcp_busy.values, bottleneck=found["beside"][-1]["bottleneck"])
         self.results.note(f"iperf3 beside him: {tcp_busy.median / tcp_quiet.median:.2f} of its rate alone")
 
 

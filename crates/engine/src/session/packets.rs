@@ -1,22 +1,25 @@
 //! Planned packets to sealed datagrams and back: the one place where payload, frames and cipher meet.
 //!
 //! A datagram is the 8-byte header, the sealed frames, the tag. With `cipher none` a segment of content follows the tag in the
-//! clear, and its length and checksum stand behind the header, as authentic as that: nothing can be appended or cut off, and what
+//! clear, and its checksum and length stand behind the header, as authentic as that: nothing can be appended or cut off, and what
 //! memory, cards and cables damage is lost as a packet is. Against those who mean to change it only the digest helps, which stands
-//! at the end of the block and so in a sealed segment.
+//! at the end of the block and so in a sealed segment. Where nothing but content is in such a datagram (it is bare), the segment's
+//! place is not sealed either, but authentic by a tag of its own: most of them are, and the cipher would cost more than all else.
 //!
 //! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
 
 use farhaul_proto::{
-    Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, Segment, TAG_LEN, split,
+    Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN, Segment, TAG_LEN, split,
 };
 use twox_hash::XxHash3_64;
 
 use crate::cipher::Suite;
 use crate::options::Cipher;
 
-/// Extra header bytes of `cipher none`: how much is in the clear, and its XXH3.
-pub(crate) const CLEAR_EXTRA: usize = 2 + 8;
+/// Extra header bytes of `cipher none`: the XXH3 of what is in the clear, and how much that is.
+pub(crate) const CLEAR_EXTRA: usize = 8 + 2;
+/// What stands in front of a bare datagram's tag.
+const BARE_LEN: usize = HEADER_LEN + CLEAR_EXTRA + SEGMENT_FRAME_LEN;
 
 /// Keys and ids of one flow, both directions.
 pub struct Packets {
@@ -85,17 +88,31 @@ impl Packets {
     /// The payload is read once, by the cipher: a copy before it would cost a tenth of the sender's core.
     pub fn seal(&mut self, packet: &PlannedPacket, control: &[u8], payload: Payload<'_>, out: &mut [u8]) {
         let header = Header { flow_id: self.send_id, number: packet.number }.encode();
-        out[..HEADER_LEN].copy_from_slice(&header);
-        let segment_header = packet.segment.map(Segment::encode_header);
-        let frames = control.len() + packet.padding as usize + segment_header.map_or(0, |bytes| bytes.len());
-        let start = HEADER_LEN + self.extra();
         let (payload, clear_payload) = match payload {
             Payload::Content(bytes) if self.clear => (&[][..], bytes),
             Payload::Content(bytes) | Payload::Sealed(bytes) => (bytes, &[][..]),
         };
-        if self.clear {
-            out[HEADER_LEN..start].copy_from_slice(&clear_header(clear_payload));
+        let (key, nonce) = self.sealing.seal_key(packet.number);
+        let segment_header = packet.segment.map(Segment::encode_header);
+        if let Some(segment_header) = segment_header
+            && is_bare(control.len() + packet.padding as usize + SEGMENT_FRAME_LEN, clear_payload.len())
+        {
+            let head = BareHead::new(header, clear_header(clear_payload), segment_header);
+            let (front, clear) = out.split_at_mut(BARE_LEN + TAG_LEN);
+            front[..BARE_LEN].copy_from_slice(&head.bytes());
+            front[BARE_LEN..].copy_from_slice(&key.tag(head.words, head.rest));
+            clear.copy_from_slice(clear_payload);
+            return;
         }
+
+        let start = HEADER_LEN + if self.clear { CLEAR_EXTRA } else { 0 };
+        out[..HEADER_LEN].copy_from_slice(&header);
+        if self.clear {
+            let (checksum, len) = clear_header(clear_payload);
+            out[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&checksum);
+            out[HEADER_LEN + 8..start].copy_from_slice(&len);
+        }
+        let frames = control.len() + packet.padding as usize + segment_header.map_or(0, |bytes| bytes.len());
         let (aad, rest) = out.split_at_mut(start);
         let (sealed, clear) = rest.split_at_mut(frames + payload.len() + TAG_LEN);
 
@@ -106,7 +123,6 @@ impl Packets {
         if let Some(bytes) = segment_header {
             sealed[at..at + bytes.len()].copy_from_slice(&bytes);
         }
-        let (key, nonce) = self.sealing.seal_key(packet.number);
         key.seal(&nonce, aad, sealed, payload);
         clear.copy_from_slice(clear_payload);
     }
@@ -123,18 +139,29 @@ impl Packets {
         let start = HEADER_LEN + self.extra();
         let (aad, rest) = datagram.split_at_mut_checked(start)?;
         let clear_len = match self.clear {
-            true => usize::from(u16::from_be_bytes([aad[HEADER_LEN], aad[HEADER_LEN + 1]])),
+            true => usize::from(u16::from_be_bytes([aad[start - 2], aad[start - 1]])),
             false => 0,
         };
         let sealed_len = rest.len().checked_sub(TAG_LEN + clear_len)?;
         let (sealed, tail) = rest.split_at_mut_checked(sealed_len)?;
         let (tag, clear_payload) = tail.split_first_chunk_mut::<TAG_LEN>()?;
         let (key, nonce) = self.opening.open_key(number)?;
-        if !key.open(&nonce, aad, sealed, tag) {
+        let is_authentic = match is_bare(sealed_len, clear_len) {
+            true => {
+                let head = BareHead::read(aad, sealed)?;
+                // As one number, so that the time it takes does not tell how much of a forged tag is right.
+                u128::from_ne_bytes(key.tag(head.words, head.rest)) == u128::from_ne_bytes(*tag)
+            }
+            false => key.open(&nonce, aad, sealed, tag),
+        };
+        if !is_authentic {
             return None;
         }
-        if self.clear && aad[HEADER_LEN..] != clear_header(clear_payload) {
-            return None;
+        if self.clear {
+            let (checksum, len) = clear_header(clear_payload);
+            if aad[HEADER_LEN..HEADER_LEN + 8] != checksum || aad[HEADER_LEN + 8..] != len {
+                return None;
+            }
         }
         self.opening.opened(number);
         // What cannot be split is control that makes no sense; the transport says so.
@@ -157,12 +184,47 @@ impl Packets {
     }
 }
 
+/// Whether a datagram carries content in the clear and beside it nothing but where that belongs.
+fn is_bare(frames_len: usize, clear_len: usize) -> bool {
+    frames_len == SEGMENT_FRAME_LEN && clear_len > 0
+}
+
 /// What stands behind the header when `payload` is in the clear.
-fn clear_header(payload: &[u8]) -> [u8; CLEAR_EXTRA] {
-    let mut bytes = [0; CLEAR_EXTRA];
-    bytes[..2].copy_from_slice(&(payload.len() as u16).to_be_bytes());
-    bytes[2..].copy_from_slice(&XxHash3_64::oneshot(payload).to_be_bytes());
-    bytes
+fn clear_header(payload: &[u8]) -> ([u8; 8], [u8; 2]) {
+    (XxHash3_64::oneshot(payload).to_be_bytes(), (payload.len() as u16).to_be_bytes())
+}
+
+/// What stands in front of a bare datagram's tag, as the numbers that the tag is made of.
+struct BareHead {
+    /// Header; checksum; length and the begin of the segment's header.
+    words: [u64; 3],
+    rest: u32,
+}
+
+impl BareHead {
+    fn new(header: [u8; 8], (checksum, len): ([u8; 8], [u8; 2]), segment: [u8; SEGMENT_FRAME_LEN]) -> BareHead {
+        let [l0, l1] = len;
+        let [s0, s1, s2, s3, s4, s5, rest @ ..] = segment;
+        let third = [l0, l1, s0, s1, s2, s3, s4, s5];
+        BareHead { words: [header, checksum, third].map(u64::from_le_bytes), rest: u32::from_le_bytes(rest) }
+    }
+
+    /// From where it stands in a datagram: the part in front of the segment's header, and that.
+    fn read(front: &[u8], segment: &[u8]) -> Option<BareHead> {
+        let (header, front) = front.split_first_chunk()?;
+        let (checksum, len) = front.split_first_chunk()?;
+        Some(BareHead::new(*header, (*checksum, len.try_into().ok()?), segment.try_into().ok()?))
+    }
+
+    fn bytes(&self) -> [u8; BARE_LEN] {
+        let mut bytes = [0; BARE_LEN];
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        for (at, word) in words.iter_mut().zip(self.words) {
+            *at = word.to_le_bytes();
+        }
+        rest.copy_from_slice(&self.rest.to_le_bytes());
+        bytes
+    }
 }
 
 #[cfg(test)]
@@ -217,17 +279,49 @@ mod tests {
     }
 
     #[test]
+    fn content_without_frames_comes_across_many_epochs() {
+        for cipher in CIPHERS {
+            let (mut initiator, mut acceptor) = pair(cipher, 4);
+            for number in 0..100 {
+                let mut datagram = sealed(&mut initiator, number, &[], b"payload");
+                assert!(acceptor.open(&mut sealed(&mut initiator, number, &PING, b"")).is_some(), "its epoch");
+                let opened = acceptor.open(&mut datagram).expect("an honest datagram opens");
+                assert_eq!((opened.number, opened.control), (number, &[][..]));
+                let (segment, payload) = opened.segment.expect("it carries a segment");
+                assert_eq!((segment.block, segment.offset, segment.len, segment.last), (3, 1 << 20, 7, true));
+                assert_eq!(payload, b"payload");
+            }
+        }
+    }
+
+    /// A sender that means another way of sealing than the far end must not be believed by chance.
+    #[test]
+    fn a_bare_datagram_has_the_documented_bytes() {
+        let (mut initiator, _) = pair(Cipher::None, 22);
+        let datagram = sealed(&mut initiator, 1, &[], b"payload");
+        let head = [&[5, 0, 7, 0, 0, 0, 0, 1][..], &XxHash3_64::oneshot(b"payload").to_be_bytes(), &[0, 7]].concat();
+        let frame = [2, 0, 0, 0, 0, 3, 0, 16, 0, 0];
+        assert_eq!(datagram[..BARE_LEN], [&head[..], &frame].concat());
+        assert_eq!(datagram[BARE_LEN + TAG_LEN..], *b"payload");
+        let (key, _) = initiator.sealing.seal_key(1);
+        let hash = key.hash(&datagram[..BARE_LEN]);
+        assert_eq!(datagram[BARE_LEN..BARE_LEN + TAG_LEN], hash);
+    }
+
+    #[test]
     fn a_changed_datagram_does_not_open() {
         for cipher in CIPHERS {
             let (mut initiator, mut acceptor) = pair(cipher, 22);
-            let datagram = sealed(&mut initiator, 5, &PING, b"payload");
-            for at in 3..datagram.len() {
-                let mut forged = datagram.clone();
-                forged[at] ^= 1;
-                assert!(acceptor.open(&mut forged).is_none(), "byte {at} of {cipher:?}");
-            }
-            for len in 0..datagram.len() {
-                assert!(acceptor.open(&mut datagram[..len].to_vec()).is_none(), "{len} bytes of {cipher:?}");
+            for control in [&PING[..], &[]] {
+                let datagram = sealed(&mut initiator, 5, control, b"payload");
+                for at in 3..datagram.len() {
+                    let mut forged = datagram.clone();
+                    forged[at] ^= 1;
+                    assert!(acceptor.open(&mut forged).is_none(), "byte {at} of {cipher:?}");
+                }
+                for len in 0..datagram.len() {
+                    assert!(acceptor.open(&mut datagram[..len].to_vec()).is_none(), "{len} bytes of {cipher:?}");
+                }
             }
         }
     }
@@ -251,21 +345,23 @@ mod tests {
     #[test]
     fn what_is_in_the_clear_can_neither_grow_nor_shrink() {
         let (mut initiator, mut acceptor) = pair(Cipher::None, 22);
-        let datagram = sealed(&mut initiator, 1, &PING, b"in the clear");
-        for more in 1..60 {
-            let forged = [&datagram[..], &[b'x'; 60][..more]].concat();
-            assert!(acceptor.open(&mut forged.clone()).is_none(), "{more} bytes more");
-            let mut said = forged;
-            said[HEADER_LEN + 1] += more as u8;
-            assert!(acceptor.open(&mut said).is_none(), "{more} bytes more, and said");
+        for control in [&PING[..], &[]] {
+            let datagram = sealed(&mut initiator, 1, control, b"in the clear");
+            for more in 1..60 {
+                let forged = [&datagram[..], &[b'x'; 60][..more]].concat();
+                assert!(acceptor.open(&mut forged.clone()).is_none(), "{more} bytes more");
+                let mut said = forged;
+                said[HEADER_LEN + CLEAR_EXTRA - 1] += more as u8;
+                assert!(acceptor.open(&mut said).is_none(), "{more} bytes more, and said");
+            }
+            for less in 1..datagram.len() {
+                assert!(
+                    acceptor.open(&mut datagram[..datagram.len() - less].to_vec()).is_none(),
+                    "{less} bytes less"
+                );
+            }
+            assert!(acceptor.open(&mut datagram.clone()).is_some());
         }
-        for less in 1..datagram.len() {
-            assert!(
-                acceptor.open(&mut datagram[..datagram.len() - less].to_vec()).is_none(),
-                "{less} bytes less"
-            );
-        }
-        assert!(acceptor.open(&mut datagram.clone()).is_some());
     }
 
     #[test]
@@ -290,8 +386,7 @@ mod tests {
     #[test]
     fn the_checksum_of_clear_content_is_xxh3() {
         let payload: Vec<u8> = (0..1438).map(|at| (at % 251) as u8).collect();
-        let header = clear_header(&payload);
-        assert_eq!(header[..2], 1438_u16.to_be_bytes());
-        assert_eq!(header[2..], 0x8feb_85cd_5e57_9b5a_u64.to_be_bytes());
+        let (checksum, len) = clear_header(&payload);
+        assert_eq!((checksum, len), (0x8feb_85cd_5e57_9b5a_u64.to_be_bytes(), 1438_u16.to_be_bytes()));
     }
 }

@@ -227,29 +227,29 @@ impl Flow {
         if !outcome.acked.is_empty() {
             self.probe_timer.on_progress(now);
         }
-        for sent in &outcome.acked {
-            match sent.kind {
+        for acked in &outcome.acked {
+            match acked.kind {
                 Kind::Segment => {
                     // A short segment says nothing of a path that swallows the long ones.
-                    if sent.wire_len >= self.lost_len_max.min(self.mtu.current()) {
-                        self.stats.segments_proven += 1;
+                    if acked.wire_len >= self.lost_len_max.min(self.mtu.current()) {
+                        self.stats.segments_proven += u64::from(acked.count);
                         self.lost_len_max = 0;
                     }
-                    if self.outgoing.on_acked(sent.what, sent.offset, u32::from(sent.len)) {
-                        self.events.push_back(Event::BlockAcked(sent.what));
+                    if self.outgoing.on_acked(acked.what, acked.offset, acked.len) {
+                        self.events.push_back(Event::BlockAcked(acked.what));
                     }
-                    self.mtu.on_acked(sent.wire_len, now, self.rtt.smoothed);
+                    self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed);
                 }
                 Kind::Stream => {
-                    control.on_acked(sent.what, usize::from(sent.len));
-                    self.mtu.on_acked(sent.wire_len, now, self.rtt.smoothed);
+                    control.on_acked(acked.what, acked.len as usize);
+                    self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed);
                 }
                 Kind::MtuProbe => {
-                    if let Some(size) = self.mtu.on_probe_acked(sent.wire_len) {
+                    if let Some(size) = self.mtu.on_probe_acked(acked.wire_len) {
                         self.events.push_back(Event::DatagramMax(size));
                     }
                 }
-                Kind::Ping => self.mtu.on_acked(sent.wire_len, now, self.rtt.smoothed),
+                Kind::Ping => self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed),
                 Kind::Passive | Kind::Skipped => {}
             }
         }

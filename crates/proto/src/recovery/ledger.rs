@@ -50,6 +50,18 @@ pub(crate) struct Sent {
     pub suspect: bool,
 }
 
+/// Segments of one size that follow each other in a block, or one packet of another kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acked {
+    pub what: u64,
+    pub offset: u32,
+    pub len: u32,
+    pub count: u32,
+    /// Of each.
+    pub wire_len: u16,
+    pub kind: Kind,
+}
+
 #[derive(Debug, Clone, Copy, Default)]
 struct Word {
     /// Sent, to be acknowledged, fate unknown.
@@ -63,7 +75,7 @@ struct Word {
 /// What a feedback, or time, has decided. The lists are reused.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    pub acked: Vec<Sent>,
+    pub acked: Vec<Acked>,
     pub lost: Vec<Sent>,
     /// Wire bytes newly acknowledged, spuriously lost ones included.
     pub acked_bytes: u64,
@@ -106,6 +118,25 @@ impl Outcome {
         (self.acked_bytes, self.lost_bytes, self.spurious) = (0, 0, 0);
         (self.rtt, self.newest_is_new, self.settled) = (None, false, Tally::default());
     }
+
+    /// Segments arrive in order mostly, so what is carried out for each of them is done once for many.
+    #[inline]
+    fn push_acked(&mut self, sent: &Sent) {
+        let Sent { what, offset, wire_len, kind, .. } = *sent;
+        let len = u32::from(sent.len);
+        match self.acked.last_mut() {
+            Some(last)
+                if kind == Kind::Segment
+                    && last.kind == kind
+                    && (last.what, last.wire_len) == (what, wire_len)
+                    && last.offset + last.len == offset =>
+            {
+                last.len += len;
+                last.count += 1;
+            }
+            _ => self.acked.push(Acked { what, offset, len, count: 1, wire_len, kind }),
+        }
+    }
 }
 
 /// What has become of packets whose neighbours may still be declared lost, by the time of their sending. A loss is found a
@@ -132,7 +163,13 @@ impl Unsettled {
         self.tallies.drain(..known).for_each(|tally| settled.add(tally));
     }
 
-    /// Counts what has become of a packet, now or when its neighbours can be counted, too.
+    fn count_arrived(&mut self, sent_at: Timestamp, arrived: u32, settled: &mut Tally) {
+        if arrived > 0 {
+            self.count(sent_at, Tally { arrived, ..Tally::default() }, settled);
+        }
+    }
+
+    /// Counts what has become of packets, now or when their neighbours can be counted, too.
     #[inline]
     fn count(&mut self, sent_at: Timestamp, tally: Tally, settled: &mut Tally) {
         let Some(index) = Self::slot(sent_at.as_nanos()).checked_sub(self.slot) else {
@@ -338,13 +375,19 @@ impl Ledger {
         let late = acked & !open;
         self.open_count -= open.count_ones() as usize;
         let (first, mut bits) = (at * 64, acked);
+        // Packets of a batch have one time.
+        let (mut batch_at, mut arrived) = (Timestamp::ZERO, 0);
         while bits != 0 {
             let bit = bits.trailing_zeros();
             bits &= bits - 1;
             let number = first + u64::from(bit);
-            let sent = self.sent[(number - self.floor) as usize];
+            let sent = &self.sent[(number - self.floor) as usize];
             outcome.acked_bytes += u64::from(sent.wire_len);
-            self.unsettled.count(sent.at, Tally { arrived: 1, ..Tally::default() }, &mut outcome.settled);
+            if sent.at != batch_at {
+                self.unsettled.count_arrived(batch_at, arrived, &mut outcome.settled);
+                (batch_at, arrived) = (sent.at, 0);
+            }
+            arrived += 1;
             if late >> bit & 1 == 1 {
                 outcome.spurious += 1;
             } else {
@@ -359,8 +402,9 @@ impl Ledger {
             if sent.kind == Kind::Ping {
                 outcome.pings_acked.push(number);
             }
-            outcome.acked.push(sent);
+            outcome.push_acked(sent);
         }
+        self.unsettled.count_arrived(batch_at, arrived, &mut outcome.settled);
     }
 
     fn judge_missing(&mut self, at: u64, missing: u64, judge: &Judge, outcome: &mut Outcome) {
@@ -437,8 +481,16 @@ impl Ledger {
         // Three round trips of so many packets cost memory, and would not fit where one does.
         let is_long = self.sent.len() > SPAN_MAX / 16;
         while let Some(front) = self.sent.front() {
-            let bit = 1u64 << (self.floor % 64);
+            let is_whole = self.floor.is_multiple_of(64) && self.words.len() > 1;
             let word = &mut self.words[0];
+            if is_whole && word.open | word.lost == 0 {
+                // The common case: all 64 have arrived.
+                self.sent.drain(..64);
+                self.floor += 64;
+                self.words.pop_front();
+                continue;
+            }
+            let bit = 1u64 << (self.floor % 64);
             let waits = word.lost & bit != 0 && nanos(now - front.at) < patience && !is_long;
             if word.open & bit != 0 || waits {
                 return;

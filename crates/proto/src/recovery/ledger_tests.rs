@@ -65,6 +65,52 @@ fn lost_is_what_a_later_packet_has_overtaken_by_the_window() {
 }
 
 #[test]
+fn what_arrives_in_order_is_one_run() {
+    let mut ledger = Ledger::new();
+    let mut push = |what, offset: u32, len: u16| {
+        let (wire_len, kind) = (len + 10, Kind::Segment);
+        ledger.push(Sent { at: ms(offset.into()), what, offset, len, wire_len, kind, suspect: false })
+    };
+    // Two of a block, one that does not follow, one that does but is shorter, one of another block.
+    let numbers = [push(1, 0, 90), push(1, 90, 90), push(1, 270, 90), push(1, 360, 40), push(2, 400, 40)];
+    assert_eq!(numbers, [0, 1, 2, 3, 4]);
+    let outcome = hear(&mut ledger, 500, 4, 0b1_1111).expect("honest");
+    let runs: Vec<_> = outcome.acked.iter().map(|run| (run.what, run.offset, run.len, run.count)).collect();
+    assert_eq!(runs, [(1, 0, 180, 2), (1, 270, 90, 1), (1, 360, 40, 1), (2, 400, 40, 1)]);
+    assert_eq!((outcome.acked_bytes, ledger.open_bytes()), (400, 0));
+}
+
+#[test]
+fn whole_words_and_parts_of_them_are_swept() {
+    let mut ledger = Ledger::new();
+    for number in 0..200 {
+        let sent =
+            Sent { at: ms(number), what: 0, offset: 0, len: 90, wire_len: 100, kind: Kind::Segment, suspect: false };
+        ledger.push(sent);
+    }
+    let words: [u64; 4] = [u64::MAX, u64::MAX, !(1 << 42), 0xff];
+    let map = [&[0, 4][..], &words.map(u64::to_le_bytes).concat()].concat();
+    let feedback = Feedback {
+        newest: 199,
+        arrived_us: 0,
+        delay_us: 0,
+        duplicates: 0,
+        ecn_ce: 0,
+        credit: 0,
+        max_data: 0,
+        map_start: 0,
+        map: &map,
+    };
+    let mut outcome = Outcome::default();
+    ledger.on_feedback(ms(200), &feedback, &rtt(), &mut outcome).expect("honest");
+    assert_eq!((outcome.acked.len(), outcome.lost.len()), (199, 1));
+    ledger.sweep(ms(200), &rtt());
+    assert_eq!((ledger.floor(), ledger.next_number()), (170, 200), "the lost one may be late");
+    ledger.sweep(ms(900), &rtt());
+    assert_eq!((ledger.floor(), ledger.next_number()), (200, 200));
+}
+
+#[test]
 fn without_a_report_nothing_is_lost() {
     let mut ledger = ledger();
     let mut outcome = Outcome::default();

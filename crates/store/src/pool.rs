@@ -196,12 +196,13 @@ impl Block {
     }
 
     /// Has the processor fetch bytes that are wanted soon, as far as there are any: they are in another core's cache, or in none.
+    /// Past the second level, whose room the datagrams need: a block passes once.
     pub fn prefetch(&self, offset: usize, len: usize) {
         #[cfg(target_arch = "x86_64")]
         for line in self[offset.min(self.len)..(offset + len).min(self.len)].chunks(64) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
             // SAFETY: a hint, which neither reads nor faults as far as a program can tell; the address lies in the block.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+            unsafe { _mm_prefetch::<_MM_HINT_NTA>(line.as_ptr().cast()) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (offset, len);

@@ -179,7 +179,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
 }
 
 /// Bytes planned at a time: several GSO buffers a system call.
-const SEND_BATCH_BYTES: usize = 256 << 10;
+const SEND_BATCH_BYTES: usize = 512 << 10;
 /// What the batch has room for beyond that: a try of each larger datagram, and what `cipher none` adds to each.
 const SEND_BATCH_MORE: usize = 128 << 10;
 

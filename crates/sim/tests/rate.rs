@@ -14,6 +14,27 @@ fn random_loss_leaves_the_rate_where_it_is() {
     }
 }
 
+/// Feedback takes ten times as long as a round trip there.
+#[test]
+fn a_ceiling_is_reached_on_a_near_path() {
+    for (cap_bps, rtt_ms) in [(100_000_000, 0.05), (1_000_000_000, 0.05), (1_000_000_000, 0.5), (3_000_000_000, 0.1)] {
+        let scenario = Scenario {
+            rate_bps: 10_000_000_000,
+            rtt_ms,
+            cap_bps: Some(cap_bps),
+            seconds: 4.0,
+            blocks: 1_000,
+            seeds: 1,
+            ..Scenario::default()
+        };
+        let ceiling = cap_bps as f64 / scenario.rate_bps as f64;
+        check(scenario, |end| {
+            assert!(end.goodput_share >= 0.9 * ceiling, "{cap_bps} {rtt_ms}: {end}");
+            assert!(end.overflow_share <= 0.001, "{cap_bps} {rtt_ms}: {end}");
+        });
+    }
+}
+
 #[test]
 fn a_gigabit_over_100_ms_with_a_tenth_lost_is_filled() {
     let scenario = Scenario { rtt_ms: 100.0, loss: 0.1, blocks: 500, seeds: 2, ..Scenario::default() };

@@ -249,7 +249,9 @@ impl Fair {
         let window = self.window_now().max(limits.floor * self.path.round_trip());
         if self.is_unpaced() {
             let floor = self.near.bytes(self.rates.round, limits.queue_bytes);
-            return if matches!(self.state, State::Start(_)) { window } else { window.max(floor) };
+            // A start that the ceiling holds grows no more, and keeps to it by the pace.
+            let grows = matches!(self.state, State::Start(_)) && self.window < self.window_max(limits);
+            return if grows { window } else { window.max(floor) };
         }
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
         // What the path loses of the packets it may lose of the feedback, too, which is then later still.
@@ -597,6 +599,11 @@ impl Fair {
         }
         let slack = SLACK * self.path.packet();
         let least = if limits.scavenger { 0.5 * slack } else { slack };
-        self.window = self.window.min(1.3 * limits.rate * round + slack).max(least);
+        self.window = self.window.min(self.window_max(limits)).max(least);
+    }
+
+    /// What the ceiling lets be in flight.
+    fn window_max(&self, limits: &Limits) -> f64 {
+        1.3 * limits.rate * self.path.round_trip() + SLACK * self.path.packet()
     }
 }

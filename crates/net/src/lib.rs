@@ -28,4 +28,4 @@ pub use link::{Capabilities, Link, LinkStats, Sent};
 pub use memory::{MemoryLink, memory_pair};
 pub use socket::{SOCKET_BUFFER_BYTES, UdpLink};
 pub use stream::{NonblockingStream, StreamLink};
-pub use wait::{PollFd, Waker, timer_slack_min, wait};
+pub use wait::{PollFd, Waker, sched_batch, timer_slack_min, wait};

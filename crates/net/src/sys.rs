@@ -175,6 +175,19 @@ pub(crate) fn poll(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// sched_setscheduler(SCHED_BATCH) of the calling thread, unless somebody has chosen its policy.
+pub(crate) fn sched_batch() -> io::Result<()> {
+    // SAFETY: the call takes a number, here that of the calling thread.
+    if unsafe { libc::sched_getscheduler(0) } != libc::SCHED_OTHER {
+        return Ok(());
+    }
+    // SAFETY: all zeros is a valid value of a struct of numbers; its priority has to be 0.
+    let param: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: 0 is the calling thread, and the parameters live until the call has returned.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const param) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// prctl(PR_SET_TIMERSLACK, 1).
 pub(crate) fn timer_slack_min() -> io::Result<()> {
     // SAFETY: this option takes a number and touches no memory of ours.

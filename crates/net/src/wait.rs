@@ -53,6 +53,12 @@ pub fn wait(fds: &mut [PollFd], timeout: Option<Duration>) -> io::Result<()> {
     }
 }
 
+/// Keeps the calling thread from interrupting others when it wakes (SCHED_BATCH): it runs at once on a core that is free, and else
+/// when the turn of who runs there is over, some milliseconds at most. A policy that somebody has chosen (`chrt`) stays.
+pub fn sched_batch() -> io::Result<()> {
+    sys::sched_batch()
+}
+
 /// Makes timeouts of the calling thread as exact as the kernel can (1 ns of slack instead of 50 us).
 pub fn timer_slack_min() -> io::Result<()> {
     sys::timer_slack_min()
@@ -115,6 +121,21 @@ mod tests {
         assert!(waker.drain());
         wait(&mut fds, Some(Duration::from_micros(10))).unwrap();
         assert!(!fds[0].is_ready());
+    }
+
+    #[test]
+    fn a_thread_works_as_batch() {
+        let policy = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            stat.rsplit_once(')').unwrap().1.split_whitespace().nth(38).map(str::to_owned)
+        };
+        std::thread::spawn(move || {
+            assert_eq!(policy().as_deref(), Some("0"));
+            sched_batch().unwrap();
+            assert_eq!(policy().as_deref(), Some("3"));
+        })
+        .join()
+        .unwrap();
     }
 
     #[test]

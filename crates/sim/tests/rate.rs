@@ -17,7 +17,9 @@ fn random_loss_leaves_the_rate_where_it_is() {
 /// Feedback takes ten times as long as a round trip there.
 #[test]
 fn a_ceiling_is_reached_on_a_near_path() {
-    for (cap_bps, rtt_ms) in [(100_000_000, 0.05), (1_000_000_000, 0.05), (1_000_000_000, 0.5), (3_000_000_000, 0.1)] {
+    for (cap_bps, rtt_ms) in
+        [(100_000_000, 0.05), (1_000_000_000, 0.05), (1_000_000_000, 0.5), (3_000_000_000, 0.1)]
+    {
         let scenario = Scenario {
             rate_bps: 10_000_000_000,
             rtt_ms,

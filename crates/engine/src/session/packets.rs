@@ -9,7 +9,8 @@
 //! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
 
 use farhaul_proto::{
-    Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN, Segment, TAG_LEN, split,
+    Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN, Segment, TAG_LEN,
+    split,
 };
 use twox_hash::XxHash3_64;
 
@@ -202,7 +203,11 @@ struct BareHead {
 }
 
 impl BareHead {
-    fn new(header: [u8; 8], (checksum, len): ([u8; 8], [u8; 2]), segment: [u8; SEGMENT_FRAME_LEN]) -> BareHead {
+    fn new(
+        header: [u8; 8],
+        (checksum, len): ([u8; 8], [u8; 2]),
+        segment: [u8; SEGMENT_FRAME_LEN],
+    ) -> BareHead {
         let [l0, l1] = len;
         let [s0, s1, s2, s3, s4, s5, rest @ ..] = segment;
         let third = [l0, l1, s0, s1, s2, s3, s4, s5];
@@ -284,7 +289,10 @@ mod tests {
             let (mut initiator, mut acceptor) = pair(cipher, 4);
             for number in 0..100 {
                 let mut datagram = sealed(&mut initiator, number, &[], b"payload");
-                assert!(acceptor.open(&mut sealed(&mut initiator, number, &PING, b"")).is_some(), "its epoch");
+                assert!(
+                    acceptor.open(&mut sealed(&mut initiator, number, &PING, b"")).is_some(),
+                    "its epoch"
+                );
                 let opened = acceptor.open(&mut datagram).expect("an honest datagram opens");
                 assert_eq!((opened.number, opened.control), (number, &[][..]));
                 let (segment, payload) = opened.segment.expect("it carries a segment");
@@ -299,7 +307,8 @@ mod tests {
     fn a_bare_datagram_has_the_documented_bytes() {
         let (mut initiator, _) = pair(Cipher::None, 22);
         let datagram = sealed(&mut initiator, 1, &[], b"payload");
-        let head = [&[5, 0, 7, 0, 0, 0, 0, 1][..], &XxHash3_64::oneshot(b"payload").to_be_bytes(), &[0, 7]].concat();
+        let head =
+            [&[5, 0, 7, 0, 0, 0, 0, 1][..], &XxHash3_64::oneshot(b"payload").to_be_bytes(), &[0, 7]].concat();
         let frame = [2, 0, 0, 0, 0, 3, 0, 16, 0, 0];
         assert_eq!(datagram[..BARE_LEN], [&head[..], &frame].concat());
         assert_eq!(datagram[BARE_LEN + TAG_LEN..], *b"payload");
@@ -320,7 +329,10 @@ mod tests {
                     assert!(acceptor.open(&mut forged).is_none(), "byte {at} of {cipher:?}");
                 }
                 for len in 0..datagram.len() {
-                    assert!(acceptor.open(&mut datagram[..len].to_vec()).is_none(), "{len} bytes of {cipher:?}");
+                    assert!(
+                        acceptor.open(&mut datagram[..len].to_vec()).is_none(),
+                        "{len} bytes of {cipher:?}"
+                    );
                 }
             }
         }

@@ -84,8 +84,15 @@ fn what_arrives_in_order_is_one_run() {
 fn whole_words_and_parts_of_them_are_swept() {
     let mut ledger = Ledger::new();
     for number in 0..200 {
-        let sent =
-            Sent { at: ms(number), what: 0, offset: 0, len: 90, wire_len: 100, kind: Kind::Segment, suspect: false };
+        let sent = Sent {
+            at: ms(number),
+            what: 0,
+            offset: 0,
+            len: 90,
+            wire_len: 100,
+            kind: Kind::Segment,
+            suspect: false,
+        };
         ledger.push(sent);
     }
     let words: [u64; 4] = [u64::MAX, u64::MAX, !(1 << 42), 0xff];

@@ -29,7 +29,7 @@ impl Suite {
 
     fn aws_lc(self) -> &'static aws_lc::Algorithm {
         match self.cipher {
-            // `none` leaves the block bytes in the clear; frames and control are sealed all the same.
+            // `none` leaves block bytes in the clear, and where they belong; all other frames are sealed.
             Cipher::Aes128Gcm | Cipher::None => &aws_lc::AES_128_GCM,
             Cipher::Aes256Gcm => &aws_lc::AES_256_GCM,
             Cipher::ChaCha20Poly1305 => &aws_lc::CHACHA20_POLY1305,

@@ -8,7 +8,7 @@ use crate::findings::CipherRow;
 use crate::sealed::{ends, packet};
 use crate::stopwatch::Stopwatch;
 
-/// Room of the batch into which a flow seals (`farhaul_net::Capabilities::batch_bytes` of a UDP socket).
+/// Room of the batch that raw datagrams are sealed into (`farhaul_net::Capabilities::batch_bytes` of a UDP socket).
 const BATCH_BYTES: usize = 256 << 10;
 
 /// A block is cut into segments again and again; the clocks are read once a batch.

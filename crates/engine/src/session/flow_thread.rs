@@ -123,8 +123,10 @@ struct Running {
 /// Runs the flow until the session stops, the flow is retired or its link fails.
 pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     // Each train of datagrams wakes the receiver. Where it shares its core, it would interrupt who else is at work for a few
-    // dozen of them, again and again. A system that refuses this goes on without.
-    let _ = farhaul_net::sched_batch();
+    // dozen of them, again and again. A system that refuses this goes on without. (A sender sleeps until its pace lets it send.)
+    if !is_sender {
+        let _ = farhaul_net::sched_batch();
+    }
     let shared = thread.shared.clone();
     let own = thread.own.clone();
     let meter = |stage| shared.meters.meter(stage);

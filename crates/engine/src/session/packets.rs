@@ -4,7 +4,7 @@
 //! clear, and its checksum and length stand behind the header, as authentic as that: nothing can be appended or cut off, and what
 //! memory, cards and cables damage is lost as a packet is. Against those who mean to change it only the digest helps, which stands
 //! at the end of the block and so in a sealed segment. Where nothing but content is in such a datagram (it is bare), the segment's
-//! place is not sealed either, but authentic by a tag of its own: most of them are, and the cipher would cost more than all else.
+//! place is not sealed either, but authentic by a tag of its own: most datagrams are such, and the cipher was the dearest part of them.
 //!
 //! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
 
@@ -88,6 +88,7 @@ impl Packets {
     ///
     /// The payload is read once, by the cipher: a copy before it would cost a tenth of the sender's core.
     pub fn seal(&mut self, packet: &PlannedPacket, control: &[u8], payload: Payload<'_>, out: &mut [u8]) {
+        let extra = self.extra();
         let header = Header { flow_id: self.send_id, number: packet.number }.encode();
         let (payload, clear_payload) = match payload {
             Payload::Content(bytes) if self.clear => (&[][..], bytes),
@@ -106,7 +107,7 @@ impl Packets {
             return;
         }
 
-        let start = HEADER_LEN + if self.clear { CLEAR_EXTRA } else { 0 };
+        let start = HEADER_LEN + extra;
         out[..HEADER_LEN].copy_from_slice(&header);
         if self.clear {
             let (checksum, len) = clear_header(clear_payload);
@@ -302,7 +303,7 @@ mod tests {
         }
     }
 
-    /// A sender that means another way of sealing than the far end must not be believed by chance.
+    /// As docs/wire.md says, for who writes another end.
     #[test]
     fn a_bare_datagram_has_the_documented_bytes() {
         let (mut initiator, _) = pair(Cipher::None, 22);

@@ -28,7 +28,7 @@ use filler::Filler;
 use overflow::{Dip, Shallow, Test};
 use std::time::Duration;
 
-/// Below this round trip time, delay is mostly scheduling: nothing is paced, and the window has a floor.
+/// Below this round trip time, delay is mostly scheduling: nothing is paced but by a ceiling, and the window has a floor.
 const NEAR: f64 = 0.002;
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
 const GAIN: f64 = 0.35;

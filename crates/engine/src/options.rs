@@ -50,7 +50,8 @@ pub enum Cipher {
     /// For processors without AES.
     #[serde(rename = "chacha20-poly1305")]
     ChaCha20Poly1305,
-    /// Block bytes travel in the clear, with where in a block they belong; everything else stays sealed. A far end with rules of its own must allow it.
+    /// Block bytes travel in the clear, with where in a block they belong; everything else stays sealed. A far end with rules of
+    /// its own must allow it.
     #[serde(rename = "none")]
     None,
 }

@@ -27,8 +27,12 @@ fn ledger() -> Ledger {
 }
 
 fn hear(ledger: &mut Ledger, now: u64, newest: u64, bits: u64) -> Result<Outcome, Misbehaviour> {
-    let mut map = vec![0, 1];
-    map.extend_from_slice(&bits.to_le_bytes());
+    hear_map(ledger, now, newest, &[bits])
+}
+
+fn hear_map(ledger: &mut Ledger, now: u64, newest: u64, words: &[u64]) -> Result<Outcome, Misbehaviour> {
+    let mut map = vec![0, words.len() as u8];
+    words.iter().for_each(|bits| map.extend_from_slice(&bits.to_le_bytes()));
     let feedback = Feedback {
         newest,
         arrived_us: 0,
@@ -95,21 +99,7 @@ fn whole_words_and_parts_of_them_are_swept() {
         };
         ledger.push(sent);
     }
-    let words: [u64; 4] = [u64::MAX, u64::MAX, !(1 << 42), 0xff];
-    let map = [&[0, 4][..], &words.map(u64::to_le_bytes).concat()].concat();
-    let feedback = Feedback {
-        newest: 199,
-        arrived_us: 0,
-        delay_us: 0,
-        duplicates: 0,
-        ecn_ce: 0,
-        credit: 0,
-        max_data: 0,
-        map_start: 0,
-        map: &map,
-    };
-    let mut outcome = Outcome::default();
-    ledger.on_feedback(ms(200), &feedback, &rtt(), &mut outcome).expect("honest");
+    let outcome = hear_map(&mut ledger, 200, 199, &[u64::MAX, u64::MAX, !(1 << 42), 0xff]).expect("honest");
     assert_eq!((outcome.acked.len(), outcome.lost.len()), (199, 1));
     ledger.sweep(ms(200), &rtt());
     assert_eq!((ledger.floor(), ledger.next_number()), (170, 200), "the lost one may be late");

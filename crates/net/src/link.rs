@@ -88,7 +88,8 @@ pub trait Link: Send {
     /// What was counted so far.
     fn stats(&self) -> LinkStats;
 
-    /// From now on datagrams go to `remote`, and only those from there are received.
+    /// From now on datagrams go to `remote`, and only those from there are received. What speaks IPv4 and IPv6 may keep to the
+    /// one of `remote`.
     fn set_remote(&mut self, remote: SocketAddr) -> io::Result<()>;
 
     /// If this host would now reach the remote from another address than the link's own (it has moved to another network),

@@ -103,6 +103,9 @@ fn a_dual_stack_socket_speaks_both_and_shows_plain_addresses() {
     client.set_remote(addr(&format!("127.0.0.1:{port}"))).unwrap();
     dual.set_remote(client.local_addr().unwrap()).unwrap();
     assert_eq!(dual.remote(), client.local_addr());
+    let at = dual.socket().local_addr().unwrap();
+    assert_eq!(at, addr(&format!("127.0.0.1:{port}")), "the kernel takes it for a socket of IPv4 now");
+    dual.set_ecn(true).unwrap();
     assert_arrives(&mut dual, &mut client, &[1472; 50]);
     assert!(dual.path_mtu_hint().unwrap() >= 1500);
 }

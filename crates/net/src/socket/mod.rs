@@ -152,6 +152,9 @@ impl Link for UdpLink {
     fn set_remote(&mut self, remote: SocketAddr) -> io::Result<()> {
         let remote = sys::canonical(remote);
         self.socket.connect(if self.six { sys::mapped(remote) } else { remote })?;
+        if self.six && remote.is_ipv4() && open::become_four(&self.socket).is_ok() {
+            self.six = false;
+        }
         self.remote = Some(remote);
         self.senders = Senders::Doubtful;
         Ok(())

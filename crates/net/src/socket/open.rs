@@ -49,6 +49,12 @@ pub(super) fn tune(socket: &UdpSocket, six: bool) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes a dual-stack socket that is connected to an address of IPv4 one of IPv4. As long as it is not, the kernel hands each
+/// message on as if it named a destination, and looks for the route each time.
+pub(super) fn become_four(socket: &UdpSocket) -> io::Result<()> {
+    set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_ADDRFORM, libc::AF_INET)
+}
+
 /// Asks for `bytes` of buffer each way and returns what was granted, receive first.
 pub(super) fn grow_buffers(socket: &UdpSocket, bytes: usize) -> (usize, usize) {
     let fd = socket.as_fd();

@@ -29,7 +29,8 @@ pub use control::ControlStream;
 pub use crypto::{Aead, CipherSuite, Direction, EPOCH_BITS, PacketKeys};
 pub use error::{Error, Misbehaviour};
 pub use flow::{
-    Event, Flow, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict,
+    CIPHER_BLOCK, Event, Flow, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span,
+    Verdict, segment_datagram,
 };
 pub use rate::{Controller, FlowIndex, Policy, RateConfig, Remembered, Report};
 pub use recovery::Rtt;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_engine::hello::Token;
 use farhaul_engine::{Cipher, Error, SshTarget};
+use farhaul_proto::{CIPHER_BLOCK, segment_datagram};
 
 use crate::Watch;
 use crate::bps;
@@ -138,6 +139,12 @@ fn headers(is_six: bool) -> usize {
     if is_six { 48 } else { 28 }
 }
 
+/// Sealed ones are as long as a transfer's.
+fn datagram_bytes(max: usize, cipher: Option<Cipher>) -> usize {
+    let is_sealed = cipher.is_some() && max >= case::DATAGRAM_MIN + usize::from(CIPHER_BLOCK);
+    if is_sealed { usize::from(segment_datagram(max as u16, CIPHER_BLOCK)) } else { max }
+}
+
 struct LinkBench<'a> {
     config: &'a Config,
     watch: &'a Watch<'a>,
@@ -199,7 +206,7 @@ impl LinkBench<'_> {
         self.watch.begin(&what)?;
         let case = Case {
             sender,
-            datagram_bytes: packet_bytes - headers(way.is_six),
+            datagram_bytes: datagram_bytes(packet_bytes - headers(way.is_six), cipher),
             cipher,
             flows,
             seconds: self.config.time.as_secs_f64(),

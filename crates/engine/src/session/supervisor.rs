@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use farhaul_net::{Fault, FaultLink, Link, memory_pair};
-use farhaul_proto::{Controller, Flow, FlowConfig, Policy, RateConfig};
+use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, Policy, RateConfig};
 use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
 
@@ -314,11 +314,19 @@ impl Supervisor {
             what: "the system gives no random numbers".into(),
             source: std::io::Error::other(error.to_string()),
         })?;
-        let extra = if self.options.cipher == Cipher::None { CLEAR_EXTRA as u16 } else { 0 };
+        let is_clear = self.options.cipher == Cipher::None;
+        let extra = if is_clear { CLEAR_EXTRA as u16 } else { 0 };
+        let sealed_multiple = if is_clear { 1 } else { CIPHER_BLOCK };
         let seed = u64::from_le_bytes(seed);
         if is_stream {
             let payload_max_initial = PAYLOAD_STREAM - extra;
-            return Ok(FlowConfig { payload_max_initial, reliable: true, seed, ..FlowConfig::default() });
+            return Ok(FlowConfig {
+                payload_max_initial,
+                sealed_multiple,
+                reliable: true,
+                seed,
+                ..FlowConfig::default()
+            });
         }
         // A user's limit is that of the IP packet, whose header may be IPv6's.
         let limit = self.options.mtu.map_or(u16::MAX, |mtu| mtu.saturating_sub(48));
@@ -334,6 +342,7 @@ impl Supervisor {
         Ok(FlowConfig {
             payload_max_initial,
             mtu_candidates,
+            sealed_multiple,
             // What waits in a slow flow cannot go by a fast one.
             blocks_in_advance: 2,
             seed,

@@ -4,6 +4,15 @@ use crate::wire::Segment;
 use std::ops::{Add, Range};
 use std::time::Duration;
 
+/// AES takes so many bytes at once, and a remainder apart, which costs as much as a hundred bytes more.
+pub const CIPHER_BLOCK: u16 = 16;
+
+/// Length of a full segment's datagram where the path takes `max` bytes and what is sealed is to be a multiple of
+/// `sealed_multiple`.
+pub fn segment_datagram(max: u16, sealed_multiple: u16) -> u16 {
+    max - max.saturating_sub((crate::HEADER_LEN + crate::TAG_LEN) as u16) % sealed_multiple.clamp(1, 64)
+}
+
 /// How a flow behaves. The default works for UDP.
 #[derive(Debug, Clone)]
 pub struct FlowConfig {
@@ -11,6 +20,9 @@ pub struct FlowConfig {
     pub payload_max_initial: u16,
     /// Larger UDP payloads to try, ascending; default none.
     pub mtu_candidates: Vec<u16>,
+    /// What is sealed in a full segment's datagram is a multiple of this many bytes, 64 at most; default [`CIPHER_BLOCK`]. 1 where
+    /// it is not sealed.
+    pub sealed_multiple: u16,
     /// The carrier loses nothing and keeps order (TCP, SSH): no loss recovery, pacing, probes or MTU search. Default false.
     pub reliable: bool,
     /// Blocks that may wait uncut; default 16. About 48 bytes each.
@@ -30,6 +42,7 @@ impl Default for FlowConfig {
         FlowConfig {
             payload_max_initial: 1200,
             mtu_candidates: Vec::new(),
+            sealed_multiple: CIPHER_BLOCK,
             reliable: false,
             blocks_in_advance: 16,
             block_len_max: 2 << 20,

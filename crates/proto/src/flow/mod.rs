@@ -10,7 +10,10 @@ mod outgoing;
 mod receive;
 mod send;
 
-pub use config::{Event, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict};
+pub use config::{
+    CIPHER_BLOCK, Event, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict,
+    segment_datagram,
+};
 
 use crate::ack::{Arrivals, FeedbackClock, Notes, Rotation, Train};
 use crate::control::ControlStream;

@@ -168,7 +168,7 @@ impl Flow {
             delivered: self.outcome.acked_bytes,
             lost: self.outcome.lost_bytes,
             packets_delivered: self.outcome.settled.arrived,
-            datagram: u32::from(self.mtu.current()),
+            datagram: u32::from(self.segment_datagram()),
             packets_lost: self.outcome.settled.lost,
             packets_marked,
             loss_runs: self.outcome.settled.runs,
@@ -231,7 +231,7 @@ impl Flow {
             match acked.kind {
                 Kind::Segment => {
                     // A short segment says nothing of a path that swallows the long ones.
-                    if acked.wire_len >= self.lost_len_max.min(self.mtu.current()) {
+                    if acked.wire_len >= self.lost_len_max.min(self.segment_datagram()) {
                         self.stats.segments_proven += u64::from(acked.count);
                         self.lost_len_max = 0;
                     }

@@ -2,7 +2,7 @@
 
 use super::Flow;
 use super::close::State;
-use super::config::{Limit, Plan, PlannedPacket, Span};
+use super::config::{Limit, Plan, PlannedPacket, Span, segment_datagram};
 use crate::ack::{Cause, WordRange};
 use crate::control::ControlStream;
 use crate::rate::{Asked, Controller};
@@ -80,7 +80,7 @@ impl Flow {
             (share, controller.pacing_rate(), window)
         };
         let rate = pace.map(|rate| rate * share);
-        let packet = usize::from(self.mtu.current());
+        let packet = usize::from(self.segment_datagram());
         let asked = Asked { share, packet, is_first: self.train.is_due() };
         let tokens = rate.map_or(f64::INFINITY, |rate| self.pacer.budget(now, rate, &asked));
         Budget { window, rate, is_ceiling: pace == controller.ceiling(), tokens }
@@ -295,7 +295,7 @@ impl Flow {
             self.pay(budget, sent);
         }
         if self.train.is_due() && self.ledger.next_number() > first {
-            self.train.on_sent(first, self.ledger.next_number() - 1, self.mtu.current());
+            self.train.on_sent(first, self.ledger.next_number() - 1, self.segment_datagram());
         }
     }
 
@@ -373,7 +373,12 @@ impl Flow {
 
     /// Bytes of a segment's payload that fit in a packet.
     fn segment_max(&self) -> u32 {
-        u32::from(self.mtu.current()) - SEGMENT_OVERHEAD as u32
+        u32::from(self.segment_datagram()) - SEGMENT_OVERHEAD as u32
+    }
+
+    /// Length of the datagram of a full segment.
+    pub(super) fn segment_datagram(&self) -> u16 {
+        segment_datagram(self.mtu.current(), self.config.sealed_multiple)
     }
 
     /// The number of the next packet, having left out one now and then: who acknowledges that one is guessing.

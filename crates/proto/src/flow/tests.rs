@@ -110,6 +110,20 @@ fn pair_of(config: FlowConfig) -> (End, End) {
 }
 
 #[test]
+fn full_segments_seal_whole_cipher_blocks_or_fill_the_datagram() {
+    for (payload_max_initial, sealed_multiple, datagram) in
+        [(1472, 16, 1464), (1472, 1, 1472), (1472, 0, 1472), (1464, 16, 1464), (256, u16::MAX, 216)]
+    {
+        let config = FlowConfig { payload_max_initial, sealed_multiple, ..FlowConfig::default() };
+        let (mut sender, _) = pair_of(config);
+        sender.flow.queue_block(100_000).unwrap();
+        let (first, _) =
+            sender.send(ms(10)).into_iter().find(|(packet, _)| packet.segment.is_some()).unwrap();
+        assert_eq!(first.wire_len(), datagram, "{payload_max_initial} {sealed_multiple}");
+    }
+}
+
+#[test]
 fn a_block_goes_over_and_comes_back_as_acknowledged() {
     let (mut sender, mut receiver) = pair();
     assert_eq!(sender.flow.queue_block(3000), Ok(0));
@@ -117,7 +131,7 @@ fn a_block_goes_over_and_comes_back_as_acknowledged() {
     let cut: Vec<_> = packets.iter().filter_map(|(packet, _)| packet.segment).collect();
     assert_eq!(
         cut.iter().map(|cut| (cut.offset, cut.len, cut.last)).collect::<Vec<_>>(),
-        [(0, 1166, false), (1166, 1166, false), (2332, 668, true)]
+        [(0, 1158, false), (1158, 1158, false), (2316, 684, true)]
     );
     assert!(packets.iter().all(|(packet, _)| packet.wire_len() <= 1200));
     receiver.give(ms(15), &packets);

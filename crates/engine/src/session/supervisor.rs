@@ -4,11 +4,14 @@
 //! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
-//! How that is done is in `supervisor/carriers.rs`; which paths are used, and what of the host is in their way, in `usage.rs`; how
-//! paths are added, in `further_paths.rs`.
+//! How that is done is in `supervisor/carriers.rs`; how a peer that is gone is noticed, in `gone.rs`; which paths are used, and what
+//! of the host is in their way, in `usage.rs`; how paths are added, in `further_paths.rs`.
 
+mod account;
 mod carriers;
 mod further_paths;
+mod gone;
+mod rate;
 mod usage;
 
 use std::sync::Arc;
@@ -18,11 +21,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use farhaul_net::{Fault, FaultLink, Link, memory_pair};
-use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, Policy, RateConfig};
+use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
 
-use super::figures;
 use super::flow_thread::{self, FILLING_MAX, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
@@ -31,16 +33,17 @@ use super::placement::Placement;
 use super::shared::{FILLED_MAX, FlowShared, FlowState, Place, Shared};
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
+use gone::lost;
+use rate::{part_of, rate_policy};
 
 use crate::bootstrap::{
     ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
 };
 use crate::error::{Error, ExitCode};
 use crate::hello::Direction;
-use crate::messages::{Decoder, EndFigures, Message};
+use crate::messages::{Decoder, Message};
 use crate::options::{self, Cipher, RateOptions, TransferOptions};
 use crate::progress::Progress;
-use crate::report::{CpuChoice, PathFigures};
 use crate::trailer::BLOCK_BYTES;
 
 /// So many times what memory holds may lie in a file beside it.
@@ -49,8 +52,6 @@ const OVERFLOW: u64 = 7;
 const SILENCE: Duration = Duration::from_secs(3);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
 const REFUSED: Duration = Duration::from_secs(2);
-/// The same for this long: whoever asks for what the session holds gets it.
-const REFUSED_HINT: Duration = Duration::from_secs(1);
 /// Nothing at all for this long: the transfer ends, resumable.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
@@ -519,29 +520,6 @@ impl Supervisor {
         self.warnings.push(text);
     }
 
-    /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
-    pub(crate) fn peer_seems_gone(&self) -> bool {
-        self.was_up && (self.silence() >= SILENCE || self.is_refused_for(REFUSED_HINT))
-    }
-
-    /// Whether all flows have found the peer's port closed for so long. A NAT that has just lost its mapping says so, too,
-    /// but then the peer speaks again within its keep-alive.
-    fn is_refused_for(&self, time: Duration) -> bool {
-        let now = self.shared.elapsed();
-        self.shared.flow_list().iter().filter(|flow| !flow.is_dormant()).all(|flow| {
-            let since = flow.refused_ms.load(Ordering::Acquire);
-            since != 0 && now.saturating_sub(Duration::from_millis(since)) >= time
-        })
-    }
-
-    /// For how long nothing has come from the peer, on any flow.
-    fn silence(&self) -> Duration {
-        let now = self.shared.elapsed();
-        let heard = |flow: &Arc<FlowShared>| Duration::from_millis(flow.heard_ms.load(Ordering::Relaxed));
-        let last = self.shared.flow_list().iter().map(heard).max().unwrap_or_default();
-        now.saturating_sub(last)
-    }
-
     fn publish(&mut self) {
         self.watch_rate();
         let mut rtt = 0;
@@ -561,66 +539,7 @@ impl Supervisor {
             .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// From now on the rate is set so, also by flows that are opened later.
-    fn apply_rate(&mut self, rate: RateOptions) {
-        self.rate = rate;
-        let paths = self.shared.path_count();
-        let is_alive = |path: &usize| !self.dead_paths.contains(path);
-        let used = (0..paths).filter(|&path| self.is_used(path)).filter(is_alive).count().max(1);
-        for path in (0..paths).filter(|&path| self.is_used(path)) {
-            let mut controller = self.shared.controller(path);
-            controller.set_policy(rate_policy(rate.policy));
-            controller.set_rate(part_of(rate.rate_bps, used));
-            controller.set_floor(part_of(rate.rate_min_bps, used));
-        }
-        self.shared.is_markable.store(rate.policy != options::Policy::Fixed, Ordering::Release);
-        if !says_what_a_path_carries(rate) {
-            self.memories.clear();
-        }
-        self.shared.wake_flows();
-    }
-
-    /// What a path carries shows while there is something to send and UDP carries it.
-    fn watch_rate(&mut self) {
-        if self.transport != "udp" || self.shared.is_all_queued() {
-            return;
-        }
-        for (path, memory) in self.memories.iter_mut().enumerate() {
-            if let Some(seen) = self.shared.controller(path).to_remember() {
-                memory.watch.look(seen);
-            }
-        }
-    }
-
     // ---- ending ------------------------------------------------------------------------------------------------
-
-    fn closed(&self, reason: &str) -> Error {
-        match reason {
-            "" => lost(format!("{} closed the session before its end", self.peer)),
-            reason => lost(format!("{} ended the session: {reason}", self.peer)),
-        }
-    }
-
-    fn gone(&self) -> Error {
-        lost(format!("{} is gone: its process has ended", self.peer))
-    }
-
-    fn silent_too_long(&self, silence: Duration) -> Error {
-        lost(format!("{} has not been heard of for {} s", self.peer, silence.as_secs()))
-    }
-
-    fn unreachable(&self) -> Error {
-        let ports = match &self.udp_ports[..] {
-            [] => "any UDP port".to_string(),
-            [port] => format!("UDP port {port}"),
-            [first, .., last] => format!("UDP ports {first}-{last}"),
-        };
-        let hint = format!(
-            "open {ports} of {} in the firewalls on the way, or allow other carriers (no --udp-only)",
-            self.peer
-        );
-        Error::Connect { what: format!("{ports} of {} cannot be reached", self.peer), hint: Some(hint) }
-    }
 
     /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
     pub(crate) fn abort(&mut self, error: &Error) {
@@ -639,64 +558,6 @@ impl Supervisor {
         }
     }
 
-    /// This end's figures so far.
-    pub(crate) fn figures(&self) -> EndFigures {
-        let mut sum = EndFigures {
-            cpu_us: self.shared.cpu.total().as_micros() as u64,
-            peak_rss_bytes: figures::peak_rss_bytes(),
-            content_bytes_sent: self.shared.content_sent.load(Ordering::Relaxed),
-            content_bytes_resent: self.shared.content_resent.load(Ordering::Relaxed),
-            stages: self.shared.meters.stages(),
-            warnings: self.warnings.clone(),
-            ..EndFigures::default()
-        };
-        let (mut rtt_sum, mut rtt_samples) = (0, 0);
-        for flow in self.shared.flow_list() {
-            let flow = *flow.figures.lock().expect("no thread panics while it holds the figures");
-            sum.segments_sent += flow.segments_sent;
-            sum.segments_retransmitted += flow.segments_retransmitted;
-            sum.segments_proactive += flow.segments_proactive;
-            sum.segments_duplicate += flow.segments_duplicate;
-            sum.packets_sent += flow.packets_sent;
-            sum.packets_lost += flow.packets_lost;
-            sum.wire_bytes_sent += flow.wire_bytes_sent;
-            if flow.rtt_samples > 0 && (sum.rtt_min_us == 0 || flow.rtt_min_us < sum.rtt_min_us) {
-                sum.rtt_min_us = flow.rtt_min_us;
-            }
-            rtt_sum += flow.rtt_sum_us;
-            rtt_samples += flow.rtt_samples;
-        }
-        sum.rtt_mean_us = rtt_sum.checked_div(rtt_samples).unwrap_or(0);
-        sum
-    }
-
-    /// The CPUs that this end keeps to, if it does.
-    pub(crate) fn cpu_choice(&self) -> Option<&CpuChoice> {
-        self.placement.as_ref().map(Placement::choice)
-    }
-
-    /// The paths that were named or found, and by which of them the peer has answered.
-    pub(crate) fn paths(&self) -> Vec<PathFigures> {
-        let flows = self.shared.flow_list();
-        let has_answered = |path: usize| {
-            flows.iter().any(|flow| flow.path == path && !flow.is_stream && flow.peer_ip.get().is_some())
-        };
-        let figures = |path: usize| {
-            let options::PathAddresses { local, remote } = self.addresses_of(path)?;
-            Some(PathFigures { local, remote, answered: has_answered(path) })
-        };
-        (0..self.shared.path_count()).filter_map(figures).collect()
-    }
-
-    /// The addresses of a path, if they were named or found.
-    fn addresses_of(&self, path: usize) -> Option<options::PathAddresses> {
-        self.options.paths.get(path).copied().or_else(|| self.further.addresses_of(path))
-    }
-
-    pub(crate) fn transport(&self) -> &'static str {
-        self.transport
-    }
-
     /// Ends the flows; with `error` the peer is told why.
     pub(crate) fn close(mut self, error: Option<&Error>) {
         if let Some(error) = error {
@@ -712,24 +573,6 @@ impl Supervisor {
             memory.keep(used.find_map(|flow| flow.peer_ip.get().copied()), self.shared.elapsed());
         }
     }
-}
-
-fn rate_policy(policy: options::Policy) -> Policy {
-    match policy {
-        options::Policy::Fair => Policy::Fair,
-        options::Policy::High => Policy::High,
-        options::Policy::Low => Policy::Low,
-        options::Policy::Fixed => Policy::Fixed,
-    }
-}
-
-/// A limit of the whole transfer is split evenly among its paths.
-fn part_of(bps: Option<u64>, paths: usize) -> Option<u64> {
-    bps.map(|bps| bps / paths as u64)
-}
-
-fn lost(what: String) -> Error {
-    Error::Lost { what, hint: Some("run the same command again; it goes on where it stopped".into()) }
 }
 
 fn receive_buffer(link: &FlowLink) -> Option<u64> {

@@ -190,6 +190,8 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
 
 /// Bytes planned at a time: several GSO buffers a system call.
 const SEND_BATCH_BYTES: usize = 512 << 10;
+/// A segment's payload is fetched while the one so many before it is sealed.
+const FETCH_AHEAD: usize = 2;
 /// What the batch has room for beyond that: a try of each larger datagram, and what `cipher none` adds to each.
 const SEND_BATCH_MORE: usize = 128 << 10;
 
@@ -502,7 +504,7 @@ impl Running {
         let targets = thread.peer.targets();
         for (index, packet) in self.plan.packets.iter().enumerate() {
             let mut packet = *packet;
-            if let Some(next) = self.plan.packets.get(index + 1).and_then(|next| next.segment) {
+            if let Some(next) = self.plan.packets.get(index + FETCH_AHEAD).and_then(|next| next.segment) {
                 self.outgoing.prefetch(&next);
             }
             let len = thread.packets.datagram_len(&packet);

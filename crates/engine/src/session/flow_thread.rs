@@ -190,10 +190,10 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
 
 /// Bytes planned at a time: several GSO buffers a system call.
 const SEND_BATCH_BYTES: usize = 512 << 10;
-/// A segment's payload is fetched while the one so many before it is sealed.
-const FETCH_AHEAD: usize = 2;
 /// What the batch has room for beyond that: a try of each larger datagram, and what `cipher none` adds to each.
 const SEND_BATCH_MORE: usize = 128 << 10;
+/// A segment's payload is fetched while the one so many before it is sealed.
+const FETCH_AHEAD: usize = 2;
 
 impl Running {
     fn run(&mut self) -> Result<(), Error> {

@@ -481,13 +481,15 @@ def write_docs():
     """The table of docs/performance.md, from what was saved."""
     saved = json.loads((RESULTS / "datapath.json").read_text())
     machine = saved["machine"]
-    commits = ", ".join(dict.fromkeys(row["commit"] for row in saved["rows"]))
     lines = [
-        f"Measured {machine['date'][:10]} at {commits} on {machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel']}, medians of",
-        f"{saved['runs']} runs of {saved['size_mib']} MiB, on {saved['filesystem']}. `bench/results/datapath.json` has every run.",
-        "", "| | what | figure | goal | spread |", "| --- | --- | --- | --- | --- |",
+        f"Last measured {machine['date'][:10]} on {machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel']}, medians of runs of",
+        f"{saved['size_mib']} MiB, on {saved['filesystem']}. `bench/results/datapath.json` has every run.",
+        "", "| | what | figure | goal | spread | runs | at |", "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    lines += [f"| {row['verdict']} | {row['case']} | {row['figure']} | {row['goal']} | {row['spread']} |" for row in saved["rows"]]
+    for row in saved["rows"]:
+        runs = max((len(values) for values in row.values() if isinstance(values, list)), default=0)
+        cells = [row[name] for name in ("verdict", "case", "figure", "goal", "spread")]
+        lines.append(f"| {' | '.join(cells)} | {runs} | {row['commit']} |")
     page = ROOT / "docs/performance.md"
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]

@@ -152,12 +152,12 @@ class Results:
         self.save(keep_others=not all_rows)
 
     def save(self, keep_others=False):
-        """Writes the file anew, or `keep_others`: only the rows measured now, each of which names its commit."""
+        """Writes the file anew, or `keep_others`: only the rows measured now, in their places; each row names its commit."""
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{self.name}.json"
         if keep_others and path.exists():
-            measured = {row["case"] for row in self.rows}
-            self.rows = [row for row in json.loads(path.read_text())["rows"] if row["case"] not in measured] + self.rows
+            others = {row["case"]: row for row in json.loads(path.read_text())["rows"]}
+            self.rows = list((others | {row["case"]: row for row in self.rows}).values())
         path.write_text(json.dumps({"bench": self.name, "machine": machine(), **self.notes, "rows": self.rows}, indent=1)
                         + "\n")
         print(f"saved {path.relative_to(ROOT)}", flush=True)

@@ -12,6 +12,7 @@ mod complete;
 mod credit;
 mod incoming;
 mod roaming;
+mod waiting;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
-use farhaul_proto::{ControlStream, Event, Flow, Limit, Plan, Received, Timestamp, Verdict};
+use farhaul_proto::{ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
 
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
@@ -52,26 +53,12 @@ const KEEP_ALIVE: Duration = Duration::from_millis(700);
 const ECN_PATIENCE: Duration = Duration::from_millis(1200);
 /// First datagrams taken in a turn.
 const FIRST_PER_TURN: usize = 64;
-/// A receiver that finds fewer datagrams than this lets more of them gather for so long ...
-const GATHER_MIN: usize = 32;
-const GATHER: Duration = Duration::from_micros(200);
-/// ... on paths with at least this round trip time.
-const GATHER_RTT_MIN: Duration = Duration::from_millis(10);
-/// One that has taken more, and finds no more now, looks again after so long before it asks to be woken.
-const GATHER_DENSE: Duration = Duration::from_micros(50);
-/// Both need this much room for what gathers, which is 400 us at 10 Gbit/s.
-const GATHER_BUFFER_MIN: usize = 512 << 10;
 /// At its end a flow looks this often for memory that the writers have given back.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// While connecting, every candidate is tried this often.
 const PROBE_INTERVAL: Duration = Duration::from_millis(60);
-/// The listening socket's hand-over has no descriptor, so it is looked at this often.
-const ACCEPT_INTERVAL: Duration = Duration::from_millis(2);
-/// A flow that waits for a path to come back tries it this often, and looks at what came this often.
+/// A flow that waits for a path to come back tries it this often.
 const SPARE_PROBE_INTERVAL: Duration = Duration::from_millis(500);
-const SPARE_ACCEPT_INTERVAL: Duration = Duration::from_millis(50);
-/// Longest sleep; the flags of the session are looked at after it.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
 const PROBE_LEN: usize = 1200;
 const GOODBYES: u32 = 4;
 /// Of the transport's time, not of ours.
@@ -237,25 +224,6 @@ impl Running {
         }
     }
 
-    /// How long to let arrivals gather: where packets come one by one, waking for each costs more than all the rest. On a
-    /// far path nobody waits for the fraction of a millisecond.
-    fn pause(&self, arrived: usize) -> Option<Duration> {
-        let rtt = self.thread.flow.rtt().smoothed;
-        let is_thin = (1..GATHER_MIN).contains(&arrived) && !self.incoming.is_empty();
-        (is_thin && rtt >= GATHER_RTT_MIN && self.can_gather).then_some(GATHER)
-    }
-
-    /// With nothing left to do, waits: a receiver to which many datagrams have come a moment, as more will; who has to wake it for
-    /// the next train interrupts a core that is idle, which on a virtual machine takes as long as dozens of packets.
-    fn wait(&mut self, now: Timestamp) -> std::io::Result<()> {
-        let is_dense = std::mem::take(&mut self.unslept) >= GATHER_MIN;
-        if is_dense && !self.is_sender && self.can_gather && self.is_open() {
-            std::thread::sleep(GATHER_DENSE);
-            return Ok(());
-        }
-        self.sleep(now)
-    }
-
     /// Data and control may travel on this flow.
     fn is_open(&self) -> bool {
         self.thread.own.state() == FlowState::Up && self.thread.own.active.load(Ordering::Acquire)
@@ -371,7 +339,7 @@ impl Running {
             if thread.own.state() == FlowState::Connecting {
                 thread.own.set_state(FlowState::Up);
                 let room = thread.link.capabilities().recv_buffer_bytes;
-                self.can_gather = !thread.own.is_stream && room >= GATHER_BUFFER_MIN;
+                self.can_gather = !thread.own.is_stream && waiting::has_room_to_gather(room);
                 thread.shared.control.notify();
             }
         }
@@ -606,51 +574,6 @@ impl Running {
             figures.rtt_smoothed_us = rtt.smoothed.as_micros() as u64;
             figures.rtt_sum_us = rtt.sum.as_micros() as u64;
             figures.rtt_samples = rtt.samples;
-        }
-    }
-
-    fn sleep(&mut self, now: Timestamp) -> std::io::Result<()> {
-        let own = self.thread.own.clone();
-        // Whoever asks at the end finds the newest figures.
-        self.publish_figures();
-        let shared = &self.thread.shared;
-        if own.may_sleep() && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
-            // Until the link takes more, what is due cannot be sent anyway.
-            let due = if self.blocked { None } else { self.thread.flow.poll_timeout() };
-            let until = due.map_or(SLEEP_MAX, |due| (due - now).min(SLEEP_MAX));
-            let until = match own.state() {
-                FlowState::Connecting if !self.thread.peer.is_accepting() => until.min(PROBE_INTERVAL / 2),
-                FlowState::Connecting if own.is_spare => until.min(SPARE_ACCEPT_INTERVAL),
-                FlowState::Connecting => until.min(ACCEPT_INTERVAL),
-                FlowState::Up | FlowState::Down => until,
-            };
-            let until = self.challenge_due().map_or(until, |due| until.min(due - now));
-            let mut fds = Vec::with_capacity(3);
-            self.thread.link.poll_fds(self.blocked, &mut fds);
-            fds.push(own.waker().poll_fd());
-            let slept_at = Instant::now();
-            farhaul_net::wait(&mut fds, Some(until))?;
-            self.book_wait(slept_at.elapsed());
-        }
-        own.awake();
-        Ok(())
-    }
-
-    /// Who the sender has waited for, while there was something left to send.
-    fn book_wait(&self, time: Duration) {
-        if !self.is_sender
-            || !self.is_open()
-            || self.thread.shared.is_all_queued() && self.outgoing.is_empty()
-        {
-            return;
-        }
-        let waits = &self.meters.waits;
-        match self.thread.flow.limited_by() {
-            _ if self.blocked => waits.network.add(time),
-            Limit::Window | Limit::Pacing => waits.network.add(time),
-            Limit::Ceiling => waits.rate.add(time),
-            Limit::Credit => waits.receiver.add(time),
-            Limit::Application => waits.content.add(time),
         }
     }
 

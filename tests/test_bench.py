@@ -1,5 +1,6 @@
 """What the measurements make of their runs; the runs themselves are `./x bench`."""
 
+import json
 import pathlib
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 
+import ground  # noqa: E402
 import link  # noqa: E402
 import matrix  # noqa: E402
 import peers  # noqa: E402
@@ -135,3 +137,21 @@ def test_what_arrived_is_compared_with_what_was_sent(tmp_path):
     assert run.difference(data, job) is None
     job.target.write_bytes(data.path.read_bytes()[:-1] + b"x")
     assert run.difference(data, job) == "the content differs"
+
+
+def test_a_row_measured_again_keeps_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(ground, "RESULTS", tmp_path)
+    monkeypatch.setattr(ground, "ROOT", tmp_path)
+    monkeypatch.setattr(ground, "commit", lambda: "1234567")
+    monkeypatch.setattr(ground, "machine", dict)
+
+    def measured(**rows):
+        results = ground.Results("some")
+        for case, figure in rows.items():
+            results.row(case, True, figure, "none")
+        results.save(keep_others=True)
+
+    measured(one="1", two="2", three="3")
+    measured(four="4", two="22")
+    saved = json.loads((tmp_path / "some.json").read_text())["rows"]
+    assert [(row["case"], row["figure"]) for row in saved] == [("one", "1"), ("two", "22"), ("three", "3"), ("four", "4")]

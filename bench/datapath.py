@@ -513,7 +513,7 @@ def main():
     install_signal_handlers()
     pathlib.Path(chosen.dir).mkdir(parents=True, exist_ok=True)
     results = Results("datapath")
-    results.notes = {"runs": chosen.runs, "size_mib": chosen.size, "directory": chosen.dir,
+    results.notes = {"size_mib": chosen.size, "directory": chosen.dir,
                      "filesystem": call("findmnt", "-no", "FSTYPE,SOURCE", "-T", chosen.dir).strip()}
     saved = contextlib.nullcontext() if chosen.no_save else results.saved(set(chosen.only) == set(ROWS))
     with saved, contextlib.ExitStack() as stack:

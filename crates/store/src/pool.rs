@@ -28,6 +28,7 @@ struct Shared {
     stride: usize,
     block_bytes: usize,
     total: usize,
+    fetches_past_second_level: bool,
     free: Mutex<Vec<Free>>,
     returned: Condvar,
 }
@@ -65,8 +66,16 @@ impl BlockPool {
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // The kernel's zeros do not count: a page that was never written has no memory yet, and would get it on the way out.
         let free = Mutex::new((0..blocks as u32).rev().map(|index| Free { index, zeros: 0 }).collect());
-        let shared =
-            Shared { base, mapped, stride, block_bytes, total: blocks, free, returned: Condvar::new() };
+        let shared = Shared {
+            base,
+            mapped,
+            stride,
+            block_bytes,
+            total: blocks,
+            fetches_past_second_level: fetches_past_second_level(),
+            free,
+            returned: Condvar::new(),
+        };
         Ok(BlockPool { shared: Arc::new(shared) })
     }
 
@@ -196,17 +205,36 @@ impl Block {
     }
 
     /// Has the processor fetch bytes that are wanted soon, as far as there are any: they are in another core's cache, or in none.
-    /// Past the second level, whose room the datagrams need: a block passes once.
     pub fn prefetch(&self, offset: usize, len: usize) {
+        let bytes = &self[offset.min(self.len)..(offset + len).min(self.len)];
         #[cfg(target_arch = "x86_64")]
-        for line in self[offset.min(self.len)..(offset + len).min(self.len)].chunks(64) {
-            use std::arch::x86_64::{_MM_HINT_NTA, _mm_prefetch};
-            // SAFETY: a hint, which neither reads nor faults as far as a program can tell; the address lies in the block.
-            unsafe { _mm_prefetch::<_MM_HINT_NTA>(line.as_ptr().cast()) };
+        match self.shared.fetches_past_second_level {
+            true => fetch::<{ std::arch::x86_64::_MM_HINT_NTA }>(bytes),
+            false => fetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(bytes),
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = (offset, len);
+        let _ = bytes;
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn fetch<const HINT: i32>(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        // SAFETY: a hint, which neither reads nor faults as far as a program can tell; the address lies in `bytes`.
+        unsafe { std::arch::x86_64::_mm_prefetch::<HINT>(line.as_ptr().cast()) };
+    }
+}
+
+/// Whether blocks, which pass once, had better leave the second level cache to the datagrams. That was measured to pay on AMD, and
+/// to bring an Intel Xeon's bytes at a quarter to a half of the rate (docs/performance.md).
+fn fetches_past_second_level() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let vendor = std::arch::x86_64::__cpuid(0);
+        [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == b"AuthenticAMD"
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 impl Deref for Block {

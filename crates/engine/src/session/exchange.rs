@@ -3,12 +3,16 @@
 //!
 //! Claim a block, fill it in place, put it: the flow seals from that memory, and the block is free again when the peer has
 //! it. What has arrived is read where the flow has put it, and its credit goes back when it is dropped.
+//!
+//! Always true of the way out: while a block waits there, the bell has rung and nobody has come yet, or somebody has come who will
+//! look whether there is more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver as Channel;
+use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
+use crossbeam_queue::ArrayQueue;
 use farhaul_store::Block;
 
 use super::shared::{Arrived, Filled, Shared};
@@ -66,6 +70,101 @@ pub(crate) fn arrived_bytes(shared: &Shared, given_up: Option<u64>) -> u64 {
 }
 
 /// The way out: complete blocks, in the order of their completion. Any thread takes any block.
-pub(crate) fn inlet(shared: &Shared) -> &Channel<Arrived> {
-    &shared.arrived.1
+///
+/// Who wakes a thread interrupts the core on which that one ran last, which in a virtual machine takes as long as dozens of packets.
+/// So a flow wakes one for all that it hands over, and that one the next, if there is more than it does at once.
+pub(crate) struct Inlet<T = Arrived> {
+    blocks: ArrayQueue<T>,
+    bell: (ChannelEnd<()>, Channel<()>),
+}
+
+impl<T> Inlet<T> {
+    /// With room for so many blocks.
+    pub(crate) fn new(blocks: usize) -> Inlet<T> {
+        Inlet { blocks: ArrayQueue::new(blocks), bell: bounded(1) }
+    }
+
+    /// Hands blocks over and wakes one who waits; false if there is no room, which leaves the rest out.
+    pub(crate) fn put(&self, blocks: impl IntoIterator<Item = T>) -> bool {
+        let is_room = blocks.into_iter().all(|block| self.blocks.push(block).is_ok());
+        self.ring();
+        is_room
+    }
+
+    /// What to wait for. Who has heard it takes a block, if there is one left, and [rings](Self::ring) if there may be more.
+    pub(crate) fn bell(&self) -> &Channel<()> {
+        &self.bell.1
+    }
+
+    pub(crate) fn take(&self) -> Option<T> {
+        self.blocks.pop()
+    }
+
+    /// Wakes one more if a block waits.
+    pub(crate) fn ring(&self) {
+        if !self.blocks.is_empty() {
+            // One that is full already has not been heard yet.
+            let _ = self.bell.0.try_send(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn whoever_hears_the_bell_finds_the_oldest_block() {
+        let inlet = Inlet::new(4);
+        assert!(inlet.put([1, 2, 3]) && inlet.put([4]));
+        assert!(!inlet.put([5, 6]), "no room");
+        let mut taken = Vec::new();
+        while inlet.bell().try_recv().is_ok() {
+            taken.extend(inlet.take());
+            inlet.ring();
+        }
+        assert_eq!(taken, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn no_block_is_left_behind_and_none_taken_twice() {
+        const BLOCKS: usize = 20_000;
+        let (inlet, sum, left) = (Inlet::new(BLOCKS), AtomicUsize::new(0), AtomicUsize::new(BLOCKS));
+        let (over, is_over) = bounded::<()>(0);
+        let over = Mutex::new(Some(over));
+        std::thread::scope(|scope| {
+            for taker in 0..3 {
+                let (inlet, sum, left, over, is_over) = (&inlet, &sum, &left, &over, is_over.clone());
+                scope.spawn(move || {
+                    loop {
+                        crossbeam_channel::select! {
+                            recv(inlet.bell()) -> _ => {}
+                            recv(is_over) -> _ => return,
+                        }
+                        // One takes all that it finds, the others one at a time.
+                        while let Some(block) = inlet.take() {
+                            sum.fetch_add(block, Ordering::Relaxed);
+                            if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                                drop(over.lock().unwrap().take());
+                            }
+                            if taker > 0 {
+                                break;
+                            }
+                        }
+                        inlet.ring();
+                    }
+                });
+            }
+            for first in (0..BLOCKS).step_by(4) {
+                assert!(inlet.put(first..first + 4));
+                if first % 64 == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        });
+        assert_eq!(sum.into_inner(), BLOCKS * (BLOCKS - 1) / 2);
+    }
 }

@@ -21,6 +21,7 @@ use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
 use farhaul_store::{Block, BlockPool, Overflow, last_level_cache_bytes};
 
+use super::exchange::Inlet;
 use super::figures::CpuTime;
 use super::held::Held;
 use super::meter::Meters;
@@ -265,7 +266,7 @@ pub(crate) struct Shared {
     pub(crate) room: Room,
     /// Blocks that a dead flow gave back; they go first.
     pub(crate) returned: SegQueue<Filled>,
-    pub(crate) arrived: (Sender<Arrived>, Receiver<Arrived>),
+    pub(crate) arrived: Inlet,
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
     pub(crate) meters: Meters,
     pub(crate) cpu: CpuTime,
@@ -325,7 +326,7 @@ impl Shared {
             room: Room::default(),
             returned: SegQueue::new(),
             // Never full: all that arrive are the pool's.
-            arrived: bounded(pool_blocks),
+            arrived: Inlet::new(pool_blocks),
             flows: Mutex::default(),
             meters: Meters::new(end),
             cpu: CpuTime::default(),

@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::options::{PathAddresses, RateOptions};
 use crate::progress::Progress;
 use crate::report::Report;
-use crate::session::exchange::inlet;
 use crate::session::meter::Meter;
 use crate::session::shared;
 
@@ -76,13 +75,16 @@ impl Receiver {
 
     /// A block from the flows, unseen; none when there are no more.
     fn take(&self) -> Result<Option<shared::Arrived>, Error> {
-        let inlet = inlet(&self.session.shared);
+        let inlet = &self.session.shared.arrived;
         loop {
             crossbeam_channel::select! {
-                recv(inlet) -> block => return Ok(block.ok()),
+                recv(inlet.bell()) -> _ => if let Some(block) = inlet.take() {
+                    inlet.ring();
+                    return Ok(Some(block));
+                },
                 recv(self.session.over) -> _ => {
                     // What came before that is still there.
-                    if let Ok(block) = inlet.try_recv() {
+                    if let Some(block) = inlet.take() {
                         return Ok(Some(block));
                     }
                     if self.session.is_complete() {

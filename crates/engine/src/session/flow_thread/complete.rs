@@ -79,11 +79,11 @@ impl Running {
 
     /// Gives the writers what was collected.
     pub(super) fn hand_over(&mut self) -> Result<(), Error> {
-        for arrived in self.complete.blocks.drain(..) {
-            let given = self.thread.shared.arrived.0.try_send(arrived);
-            given.map_err(|_| Error::Misbehaved("more blocks than were granted".to_string()))?;
+        let arrived = &self.thread.shared.arrived;
+        match self.complete.blocks.is_empty() || arrived.put(self.complete.blocks.drain(..)) {
+            true => Ok(()),
+            false => Err(Error::Misbehaved("more blocks than were granted".to_string())),
         }
-        Ok(())
     }
 }
 

@@ -12,13 +12,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use farhaul_engine::Error;
+use farhaul_engine::{Error, disk_threads};
 use farhaul_store::{BlockPool, CHUNK};
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 
 use crate::findings::{DiskRow, Expected, Findings, Row};
 use crate::stopwatch::Stopwatch;
-use crate::{Watch, bps, disk_threads};
+use crate::{Watch, bps};
 
 /// A block that is smaller than a chunk, to show what a chunk gains.
 const SMALL_BLOCK: usize = 128 << 10;

@@ -56,8 +56,3 @@ impl Watch<'_> {
 fn bps(bytes: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 }
 }
-
-/// Threads that a transfer reads and writes with (`farhaul_engine::session`).
-fn disk_threads() -> usize {
-    std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8)
-}

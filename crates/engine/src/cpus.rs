@@ -128,6 +128,13 @@ pub fn flows_for_cores(paths: usize) -> u16 {
     flows_for(cores, paths) as u16
 }
 
+/// Readers, or writers, of a transfer. Each has one chunk under way, in the disk or in the digest, so one more than there are cores:
+/// the disk stays busy while all of these digest. Eight are what several disks together, or a far one, can use.
+pub fn disk_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores + 1).clamp(3, 8)
+}
+
 fn flows_for(cores: usize, paths: usize) -> usize {
     let all = (cores / CORES_PER_FLOW).clamp(1, FLOWS_AUTO_MAX);
     (all / paths.max(1)).max(1)

@@ -27,7 +27,7 @@ mod verify;
 
 pub use bootstrap::{DaemonTarget, SshTarget, keygen};
 pub use copy::{CopyJob, Location, copy};
-pub use cpus::{CpuList, flows_for_cores};
+pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use endpoint::serve_endpoint;
 pub use error::{Error, ExitCode};
 pub use farhaul_store::{Algorithm, FilterError, RuleList, Separator, escape, unescape};

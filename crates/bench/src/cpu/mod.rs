@@ -8,12 +8,12 @@ mod copy;
 
 use std::time::Duration;
 
-use farhaul_engine::{Cipher, Error};
+use farhaul_engine::{Cipher, Error, disk_threads};
 use farhaul_store::{BlockPool, CHUNK, chunk_cv};
 
 use crate::findings::{CipherRow, DigestRow, Expected, Findings, Row};
 use crate::stopwatch::Stopwatch;
-use crate::{Watch, bps, disk_threads};
+use crate::{Watch, bps};
 
 /// Payloads of datagrams: the first ones of a path, those of 1500-byte packets, those of 9000-byte packets.
 pub const SEGMENTS: [usize; 3] = [1158, 1430, 8934];

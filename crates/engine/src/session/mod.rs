@@ -50,6 +50,7 @@ pub(crate) use serve::serve_here;
 pub use serve::{SessionSummary, serve};
 
 use crate::bootstrap::Established;
+use crate::cpus::disk_threads;
 use crate::error::Error;
 use crate::hello::Direction;
 use crate::manifest::Log;
@@ -94,11 +95,8 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
         Ok(supervisor) => supervisor,
         Err(error) => return Outcome::failed(error),
     };
-    // Each reader and writer has one chunk under way, in the disk or in the digest, so one more than there are cores: the disk stays
-    // busy while all of these digest. Eight are what several disks together, or a far one, can use.
     let lanes = if in_order { 1 } else { options.spread.lanes() };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = (cores + 1).clamp(3, 8).max(2 * lanes);
+    let threads = disk_threads().max(2 * lanes);
     let (end, error) = match side {
         Side::Send(origin) => {
             let readers = if in_order { 1 } else { threads };

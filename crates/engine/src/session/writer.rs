@@ -251,7 +251,7 @@ pub(crate) fn run(
     };
     loop {
         crossbeam_channel::select! {
-            recv(receiver.shared.arrived.bell()) -> _ => writer.arrived(),
+            recv(receiver.shared.arrived.bell()) -> _ => writer.take_arrived(),
             recv(finishing) -> file => if let Ok(file) = file { writer.settle(|writer| writer.finish(&file)) },
             recv(over) -> _ => return,
         }
@@ -305,7 +305,7 @@ impl Writer<'_> {
     }
 
     /// Does what has arrived: all of it while that takes next to no time, else one block, and has another writer do the next.
-    fn arrived(&mut self) {
+    fn take_arrived(&mut self) {
         let inlet = &self.receiver.shared.arrived;
         for _ in 0..QUICK_MAX {
             let Some(block) = inlet.take() else { return };

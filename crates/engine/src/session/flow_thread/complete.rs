@@ -79,8 +79,10 @@ impl Running {
 
     /// Gives the writers what was collected.
     pub(super) fn hand_over(&mut self) -> Result<(), Error> {
-        let arrived = &self.thread.shared.arrived;
-        match self.complete.blocks.is_empty() || arrived.put(self.complete.blocks.drain(..)) {
+        if self.complete.blocks.is_empty() {
+            return Ok(());
+        }
+        match self.thread.shared.arrived.put(self.complete.blocks.drain(..)) {
             true => Ok(()),
             false => Err(Error::Misbehaved("more blocks than were granted".to_string())),
         }

@@ -484,7 +484,7 @@ def write_docs():
     machine = saved["machine"]
     lines = [
         f"Last measured {machine['date'][:10]} on {machine['cores']} cores ({machine['cpu']}), Linux {machine['kernel']}, medians of runs of",
-        f"{saved['size_mib']} MiB, on {saved['filesystem']}. `bench/results/datapath.json` has every run.",
+        f"{saved['size_mib']} MiB (four times that beside raw datagrams), on {saved['filesystem']}. `bench/results/datapath.json` has every run.",
         "", "| | what | figure | goal | spread | runs | at |", "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in saved["rows"]:
@@ -503,7 +503,8 @@ def main():
     parser.add_argument("--runs", type=int, default=5, help="runs of each case (default 5)")
     parser.add_argument("--only", type=parts(ROWS), default=tuple(ROWS), metavar="ROW[,ROW]",
                         help=f"only these: {', '.join(ROWS)}")
-    parser.add_argument("--size", type=int, default=4096, metavar="MIB", help="content of a run in MiB, four times that beside raw datagrams (default 4096)")
+    parser.add_argument("--size", type=int, default=4096, metavar="MIB",
+                        help="content of a run in MiB, four times that beside raw datagrams (default 4096)")
     parser.add_argument("--seconds", type=int, default=5, help="of raw datagrams and iperf3 (default 5)")
     parser.add_argument("--dir", default="/var/tmp", help="where the data lie (default /var/tmp)")
     parser.add_argument("--no-save", action="store_true", help="leave bench/results/datapath.json as it is")

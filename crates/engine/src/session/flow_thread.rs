@@ -287,7 +287,12 @@ impl Running {
             return Ok(());
         }
         // Looked at where it is: what was written field by field a moment ago is slow to move as a whole.
-        let opened = thread.packets.open(bytes);
+        let payload_len = thread.packets.payload_len_ahead(bytes.len());
+        let ahead = match payload_len {
+            Some(len) => self.incoming.ahead(len),
+            None => None,
+        };
+        let opened = thread.packets.open_to(bytes, ahead);
         let Some(opened) = &opened else { return Ok(()) };
         let authentic = Authentic { from, number: opened.number, len: wire_len as usize };
         if let Some(from) = from {
@@ -315,7 +320,10 @@ impl Running {
             thread.own.refused_ms.store(0, Ordering::Relaxed);
         }
         if let (Verdict::Place, Some((segment, payload))) = (verdict, &opened.segment) {
-            self.incoming.place(segment, payload)?;
+            match opened.is_in_place {
+                true => self.incoming.placed(segment),
+                false => self.incoming.place(segment, payload)?,
+            }
         }
         Ok(())
     }

@@ -9,12 +9,12 @@
 //! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
 
 use farhaul_proto::{
-    Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN, Segment, TAG_LEN,
-    split,
+    Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN, SEGMENT_OVERHEAD,
+    Segment, TAG_LEN, split,
 };
 use twox_hash::XxHash3_64;
 
-use crate::cipher::Suite;
+use crate::cipher::{Key, Suite};
 use crate::options::Cipher;
 
 /// Extra header bytes of `cipher none`: the XXH3 of what is in the clear, and how much that is.
@@ -31,6 +31,7 @@ pub struct Packets {
     /// Our id; only datagrams that carry it are opened.
     recv_id: u16,
     clear: bool,
+    opens_apart: bool,
 }
 
 /// Which flow of which session, seen from this end.
@@ -55,6 +56,17 @@ pub struct Opened<'a> {
     pub number: u64,
     pub control: &'a [u8],
     pub segment: Option<(Segment, &'a [u8])>,
+    /// The segment's payload lies where [`Ahead`] had room for it, and is not repeated here.
+    pub is_in_place: bool,
+}
+
+/// Where the next segment belongs if segments come in order: one that is opened to there needs no copy.
+pub(crate) struct Ahead<'a> {
+    pub(crate) block: u64,
+    pub(crate) offset: u32,
+    /// Of the block, the payload's place and [`SEGMENT_FRAME_LEN`] bytes in front of it, which stay what they are: the segment's header
+    /// stands there while it is opened. Nothing has arrived behind; what does not pass its tag leaves anything there.
+    pub(crate) room: &'a mut [u8],
 }
 
 impl Packets {
@@ -64,13 +76,14 @@ impl Packets {
             true => (Direction::ToAcceptor, Direction::ToInitiator),
             false => (Direction::ToInitiator, Direction::ToAcceptor),
         };
-        let suite = || Suite::new(cipher);
+        let suite = Suite::new(cipher);
         Packets {
-            sealing: PacketKeys::new(suite(), secret, flow.index, out, epoch_bits),
-            opening: PacketKeys::new(suite(), secret, flow.index, back, epoch_bits),
+            sealing: PacketKeys::new(suite, secret, flow.index, out, epoch_bits),
+            opening: PacketKeys::new(suite, secret, flow.index, back, epoch_bits),
             send_id: flow.send_id,
             recv_id: flow.recv_id,
             clear: cipher == Cipher::None,
+            opens_apart: cipher != Cipher::None && suite.opens_apart(),
         }
     }
 
@@ -135,8 +148,22 @@ impl Packets {
         (header.flow_id == self.recv_id).then_some(header.number)
     }
 
+    /// The payload of a datagram of `len` bytes, if it has nothing but a segment and could be opened to [`Ahead`].
+    pub(crate) fn payload_len_ahead(&self, len: usize) -> Option<usize> {
+        if self.opens_apart { len.checked_sub(SEGMENT_OVERHEAD) } else { None }
+    }
+
     /// Opens a datagram in place; `None` when it is not ours or its tag does not pass.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<Opened<'a>> {
+        self.open_to(datagram, None)
+    }
+
+    /// The same, to where its payload belongs if that is `ahead`.
+    pub(crate) fn open_to<'a>(
+        &mut self,
+        datagram: &'a mut [u8],
+        ahead: Option<Ahead<'_>>,
+    ) -> Option<Opened<'a>> {
         let number = self.peek(datagram)?;
         let start = HEADER_LEN + self.extra();
         let (aad, rest) = datagram.split_at_mut_checked(start)?;
@@ -148,13 +175,18 @@ impl Packets {
         let (sealed, tail) = rest.split_at_mut_checked(sealed_len)?;
         let (tag, clear_payload) = tail.split_first_chunk_mut::<TAG_LEN>()?;
         let (key, nonce) = self.opening.open_key(number)?;
-        let is_authentic = match is_bare(sealed_len, clear_len) {
-            true => {
+        let mut in_place = None;
+        let is_authentic = match ahead {
+            _ if is_bare(sealed_len, clear_len) => {
                 let head = BareHead::read(aad, sealed)?;
                 // As one number, so that the time it takes does not tell how much of a forged tag is right.
                 u128::from_ne_bytes(key.tag(head.words, head.rest)) == u128::from_ne_bytes(*tag)
             }
-            false => key.open(&nonce, aad, sealed, tag),
+            Some(ahead) if self.opens_apart && ahead.room.len() == sealed_len => {
+                in_place = ahead.open(key, &nonce, aad, sealed, tag)?;
+                true
+            }
+            _ => key.open(&nonce, aad, sealed, tag),
         };
         if !is_authentic {
             return None;
@@ -166,6 +198,9 @@ impl Packets {
             }
         }
         self.opening.opened(number);
+        if let Some(segment) = in_place {
+            return Some(Opened { number, control: &[], segment: Some((segment, &[])), is_in_place: true });
+        }
         // What cannot be split is control that makes no sense; the transport says so.
         let sealed: &'a [u8] = sealed;
         let (control, segment) = split(sealed).unwrap_or((sealed, None));
@@ -182,7 +217,34 @@ impl Packets {
         if segment.is_some_and(|(segment, _)| segment.len == 0 || segment.end() > u64::from(u32::MAX)) {
             return None;
         }
-        Some(Opened { number, control, segment })
+        Some(Opened { number, control, segment, is_in_place: false })
+    }
+}
+
+impl Ahead<'_> {
+    /// Opens what is sealed, and returns the segment if it is the expected one; anything else stands where it was sealed, as if opened
+    /// in place. None if the tag does not pass.
+    fn open(
+        self,
+        key: &Key,
+        nonce: &[u8; 12],
+        aad: &[u8],
+        sealed: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Option<Option<Segment>> {
+        let before = *self.room.first_chunk::<SEGMENT_FRAME_LEN>()?;
+        let is_authentic = key.open_to(nonce, aad, sealed, tag, self.room);
+        let expected = match split(self.room) {
+            Ok(([], Some((segment, _)))) => Some(segment),
+            _ => None,
+        };
+        let expected =
+            expected.filter(|segment| (segment.block, segment.offset) == (self.block, self.offset));
+        if is_authentic && expected.is_none() {
+            sealed.copy_from_slice(self.room);
+        }
+        self.room[..SEGMENT_FRAME_LEN].copy_from_slice(&before);
+        is_authentic.then_some(expected)
     }
 }
 
@@ -335,6 +397,69 @@ mod tests {
                         "{len} bytes of {cipher:?}"
                     );
                 }
+            }
+        }
+    }
+
+    /// Room for a segment of `len` bytes at 1 MiB of block 3, behind content of 0xaa.
+    fn room(len: usize) -> Vec<u8> {
+        [&[0xaa; SEGMENT_FRAME_LEN][..], &vec![0xbb; len]].concat()
+    }
+
+    #[test]
+    fn the_expected_segment_is_opened_to_its_place() {
+        for cipher in CIPHERS {
+            let (mut initiator, mut acceptor) = pair(cipher, 4);
+            for number in 0..100 {
+                let mut datagram = sealed(&mut initiator, number, &[], b"payload");
+                let mut room = room(7);
+                let ahead = Ahead { block: 3, offset: 1 << 20, room: &mut room };
+                let opened = acceptor.open_to(&mut datagram, Some(ahead)).expect("an honest datagram opens");
+                let (segment, payload) = opened.segment.expect("it carries a segment");
+                assert_eq!((segment.block, segment.offset, segment.len, segment.last), (3, 1 << 20, 7, true));
+                assert_eq!(opened.is_in_place, acceptor.opens_apart, "{cipher:?}");
+                if opened.is_in_place {
+                    assert_eq!(room, [&[0xaa; SEGMENT_FRAME_LEN][..], b"payload"].concat());
+                } else {
+                    assert_eq!(payload, b"payload");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn another_than_the_expected_segment_is_opened_where_it_was_sealed() {
+        for cipher in CIPHERS {
+            let (mut initiator, mut acceptor) = pair(cipher, 22);
+            let cases =
+                [(3, 1 << 19, &[][..], 7), (2, 1 << 20, &[], 7), (3, 1 << 20, &PING, 9), (3, 0, &[], 8)];
+            for (number, (block, offset, control, len)) in cases.into_iter().enumerate() {
+                let mut datagram = sealed(&mut initiator, number as u64, control, b"payload");
+                let mut room = room(len);
+                let ahead = Ahead { block, offset, room: &mut room };
+                let opened = acceptor.open_to(&mut datagram, Some(ahead)).expect("an honest datagram opens");
+                let segment = opened.segment.expect("it carries a segment");
+                assert_eq!(
+                    (opened.control, segment.1, opened.is_in_place),
+                    (control, &b"payload"[..], false)
+                );
+                assert_eq!(room[..SEGMENT_FRAME_LEN], [0xaa; SEGMENT_FRAME_LEN]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_changed_datagram_leaves_what_is_in_front_of_its_place() {
+        for cipher in CIPHERS {
+            let (mut initiator, mut acceptor) = pair(cipher, 22);
+            let datagram = sealed(&mut initiator, 5, &[], b"payload");
+            for at in 3..datagram.len() {
+                let mut forged = datagram.clone();
+                forged[at] ^= 1;
+                let mut room = room(7);
+                let ahead = Ahead { block: 3, offset: 1 << 20, room: &mut room };
+                assert!(acceptor.open_to(&mut forged, Some(ahead)).is_none(), "byte {at} of {cipher:?}");
+                assert_eq!(room[..SEGMENT_FRAME_LEN], [0xaa; SEGMENT_FRAME_LEN]);
             }
         }
     }

@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use farhaul_proto::Segment;
+use farhaul_proto::{SEGMENT_FRAME_LEN, Segment};
 use farhaul_store::{Block, BlockPool, Overflow, OverflowShare, Parked};
 
 use super::super::held::{Held, cannot_park};
 use super::super::meter::Meter;
+use super::super::packets::Ahead;
 use super::blocks::PREFETCH_MAX;
 use crate::error::Error;
 
@@ -32,6 +33,15 @@ pub(super) struct Incoming {
     released: u64,
     share: Option<OverflowShare>,
     meter: Arc<Meter>,
+    front: Option<Front>,
+}
+
+/// The end of what has arrived of the block that is being filled, and how long the segments are that fill it.
+#[derive(Clone, Copy)]
+struct Front {
+    block: u64,
+    end: usize,
+    segment_len: usize,
 }
 
 impl Incoming {
@@ -46,6 +56,7 @@ impl Incoming {
             released: 0,
             share: None,
             meter,
+            front: None,
         }
     }
 
@@ -62,6 +73,7 @@ impl Incoming {
     pub(super) fn drop_open(&mut self) {
         self.blocks.clear();
         self.here = 0;
+        self.front = None;
     }
 
     /// Blocks that have arrived in part.
@@ -83,11 +95,36 @@ impl Incoming {
         self.share.as_mut().is_some_and(|share| share.grow(slots))
     }
 
+    /// Where the next segment belongs if it is as long as the last and comes in order, in a block that is in memory.
+    pub(super) fn ahead(&mut self, payload_len: usize) -> Option<Ahead<'_>> {
+        let front = self.front.filter(|front| front.segment_len == payload_len)?;
+        let Some(Held::Here(block)) = self.blocks.get_mut(&front.block) else { return None };
+        let start = front.end.checked_sub(SEGMENT_FRAME_LEN)?;
+        if payload_len <= PREFETCH_MAX as usize {
+            block.prefetch(front.end + payload_len, payload_len);
+        }
+        let room = block.get_mut(start..front.end + payload_len)?;
+        Some(Ahead { block: front.block, offset: front.end as u32, room })
+    }
+
+    /// A segment is where [`Incoming::ahead`] said.
+    pub(super) fn placed(&mut self, segment: &Segment) {
+        if let Some(front) = &mut self.front {
+            front.end = segment.end() as usize;
+        }
+    }
+
     /// Puts a segment into its block; the first segment of a block takes memory.
     pub(super) fn place(&mut self, segment: &Segment, payload: &[u8]) -> Result<(), Error> {
         let start = segment.offset as usize;
         if start + payload.len() > self.pool.block_bytes() {
             return Err(Error::Misbehaved(format!("a segment at {start} lies beyond its block")));
+        }
+        let end = start + payload.len();
+        if let Some(front) =
+            self.front.as_mut().filter(|front| front.block == segment.block && front.end < end)
+        {
+            (front.end, front.segment_len) = (end, payload.len());
         }
         match self.blocks.get_mut(&segment.block) {
             Some(Held::Here(block)) => {
@@ -103,6 +140,7 @@ impl Incoming {
                 block[start..][..payload.len()].copy_from_slice(payload);
                 self.blocks.insert(segment.block, Held::Here(block));
                 self.here += 1;
+                self.front = Some(Front { block: segment.block, end, segment_len: payload.len() });
             }
         }
         Ok(())
@@ -176,6 +214,7 @@ mod tests {
 
     use super::super::super::meter::Meters;
     use super::*;
+    use proptest::prelude::*;
 
     const LEN: usize = 3000;
 
@@ -263,5 +302,64 @@ mod tests {
             fill(&mut incoming, block, &[0, 1, 2]);
             assert!(incoming.complete(block, LEN as u32).expect("complete").is_some());
         }
+    }
+
+    /// As if `part` were opened to its place, if that is expected; what does not pass its tag comes before and leaves rubbish there.
+    fn arrive(incoming: &mut Incoming, part: &Segment, payload: &[u8], is_forged: bool) {
+        if is_forged && let Some(ahead) = incoming.ahead(payload.len()) {
+            ahead.room[SEGMENT_FRAME_LEN..].fill(0xee);
+        }
+        match incoming.ahead(payload.len()) {
+            Some(ahead) if (ahead.block, ahead.offset) == (part.block, part.offset) => {
+                ahead.room[SEGMENT_FRAME_LEN..].copy_from_slice(payload);
+                incoming.placed(part);
+            }
+            // Opened there, and found to belong elsewhere.
+            ahead => {
+                if let Some(ahead) = ahead {
+                    ahead.room[SEGMENT_FRAME_LEN..].fill(0xdd);
+                }
+                incoming.place(part, payload).expect("room");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_expected_content_is_where_it_belongs(
+            order in Just((0..24_usize).collect::<Vec<_>>()).prop_shuffle(),
+            early in 0..24_usize,
+            forged in proptest::collection::vec(any::<bool>(), 24),
+        ) {
+            // Four blocks of six parts, the last of which is shorter: some in order, the others not.
+            let mut incoming = incoming(4);
+            let (order, late): (Vec<_>, Vec<_>) = order.into_iter().partition(|&at| at < early);
+            let in_order = (0..early).filter(|at| order.contains(at));
+            for at in in_order.chain(late) {
+                let (block, index) = (at as u64 / 6, at as u32 % 6);
+                let len = if index == 5 { 400 } else { 520 };
+                let part = Segment { block, offset: index * 520, len, last: index == 5 };
+                arrive(&mut incoming, &part, &vec![at as u8; len as usize], forged[at]);
+            }
+            for block in 0..4 {
+                let (content, len) = incoming.complete(block, LEN as u32).expect("complete").expect("memory");
+                let right = (0..LEN).map(|at| block as u8 * 6 + (at / 520) as u8);
+                prop_assert!(content[..len as usize].iter().copied().eq(right), "block {}", block);
+            }
+        }
+    }
+
+    #[test]
+    fn in_order_all_but_the_first_of_a_block_are_expected() {
+        let mut incoming = incoming(3);
+        for (block, index) in (0..3).flat_map(|block| (0..3).map(move |index| (block, index))) {
+            let found = incoming.ahead(1000).map(|ahead| (ahead.block, ahead.offset, ahead.room.len()));
+            let expected = (index > 0).then_some((block, index * 1000, 1000 + SEGMENT_FRAME_LEN));
+            assert_eq!(found, expected);
+            assert!(incoming.ahead(999).is_none(), "not of another length");
+            incoming.place(&part(block, index * 1000, index == 2), &[1; 1000]).expect("room");
+        }
+        incoming.complete(2, LEN as u32).expect("complete");
+        assert!(incoming.ahead(1000).is_none());
     }
 }

@@ -3,16 +3,13 @@
 //!
 //! Claim a block, fill it in place, put it: the flow seals from that memory, and the block is free again when the peer has
 //! it. What has arrived is read where the flow has put it, and its credit goes back when it is dropped.
-//!
-//! Always true of the way out: while a block waits there, the bell has rung and nobody has come yet, or somebody has come who will
-//! look whether there is more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
-use crossbeam_queue::ArrayQueue;
+use farhaul_handover::{Bell, HandOver};
 use farhaul_store::Block;
 
 use super::shared::{Arrived, Filled, Shared};
@@ -49,11 +46,11 @@ impl Outlet {
     pub(crate) fn put(&self, mut filled: Filled, is_over: impl Fn() -> bool) -> bool {
         self.0.content_put.fetch_add(filled.first(), Relaxed);
         self.0.content_resent.fetch_add(u64::from(filled.again), Relaxed);
-        while let Err(error) = self.0.filled.0.try_send(filled) {
+        while let Err(back) = self.0.filled.put(filled) {
             if is_over() {
                 return false;
             }
-            filled = error.into_inner();
+            filled = back;
             self.0.room.wait(LOOK_EVERY, || self.0.has_room());
         }
         self.0.wake_carriers();
@@ -70,42 +67,28 @@ pub(crate) fn arrived_bytes(shared: &Shared, given_up: Option<u64>) -> u64 {
 }
 
 /// The way out: complete blocks, in the order of their completion. Any thread takes any block.
-///
-/// Who wakes a thread interrupts the core on which that one ran last, which in a virtual machine takes as long as dozens of packets.
-/// So a flow wakes one for all that it hands over, and that one the next, if there is more than it does at once.
-pub(crate) struct Inlet<T = Arrived> {
-    blocks: ArrayQueue<T>,
-    bell: (ChannelEnd<()>, Channel<()>),
+pub(crate) type Inlet = HandOver<Arrived, ChannelBell>;
+
+/// A bell that can be waited for beside other channels.
+pub(crate) struct ChannelBell(ChannelEnd<()>, Channel<()>);
+
+impl Default for ChannelBell {
+    fn default() -> ChannelBell {
+        let (ring, rings) = bounded(1);
+        ChannelBell(ring, rings)
+    }
 }
 
-impl<T> Inlet<T> {
-    /// With room for so many blocks.
-    pub(crate) fn new(blocks: usize) -> Inlet<T> {
-        Inlet { blocks: ArrayQueue::new(blocks), bell: bounded(1) }
+impl Bell for ChannelBell {
+    fn ring(&self) {
+        // One that is full already has not been heard yet.
+        let _ = self.0.try_send(());
     }
+}
 
-    /// Hands blocks over and wakes one who waits; false if there is no room, which leaves the rest out.
-    pub(crate) fn put(&self, blocks: impl IntoIterator<Item = T>) -> bool {
-        let is_room = blocks.into_iter().all(|block| self.blocks.push(block).is_ok());
-        self.ring();
-        is_room
-    }
-
-    /// What to wait for. Who has heard it takes a block, if there is one left, and [rings](Self::ring) if there may be more.
-    pub(crate) fn bell(&self) -> &Channel<()> {
-        &self.bell.1
-    }
-
-    pub(crate) fn take(&self) -> Option<T> {
-        self.blocks.pop()
-    }
-
-    /// Wakes one more if a block waits.
-    pub(crate) fn ring(&self) {
-        if !self.blocks.is_empty() {
-            // One that is full already has not been heard yet.
-            let _ = self.bell.0.try_send(());
-        }
+impl ChannelBell {
+    pub(crate) fn rings(&self) -> &Channel<()> {
+        &self.1
     }
 }
 
@@ -118,11 +101,11 @@ mod tests {
 
     #[test]
     fn whoever_hears_the_bell_finds_the_oldest_block() {
-        let inlet = Inlet::new(4);
+        let inlet = HandOver::new(4, ChannelBell::default());
         assert!(inlet.put([1, 2, 3]) && inlet.put([4]));
         assert!(!inlet.put([5, 6]), "no room");
         let mut taken = Vec::new();
-        while inlet.bell().try_recv().is_ok() {
+        while inlet.bell().rings().try_recv().is_ok() {
             taken.extend(inlet.take());
             inlet.ring();
         }
@@ -132,7 +115,8 @@ mod tests {
     #[test]
     fn no_block_is_left_behind_and_none_taken_twice() {
         const BLOCKS: usize = 20_000;
-        let (inlet, sum, left) = (Inlet::new(BLOCKS), AtomicUsize::new(0), AtomicUsize::new(BLOCKS));
+        let (inlet, sum, left) =
+            (HandOver::new(BLOCKS, ChannelBell::default()), AtomicUsize::new(0), AtomicUsize::new(BLOCKS));
         let (over, is_over) = bounded::<()>(0);
         let over = Mutex::new(Some(over));
         std::thread::scope(|scope| {
@@ -141,7 +125,7 @@ mod tests {
                 scope.spawn(move || {
                     loop {
                         crossbeam_channel::select! {
-                            recv(inlet.bell()) -> _ => {}
+                            recv(inlet.bell().rings()) -> _ => {}
                             recv(is_over) -> _ => return,
                         }
                         // One takes all that it finds, the others one at a time.

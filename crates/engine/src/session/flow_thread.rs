@@ -191,7 +191,7 @@ impl Running {
             if self.thread.own.retire.load(Ordering::Acquire) {
                 return Ok(());
             }
-            self.thread.own.begin_turn();
+            self.thread.own.sleep.begin_turn();
             let stopping = self.thread.shared.is_stopped();
             let arrived = self.receive(&mut recv_batch)?;
             let now = self.thread.shared.now();

@@ -24,7 +24,6 @@ mod peer_address;
 mod placement;
 mod read_queue;
 mod receiver;
-mod room;
 mod roots;
 mod sender;
 mod serve;

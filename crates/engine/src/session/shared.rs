@@ -15,17 +15,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
 use crossbeam_queue::SegQueue;
+use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
 use farhaul_store::{Block, BlockPool, Overflow, last_level_cache_bytes};
 
-use super::exchange::Inlet;
+use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;
 use super::held::Held;
 use super::meter::Meters;
-use super::room::Room;
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
 use crate::options::PathAddresses;
@@ -84,9 +83,7 @@ pub(crate) struct FlowShared {
     /// It waits for a path that has died to come back.
     pub(crate) is_spare: bool,
     state: AtomicU8,
-    sleeping: AtomicBool,
-    /// Something has come up since the thread last began to look at its queues.
-    pending: AtomicBool,
+    pub(crate) sleep: Sleep,
     waker: Waker,
     pub(crate) released: AtomicU64,
     /// Set when the session wants this flow to hand over what it holds and end.
@@ -144,8 +141,7 @@ impl FlowShared {
             is_stream,
             is_spare,
             state: AtomicU8::new(FlowState::Connecting as u8),
-            sleeping: AtomicBool::new(false),
-            pending: AtomicBool::new(false),
+            sleep: Sleep::default(),
             waker: Waker::new()?,
             released: AtomicU64::new(0),
             retire: AtomicBool::new(false),
@@ -187,26 +183,13 @@ impl FlowShared {
 
     /// Makes the flow's thread look at its queues; costs a system call only when it sleeps.
     pub(crate) fn wake(&self) {
-        // SeqCst on both sides: either the sleeper sees that something is pending, or we see that it sleeps.
-        self.pending.store(true, Ordering::SeqCst);
-        if self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.sleep.announce() {
             self.waker.wake();
         }
     }
 
-    /// The thread begins a turn: what was pending is looked at in it.
-    pub(crate) fn begin_turn(&self) {
-        self.pending.store(false, Ordering::SeqCst);
-    }
-
-    /// Announces that the thread is about to sleep; false when something has come up meanwhile.
-    pub(crate) fn may_sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::SeqCst);
-        !self.pending.load(Ordering::SeqCst)
-    }
-
     pub(crate) fn awake(&self) {
-        self.sleeping.store(false, Ordering::SeqCst);
+        self.sleep.awake();
         self.waker.drain();
     }
 
@@ -261,7 +244,7 @@ pub(crate) struct Shared {
     /// Made when it is first needed; none where there is no place for it.
     overflow: OnceLock<Option<Overflow>>,
     overflow_blocks: u32,
-    pub(crate) filled: (Sender<Filled>, Receiver<Filled>),
+    pub(crate) filled: Ring<Filled>,
     /// Where those wait who have filled a block and find enough of them.
     pub(crate) room: Room,
     /// Blocks that a dead flow gave back; they go first.
@@ -322,11 +305,11 @@ impl Shared {
             pool,
             overflow: OnceLock::new(),
             overflow_blocks,
-            filled: bounded(filled_blocks(last_level_cache_bytes())),
+            filled: Ring::new(filled_blocks(last_level_cache_bytes())),
             room: Room::default(),
             returned: SegQueue::new(),
             // Never full: all that arrive are the pool's.
-            arrived: Inlet::new(pool_blocks),
+            arrived: Inlet::new(pool_blocks, ChannelBell::default()),
             flows: Mutex::default(),
             meters: Meters::new(end),
             cpu: CpuTime::default(),
@@ -358,19 +341,19 @@ impl Shared {
 
     /// Whether half of the room for filled blocks is free.
     pub(crate) fn has_room(&self) -> bool {
-        2 * self.filled.1.len() <= self.filled.1.capacity().unwrap_or(usize::MAX)
+        2 * self.filled.len() <= self.filled.capacity()
     }
 
     /// A filled block, if there is one.
     pub(crate) fn take_filled(&self) -> Option<Filled> {
-        let filled = self.filled.1.try_recv().ok()?;
+        let filled = self.filled.take()?;
         self.room.taken(|| self.has_room());
         Some(filled)
     }
 
     /// No block waits for a flow and none will come.
     pub(crate) fn is_all_queued(&self) -> bool {
-        self.unread.load(Ordering::Acquire) == 0 && self.filled.1.is_empty() && self.returned.is_empty()
+        self.unread.load(Ordering::Acquire) == 0 && self.filled.is_empty() && self.returned.is_empty()
     }
 
     /// The rate of a path. Everywhere the control stream is locked before it.

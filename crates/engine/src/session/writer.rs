@@ -251,7 +251,7 @@ pub(crate) fn run(
     };
     loop {
         crossbeam_channel::select! {
-            recv(receiver.shared.arrived.bell()) -> _ => writer.take_arrived(),
+            recv(receiver.shared.arrived.bell().rings()) -> _ => writer.take_arrived(),
             recv(finishing) -> file => if let Ok(file) = file { writer.settle(|writer| writer.finish(&file)) },
             recv(over) -> _ => return,
         }

@@ -78,7 +78,7 @@ impl Receiver {
         let inlet = &self.session.shared.arrived;
         loop {
             crossbeam_channel::select! {
-                recv(inlet.bell()) -> _ => if let Some(block) = inlet.take() {
+                recv(inlet.bell().rings()) -> _ => if let Some(block) = inlet.take() {
                     inlet.ring();
                     return Ok(Some(block));
                 },

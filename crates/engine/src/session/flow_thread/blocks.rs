@@ -44,7 +44,7 @@ impl Running {
     fn make_room(&mut self) -> Result<(), Error> {
         let shared = &self.thread.shared;
         let is_wanted = self.thread.flow.block_room() > 0
-            && shared.filled.1.is_empty()
+            && shared.filled.is_empty()
             && shared.unread.load(Ordering::Acquire) > 0
             && shared.pool.available() < FREE_MIN;
         if is_wanted { self.outgoing.park_oldest(|| shared.overflow()) } else { Ok(()) }
@@ -68,7 +68,7 @@ impl Running {
     /// Whether `bytes` behind what waits here would arrive sooner by another flow, with nothing left that comes after.
     fn is_sooner_elsewhere(&self, bytes: u64) -> bool {
         let (shared, own) = (&self.thread.shared, &self.thread.own);
-        if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.1.is_empty() {
+        if shared.unread.load(Ordering::Acquire) > 0 || !shared.filled.is_empty() {
             return false;
         }
         let flows = shared.flow_list();

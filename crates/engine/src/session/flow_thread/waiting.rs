@@ -53,7 +53,7 @@ impl Running {
         // Whoever asks at the end finds the newest figures.
         self.publish_figures();
         let shared = &self.thread.shared;
-        if own.may_sleep() && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
+        if own.sleep.may_sleep() && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
             // Until the link takes more, what is due cannot be sent anyway.
             let due = if self.blocked { None } else { self.thread.flow.poll_timeout() };
             let until = due.map_or(SLEEP_MAX, |due| (due - now).min(SLEEP_MAX));

@@ -1,0 +1,18 @@
+//! How a transfer's threads hand blocks to one another: rings of block descriptors, and how who waits for one is woken.
+//!
+//! [`Ring`] joins any number of threads at either end. [`HandOver`] is a ring whose takers wait for a bell, [`Room`] is where those
+//! wait who have something for a ring that is full enough, and [`Sleep`] how a thread sleeps that looks after several queues.
+//!
+//! All of it is model-checked: `./x loom` goes through every order in which the threads of `tests/loom.rs` can run and every
+//! value that the memory model lets them see.
+
+mod hand_over;
+mod ring;
+mod room;
+mod sleep;
+mod sync;
+
+pub use hand_over::{Bell, HandOver};
+pub use ring::Ring;
+pub use room::Room;
+pub use sleep::Sleep;

@@ -1,0 +1,33 @@
+//! The standard library's primitives, or those of the model checker.
+
+#[cfg(not(loom))]
+mod real {
+    pub(crate) use std::hint::spin_loop;
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence};
+    pub(crate) use std::sync::{Condvar, Mutex};
+
+    /// [`std::cell::UnsafeCell`] with the model checker's way in, which sees who looks at the same time.
+    #[derive(Debug, Default)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        pub(crate) fn with_mut<R>(&self, work: impl FnOnce(*mut T) -> R) -> R {
+            work(self.0.get())
+        }
+    }
+}
+
+#[cfg(not(loom))]
+pub(crate) use real::*;
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    hint::spin_loop,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, fence},
+    sync::{Condvar, Mutex},
+};

@@ -234,12 +234,13 @@ impl Ahead<'_> {
     ) -> Option<Option<Segment>> {
         let before = *self.room.first_chunk::<SEGMENT_FRAME_LEN>()?;
         let is_authentic = key.open_to(nonce, aad, sealed, tag, self.room);
+        let here = (self.block, self.offset);
         let expected = match split(self.room) {
-            Ok(([], Some((segment, _)))) => Some(segment),
+            Ok(([], Some((segment, _)))) if is_authentic && (segment.block, segment.offset) == here => {
+                Some(segment)
+            }
             _ => None,
         };
-        let expected =
-            expected.filter(|segment| (segment.block, segment.offset) == (self.block, self.offset));
         if is_authentic && expected.is_none() {
             sealed.copy_from_slice(self.room);
         }

@@ -3,8 +3,8 @@
 //! [`Ring`] joins any number of threads at either end. [`HandOver`] is a ring whose takers wait for a bell, [`Room`] is where those
 //! wait who have something for a ring that is full enough, and [`Sleep`] how a thread sleeps that looks after several queues.
 //!
-//! All of it is model-checked: `./x loom` goes through every order in which the threads of `tests/loom.rs` can run and every
-//! value that the memory model lets them see.
+//! All of it is model-checked: `./x loom` goes through the orders in which the threads of `tests/loom.rs` can run, up to three switches
+//! ahead of time, and the values that the memory model lets them see.
 
 mod hand_over;
 mod ring;

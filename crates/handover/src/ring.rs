@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use crate::sync::{AtomicU64, UnsafeCell, fence, spin_loop};
 
 /// Two lines, since processors fetch them in pairs: whoever is at work here disturbs nobody who works beside.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct OwnLines<T>(T);
 

@@ -7,7 +7,7 @@ mod real {
     pub(crate) use std::sync::{Condvar, Mutex};
 
     /// [`std::cell::UnsafeCell`] with the model checker's way in, which sees who looks at the same time.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {

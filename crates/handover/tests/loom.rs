@@ -1,4 +1,4 @@
-//! Every order in which a few threads can run, and every value that the memory model lets them see: `./x loom`.
+//! The orders in which a few threads can run, and the values that the memory model lets them see: `./x loom`.
 //!
 //! A lost wake-up is a deadlock here, which the checker reports; so is access to a slot by two.
 #![cfg(loom)]
@@ -10,7 +10,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// More switches between threads than these find nothing new in practice, and take the checker days.
+/// Switches away from a thread that could go on are bounded: without that the checker does not end in a useful time.
 fn check(threads: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);

@@ -421,11 +421,12 @@ impl Receiver {
         if self.rules.durable
             && let Destination::Tree(target) = &self.destination
         {
-            let sync = conversation.sync.get_or_insert_with(|| self.file_systems.sync(target.roots.all()));
-            if !sync.is_over() {
-                return Ok(());
-            }
-            if let Err(error) = sync.result() {
+            let sync = conversation.sync.get_or_insert_with(|| {
+                let shared = self.shared.clone();
+                self.file_systems.sync(target.roots.all(), move || shared.control.notify())
+            });
+            let Some(outcome) = sync.outcome() else { return Ok(()) };
+            if let Err(error) = outcome {
                 supervisor.abort(&error);
                 return Err(error);
             }

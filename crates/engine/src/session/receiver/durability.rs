@@ -4,8 +4,10 @@
 //! Always true: nothing counts as synced whose file system reported an error since it was written.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::Mutex;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use farhaul_store::{RelPath, Root};
 
@@ -16,10 +18,13 @@ use crate::error::Error;
 #[derive(Default)]
 pub(super) struct FileSystems(Mutex<BTreeMap<u64, (Root, RelPath)>>);
 
-/// A sync that runs.
+/// A sync that runs, and what came of it once that is known.
 #[derive(Debug)]
-pub(super) struct Sync(Option<JoinHandle<std::io::Result<()>>>);
+pub(super) struct Sync(Receiver<io::Result<()>>);
 
+/// Most syncs are over after so long. Whoever watches the session waits for that, since it may hear that a sync is over only while
+/// it waits to be told something.
+const MOST: Duration = Duration::from_millis(1);
 const LOCK: &str = "no thread panics while it holds the file systems";
 
 impl FileSystems {
@@ -30,36 +35,45 @@ impl FileSystems {
         }
     }
 
-    pub(super) fn sync(&self, roots: &[Root]) -> Sync {
+    /// Begins to sync; `tell` is called when that is over.
+    pub(super) fn sync(&self, roots: &[Root], tell: impl FnOnce() + Send + 'static) -> Sync {
         let mut places: Vec<_> = self.0.lock().expect(LOCK).values().cloned().collect();
         places.extend(roots.iter().map(|root| (root.clone(), RelPath::empty())));
-        let work = move || places.iter().try_for_each(|(root, place)| root.sync_file_system(place));
-        Sync(std::thread::Builder::new().name("sync".into()).spawn(work).ok())
+        let (put, outcome) = mpsc::sync_channel(1);
+        let work = move || {
+            // Nobody listens to the end of a session that has failed.
+            let _ = put.send(places.iter().try_for_each(|(root, place)| root.sync_file_system(place)));
+            tell();
+        };
+        // Without a thread nobody is left to say how it went, which is what `outcome` finds.
+        let _ = std::thread::Builder::new().name("sync".into()).spawn(work);
+        Sync(outcome)
     }
 }
 
 impl Sync {
-    pub(super) fn is_over(&self) -> bool {
-        self.0.as_ref().is_none_or(JoinHandle::is_finished)
-    }
-
-    pub(super) fn result(&mut self) -> Result<(), Error> {
+    /// How it went, once it is over.
+    pub(super) fn outcome(&self) -> Option<Result<(), Error>> {
         let failed = |what: &str| {
             Error::Files {
             what: format!("the destination cannot be synced to the disk: {what}"),
             hint: Some("what has arrived may be lost if the host goes down; look at its disk, and run the command again".into()),
         }
         };
-        match self.0.take().map(JoinHandle::join) {
-            Some(Ok(Ok(()))) => Ok(()),
-            Some(Ok(Err(error))) => Err(failed(&plain(&error))),
-            Some(Err(_)) | None => Err(failed("no thread could do it")),
+        match self.0.recv_timeout(MOST) {
+            Ok(Ok(())) => Some(Ok(())),
+            Ok(Err(error)) => Some(Err(failed(&plain(&error)))),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(failed("no thread could do it"))),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     #[test]
@@ -70,11 +84,22 @@ mod tests {
         systems.note(&root, &RelPath::empty());
         systems.note(&root, &RelPath::from_bytes(b"no/such/directory").unwrap());
         assert_eq!(systems.0.lock().unwrap().len(), 1);
-        let mut sync = systems.sync(&[root]);
-        while !sync.is_over() {
+        let told = Arc::new(AtomicUsize::new(0));
+        let sync = systems.sync(&[root], {
+            let told = told.clone();
+            move || {
+                told.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let outcome = loop {
+            if let Some(outcome) = sync.outcome() {
+                break outcome;
+            }
+        };
+        assert!(outcome.is_ok());
+        while told.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        assert!(sync.result().is_ok());
-        assert!(sync.result().is_err(), "its result was taken");
+        assert!(sync.outcome().is_some_and(|again| again.is_err()), "its outcome was taken");
     }
 }

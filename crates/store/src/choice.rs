@@ -29,20 +29,35 @@ impl Way {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Manner {
     first: Way,
-    /// `run` chunks in so many take the slower way, to notice when that has become the faster.
-    resample: u64,
-    run: u64,
+    /// While past the cache is the faster, and while through it is.
+    from_direct: Look,
+    from_buffered: Look,
     /// Through the cache must take at most so many hundredths of the time past it.
     buffered_percent: u64,
 }
 
+/// `run` chunks in `every` take the slower way, to notice when that has become the faster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Look {
+    every: u64,
+    run: u64,
+}
+
+const ONE: Look = Look { every: 256, run: 1 };
+
 /// A write costs the same wherever it falls, so one at a time tells.
-pub(crate) const WRITING: Manner = Manner { first: Way::Direct, resample: 256, run: 1, buffered_percent: 80 };
+pub(crate) const WRITING: Manner =
+    Manner { first: Way::Direct, from_direct: ONE, from_buffered: ONE, buffered_percent: 80 };
 
 /// Reading ahead shows only in several chunks one behind another. A reader in the
-/// cache takes a core from the rest of the transfer, one past it waits: a draw goes to the latter.
-pub(crate) const READING: Manner =
-    Manner { first: Way::Direct, resample: 4096, run: FIRST, buffered_percent: 80 };
+/// cache takes a core from the rest of the transfer, one past it waits: a draw goes to the latter, which is looked at more often, and
+/// for longer, as what was asked for ahead is read first.
+pub(crate) const READING: Manner = Manner {
+    first: Way::Direct,
+    from_direct: Look { every: 4096, run: FIRST },
+    from_buffered: Look { every: 256, run: 3 * FIRST },
+    buffered_percent: 80,
+};
 
 /// What is known of a disk. Files on it share it.
 #[derive(Debug)]
@@ -74,7 +89,7 @@ impl Choice {
 
     /// The way of the next chunk. Several may be on their way before the first is known to have ended.
     pub(crate) fn next(&self) -> Way {
-        let Manner { first, resample, run, buffered_percent } = *self.manner;
+        let Manner { first, from_direct, from_buffered, buffered_percent } = *self.manner;
         let mut costs = self.costs();
         let number = costs.asked;
         costs.asked += 1;
@@ -83,7 +98,11 @@ impl Choice {
             _ if number < 2 * FIRST => return first.other(),
             _ => costs.faster(buffered_percent).unwrap_or(first),
         };
-        if number % resample >= resample - run { faster.other() } else { faster }
+        let look = match faster {
+            Way::Direct => from_direct,
+            Way::Buffered => from_buffered,
+        };
+        if number % look.every >= look.every - look.run { faster.other() } else { faster }
     }
 
     /// Whether that is known.
@@ -97,6 +116,11 @@ impl Choice {
             Way::Buffered => costs.buffered.add(nanos),
             Way::Direct => costs.direct.add(nanos),
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn nanos_direct(&self) -> u64 {
+        self.costs().direct.nanos.expect("a chunk went past the cache")
     }
 
     fn costs(&self) -> MutexGuard<'_, Costs> {
@@ -157,7 +181,7 @@ mod tests {
         assert_eq!(directs(&choice, 4096 - 8, 9_000, 10_000), 4096 - 8 - 4);
         let choice = Choice::new(&READING);
         directs(&choice, 8, 7_000, 10_000);
-        assert_eq!(directs(&choice, 4096 - 8, 7_000, 10_000), 4);
+        assert_eq!(directs(&choice, 4096 - 8, 7_000, 10_000), 16 * 12);
     }
 
     #[test]
@@ -166,6 +190,14 @@ mod tests {
         directs(&choice, 256, 10_000, 50_000);
         directs(&choice, 2560, 90_000, 20_000);
         assert_eq!(directs(&choice, 256, 90_000, 20_000), 255);
+    }
+
+    #[test]
+    fn a_reader_leaves_the_cache_when_that_has_become_slow() {
+        let choice = Choice::new(&READING);
+        directs(&choice, 8, 7_000, 10_000);
+        directs(&choice, 256 - 8, 9_000, 10_000);
+        assert_eq!(directs(&choice, 256, 9_000, 10_000), 256);
     }
 
     #[test]

@@ -21,6 +21,9 @@ use crate::resident::cached_bytes;
 
 /// What every usual disk and file system takes as the alignment of memory.
 const ALIGN: usize = 4096;
+/// Only after so many chunks of a file is it known who waits: at first nobody has anything else to do, and memory is touched for the
+/// first time, whose price would be taken for the disk's.
+const SETTLED: u64 = 8 * FIRST;
 /// Through the cache, so many bytes are asked for before they are wanted.
 const AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
 
@@ -116,16 +119,17 @@ impl Direct {
         let ahead = self.ahead.load(Relaxed);
         let is_asked_for = offset < ahead && ahead - offset <= AHEAD.get();
         let is_cached = || cached_bytes(source, offset, CHUNK).is_ok_and(|cached| cached >= CHUNK);
-        let way = match is_asked_for {
-            true => Way::Buffered,
-            false if is_cached() => return buffered(data, offset),
-            false => self.way(),
-        };
+        if !is_asked_for && is_cached() {
+            return buffered(data, offset);
+        }
+        // Asked also where there is nothing to choose: nothing more is asked for when the other way's turn has come.
+        let wanted = self.way();
+        let way = if is_asked_for { Way::Buffered } else { wanted };
         let begin = Instant::now();
         let _busy = self.users.enter(begin);
         let len = match way {
             Way::Buffered => {
-                if !is_asked_for || self.choice.is_buffered_faster() {
+                if wanted == Way::Buffered && (!is_asked_for || self.choice.is_buffered_faster()) {
                     self.ask_ahead(source, offset + CHUNK);
                 }
                 buffered(data, offset)?
@@ -194,7 +198,7 @@ impl Users {
     fn are_waited_for(&self) -> bool {
         let elapsed = self.since.get().map_or(0, |since| since.elapsed().as_nanos());
         let all = elapsed * u128::from(self.most.load(Relaxed));
-        self.chunks.load(Relaxed) >= 2 * FIRST && u128::from(self.busy_nanos.load(Relaxed)) * 100 >= all * 75
+        self.chunks.load(Relaxed) >= SETTLED && u128::from(self.busy_nanos.load(Relaxed)) * 100 >= all * 75
     }
 }
 
@@ -251,16 +255,44 @@ mod tests {
     fn who_does_nothing_else_is_waited_for() {
         let users = Users::default();
         let begin = Instant::now() - std::time::Duration::from_secs(1);
-        for _ in 0..2 * FIRST {
+        for _ in 0..SETTLED {
             assert!(!users.are_waited_for());
             drop(users.enter(begin));
         }
         assert!(users.are_waited_for());
         let second = (users.enter(Instant::now()), users.enter(Instant::now()));
-        assert!(users.are_waited_for(), "eight seconds of two users, {users:?}");
+        assert!(users.are_waited_for(), "half of a minute of two users, {users:?}");
         drop(second);
         users.busy_nanos.store(1_000_000_000, Relaxed);
         assert!(!users.are_waited_for(), "one of two reads, {users:?}");
+    }
+
+    /// What was measured in a bad moment must not decide for the rest of a file, however far ahead its cache is filled.
+    #[test]
+    fn a_file_that_is_read_ahead_is_tried_past_the_cache_again() {
+        let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let path = temp.path().join("source");
+        File::create(&path).unwrap().set_len(300 * CHUNK).unwrap();
+        let file = File::open(&path).unwrap();
+        let Some(mut direct) = Direct::of_source(&file) else { return };
+        let choice = Choice::new(&READING);
+        for _ in 0..2 * FIRST {
+            choice.took(choice.next(), u64::MAX / 200);
+        }
+        choice.took(Way::Buffered, 0);
+        direct.choice = Arc::new(choice);
+        assert!(direct.choice.is_buffered_faster());
+        let mut block = crate::BlockPool::new(1, CHUNK as usize).unwrap().take();
+        for index in 0..300 {
+            let len =
+                direct.read(&file, &mut block, index * CHUNK, |data, offset| file.read_at(data, offset));
+            assert_eq!(len.unwrap() as u64, CHUNK);
+            if direct.is_refused.load(Relaxed) {
+                return;
+            }
+        }
+        let nanos = direct.choice.nanos_direct();
+        assert!(nanos < u64::MAX / 400, "{nanos} is what it was told before");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use rustix::fs::{self, Advice, Mode, OFlags};
@@ -21,9 +21,6 @@ use crate::resident::cached_bytes;
 
 /// What every usual disk and file system takes as the alignment of memory.
 const ALIGN: usize = 4096;
-/// Only after so many chunks of a file is it known who waits: at first nobody has anything else to do, and memory is touched for the
-/// first time, whose price would be taken for the disk's.
-const SETTLED: u64 = 8 * FIRST;
 /// Through the cache, so many bytes are asked for before they are wanted.
 const AHEAD: NonZeroU64 = NonZeroU64::new(4 * CHUNK).expect("several chunks");
 
@@ -35,7 +32,6 @@ pub(crate) struct Direct {
     is_refused: AtomicBool,
     /// Where what was asked for ahead ends.
     ahead: AtomicU64,
-    users: Users,
 }
 
 impl Direct {
@@ -69,7 +65,7 @@ impl Direct {
 
     fn new(second: OwnedFd, choice: Arc<Choice>) -> Direct {
         let (is_refused, ahead) = (AtomicBool::new(false), AtomicU64::new(0));
-        Direct { file: second.into(), choice, is_refused, ahead, users: Users::default() }
+        Direct { file: second.into(), choice, is_refused, ahead }
     }
 
     /// Whether `data` may go this way at all.
@@ -87,9 +83,8 @@ impl Direct {
         if self.is_refused.load(Relaxed) {
             return buffered(data, offset);
         }
-        let way = self.way();
-        let begin = Instant::now();
-        let _busy = self.users.enter(begin);
+        let way = self.way(false);
+        let busy = self.enter();
         match way {
             Way::Buffered => buffered(data, offset)?,
             Way::Direct => match self.file.write_at(data, offset) {
@@ -100,7 +95,7 @@ impl Direct {
                 Err(error) => return Err(error),
             },
         }
-        self.took(way, begin);
+        busy.took(way);
         Ok(())
     }
 
@@ -123,13 +118,12 @@ impl Direct {
             return buffered(data, offset);
         }
         // Asked also where there is nothing to choose: nothing more is asked for when the other way's turn has come.
-        let wanted = self.way();
+        let wanted = self.way(is_asked_for);
         let way = if is_asked_for { Way::Buffered } else { wanted };
-        let begin = Instant::now();
-        let _busy = self.users.enter(begin);
+        let busy = self.enter();
         let len = match way {
             Way::Buffered => {
-                if wanted == Way::Buffered && (!is_asked_for || self.choice.is_buffered_faster()) {
+                if wanted == Way::Buffered {
                     self.ask_ahead(source, offset + CHUNK);
                 }
                 buffered(data, offset)?
@@ -146,7 +140,10 @@ impl Direct {
                 Err(error) => return Err(error),
             },
         };
-        self.took(way, begin);
+        // What nobody asked for ahead tells nothing of reading ahead.
+        if way == Way::Direct || is_asked_for {
+            busy.took(way);
+        }
         Ok(len)
     }
 
@@ -158,15 +155,17 @@ impl Direct {
 
     /// The cache looks faster to whoever is not waited for: the disk has read ahead meanwhile, or has not got to writing yet. It
     /// takes more of the processor, and what it has put off is to be waited for in the end.
-    fn way(&self) -> Way {
-        match self.choice.is_buffered_faster() || self.users.are_waited_for() {
-            true => self.choice.next(),
+    fn way(&self, is_asked_for: bool) -> Way {
+        match self.choice.is_buffered_faster() || self.choice.load.is_waited_for() {
+            true => self.choice.next(is_asked_for),
             false => Way::Direct,
         }
     }
 
-    fn took(&self, way: Way, begin: Instant) {
-        self.choice.took(way, u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    fn enter(&self) -> Busy<'_> {
+        let begin = Instant::now();
+        self.choice.load.enter(begin);
+        Busy { choice: &self.choice, begin }
     }
 
     /// Whether the error says that this file or disk does not go this way, now or ever.
@@ -177,42 +176,25 @@ impl Direct {
     }
 }
 
-/// Whether those who read or write a file have anything else to do.
-#[derive(Debug, Default)]
-struct Users {
-    since: OnceLock<Instant>,
-    now: AtomicU32,
-    most: AtomicU32,
-    chunks: AtomicU64,
-    busy_nanos: AtomicU64,
-}
-
-impl Users {
-    fn enter(&self, begin: Instant) -> Busy<'_> {
-        self.since.get_or_init(|| begin);
-        self.most.fetch_max(self.now.fetch_add(1, Relaxed) + 1, Relaxed);
-        Busy { users: self, begin }
-    }
-
-    /// Most of the time of all of them went into it. (One that also digests, at a third of the disk's time, is.)
-    fn are_waited_for(&self) -> bool {
-        let elapsed = self.since.get().map_or(0, |since| since.elapsed().as_nanos());
-        let all = elapsed * u128::from(self.most.load(Relaxed));
-        self.chunks.load(Relaxed) >= SETTLED && u128::from(self.busy_nanos.load(Relaxed)) * 100 >= all * 75
-    }
-}
-
+/// One who reads or writes a chunk.
 struct Busy<'a> {
-    users: &'a Users,
+    choice: &'a Choice,
     begin: Instant,
+}
+
+impl Busy<'_> {
+    /// The chunk went that way as a whole.
+    fn took(&self, way: Way) {
+        if self.choice.load.is_settled() {
+            let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.choice.took(way, nanos);
+        }
+    }
 }
 
 impl Drop for Busy<'_> {
     fn drop(&mut self) {
-        let nanos = u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.users.busy_nanos.fetch_add(nanos, Relaxed);
-        self.users.chunks.fetch_add(1, Relaxed);
-        self.users.now.fetch_sub(1, Relaxed);
+        self.choice.load.leave(self.begin, Instant::now());
     }
 }
 
@@ -251,48 +233,44 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 2 * FIRST * CHUNK);
     }
 
+    /// What was measured in a bad moment must not decide for the rest of what is read, however far ahead the cache is filled, and
+    /// with whatever files in turns.
     #[test]
-    fn who_does_nothing_else_is_waited_for() {
-        let users = Users::default();
-        let begin = Instant::now() - std::time::Duration::from_secs(1);
-        for _ in 0..SETTLED {
-            assert!(!users.are_waited_for());
-            drop(users.enter(begin));
-        }
-        assert!(users.are_waited_for());
-        let second = (users.enter(Instant::now()), users.enter(Instant::now()));
-        assert!(users.are_waited_for(), "half of a minute of two users, {users:?}");
-        drop(second);
-        users.busy_nanos.store(1_000_000_000, Relaxed);
-        assert!(!users.are_waited_for(), "one of two reads, {users:?}");
-    }
-
-    /// What was measured in a bad moment must not decide for the rest of a file, however far ahead its cache is filled.
-    #[test]
-    fn a_file_that_is_read_ahead_is_tried_past_the_cache_again() {
-        let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let path = temp.path().join("source");
-        File::create(&path).unwrap().set_len(300 * CHUNK).unwrap();
-        let file = File::open(&path).unwrap();
-        let Some(mut direct) = Direct::of_source(&file) else { return };
-        let choice = Choice::new(&READING);
-        for _ in 0..2 * FIRST {
-            choice.took(choice.next(), u64::MAX / 200);
-        }
-        choice.took(Way::Buffered, 0);
-        direct.choice = Arc::new(choice);
-        assert!(direct.choice.is_buffered_faster());
-        let mut block = crate::BlockPool::new(1, CHUNK as usize).unwrap().take();
-        for index in 0..300 {
-            let len =
-                direct.read(&file, &mut block, index * CHUNK, |data, offset| file.read_at(data, offset));
-            assert_eq!(len.unwrap() as u64, CHUNK);
-            if direct.is_refused.load(Relaxed) {
+    fn files_that_are_read_ahead_are_tried_past_the_cache_again() {
+        for count in [1, 3, 8] {
+            let temp = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+            let choice = Choice::new(&READING);
+            for _ in 0..2 * FIRST {
+                choice.took(choice.next(false), u64::MAX / 200);
+            }
+            choice.took(Way::Buffered, 0);
+            let choice = Arc::new(choice);
+            let each = 400 / count;
+            let files: Vec<_> = (0..count)
+                .filter_map(|index| {
+                    let path = temp.path().join(index.to_string());
+                    File::create(&path).unwrap().set_len(each * CHUNK).unwrap();
+                    let file = File::open(&path).unwrap();
+                    let mut direct = Direct::of_source(&file)?;
+                    direct.choice = choice.clone();
+                    Some((file, direct))
+                })
+                .collect();
+            assert!(choice.is_buffered_faster());
+            let mut block = crate::BlockPool::new(1, CHUNK as usize).unwrap().take();
+            for index in 0..each {
+                for (file, direct) in &files {
+                    let buffered = |data: &mut [u8], offset| file.read_at(data, offset);
+                    let len = direct.read(file, &mut block, index * CHUNK, buffered);
+                    assert_eq!(len.unwrap() as u64, CHUNK);
+                }
+            }
+            if files.is_empty() || files.iter().any(|(_, direct)| direct.is_refused.load(Relaxed)) {
                 return;
             }
+            let nanos = choice.nanos_direct();
+            assert!(nanos < u64::MAX / 400, "{nanos} is what it was told before, {count} files");
         }
-        let nanos = direct.choice.nanos_direct();
-        assert!(nanos < u64::MAX / 400, "{nanos} is what it was told before");
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod generated;
 mod glob;
 mod journal;
 mod links;
+mod load;
 mod names;
 mod overflow;
 mod partial;

@@ -422,8 +422,14 @@ impl Receiver {
             && let Destination::Tree(target) = &self.destination
         {
             let sync = conversation.sync.get_or_insert_with(|| {
-                let shared = self.shared.clone();
-                self.file_systems.sync(target.roots.all(), move || shared.control.notify())
+                // A disk that hangs must not hold on to the memory of a session that has been given up.
+                let shared = Arc::downgrade(&self.shared);
+                let tell = move || {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.control.notify();
+                    }
+                };
+                self.file_systems.sync(target.roots.all(), tell)
             });
             let Some(outcome) = sync.outcome() else { return Ok(()) };
             if let Err(error) = outcome {

@@ -22,9 +22,8 @@ pub(super) struct FileSystems(Mutex<BTreeMap<u64, (Root, RelPath)>>);
 #[derive(Debug)]
 pub(super) struct Sync(Receiver<io::Result<()>>);
 
-/// Most syncs are over after so long. Whoever watches the session waits for that, since it may hear that a sync is over only while
-/// it waits to be told something.
-const MOST: Duration = Duration::from_millis(1);
+/// Whoever watches the session waits so long for a sync: one that ends before he waits to be told something is told to nobody.
+const PATIENCE: Duration = Duration::from_millis(1);
 const LOCK: &str = "no thread panics while it holds the file systems";
 
 impl FileSystems {
@@ -43,6 +42,7 @@ impl FileSystems {
         let work = move || {
             // Nobody listens to the end of a session that has failed.
             let _ = put.send(places.iter().try_for_each(|(root, place)| root.sync_file_system(place)));
+            drop(put);
             tell();
         };
         // Without a thread nobody is left to say how it went, which is what `outcome` finds.
@@ -60,7 +60,7 @@ impl Sync {
             hint: Some("what has arrived may be lost if the host goes down; look at its disk, and run the command again".into()),
         }
         };
-        match self.0.recv_timeout(MOST) {
+        match self.0.recv_timeout(PATIENCE) {
             Ok(Ok(())) => Some(Ok(())),
             Ok(Err(error)) => Some(Err(failed(&plain(&error)))),
             Err(RecvTimeoutError::Timeout) => None,

@@ -123,7 +123,7 @@ impl Direct {
         let busy = self.enter();
         let len = match way {
             Way::Buffered => {
-                if wanted == Way::Buffered {
+                if wanted == Way::Buffered && (!is_asked_for || self.choice.is_buffered_faster()) {
                     self.ask_ahead(source, offset + CHUNK);
                 }
                 buffered(data, offset)?
@@ -140,10 +140,7 @@ impl Direct {
                 Err(error) => return Err(error),
             },
         };
-        // What nobody asked for ahead tells nothing of reading ahead.
-        if way == Way::Direct || is_asked_for {
-            busy.took(way);
-        }
+        busy.took(way);
         Ok(len)
     }
 

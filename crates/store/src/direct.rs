@@ -35,8 +35,8 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Opens the file called `name` once more, if it is `file` and can be written past the cache. None for a file that
-    /// is over before there is a choice.
+    /// Opens the file called `name` once more, if it is `file` and can be written past the cache. None for a file of
+    /// a few chunks, which is not worth a second descriptor.
     pub(crate) fn open(dir: &OwnedFd, name: &[u8], file: &File, chunks: u64) -> Option<Direct> {
         if chunks <= FIRST {
             return None;

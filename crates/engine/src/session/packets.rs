@@ -8,11 +8,11 @@
 //!
 //! Always true: nothing of a datagram is believed before its tag has passed; a datagram of another flow is left alone.
 
+use farhaul_clear::{checksum, copy_with_checksum};
 use farhaul_proto::{
     Aead, Direction, HEADER_LEN, Header, PacketKeys, PlannedPacket, SEGMENT_FRAME_LEN, SEGMENT_OVERHEAD,
     Segment, TAG_LEN, split,
 };
-use twox_hash::XxHash3_64;
 
 use crate::cipher::{Key, Suite};
 use crate::options::Cipher;
@@ -65,7 +65,7 @@ pub(crate) struct Ahead<'a> {
     pub(crate) block: u64,
     pub(crate) offset: u32,
     /// Of the block, the payload's place and [`SEGMENT_FRAME_LEN`] bytes in front of it, which stay what they are: the segment's header
-    /// stands there while it is opened. Nothing has arrived behind; what does not pass its tag leaves anything there.
+    /// stands there while it is opened. Nothing has arrived behind; what does not pass its tag or checksum leaves anything there.
     pub(crate) room: &'a mut [u8],
 }
 
@@ -112,18 +112,18 @@ impl Packets {
         if let Some(segment_header) = segment_header
             && is_bare(control.len() + packet.padding as usize + SEGMENT_FRAME_LEN, clear_payload.len())
         {
-            let head = BareHead::new(header, clear_header(clear_payload), segment_header);
             let (front, clear) = out.split_at_mut(BARE_LEN + TAG_LEN);
+            let checksum = copy_with_checksum(clear_payload, clear);
+            let head = BareHead::new(header, clear_header(checksum, clear_payload.len()), segment_header);
             front[..BARE_LEN].copy_from_slice(&head.bytes());
             front[BARE_LEN..].copy_from_slice(&key.tag(head.words, head.rest));
-            clear.copy_from_slice(clear_payload);
             return;
         }
 
         let start = HEADER_LEN + extra;
         out[..HEADER_LEN].copy_from_slice(&header);
         if self.clear {
-            let (checksum, len) = clear_header(clear_payload);
+            let (checksum, len) = clear_header(checksum(clear_payload), clear_payload.len());
             out[HEADER_LEN..HEADER_LEN + 8].copy_from_slice(&checksum);
             out[HEADER_LEN + 8..start].copy_from_slice(&len);
         }
@@ -150,7 +150,11 @@ impl Packets {
 
     /// The payload of a datagram of `len` bytes, if it has nothing but a segment and could be opened to [`Ahead`].
     pub(crate) fn payload_len_ahead(&self, len: usize) -> Option<usize> {
-        if self.opens_apart { len.checked_sub(SEGMENT_OVERHEAD) } else { None }
+        if self.opens_ahead() { len.checked_sub(SEGMENT_OVERHEAD + self.extra()) } else { None }
+    }
+
+    fn opens_ahead(&self) -> bool {
+        self.clear || self.opens_apart
     }
 
     /// Opens a datagram in place; `None` when it is not ours or its tag does not pass.
@@ -174,14 +178,12 @@ impl Packets {
         let sealed_len = rest.len().checked_sub(TAG_LEN + clear_len)?;
         let (sealed, tail) = rest.split_at_mut_checked(sealed_len)?;
         let (tag, clear_payload) = tail.split_first_chunk_mut::<TAG_LEN>()?;
+        if is_bare(sealed_len, clear_len) {
+            return self.open_bare(number, (aad, sealed), tag, clear_payload, ahead);
+        }
         let (key, nonce) = self.opening.open_key(number)?;
         let mut in_place = None;
         let is_authentic = match ahead {
-            _ if is_bare(sealed_len, clear_len) => {
-                let head = BareHead::read(aad, sealed)?;
-                // As one number, so that the time it takes does not tell how much of a forged tag is right.
-                u128::from_ne_bytes(key.tag(head.words, head.rest)) == u128::from_ne_bytes(*tag)
-            }
             Some(ahead) if self.opens_apart && ahead.room.len() == sealed_len => {
                 in_place = ahead.open(key, &nonce, aad, sealed, tag)?;
                 true
@@ -192,8 +194,8 @@ impl Packets {
             return None;
         }
         if self.clear {
-            let (checksum, len) = clear_header(clear_payload);
-            if aad[HEADER_LEN..HEADER_LEN + 8] != checksum || aad[HEADER_LEN + 8..] != len {
+            let (checksum, _) = clear_header(checksum(clear_payload), clear_len);
+            if aad[HEADER_LEN..start - 2] != checksum {
                 return None;
             }
         }
@@ -219,9 +221,50 @@ impl Packets {
         }
         Some(Opened { number, control, segment, is_in_place: false })
     }
+
+    /// Opens a datagram of content in the clear, and where that belongs.
+    fn open_bare<'a>(
+        &mut self,
+        number: u64,
+        (front, segment): (&[u8], &[u8]),
+        tag: &[u8; TAG_LEN],
+        content: &'a [u8],
+        ahead: Option<Ahead<'_>>,
+    ) -> Option<Opened<'a>> {
+        let (key, _) = self.opening.open_key(number)?;
+        let head = BareHead::read(front, segment)?;
+        // As one number, so that the time it takes does not tell how much of a forged tag is right.
+        if u128::from_ne_bytes(key.tag(head.words, head.rest)) != u128::from_ne_bytes(*tag) {
+            return None;
+        }
+        let Ok(([], Some((segment, _)))) = split(segment) else { return None };
+        let segment = Segment { len: content.len() as u32, ..segment };
+        // What lies beyond 4 GiB has no place.
+        if segment.end() > u64::from(u32::MAX) {
+            return None;
+        }
+        let place = ahead.filter(|ahead| ahead.is_for(&segment));
+        let is_in_place = place.is_some();
+        let checksum = match place {
+            Some(ahead) => copy_with_checksum(content, &mut ahead.room[SEGMENT_FRAME_LEN..]),
+            None => checksum(content),
+        };
+        let (checksum, _) = clear_header(checksum, content.len());
+        if front[HEADER_LEN..][..checksum.len()] != checksum {
+            return None;
+        }
+        self.opening.opened(number);
+        let content = if is_in_place { &[] } else { content };
+        Some(Opened { number, control: &[], segment: Some((segment, content)), is_in_place })
+    }
 }
 
 impl Ahead<'_> {
+    fn is_for(&self, segment: &Segment) -> bool {
+        let is_here = (self.block, self.offset) == (segment.block, segment.offset);
+        is_here && self.room.len() == SEGMENT_FRAME_LEN + segment.len as usize
+    }
+
     /// Opens what is sealed, and returns the segment if it is the expected one; anything else stands where it was sealed, as if opened
     /// in place. None if the tag does not pass.
     fn open(
@@ -234,11 +277,8 @@ impl Ahead<'_> {
     ) -> Option<Option<Segment>> {
         let before = *self.room.first_chunk::<SEGMENT_FRAME_LEN>()?;
         let is_authentic = key.open_to(nonce, aad, sealed, tag, self.room);
-        let here = (self.block, self.offset);
         let expected = match split(self.room) {
-            Ok(([], Some((segment, _)))) if is_authentic && (segment.block, segment.offset) == here => {
-                Some(segment)
-            }
+            Ok(([], Some((segment, _)))) if is_authentic && self.is_for(&segment) => Some(segment),
             _ => None,
         };
         if is_authentic && expected.is_none() {
@@ -254,9 +294,9 @@ fn is_bare(frames_len: usize, clear_len: usize) -> bool {
     frames_len == SEGMENT_FRAME_LEN && clear_len > 0
 }
 
-/// What stands behind the header when `payload` is in the clear.
-fn clear_header(payload: &[u8]) -> ([u8; 8], [u8; 2]) {
-    (XxHash3_64::oneshot(payload).to_be_bytes(), (payload.len() as u16).to_be_bytes())
+/// What stands behind the header when content of this checksum and length is in the clear.
+fn clear_header(checksum: u64, len: usize) -> ([u8; 8], [u8; 2]) {
+    (checksum.to_be_bytes(), (len as u16).to_be_bytes())
 }
 
 /// What stands in front of a bare datagram's tag, as the numbers that the tag is made of.
@@ -371,14 +411,15 @@ mod tests {
     fn a_bare_datagram_has_the_documented_bytes() {
         let (mut initiator, _) = pair(Cipher::None, 22);
         let datagram = sealed(&mut initiator, 1, &[], b"payload");
-        let head =
-            [&[5, 0, 7, 0, 0, 0, 0, 1][..], &XxHash3_64::oneshot(b"payload").to_be_bytes(), &[0, 7]].concat();
+        let head = [&[5, 0, 7, 0, 0, 0, 0, 1][..], &checksum(b"payload").to_be_bytes(), &[0, 7]].concat();
         let frame = [2, 0, 0, 0, 0, 3, 0, 16, 0, 0];
         assert_eq!(datagram[..BARE_LEN], [&head[..], &frame].concat());
         assert_eq!(datagram[BARE_LEN + TAG_LEN..], *b"payload");
         let (key, _) = initiator.sealing.seal_key(1);
-        let hash = key.hash(&datagram[..BARE_LEN]);
-        assert_eq!(datagram[BARE_LEN..BARE_LEN + TAG_LEN], hash);
+        let (words, rest) = datagram[..BARE_LEN].as_chunks();
+        let words = std::array::from_fn(|at| u64::from_le_bytes(words[at]));
+        let tag = key.tag(words, u32::from_le_bytes(rest.try_into().expect("four bytes are left of 28")));
+        assert_eq!(datagram[BARE_LEN..BARE_LEN + TAG_LEN], tag);
     }
 
     #[test]
@@ -418,7 +459,7 @@ mod tests {
                 let opened = acceptor.open_to(&mut datagram, Some(ahead)).expect("an honest datagram opens");
                 let (segment, payload) = opened.segment.expect("it carries a segment");
                 assert_eq!((segment.block, segment.offset, segment.len, segment.last), (3, 1 << 20, 7, true));
-                assert_eq!(opened.is_in_place, acceptor.opens_apart, "{cipher:?}");
+                assert_eq!(opened.is_in_place, acceptor.opens_ahead(), "{cipher:?}");
                 if opened.is_in_place {
                     assert_eq!(room, [&[0xaa; SEGMENT_FRAME_LEN][..], b"payload"].concat());
                 } else {
@@ -519,13 +560,5 @@ mod tests {
         assert!(acceptor.open(&mut [&datagram[..], b"more"].concat()).is_none());
         let opened = acceptor.open(&mut datagram).expect("an honest datagram opens");
         assert_eq!(opened.segment.map(|(segment, payload)| (segment.len, payload)), Some((24, &label[..])));
-    }
-
-    /// XXH3 as xxhsum -H3 tells it: the far end may have been built with another library.
-    #[test]
-    fn the_checksum_of_clear_content_is_xxh3() {
-        let payload: Vec<u8> = (0..1438).map(|at| (at % 251) as u8).collect();
-        let (checksum, len) = clear_header(&payload);
-        assert_eq!((checksum, len), (0x8feb_85cd_5e57_9b5a_u64.to_be_bytes(), 1438_u16.to_be_bytes()));
     }
 }

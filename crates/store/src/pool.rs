@@ -3,7 +3,7 @@
 //! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping lives as
 //! long as any of its blocks; as many of a block's first bytes are zero as it says (`zeros`). The free list is a stack, so
 //! that the blocks in use are the ones still in the cache, and a pool that is never needed in full costs no memory for the
-//! rest.
+//! rest. The first to write to a block waits for its memory; who cannot wait has another thread fetch it ahead (`warm_next`).
 
 use std::ffi::c_void;
 use std::io;
@@ -15,6 +15,8 @@ use std::time::Duration;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const PAGE: usize = 4096;
+/// So many blocks that were never handed out have memory, once two were: as many as were used, but no more than this.
+const WARM_AHEAD: usize = 8;
 
 /// A bounded number of blocks. Clones share them.
 #[derive(Clone)]
@@ -29,8 +31,19 @@ struct Shared {
     block_bytes: usize,
     total: usize,
     fetches_past_second_level: bool,
-    free: Mutex<Vec<Free>>,
+    free: Mutex<FreeList>,
     returned: Condvar,
+    /// A block was handed out that never was before, or nobody is to warm more.
+    fresh_taken: Condvar,
+}
+
+struct FreeList {
+    stack: Vec<Free>,
+    /// Those below were handed out at some time.
+    used: usize,
+    /// Those below have memory, or are about to.
+    warm: usize,
+    stays_cold: bool,
 }
 
 /// A block that nobody has: its number, and how many of its first bytes are zero for sure.
@@ -65,7 +78,8 @@ impl BlockPool {
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // The kernel's zeros do not count: a page that was never written has no memory yet, and would get it on the way out.
-        let free = Mutex::new((0..blocks as u32).rev().map(|index| Free { index, zeros: 0 }).collect());
+        let stack = (0..blocks as u32).rev().map(|index| Free { index, zeros: 0 }).collect();
+        let free = Mutex::new(FreeList { stack, used: 0, warm: 0, stays_cold: false });
         let shared = Shared {
             base,
             mapped,
@@ -75,6 +89,7 @@ impl BlockPool {
             fetches_past_second_level: fetches_past_second_level(),
             free,
             returned: Condvar::new(),
+            fresh_taken: Condvar::new(),
         };
         Ok(BlockPool { shared: Arc::new(shared) })
     }
@@ -83,8 +98,8 @@ impl BlockPool {
     pub fn take(&self) -> Block {
         let mut free = self.shared.free();
         loop {
-            if let Some(one) = free.pop() {
-                return self.block(one);
+            if let Some(block) = self.pop(&mut free) {
+                return block;
             }
             free = self.shared.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
         }
@@ -93,19 +108,19 @@ impl BlockPool {
     /// A block; waits for one at most this long.
     pub fn take_timeout(&self, timeout: Duration) -> Option<Block> {
         let free = self.shared.free();
-        let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| free.is_empty());
+        let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| free.stack.is_empty());
         let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        free.pop().map(|one| self.block(one))
+        self.pop(&mut free)
     }
 
     /// A block if one is free.
     pub fn try_take(&self) -> Option<Block> {
-        self.shared.free().pop().map(|one| self.block(one))
+        self.pop(&mut self.shared.free())
     }
 
     /// How many blocks are free now.
     pub fn available(&self) -> usize {
-        self.shared.free().len()
+        self.shared.free().stack.len()
     }
 
     /// How many blocks there are.
@@ -118,13 +133,56 @@ impl BlockPool {
         self.shared.block_bytes
     }
 
-    fn block(&self, Free { index, zeros }: Free) -> Block {
-        Block { shared: self.shared.clone(), index, len: self.shared.block_bytes, zeros }
+    /// Waits until another block may soon be handed out for the first time, and gives it memory; false when that is over: each has some,
+    /// the kernel does not do it ahead (Linux before 5.14), or [`BlockPool::stay_cold`] was called.
+    pub fn warm_next(&self) -> bool {
+        let shared = &*self.shared;
+        let mut free = shared.free();
+        let next = loop {
+            let next = free.warm.max(free.used);
+            if free.stays_cold || next == shared.total {
+                return false;
+            }
+            if next < free.wants_warm() {
+                break next;
+            }
+            free = shared.fresh_taken.wait(free).unwrap_or_else(PoisonError::into_inner);
+        };
+        free.warm = next + 1;
+        drop(free);
+        // SAFETY: the range is the block's part of the mapping, which `self` keeps. Populating pages changes no byte of them, so it
+        // does not matter who has the block by now.
+        let populated = unsafe {
+            madvise(shared.start(next as u32).cast::<c_void>(), shared.stride, Advice::LinuxPopulateWrite)
+        };
+        populated.is_ok()
+    }
+
+    /// Lets who warms blocks go home.
+    pub fn stay_cold(&self) {
+        self.shared.free().stays_cold = true;
+        self.shared.fresh_taken.notify_all();
+    }
+
+    fn pop(&self, free: &mut FreeList) -> Option<Block> {
+        let Free { index, zeros } = free.stack.pop()?;
+        if free.used <= index as usize {
+            free.used = index as usize + 1;
+            self.shared.fresh_taken.notify_one();
+        }
+        Some(Block { shared: self.shared.clone(), index, len: self.shared.block_bytes, zeros })
+    }
+}
+
+impl FreeList {
+    /// A pool of which hardly anything is used costs no more than that.
+    fn wants_warm(&self) -> usize {
+        if self.used < 2 { 0 } else { self.used + self.used.min(WARM_AHEAD) }
     }
 }
 
 impl Shared {
-    fn free(&self) -> MutexGuard<'_, Vec<Free>> {
+    fn free(&self) -> MutexGuard<'_, FreeList> {
         // The list is whole at every point where a holder could panic.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -256,7 +314,7 @@ impl DerefMut for Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.shared.free().push(Free { index: self.index, zeros: self.zeros });
+        self.shared.free().stack.push(Free { index: self.index, zeros: self.zeros });
         self.shared.returned.notify_one();
     }
 }
@@ -300,6 +358,68 @@ mod tests {
         });
         drop(block);
         assert_eq!(waiting.join().unwrap(), 42);
+    }
+
+    /// Bytes of the pool that have memory.
+    fn resident(pool: &BlockPool) -> usize {
+        let mut pages = vec![0; pool.shared.mapped / PAGE];
+        // SAFETY: the range is the pool's mapping, and there is a byte for each of its pages.
+        let asked = unsafe {
+            libc::mincore(pool.shared.base.as_ptr().cast(), pool.shared.mapped, pages.as_mut_ptr())
+        };
+        assert_eq!(asked, 0);
+        pages.iter().filter(|&&page| page & 1 == 1).count() * PAGE
+    }
+
+    #[test]
+    fn blocks_get_memory_ahead_once_two_were_used() {
+        const BLOCK: usize = 4 << 20;
+        let pool = BlockPool::new(40, BLOCK).unwrap();
+        let warmer = std::thread::spawn({
+            let pool = pool.clone();
+            move || (0..).take_while(|_| pool.warm_next()).count()
+        });
+        let mut blocks = vec![pool.take()];
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(resident(&pool), 0, "one block says nothing");
+        let mut until = |used: usize, warm: usize| {
+            while blocks.len() < used {
+                blocks.push(pool.take());
+            }
+            while pool.shared.free().warm < warm {
+                std::thread::yield_now();
+            }
+        };
+        until(2, 4);
+        until(4, 8);
+        until(20, 28);
+        until(39, 40);
+        assert!(warmer.join().unwrap() <= 38);
+        // Of 2 and 3, 4 to 7, 20 to 27 and 39 none has been written to.
+        assert!(resident(&pool) >= 15 * BLOCK, "{} bytes", resident(&pool));
+        assert!(blocks.iter().all(|block| block.iter().all(|&byte| byte == 0)));
+    }
+
+    #[test]
+    fn what_a_block_holds_stays_when_it_gets_memory() {
+        let pool = BlockPool::new(8, 5000).unwrap();
+        let mut blocks: Vec<_> = (0..3).map(|_| pool.take()).collect();
+        blocks.iter_mut().for_each(|block| block.fill(7));
+        pool.shared.free().used = 2;
+        assert!(pool.warm_next() && pool.warm_next());
+        assert!(blocks.iter().all(|block| block.iter().all(|&byte| byte == 7)));
+    }
+
+    #[test]
+    fn who_warms_goes_home() {
+        let pool = BlockPool::new(8, 5000).unwrap();
+        let warmer = std::thread::spawn({
+            let pool = pool.clone();
+            move || while pool.warm_next() {}
+        });
+        pool.stay_cold();
+        warmer.join().unwrap();
+        assert!(!pool.warm_next());
     }
 
     #[test]

@@ -400,6 +400,7 @@ impl Shared {
         self.stop.store(true, Ordering::Release);
         self.control.notify();
         self.wake_flows();
+        self.pool.stay_cold();
     }
 
     pub(crate) fn set_peer_closed(&self, reason: String) {

@@ -241,6 +241,9 @@ impl Supervisor {
         if supervisor.is_initiator {
             supervisor.shared.send(&[Message::Start]);
         }
+        if role == Role::Receiver {
+            supervisor.warm_blocks()?;
+        }
         if let Some(choice) = supervisor.cpu_choice() {
             progress.detail(|| format!("on {choice}"));
             tracing::debug!("a transfer runs on {choice}");
@@ -249,6 +252,16 @@ impl Supervisor {
             progress.notice(format!("warning: {warning}"));
         }
         Ok(supervisor)
+    }
+
+    /// A flow thread that waits for memory does not receive: on a far path blocks are used for the first time at a growing rate, each of
+    /// them is open until its lost parts have come again, and the socket ran over.
+    fn warm_blocks(&mut self) -> Result<(), Error> {
+        let shared = self.shared.clone();
+        let warm = move || shared.cpu.count(|| while shared.pool.warm_next() {});
+        let thread = std::thread::Builder::new().name("memory".into()).spawn(warm);
+        self.threads.push(thread.map_err(Error::io("cannot start a thread"))?);
+        Ok(())
     }
 
     fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {

@@ -3,7 +3,7 @@
 //! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping lives as
 //! long as any of its blocks; as many of a block's first bytes are zero as it says (`zeros`). The free list is a stack, so
 //! that the blocks in use are the ones still in the cache, and a pool that is never needed in full costs no memory for the
-//! rest. The first to write to a block waits for its memory; who cannot wait has another thread fetch it ahead (`warm_next`).
+//! rest (but for a few blocks ahead, below). The first to write to a block waits for its memory; who cannot wait has another thread fetch it ahead (`warm_next`).
 
 use std::ffi::c_void;
 use std::io;

@@ -9,4 +9,4 @@ mod checksum;
 mod mac;
 
 pub use checksum::{checksum, copy_with_checksum};
-pub use mac::{Mac, TAG_LEN};
+pub use mac::Mac;

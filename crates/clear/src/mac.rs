@@ -3,8 +3,6 @@
 
 use aws_lc_rs::cmac;
 
-pub const TAG_LEN: usize = 16;
-
 /// A key of AES-128-CMAC.
 pub struct Mac(Backend);
 
@@ -31,7 +29,7 @@ impl Mac {
     ///
     /// Whole numbers, not a slice: a sender has them at hand, and what was written in smaller pieces a moment ago is slow to read.
     #[inline]
-    pub fn tag(&self, words: [u64; 3], rest: u32) -> [u8; TAG_LEN] {
+    pub fn tag(&self, words: [u64; 3], rest: u32) -> [u8; 16] {
         match &self.0 {
             #[cfg(target_arch = "x86_64")]
             Backend::Processor(mac) => mac.tag(words, rest),

@@ -194,8 +194,7 @@ impl Packets {
             return None;
         }
         if self.clear {
-            let (checksum, _) = clear_header(checksum(clear_payload), clear_len);
-            if aad[HEADER_LEN..start - 2] != checksum {
+            if aad[HEADER_LEN..start - 2] != checksum(clear_payload).to_be_bytes() {
                 return None;
             }
         }
@@ -249,8 +248,7 @@ impl Packets {
             Some(ahead) => copy_with_checksum(content, &mut ahead.room[SEGMENT_FRAME_LEN..]),
             None => checksum(content),
         };
-        let (checksum, _) = clear_header(checksum, content.len());
-        if front[HEADER_LEN..][..checksum.len()] != checksum {
+        if front[HEADER_LEN..][..8] != checksum.to_be_bytes() {
             return None;
         }
         self.opening.opened(number);

@@ -1,6 +1,6 @@
 //! XXH3 with 64 bits and seed 0, as `xxhsum -H3` tells it: a library's, and of what is copied at the same time one with AVX-512.
 //!
-//! It finds accidents, not attacks. AVX-512 takes 35 ns for 1438 bytes in the cache, copy included, the library with AVX2 50 without.
+//! It finds accidents, not attacks. For 1438 bytes in the cache AVX-512 takes 35 ns, the library with AVX2 51, both without the copy.
 
 use twox_hash::XxHash3_64;
 
@@ -212,6 +212,7 @@ mod tests {
     }
 
     #[test]
+    // Where the processor has no AVX-512 this compares the library with itself.
     fn every_length_is_copied_and_has_the_checksum_of_the_library() {
         let content: Vec<u8> = (0..5000_u32).map(|at| (at.wrapping_mul(at) >> 5) as u8).collect();
         for len in 0..content.len() {

@@ -1,5 +1,5 @@
-//! AES-128-CMAC (RFC 4493) of 28 bytes, which are two blocks: with the processor's own AES 5 ns, where the library's call for any
-//! length takes a hundred.
+//! AES-128-CMAC (RFC 4493) of 28 bytes, which are two blocks: with the processor's own AES 5 ns, where the library's call is for
+//! any length and copies its state each time.
 
 use aws_lc_rs::cmac;
 

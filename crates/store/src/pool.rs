@@ -134,7 +134,7 @@ impl BlockPool {
     }
 
     /// Waits until another block may soon be handed out for the first time, and gives it memory; false when that is over: each has some,
-    /// the kernel does not do it ahead (Linux before 5.14), or [`BlockPool::stay_cold`] was called.
+    /// the kernel does not do it ahead (before Linux 5.14, or for want of memory), or [`BlockPool::stay_cold`] was called.
     pub fn warm_next(&self) -> bool {
         let shared = &*self.shared;
         let mut free = shared.free();

@@ -193,10 +193,8 @@ impl Packets {
         if !is_authentic {
             return None;
         }
-        if self.clear {
-            if aad[HEADER_LEN..start - 2] != checksum(clear_payload).to_be_bytes() {
-                return None;
-            }
+        if self.clear && aad[HEADER_LEN..start - 2] != checksum(clear_payload).to_be_bytes() {
+            return None;
         }
         self.opening.opened(number);
         if let Some(segment) = in_place {

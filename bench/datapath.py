@@ -35,6 +35,8 @@ IPERF_PORT = 5201
 #: A run that takes longer is ended, and its row fails.
 RUN_SECONDS_MAX = 900
 BEGIN, END = "<!-- datapath: begin, written by bench/datapath.py --docs -->", "<!-- datapath: end -->"
+#: Flows of one transfer, where the machine has cores for them.
+FLOWS = (2, 4, 8)
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -111,10 +113,10 @@ class Site:
         report = json.loads(ran.out)
         return {**report, "cpu": ran.cpu}
 
-    def raw(self, packet, seconds, rate=None):
+    def raw(self, packet, seconds, rate=None, flows=1):
         """Payload that datagrams without a protocol carry, plain and sealed, and what their sender's core would."""
         more = ["--rate", str(int(rate))] if rate else []
-        ran = self.run("farhaul", "bench", "link", "--json", "--direction", "to", "--flows", "1", "--packet", str(packet),
+        ran = self.run("farhaul", "bench", "link", "--json", "--direction", "to", "--flows", str(flows), "--packet", str(packet),
                        "--seconds", str(seconds), *more, "beta")
         found = {}
         for row in json.loads(ran.out)["rows"]:
@@ -243,6 +245,34 @@ class Datapath:
 
     def jumbo(self):
         self.against_raw("memory to memory, AES-128-GCM, MTU 9000, digest off", 9000, "sealed", 0.85, "--verify", "transit")
+
+    def flows(self):
+        """More flows than one, as far as there is a core for either end of each: reported, with what digests leave of it."""
+        counts = [count for count in FLOWS if 2 * count <= len(os.sched_getaffinity(0))]
+        if not counts:
+            return self.results.note("flows: two flows want four cores, so there is nothing to measure here")
+        for mtu in (1500, 9000):
+            for count in (1, *counts):
+                self.flows_at(mtu, count)
+
+    def flows_at(self, mtu, count):
+        site, flows = self.site(mtu), ("--flows", str(count))
+        size = max(4, 2 * count) * self.size
+        found = in_turns(self.rounds, {
+            "AES-128-GCM": self.memory(site, *flows, "--verify", "transit", size=size),
+            "cipher none": self.memory(site, *flows, "--verify", "transit", "--cipher", "none", size=size),
+            "digest on": self.memory(site, *flows, size=size),
+            "raw": lambda: site.raw(mtu, self.seconds, flows=count),
+        })
+        digest = of(found.pop("digest on"), "goodput_bps")
+        for cipher, which in (("AES-128-GCM", "sealed"), ("cipher none", "plain")):
+            ours, raw = of(found[cipher], "goodput_bps"), of(found["raw"], which)
+            ratio = ours.median / raw.median
+            self.row(f"{'one flow' if count == 1 else f'{count} flows'}, memory to memory, {cipher}, MTU {mtu}, digest off", True,
+                     f"{ratio:.2f} ({gbit(ours.median)} : {gbit(raw.median)})", f"reported, of raw {which} datagrams",
+                     [ours, raw], ratio=ratio, ours_bps=ours.values, raw_bps=raw.values, digest_on_bps=digest.values,
+                     cpu_seconds=[run["cpu"] for run in found[cipher]], bottleneck=[run["bottleneck"] for run in found[cipher]])
+        self.results.note(f"digest on, AES-128-GCM: {gbit(digest.median)}")
 
     def fio_shapes(self, tool, after=lambda: None):
         """fio's runs of every shape, as tools to be taken in turns."""
@@ -457,7 +487,7 @@ class Datapath:
 
 
 ROWS = {
-    "memory": Datapath.memory_to_memory, "none": Datapath.cipher_none, "jumbo": Datapath.jumbo,
+    "memory": Datapath.memory_to_memory, "none": Datapath.cipher_none, "jumbo": Datapath.jumbo, "flows": Datapath.flows,
     "read": Datapath.disk_to_memory, "write": Datapath.memory_to_disk, "copy": Datapath.disk_to_disk,
     "digest": Datapath.digest, "cpu": Datapath.cpu, "peak": Datapath.peak, "budget": Datapath.budget,
     "lab": Datapath.emulator, "neighbour": Datapath.neighbour,

@@ -527,6 +527,8 @@ impl Running {
         if self.is_sender && tracing::enabled!(tracing::Level::TRACE) {
             let (flow, own) = (&self.thread.flow, &self.thread.own);
             let controller = self.thread.shared.controller(own.path);
+            let booked_ms = |meter: &Meter| meter.busy().as_millis() as u64;
+            let waits = &self.meters.waits;
             tracing::trace!(
                 flow = own.index,
                 state = controller.state(),
@@ -536,6 +538,13 @@ impl Running {
                 rtt_us = flow.rtt().latest.as_micros() as u64,
                 rtt_min_us = flow.rtt().min.as_micros() as u64,
                 loss = controller.loss(),
+                in_flight_bytes = flow.in_flight(),
+                backlog_bytes = flow.backlog(),
+                seal_ms = booked_ms(&self.meters.seal),
+                send_ms = booked_ms(&self.meters.send),
+                wait_network_ms = booked_ms(&waits.network),
+                wait_content_ms = booked_ms(&waits.content),
+                wait_receiver_ms = booked_ms(&waits.receiver),
                 "rate"
             );
         }

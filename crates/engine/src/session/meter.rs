@@ -25,6 +25,11 @@ impl Meter {
         self.busy_ns.fetch_add(busy.as_nanos() as u64, Relaxed);
     }
 
+    /// All that it has booked.
+    pub(crate) fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns.load(Relaxed))
+    }
+
     /// Books the time that `work` takes.
     pub(crate) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();

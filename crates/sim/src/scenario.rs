@@ -149,6 +149,8 @@ pub struct Scenario {
     pub floor_bps: Option<u64>,
     /// What an earlier transfer has left: rate and round trip time.
     pub memory: Option<(u64, f64)>,
+    /// And the path's own loss, of 1.
+    pub memory_loss: f64,
     /// Other senders.
     pub rivals: Vec<Rival>,
     /// Virtual seconds after which a scenario with an end has failed.
@@ -201,6 +203,7 @@ impl Default for Scenario {
             cap_bps: None,
             floor_bps: None,
             memory: None,
+            memory_loss: 0.0,
             rivals: Vec::new(),
             patience_s: 120.0,
             trace_ms: 0,
@@ -258,6 +261,7 @@ impl Scenario {
             memory: self.memory.map(|(rate_bps, rtt_ms)| Remembered {
                 rate_bps,
                 rtt: Duration::from_secs_f64(rtt_ms / 1e3),
+                loss_ppm: (1e6 * self.memory_loss) as u32,
             }),
         }
     }
@@ -534,6 +538,7 @@ const FIELDS: &[Field] = fields![
     "cap" cap_bps,
     "floor" floor_bps,
     "memory" memory,
+    "memory-loss" memory_loss,
     "rivals" rivals,
     "patience" patience_s,
     "trace-ms" trace_ms,
@@ -555,6 +560,7 @@ mod tests {
             blackout: Some((1.0, 2.0)),
             mtu_candidates: vec![1472, 8972],
             memory: Some((7_000_001, 12.5)),
+            memory_loss: 0.05,
             policy: Policy::Low,
             rivals: vec![
                 Rival { kind: RivalKind::Cubic, start_s: 5.0, rtt_factor: 4.0, flows: 1, stop_s: Some(9.0) },

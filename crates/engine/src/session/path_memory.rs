@@ -1,9 +1,9 @@
-//! The last good rate and round trip time of a path, kept for the next transfer on it (RFC 9959).
+//! The last good rate, round trip time and loss of a path, kept for the next transfer on it (RFC 9959).
 //!
 //! One small file for all paths, by the far end's address. It is advice: what cannot be read, or written, or is old, is
 //! as if it were not there. Two transfers that end at once may lose one of the two notes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::DirBuilderExt;
@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use farhaul_proto::Remembered;
 use serde::{Deserialize, Serialize};
 
+use super::supervisor::CHECK_INTERVAL;
 use crate::bootstrap::{FlowLink, FlowSetup};
 use crate::options::{Policy, RateOptions};
 
@@ -27,6 +28,8 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 struct Note {
     rate_bps: u64,
     rtt_us: u64,
+    #[serde(default)]
+    loss_ppm: u32,
     unix_s: u64,
 }
 
@@ -92,7 +95,8 @@ fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Rememb
     let now = unix_now();
     let known = peers.into_iter().filter_map(|peer| notes.get(&peer.to_canonical()));
     let note = known.filter(|note| is_fresh(note, now)).max_by_key(|note| note.unix_s)?;
-    Some(Remembered { rate_bps: note.rate_bps, rtt: Duration::from_micros(note.rtt_us) })
+    let rtt = Duration::from_micros(note.rtt_us);
+    Some(Remembered { rate_bps: note.rate_bps, rtt, loss_ppm: note.loss_ppm })
 }
 
 /// Notes what the path to `peer` has carried.
@@ -100,7 +104,8 @@ fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
     let now = unix_now();
     let mut notes = load(file);
     notes.retain(|_, note| is_fresh(note, now));
-    let note = Note { rate_bps: path.rate_bps, rtt_us: path.rtt.as_micros() as u64, unix_s: now };
+    let Remembered { rate_bps, rtt, loss_ppm } = path;
+    let note = Note { rate_bps, rtt_us: rtt.as_micros() as u64, loss_ppm, unix_s: now };
     notes.insert(peer.to_canonical(), note);
     while notes.len() > PATHS_MAX {
         let oldest = notes.iter().min_by_key(|(_, note)| note.unix_s).map(|(&peer, _)| peer);
@@ -134,27 +139,37 @@ fn unix_now() -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     held: Option<Remembered>,
-    samples: u32,
+    /// The last rates, the newest last.
+    recent: VecDeque<u64>,
 }
 
-/// What a rate that was seen once still counts after each further look; looks are 50 ms apart.
+/// What a rate that was seen once still counts after each further look; the supervisor looks when it checks.
 const FADE: f64 = 0.98;
-/// Looks that a rate takes to be good.
-const SAMPLES_MIN: u32 = 4;
+/// Looks that a rate takes to be good, and the most that are kept.
+const LOOKS_MIN: usize = 4;
+const LOOKS_MAX: usize = 64;
+/// And so many round trips: what drains from a queue arrives faster than the path carries, for one of them.
+const ROUNDS_GOOD: u32 = 2;
 /// Round trips of sending that it takes as well.
 const ROUNDS_MIN: u32 = 10;
 
 impl Watch {
     /// A look while there was content to send.
     pub(crate) fn look(&mut self, seen: Remembered) {
-        let faded = self.held.map_or(0, |held| (held.rate_bps as f64 * FADE) as u64);
-        self.held = Some(Remembered { rate_bps: seen.rate_bps.max(faded), rtt: seen.rtt });
-        self.samples += 1;
+        let rounds = (ROUNDS_GOOD * seen.rtt).as_nanos().div_ceil(CHECK_INTERVAL.as_nanos()) as usize;
+        let wanted = rounds.clamp(LOOKS_MIN, LOOKS_MAX);
+        self.recent.push_back(seen.rate_bps);
+        while self.recent.len() > wanted {
+            self.recent.pop_front();
+        }
+        let lasted = self.recent.iter().copied().min().filter(|_| self.recent.len() == wanted);
+        let faded = self.held.map(|held| (held.rate_bps as f64 * FADE) as u64);
+        self.held = lasted.max(faded).map(|rate_bps| Remembered { rate_bps, ..seen });
     }
 
     /// What is worth a note, after sending for `time`.
     pub(crate) fn result(&self, time: Duration) -> Option<Remembered> {
-        self.held.filter(|held| self.samples >= SAMPLES_MIN && time >= held.rtt * ROUNDS_MIN)
+        self.held.filter(|held| time >= held.rtt * ROUNDS_MIN)
     }
 }
 
@@ -163,7 +178,7 @@ mod tests {
     use super::*;
 
     fn path(rate_bps: u64) -> Remembered {
-        Remembered { rate_bps, rtt: Duration::from_millis(100) }
+        Remembered { rate_bps, rtt: Duration::from_millis(100), loss_ppm: 10_000 }
     }
 
     fn peer(last: u8) -> IpAddr {
@@ -188,7 +203,7 @@ mod tests {
     fn old_notes_do_not_count_and_the_oldest_make_room() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("paths.json");
-        let old = |unix_s| Note { rate_bps: 1, rtt_us: 1, unix_s };
+        let old = |unix_s| Note { rate_bps: 1, rtt_us: 1, loss_ppm: 0, unix_s };
         let mut notes = Notes::new();
         notes.insert(peer(1), old(unix_now() - AGE_MAX.as_secs() - 5));
         for index in 0..PATHS_MAX {
@@ -219,7 +234,7 @@ mod tests {
     #[test]
     fn a_slow_end_does_not_spoil_the_rate() {
         let mut watch = Watch::default();
-        for _ in 0..SAMPLES_MIN {
+        for _ in 0..LOOKS_MIN {
             watch.look(path(1_000_000));
         }
         for _ in 0..4 {
@@ -231,5 +246,14 @@ mod tests {
             watch.look(path(10));
         }
         assert!(watch.result(Duration::from_secs(9)).unwrap().rate_bps < 100);
+    }
+
+    #[test]
+    fn what_drains_from_a_queue_is_no_rate() {
+        let mut watch = Watch::default();
+        for look in 0..40 {
+            watch.look(path(if look % 10 < 3 { 1_200_000 } else { 1_000_000 }));
+        }
+        assert_eq!(watch.result(Duration::from_secs(2)), Some(path(1_000_000)));
     }
 }

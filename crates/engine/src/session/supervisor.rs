@@ -56,7 +56,7 @@ const REFUSED: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
-const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// UDP payload of a first datagram that every path takes; larger ones are probed for.
 const PAYLOAD_FIRST: u16 = 1200;
 /// 1500 and 9000 bytes of IP packet, with IPv6's and with IPv4's header.

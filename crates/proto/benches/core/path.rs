@@ -40,7 +40,7 @@ impl End {
     fn new() -> End {
         let config =
             FlowConfig { payload_max_initial: DATAGRAM, mtu_candidates: Vec::new(), ..FlowConfig::default() };
-        let remembered = Some(Remembered { rate_bps: RATE_BPS, rtt: RTT });
+        let remembered = Some(Remembered { rate_bps: RATE_BPS, rtt: RTT, loss_ppm: 0 });
         End {
             flow: Flow::new(config, Timestamp::ZERO),
             control: ControlStream::new(1 << 20),

@@ -466,6 +466,11 @@ impl Fair {
         // On a near path the first flight may have been too much already.
         let seen = start.later();
         self.loss.begin(if self.is_near() { Count::default() } else { seen });
+        let is_far = !self.is_near();
+        if let Some(remembered) = remembered.filter(|remembered| is_far && remembered.fits(self.path.base()))
+        {
+            self.loss.recall(f64::from(remembered.loss_ppm) / 1e6);
+        }
         let own = self.loss.own();
         // A quarter of a round trip may be one in which an end stood still.
         let arrives = self.rates.quarter.max(self.rates.round);

@@ -26,6 +26,8 @@ const RUNS: f64 = 20.0;
 const CALM_MAX: f64 = 20_000.0;
 /// Fewer packets than these are no sample.
 const SAMPLE_MIN: f64 = 300.0;
+/// What an earlier transfer has seen counts as so many packets.
+const RECALLED: f64 = 5_000.0;
 
 /// Packets, and how many of them were lost.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,6 +93,16 @@ impl PathLoss {
     pub(super) fn begin(&mut self, seen: Count) {
         self.calm = seen;
         self.set_own(seen.share());
+    }
+
+    /// An earlier transfer has seen this share lost. After a jump the start has seen little, and what the path loses by itself would
+    /// be taken for an overflow.
+    pub(super) fn recall(&mut self, share: f64) {
+        let mut seen = Count { all: RECALLED, lost: share * RECALLED };
+        if self.differ(self.calm, seen).abs() <= Z_CALM {
+            seen.add(self.calm);
+            self.begin(seen);
+        }
     }
 
     fn set_own(&mut self, share: f64) {

@@ -57,6 +57,15 @@ pub struct Remembered {
     pub rate_bps: u64,
     /// The round trip time without queues that went with it.
     pub rtt: Duration,
+    /// What the path lost by itself, in millionths of all packets.
+    pub loss_ppm: u32,
+}
+
+impl Remembered {
+    /// Whether it may be the same path still, which now has this round trip time in seconds.
+    fn fits(&self, rtt: f64) -> bool {
+        (0.5..2.0).contains(&(rtt / self.rtt.as_secs_f64().max(1e-6)))
+    }
 }
 
 /// How a controller behaves.
@@ -237,7 +246,8 @@ impl Controller {
     pub fn to_remember(&self) -> Option<Remembered> {
         let rate_bps = (self.fair.rate() / BITS) as u64;
         let rtt = Duration::from_secs_f64(self.fair.path().propagation());
-        (rate_bps > 0 && self.fair.path().is_known()).then_some(Remembered { rate_bps, rtt })
+        let loss_ppm = (1e6 * self.fair.own_loss()) as u32;
+        (rate_bps > 0 && self.fair.path().is_known()).then_some(Remembered { rate_bps, rtt, loss_ppm })
     }
 
     /// In which state the controller is, in a word: for traces.

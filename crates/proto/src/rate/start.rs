@@ -64,8 +64,7 @@ struct Belief {
 
 impl Belief {
     fn update(&mut self, path: &Path, remembered: Option<Remembered>, train_rate: Option<f64>) {
-        let is_near = |then: f64| (0.5..2.0).contains(&(path.base() / then.max(1e-6)));
-        let remembered = remembered.filter(|remembered| is_near(remembered.rtt.as_secs_f64()));
+        let remembered = remembered.filter(|remembered| remembered.fits(path.base()));
         let (rate, part) = match (remembered, train_rate) {
             (Some(remembered), _) => (remembered.rate_bps as f64 / 8.0, JUMP_REMEMBERED),
             (None, Some(rate)) => (rate, JUMP_TRAIN),

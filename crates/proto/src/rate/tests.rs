@@ -244,7 +244,7 @@ fn low_does_not_jump_to_what_a_train_shows_or_memory_has() {
         controller.on_report(Timestamp::from_nanos(100_000_000), flow, &report);
         controller.window()
     };
-    let remembered = Some(Remembered { rate_bps: 1_000_000_000, rtt });
+    let remembered = Some(Remembered { rate_bps: 1_000_000_000, rtt, loss_ppm: 0 });
     for (remembered, train_rate) in [(remembered, None), (None, Some(125e6))] {
         assert!(window_after(Policy::Fair, remembered, train_rate) > 3_000_000);
         assert!(window_after(Policy::Low, remembered, train_rate) < 100_000);

@@ -47,6 +47,22 @@ fn a_gigabit_over_100_ms_with_a_tenth_lost_is_filled() {
     });
 }
 
+/// After a jump few packets have been seen: the path's own loss was taken for an overflow, and the test of that left two of four at 0.955.
+#[test]
+fn a_path_whose_loss_is_remembered_is_full_at_once() {
+    let scenario = Scenario {
+        rtt_ms: 100.0,
+        loss: 0.01,
+        memory: Some((1_000_000_000, 100.0)),
+        memory_loss: 0.01,
+        warmup_s: 0.5,
+        seconds: 2.0,
+        seeds: 4,
+        ..Scenario::default()
+    };
+    check(scenario, |end| assert!(end.goodput_share >= 0.98, "{end}"));
+}
+
 #[test]
 fn half_a_second_of_round_trip_is_filled() {
     let scenario = Scenario {

@@ -270,6 +270,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_remembered_counts_unless_the_start_has_seen_otherwise() {
+        let recalled = |lost, all, share| {
+            let mut loss = PathLoss::new();
+            loss.begin(Count { all, lost });
+            loss.recall(share);
+            loss.own()
+        };
+        assert!((recalled(0.0, 30.0, 0.01) - 0.01).abs() < 0.001, "thirty packets say nothing against 1 %");
+        assert!((recalled(12.0, 1000.0, 0.01) - 0.01).abs() < 0.001);
+        assert_eq!(recalled(0.0, 500.0, 0.3), 0.0, "another path");
+        assert_eq!(recalled(100.0, 500.0, 0.01), 0.2);
+    }
+
+    #[test]
     fn five_of_sixty_against_one_of_a_hundred_and_forty_is_chance() {
         let loss = PathLoss::new();
         let count = |lost, all| Count { all, lost };

@@ -44,6 +44,10 @@ const PROBE_RTT: f64 = 0.25;
 /// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
 const QUEUE_SEEN: f64 = 0.0003;
 
+/// So much of the window is in flight while it is used.
+const SHORT: f64 = 0.85;
+/// Who uses less of it for longer does not need it.
+const SHORT_ROUNDS: f64 = 4.0;
 /// A queue is far from its longest below this part of it.
 const CALM: f64 = 0.6;
 /// What was lost in a silence is told within three of these, at least: probes are 25 ms apart on near paths.
@@ -111,6 +115,7 @@ pub(super) struct Fair {
     /// Losses of a silence say nothing.
     deaf_until: Timestamp,
     stale: Stale,
+    short: Short,
     /// Deliveries across a silence say nothing either.
     rates_from: Timestamp,
     idle_since: Option<Timestamp>,
@@ -128,6 +133,25 @@ pub(super) struct Fair {
 struct Stale {
     bytes: f64,
     until: Timestamp,
+}
+
+/// Less is in flight than may be: this end has not sent. What arrives then tells nothing about the path.
+#[derive(Debug, Clone, Copy, Default)]
+struct Short {
+    since: Option<Timestamp>,
+    until: Timestamp,
+}
+
+impl Short {
+    /// Takes what is in flight beside what may be.
+    fn on_report(&mut self, now: Timestamp, part: f64, round: f64) {
+        if part >= SHORT {
+            self.since = None;
+        } else if (now - *self.since.get_or_insert(now)).as_secs_f64() < SHORT_ROUNDS * round {
+            // It fills within a round trip, and arrives within another.
+            self.until = now + seconds(1.5 * round);
+        }
+    }
 }
 
 /// Now and then the queue is emptied, so that the base round trip stays honest.
@@ -182,6 +206,7 @@ impl Fair {
             marked_until: Timestamp::ZERO,
             deaf_until: Timestamp::ZERO,
             stale: Stale::default(),
+            short: Short::default(),
             rates_from: Timestamp::ZERO,
             idle_since: None,
             own_queue_until: Timestamp::ZERO,
@@ -398,6 +423,7 @@ impl Fair {
         self.look_at_pace();
         self.near.on_queue(now, self.path.latest());
         self.in_flight = report.in_flight as f64;
+        self.short.on_report(now, self.in_flight / self.window, self.path.round_trip());
         self.stale.bytes = (self.stale.bytes - (report.delivered + report.lost) as f64).max(0.0);
         let count = self.loss.on_report(report);
         let gain = (count.all / 1000.0).min(0.5);
@@ -598,6 +624,7 @@ impl Fair {
                 State::Start(start) => (3.0 * self.pipe()).max(start.jump()),
                 // What drains was sent at less than the path carries, and arrives so a round trip later.
                 _ if now < self.settle_until + seconds(1.25 * round) => f64::INFINITY,
+                _ if now < self.short.until => f64::INFINITY,
                 _ => self.pipe(),
             };
             self.window = self.window.min(most + limits.queue_bytes);

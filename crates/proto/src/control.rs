@@ -6,6 +6,7 @@
 use crate::coverage::Coverage;
 use crate::error::{Error, Misbehaviour};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Bytes that may wait to be sent or acknowledged.
 const SEND_BUFFER_MAX: u64 = 8 << 20;
@@ -115,6 +116,14 @@ impl ControlStream {
         self.sending.buffer.is_empty()
     }
 
+    /// What the peer may not have, if that is at most `max` bytes, and it would take them; else nothing.
+    pub(crate) fn last_words(&self, max: usize) -> Range<u64> {
+        let sending = &self.sending;
+        let end = sending.end();
+        let fits = self.unacked() <= max as u64 && end <= sending.limit;
+        if fits { sending.acked..end } else { end..end }
+    }
+
     /// Everything unacknowledged is to be sent again: the flows that carried it are gone.
     pub fn fail_over(&mut self) {
         let sending = &mut self.sending;
@@ -141,7 +150,7 @@ impl ControlStream {
         })
     }
 
-    /// Copies the bytes of a piece that [`ControlStream::take_piece`] returned just now.
+    /// Copies bytes that are not acknowledged.
     pub(crate) fn copy_piece(&self, offset: u64, len: usize, out: &mut Vec<u8>) {
         let start = (offset - self.sending.acked) as usize;
         let (front, back) = self.sending.buffer.as_slices();

@@ -16,6 +16,8 @@ use std::time::Duration;
 const FEEDBACK_PACKETS_MAX: usize = 32;
 /// Bytes of map in one feedback frame.
 const MAP_MAX: usize = 1000;
+/// Packets of a close, at most.
+const LAST_WORDS_PACKETS: usize = 4;
 /// Roughly one number of so many is left out.
 const SKIP_EVERY: u64 = 2048;
 /// On shorter paths feedback is there before a copy would be.
@@ -46,7 +48,7 @@ impl Flow {
         let before = out.packets.len();
         self.want.paced_until = None;
         if self.state != State::Open {
-            self.send_close(now, out);
+            self.send_close(now, control, out);
             return out.packets.len() - before;
         }
         self.announced.limit_is_news = control.limit_is_news();
@@ -86,15 +88,37 @@ impl Flow {
         Budget { window, rate, is_ceiling: pace == controller.ceiling(), tokens }
     }
 
-    fn send_close(&mut self, now: Timestamp, out: &mut Plan) {
+    /// With the close goes what the peer may not have of the control stream, if it is little: nobody will be there to repair it.
+    fn send_close(&mut self, now: Timestamp, control: &ControlStream, out: &mut Plan) {
         let pause = self.rtt.smoothed.max(Duration::from_millis(50));
-        if out.room() == 0 {
+        let packets = out.room().min(LAST_WORDS_PACKETS);
+        if packets == 0 {
             return;
         }
-        let start = out.control.len();
-        if let Some((code, reason)) = self.state.take_word(now, pause) {
-            frame::put_close(&mut out.control, code, reason);
+        let mut close = Vec::new();
+        let Some((code, reason)) = self.state.take_word(now, pause) else { return };
+        frame::put_close(&mut close, code, reason);
+        let piece_max = self.control_room().saturating_sub(STREAM_OVERHEAD + close.len());
+        // On a reliable carrier what was sent is there before the close is.
+        let words_max = if self.config.reliable { 0 } else { packets * piece_max };
+        let mut words = control.last_words(words_max);
+        loop {
+            let start = out.control.len();
+            let len = piece_max.min((words.end - words.start) as usize);
+            if len > 0 {
+                frame::put_stream_head(&mut out.control, words.start, len);
+                control.copy_piece(words.start, len, &mut out.control);
+                words.start += len as u64;
+            }
+            let is_last = words.is_empty();
+            if is_last {
+                // In one packet with the last piece: who has heard a close no longer listens.
+                out.control.extend_from_slice(&close);
+            }
             self.push_control(now, start, Kind::Passive, (0, 0), 0, out);
+            if is_last {
+                return;
+            }
         }
     }
 

@@ -325,6 +325,58 @@ fn closing_is_said_and_heard_once() {
     assert!(receiver.send(ms(2000)).is_empty());
 }
 
+/// What is said last is lost with the packet that said it, and nobody is there to say it again: a close says it each time.
+#[test]
+fn a_close_carries_what_the_peer_may_not_have_of_the_control_stream() {
+    for (words, is_little) in [(20, true), (3000, true), (20_000, false)] {
+        let (mut sender, mut receiver) = pair();
+        assert_eq!(sender.control.write(&vec![7; words]), words);
+        // These packets are lost, and so are the first that say the close.
+        sender.send(ms(10));
+        sender.flow.close(0, "");
+        sender.send(ms(11));
+        let packets = sender.send(ms(100));
+        receiver.give(ms(100), &packets);
+        let mut heard = Vec::new();
+        receiver.control.read(&mut heard);
+        assert_eq!(heard.len(), if is_little { words } else { 0 }, "{words}");
+        assert!(receiver.events().contains(&Event::PeerClosed { code: 0, reason: String::new() }), "{words}");
+    }
+}
+
+/// Who has heard a close no longer listens, so what belongs to it comes before, or with it.
+#[test]
+fn the_packet_that_closes_is_the_last_of_its_words() {
+    let (mut sender, _) = pair();
+    sender.control.write(&[7; 3000]);
+    sender.send(ms(10));
+    sender.flow.close(0, "");
+    let packets = sender.send(ms(11));
+    let closes = packets.iter().map(|(_, control)| {
+        let mut rest = &control[..];
+        std::iter::from_fn(|| (!rest.is_empty()).then(|| frame::take(&mut rest).unwrap()))
+            .any(|frame| matches!(frame, Frame::Close { .. }))
+    });
+    assert_eq!(closes.collect::<Vec<_>>(), [false, false, true]);
+}
+
+/// What an ordered carrier has taken comes once: a peer may rely on it.
+#[test]
+fn nothing_is_said_twice_on_a_reliable_carrier() {
+    let (mut sender, mut receiver) = pair_of(FlowConfig { reliable: true, ..FlowConfig::default() });
+    sender.control.write(&[7; 20]);
+    let said = sender.send(ms(10));
+    sender.flow.close(0, "");
+    let closing = sender.send(ms(11));
+    assert_eq!((said.len(), closing.len()), (1, 1));
+    receiver.give(ms(12), &said);
+    let mut heard = Vec::new();
+    receiver.control.read(&mut heard);
+    assert_eq!(heard.len(), 20);
+    let control = &closing[0].1[..];
+    assert!(matches!(frame::take(&mut &control[..]), Ok(Frame::Close { .. })), "{control:?}");
+}
+
 #[test]
 fn abandoning_returns_blocks_and_control_bytes() {
     let (mut sender, mut receiver) = pair();

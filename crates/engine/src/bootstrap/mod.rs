@@ -282,6 +282,12 @@ impl ControlProcess {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
+
+    /// Lets it end by itself without waiting: its end takes another round trip, and has nothing to say.
+    pub(crate) fn leave(self) {
+        // Without a thread it is waited for, and that is all.
+        let _ = std::thread::Builder::new().name("ssh".into()).spawn(move || drop(self));
+    }
 }
 
 impl Drop for ControlProcess {

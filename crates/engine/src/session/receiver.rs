@@ -338,7 +338,13 @@ impl Receiver {
     ) -> Result<EndFigures, Error> {
         let mut conversation = Conversation::new(self, queues);
         loop {
-            match supervisor.step()? {
+            let step = match supervisor.step() {
+                Err(error) if conversation.finish_sent && supervisor.is_leave(&error) => {
+                    return Ok(EndFigures::default());
+                }
+                step => step?,
+            };
+            match step {
                 Step::Message(Message::Finish(theirs)) if conversation.finish_sent => {
                     return Ok(theirs);
                 }

@@ -526,8 +526,7 @@ impl Sender {
                 ));
             }
         }
-        self.shared.send(&[Message::Finish(supervisor.figures())]);
-        self.shared.flush(Duration::from_secs(3));
+        supervisor.finish();
         Ok(())
     }
 

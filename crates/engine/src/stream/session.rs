@@ -34,8 +34,6 @@ const UNDER_WAY_MAX: u64 = 4 << 20;
 /// The sender is told after so many blocks, and after so much time, if it does not ask.
 const CONFIRM_EVERY: u64 = 64;
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(50);
-/// What was said last gets so much time to arrive.
-const LAST_WORDS: Duration = Duration::from_secs(3);
 /// How soon a program that waits sees that the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -170,15 +168,18 @@ impl Session {
         let mut finish_sent = false;
         let mut last_said = Instant::now();
         loop {
-            match supervisor.step()? {
+            let step = match supervisor.step() {
+                Err(error) if finish_sent && supervisor.is_leave(&error) => return Ok(EndFigures::default()),
+                step => step?,
+            };
+            match step {
                 Step::Message(Message::Finish(theirs)) if self.is_sender => {
                     let state = self.state.lock().expect(LOCK);
                     if state.end.is_none_or(|end| end != state.confirmed) {
                         return Err(Error::Misbehaved("it says that it has finished, but it has not".into()));
                     }
                     drop(state);
-                    self.shared.send(&[Message::Finish(supervisor.figures())]);
-                    self.shared.flush(LAST_WORDS);
+                    supervisor.finish();
                     return Ok(theirs);
                 }
                 Step::Message(Message::Finish(theirs)) if finish_sent => return Ok(theirs),

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::bootstrap::keygen;
+use crate::messages::Message;
 use crate::options::{PathAddresses, Policy, RateOptions};
+use crate::session::supervisor::{Role, Step, Supervisor};
 
 use super::*;
 
@@ -454,6 +456,28 @@ fn only_what_is_allowed_is_begun() {
     let mut clear = frames();
     clear.transfer.cipher = crate::Cipher::None;
     assert!(matches!(refused(clear), Error::Auth { .. }));
+}
+
+/// A sender that goes once it has been told that the receiver has finished, with nothing more to say or with a complaint.
+fn left_by(complaint: Option<Error>) -> Result<crate::Report, Error> {
+    let (near, far) = crate::copy::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
+    let receiver = Receiver::new(session::begin(far).unwrap());
+    let mut sender = Supervisor::start(near, Role::Sender, None, &Arc::default()).unwrap();
+    sender.shared.send(&[Message::BlocksPut { count: 0, is_last: true }]);
+    let finishing = std::thread::spawn(move || receiver.finish());
+    while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
+    sender.close(complaint.as_ref());
+    finishing.join().unwrap()
+}
+
+#[test]
+fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
+    assert!(left_by(None).is_ok());
+    let complained = left_by(Some(Error::Misbehaved("something is missing".into())));
+    assert!(
+        matches!(&complained, Err(Error::Lost { what, .. }) if what.contains("something is missing")),
+        "{complained:?}"
+    );
 }
 
 /// A client of files at a program that takes streams, and the other way round.

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::CHUNK;
 use crate::entry::{Entry, Kind, Time};
-use crate::pool::Block;
+use crate::pool::{Block, Filling};
 
 /// A source without end, as far as an offset can tell.
 const ENDLESS: u64 = 1 << 62;
@@ -74,10 +74,7 @@ impl Generated {
             Content::Zero => buffer[..len].fill(0),
             Content::Random => {
                 buffer[..len].copy_from_slice(&noise()[..len]);
-                for (page, bytes) in buffer[..len].chunks_exact_mut(PAGE).enumerate() {
-                    bytes[..8].copy_from_slice(&index.to_le_bytes());
-                    bytes[8..16].copy_from_slice(&(page as u64).to_le_bytes());
-                }
+                number_pages(index, &mut buffer[..len]);
             }
         }
         len
@@ -85,18 +82,27 @@ impl Generated {
 
     /// As [`crate::SourceFile::read_block`].
     pub(crate) fn read_block(&self, index: u64, block: &mut Block, len: usize) -> usize {
+        let len = len.min(self.chunk_len(index));
         match self.content {
             Content::Zero => {
-                let len = len.min(self.chunk_len(index));
-                block.fill_with_zeros(len);
-                len
+                block.hold(Filling::Zeros, len);
             }
-            Content::Random => self.read_chunk(index, &mut block[..len]),
+            Content::Random => number_pages(index, block.hold(Filling::Bytes(noise()), len)),
         }
+        len
     }
 
     fn chunk_len(&self, index: u64) -> usize {
         self.size.saturating_sub(index.saturating_mul(CHUNK)).min(CHUNK) as usize
+    }
+}
+
+/// Writes its place to the start of every page of a chunk, and always there, so that it replaces that of another chunk.
+fn number_pages(chunk: u64, bytes: &mut [u8]) {
+    for (page, bytes) in bytes.chunks_mut(PAGE).enumerate() {
+        let place = u128::from(chunk) | (page as u128) << 64;
+        let len = bytes.len().min(16);
+        bytes[..len].copy_from_slice(&place.to_le_bytes()[..len]);
     }
 }
 
@@ -153,9 +159,12 @@ mod tests {
     #[test]
     fn a_block_reads_as_a_buffer_does_whatever_was_in_it() {
         let pool = BlockPool::new(1, CHUNK as usize).unwrap();
-        for name in ["random:1500000", "zero:1500000", "zero:", "random:1000", "zero:"] {
+        for name in
+            ["random:1500000", "zero:1500000", "zero:", "random:1000", "zero:", "random:", "random:1056789"]
+        {
             let made = Generated::parse(name.as_bytes()).unwrap();
-            for (index, want) in [(0, CHUNK as usize), (1, 200_000), (1, CHUNK as usize), (2, 100)] {
+            for (index, want) in [(0, CHUNK as usize), (1, 200_000), (1, CHUNK as usize), (2, 100), (0, 4100)]
+            {
                 let mut expected = vec![7; want];
                 let len = made.read_chunk(index, &mut expected);
                 let mut block = pool.take();

@@ -1,7 +1,7 @@
 //! The blocks that hold file content on its way: a fixed number of page-aligned buffers in one mapping.
 //!
 //! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping lives as
-//! long as any of its blocks; as many of a block's first bytes are zero as it says (`zeros`). The free list is a stack, so
+//! long as any of its blocks; a block's first bytes are what it says is `known` of them. The free list is a stack, so
 //! that the blocks in use are the ones still in the cache, and a pool that is never needed in full costs no memory for the
 //! rest (but for a few blocks ahead, below). The first to write to a block waits for its memory; who cannot wait has another thread fetch it ahead (`warm_next`).
 
@@ -46,10 +46,10 @@ struct FreeList {
     stays_cold: bool,
 }
 
-/// A block that nobody has: its number, and how many of its first bytes are zero for sure.
+/// A block that nobody has: its number, and what it holds for sure.
 struct Free {
     index: u32,
-    zeros: usize,
+    known: Known,
 }
 
 // SAFETY: the mapping behind `base` belongs to this struct until it is dropped; slices of it are only made by a `Block`
@@ -78,7 +78,7 @@ impl BlockPool {
         let base =
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // The kernel's zeros do not count: a page that was never written has no memory yet, and would get it on the way out.
-        let stack = (0..blocks as u32).rev().map(|index| Free { index, zeros: 0 }).collect();
+        let stack = (0..blocks as u32).rev().map(|index| Free { index, known: Known::NOTHING }).collect();
         let free = Mutex::new(FreeList { stack, used: 0, warm: 0, stays_cold: false });
         let shared = Shared {
             base,
@@ -165,12 +165,12 @@ impl BlockPool {
     }
 
     fn pop(&self, free: &mut FreeList) -> Option<Block> {
-        let Free { index, zeros } = free.stack.pop()?;
+        let Free { index, known } = free.stack.pop()?;
         if free.used <= index as usize {
             free.used = index as usize + 1;
             self.shared.fresh_taken.notify_one();
         }
-        Some(Block { shared: self.shared.clone(), index, len: self.shared.block_bytes, zeros })
+        Some(Block { shared: self.shared.clone(), index, len: self.shared.block_bytes, known })
     }
 }
 
@@ -202,13 +202,41 @@ impl Drop for Shared {
     }
 }
 
+/// What a block can be filled with again and again.
+#[derive(Debug, Clone, Copy)]
+pub enum Filling {
+    Zeros,
+    Bytes(&'static [u8]),
+}
+
+impl Filling {
+    /// Whether it is the very same; equal bytes elsewhere are not.
+    fn is(self, other: Filling) -> bool {
+        match (self, other) {
+            (Filling::Zeros, Filling::Zeros) => true,
+            (Filling::Bytes(bytes), Filling::Bytes(others)) => std::ptr::eq(bytes, others),
+            _ => false,
+        }
+    }
+}
+
+/// What so many of a block's first bytes are, whatever its `len` is.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    filling: Filling,
+    len: usize,
+}
+
+impl Known {
+    const NOTHING: Known = Known { filling: Filling::Zeros, len: 0 };
+}
+
 /// One block, given back when dropped. Its bytes are whatever its last user left in it.
 pub struct Block {
     shared: Arc<Shared>,
     index: u32,
     len: usize,
-    /// So many of its first bytes are zero, whatever `len` is.
-    zeros: usize,
+    known: Known,
 }
 
 impl Block {
@@ -235,25 +263,34 @@ impl Block {
         self.len = len;
     }
 
-    /// Makes the first `len` bytes zeros; writes none that are known to be.
+    /// Makes the first `len` bytes those of `filling`, and writes none that are known to be. What the caller changes of them
+    /// stays as it is in a block that is filled with the same again.
     ///
     /// # Panics
-    /// Beyond the bytes in use.
-    pub fn fill_with_zeros(&mut self, len: usize) {
+    /// Beyond the bytes in use, or those that fill.
+    pub fn hold(&mut self, filling: Filling, len: usize) -> &mut [u8] {
         assert!(len <= self.len, "{len} bytes of {} in use", self.len);
-        if self.zeros < len {
-            let known = self.zeros;
-            self.bytes_mut()[known..len].fill(0);
-            self.zeros = len;
+        if !self.known.filling.is(filling) {
+            self.known = Known { filling, len: 0 };
         }
+        let known = self.known.len;
+        if known < len {
+            let missing = &mut self.bytes_mut()[known..len];
+            match filling {
+                Filling::Zeros => missing.fill(0),
+                Filling::Bytes(bytes) => missing.copy_from_slice(&bytes[known..len]),
+            }
+            self.known.len = len;
+        }
+        &mut self.bytes_mut()[..len]
     }
 
-    /// The bytes in use from `start` on, to be written; those before stay known to be zero if they were.
+    /// The bytes in use from `start` on, to be written; those before stay known if they were.
     ///
     /// # Panics
     /// Beyond the bytes in use.
     pub fn tail_mut(&mut self, start: usize) -> &mut [u8] {
-        self.zeros = self.zeros.min(start);
+        self.known.len = self.known.len.min(start);
         &mut self.bytes_mut()[start..]
     }
 
@@ -307,14 +344,14 @@ impl Deref for Block {
 
 impl DerefMut for Block {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.zeros = 0;
+        self.known = Known::NOTHING;
         self.bytes_mut()
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.shared.free().stack.push(Free { index: self.index, zeros: self.zeros });
+        self.shared.free().stack.push(Free { index: self.index, known: self.known });
         self.shared.returned.notify_one();
     }
 }
@@ -436,27 +473,40 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_to_be_zero_is_zero() {
+    fn what_is_known_of_a_block_is_so() {
+        static ONES: [u8; 100] = [1; 100];
         let pool = BlockPool::new(1, 100).unwrap();
-        let zeros = |len: usize| {
-            let mut block = pool.take();
-            block.fill_with_zeros(len);
-            assert!(block[..len].iter().all(|&byte| byte == 0));
-            block
-        };
-        zeros(100).fill(7);
-        zeros(100).tail_mut(60).fill(7);
-        assert_eq!(pool.take().zeros, 60);
-        assert_eq!(zeros(40).zeros, 60);
-        zeros(80).set_len(90);
-        let block = pool.take();
-        assert_eq!((block.zeros, block[79], block[80]), (80, 0, 7));
-        drop(block);
-        zeros(80)[10] = 7;
-        let block = pool.take();
-        assert_eq!((block.zeros, block[10]), (0, 7));
-        drop(block);
-        zeros(100);
+        for (filling, byte) in [(Filling::Zeros, 0), (Filling::Bytes(&ONES), 1), (Filling::Zeros, 0)] {
+            let held = |len: usize| {
+                let mut block = pool.take();
+                assert!(block.hold(filling, len).iter().all(|&held| held == byte));
+                block
+            };
+            held(100).fill(7);
+            held(100).tail_mut(60).fill(7);
+            assert_eq!(pool.take().known.len, 60);
+            assert_eq!(held(40).known.len, 60);
+            held(80).set_len(90);
+            let block = pool.take();
+            assert_eq!((block.known.len, block[79], block[80]), (80, byte, 7));
+            drop(block);
+            held(80)[10] = 7;
+            let block = pool.take();
+            assert_eq!((block.known.len, block[10]), (0, 7));
+            drop(block);
+            held(100);
+        }
+    }
+
+    #[test]
+    fn equal_bytes_elsewhere_are_not_known() {
+        static ONES: [u8; 100] = [1; 100];
+        static OTHERS: [u8; 100] = [1; 100];
+        let pool = BlockPool::new(1, 100).unwrap();
+        let mut block = pool.take();
+        block.hold(Filling::Bytes(&ONES), 100)[..8].fill(9);
+        assert_eq!(block.hold(Filling::Bytes(&ONES), 100)[..8], [9; 8], "what the caller changed stays");
+        assert_eq!(block.hold(Filling::Bytes(&OTHERS), 100), [1; 100]);
     }
 
     #[test]

@@ -34,8 +34,12 @@ impl Mac {
             #[cfg(target_arch = "x86_64")]
             Backend::Processor(mac) => mac.tag(words, rest),
             Backend::Library(key) => {
-                let [a, b, c] = words.map(u64::to_le_bytes);
-                let message = [&a[..], &b, &c, &rest.to_le_bytes()].concat();
+                let mut message = [0; 28];
+                let (whole, last) = message.as_chunks_mut();
+                for (place, word) in whole.iter_mut().zip(words) {
+                    *place = word.to_le_bytes();
+                }
+                last.copy_from_slice(&rest.to_le_bytes());
                 let tag = cmac::sign(key, &message).expect("CMAC takes any message");
                 tag.as_ref().try_into().expect("a tag of AES has 16 bytes")
             }
@@ -52,6 +56,8 @@ mod processor {
         _mm_xor_si128,
     };
 
+    use zeroize::Zeroize;
+
     const ROUND_KEYS: usize = 11;
     /// What follows a message that is no whole number of blocks long: a bit, then zeros. The last four bytes of two blocks.
     const PADDING: u32 = 0x80;
@@ -63,6 +69,13 @@ mod processor {
         round_keys: [__m128i; ROUND_KEYS],
         /// Is added to a last block that was padded (K2).
         padded: __m128i,
+    }
+
+    impl Drop for Mac {
+        fn drop(&mut self) {
+            self.round_keys.zeroize();
+            self.padded.zeroize();
+        }
     }
 
     impl Mac {

@@ -174,6 +174,27 @@ impl Aead for Key {
 mod tests {
     use super::*;
 
+    /// As docs/wire.md says: of the derived bytes the first 16 are the cipher's, the next 16 CMAC's. The tag is OpenSSL's
+    /// (`openssl mac -cipher AES-128-CBC -macopt hexkey:000102...0f CMAC` of the bytes 0 to 27).
+    #[test]
+    fn the_second_half_of_the_keys_without_a_cipher_is_that_of_the_tag() {
+        let suite = Suite::new(Cipher::None);
+        assert_eq!(suite.key_len(), 32);
+        let secret: Vec<u8> = [7; 16].into_iter().chain(0..16).collect();
+        let key = suite.key(&secret);
+        let words = [0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908, 0x1716_1514_1312_1110];
+        assert_eq!(
+            u128::from_be_bytes(key.tag(words, 0x1b1a_1918)),
+            0xb0fd_2076_5e76_4035_e3b1_6416_0bbf_2e7e
+        );
+        let sealed = |key: &Key| {
+            let mut out = vec![0; TAG_LEN];
+            key.seal(&[3; 12], &[5; 8], &mut out, &[]);
+            out
+        };
+        assert_eq!(sealed(&key), sealed(&Suite::new(Cipher::Aes128Gcm).key(&secret[..16])));
+    }
+
     /// Both ends of a transfer choose by their own processor.
     #[test]
     fn both_libraries_give_the_same_bytes() {

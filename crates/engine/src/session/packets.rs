@@ -444,22 +444,27 @@ mod tests {
         [&[0xaa; SEGMENT_FRAME_LEN][..], &vec![0xbb; len]].concat()
     }
 
+    /// Short ones, and those whose bytes are copied and hashed many at a time.
     #[test]
     fn the_expected_segment_is_opened_to_its_place() {
         for cipher in CIPHERS {
             let (mut initiator, mut acceptor) = pair(cipher, 4);
-            for number in 0..100 {
-                let mut datagram = sealed(&mut initiator, number, &[], b"payload");
-                let mut room = room(7);
+            for (number, len) in
+                [7, 240, 241, 1023, 1024, 1025, 1420, 1428, 8928].into_iter().cycle().take(100).enumerate()
+            {
+                let content: Vec<u8> = (0..len).map(|at| (at * 7 + number) as u8).collect();
+                let mut datagram = sealed(&mut initiator, number as u64, &[], &content);
+                let mut room = room(len);
                 let ahead = Ahead { block: 3, offset: 1 << 20, room: &mut room };
                 let opened = acceptor.open_to(&mut datagram, Some(ahead)).expect("an honest datagram opens");
                 let (segment, payload) = opened.segment.expect("it carries a segment");
-                assert_eq!((segment.block, segment.offset, segment.len, segment.last), (3, 1 << 20, 7, true));
-                assert_eq!(opened.is_in_place, acceptor.opens_ahead(), "{cipher:?}");
+                assert_eq!((segment.block, segment.offset, segment.last), (3, 1 << 20, true));
+                assert_eq!(segment.len, len as u32);
+                assert_eq!(opened.is_in_place, acceptor.opens_ahead(), "{cipher:?}, {len} bytes");
                 if opened.is_in_place {
-                    assert_eq!(room, [&[0xaa; SEGMENT_FRAME_LEN][..], b"payload"].concat());
+                    assert_eq!(room, [&[0xaa; SEGMENT_FRAME_LEN][..], &content].concat());
                 } else {
-                    assert_eq!(payload, b"payload");
+                    assert_eq!(payload, content);
                 }
             }
         }
@@ -490,14 +495,16 @@ mod tests {
     fn a_changed_datagram_leaves_what_is_in_front_of_its_place() {
         for cipher in CIPHERS {
             let (mut initiator, mut acceptor) = pair(cipher, 22);
-            let datagram = sealed(&mut initiator, 5, &[], b"payload");
-            for at in 3..datagram.len() {
-                let mut forged = datagram.clone();
-                forged[at] ^= 1;
-                let mut room = room(7);
-                let ahead = Ahead { block: 3, offset: 1 << 20, room: &mut room };
-                assert!(acceptor.open_to(&mut forged, Some(ahead)).is_none(), "byte {at} of {cipher:?}");
-                assert_eq!(room[..SEGMENT_FRAME_LEN], [0xaa; SEGMENT_FRAME_LEN]);
+            for content in [&b"payload"[..], &[0x5a; 1420]] {
+                let datagram = sealed(&mut initiator, 5, &[], content);
+                for at in 3..datagram.len() {
+                    let mut forged = datagram.clone();
+                    forged[at] ^= 1;
+                    let mut room = room(content.len());
+                    let ahead = Ahead { block: 3, offset: 1 << 20, room: &mut room };
+                    assert!(acceptor.open_to(&mut forged, Some(ahead)).is_none(), "byte {at} of {cipher:?}");
+                    assert_eq!(room[..SEGMENT_FRAME_LEN], [0xaa; SEGMENT_FRAME_LEN]);
+                }
             }
         }
     }

@@ -338,11 +338,9 @@ impl Receiver {
     ) -> Result<EndFigures, Error> {
         let mut conversation = Conversation::new(self, queues);
         loop {
-            let step = match supervisor.step() {
-                Err(error) if conversation.finish_sent && supervisor.is_leave(&error) => {
-                    return Ok(EndFigures::default());
-                }
-                step => step?,
+            let step = match conversation.finish_sent {
+                false => supervisor.step()?,
+                true => supervisor.step_after_finish()?,
             };
             match step {
                 Step::Message(Message::Finish(theirs)) if conversation.finish_sent => {

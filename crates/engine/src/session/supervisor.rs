@@ -5,10 +5,11 @@
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
 //! How that is done is in `supervisor/carriers.rs`; how a peer that is gone is noticed, in `gone.rs`; which paths are used, and what
-//! of the host is in their way, in `usage.rs`; how paths are added, in `further_paths.rs`.
+//! of the host is in their way, in `usage.rs`; how paths are added, in `further_paths.rs`; how a session ends, in `ending.rs`.
 
 mod account;
 mod carriers;
+mod ending;
 mod further_paths;
 mod gone;
 mod rate;
@@ -56,10 +57,6 @@ const REFUSED: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
-/// What was said last gets so much time to arrive ...
-const LAST_WORDS: Duration = Duration::from_secs(3);
-/// ... unless it fits the packets of a close.
-const LAST_WORDS_BYTES: u64 = 2 << 10;
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// UDP payload of a first datagram that every path takes; larger ones are probed for.
 const PAYLOAD_FIRST: u16 = 1200;
@@ -555,62 +552,6 @@ impl Supervisor {
             .loss_ppm
             .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
     }
-
-    // ---- ending ------------------------------------------------------------------------------------------------
-
-    /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
-    pub(crate) fn abort(&mut self, error: &Error) {
-        let hint = error.hint().unwrap_or_default().to_string();
-        self.shared.send(&[Message::Abort {
-            code: error.exit_code() as u8,
-            reason: error.to_string(),
-            hint,
-        }]);
-        let end = Instant::now() + CONNECT_MAX;
-        // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
-        while Instant::now() < end && !self.shared.flush(CHECK_INTERVAL) {
-            if self.step().is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Says that this end has finished, which is the last that either says. Where a user waits, nobody waits for an answer: the last
-    /// packets of UDP flows say it, too, and more than once. A peer that has finished before takes silence for the same.
-    pub(crate) fn finish(&self) {
-        self.shared.send(&[Message::Finish(self.figures())]);
-        let flows = self.shared.flow_list();
-        let is_udp = flows.iter().any(|flow| is_live_udp(flow) && flow.state() == FlowState::Up);
-        let goes_with_close = is_udp && self.shared.control.lock().unacked() <= LAST_WORDS_BYTES;
-        if !(self.is_initiator && goes_with_close) {
-            self.shared.flush(LAST_WORDS);
-        }
-    }
-
-    /// Whether the error is only that the peer, which has been told that this end has finished, is not there any more.
-    pub(crate) fn is_leave(&self, error: &Error) -> bool {
-        let complained = self.shared.peer_closed().is_some_and(|reason| !reason.is_empty());
-        matches!(error, Error::Lost { .. }) && !complained
-    }
-
-    /// Ends the flows; with `error` the peer is told why.
-    pub(crate) fn close(mut self, error: Option<&Error>) {
-        if let Some(error) = error {
-            self.shared.set_goodbye(error.to_string());
-        }
-        self.shared.stop();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
-        let flows = self.shared.flow_list();
-        for (path, memory) in self.memories.iter().enumerate() {
-            let mut used = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
-            memory.keep(used.find_map(|flow| flow.peer_ip.get().copied()), self.shared.elapsed());
-        }
-        if let Some(process) = self.control_process.take().filter(|_| error.is_none()) {
-            process.leave();
-        }
-    }
 }
 
 fn receive_buffer(link: &FlowLink) -> Option<u64> {
@@ -629,7 +570,7 @@ mod tests {
 
     const MESSAGES: u64 = 512;
 
-    fn request() -> Request {
+    pub(super) fn request() -> Request {
         Request {
             direction: Direction::Pull,
             paths: Vec::new(),
@@ -679,31 +620,6 @@ mod tests {
         stop.stop();
         assert!(seen(&mut supervisor) < MESSAGES);
         supervisor.close(None);
-    }
-
-    /// A sender that leaves once it has been told that everything is there.
-    fn left_by(complaint: Option<Error>) -> Option<Error> {
-        let folder = tempfile::tempdir().unwrap();
-        let request = Request {
-            direction: Direction::Push,
-            paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
-            ..request()
-        };
-        let (near, far) = crate::copy::local_pair(request).unwrap();
-        let serving = std::thread::spawn(move || crate::session::serve_here(far).error);
-        let mut sender = Supervisor::start(near, Role::Sender, None, &Arc::default()).unwrap();
-        sender.shared.send(&[Message::EntriesEnd]);
-        while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
-        sender.close(complaint.as_ref());
-        serving.join().unwrap()
-    }
-
-    #[test]
-    fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
-        let left = left_by(None);
-        assert!(left.is_none(), "{left:?}");
-        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
-        assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
     }
 
     #[test]

@@ -168,9 +168,9 @@ impl Session {
         let mut finish_sent = false;
         let mut last_said = Instant::now();
         loop {
-            let step = match supervisor.step() {
-                Err(error) if finish_sent && supervisor.is_leave(&error) => return Ok(EndFigures::default()),
-                step => step?,
+            let step = match finish_sent {
+                false => supervisor.step()?,
+                true => supervisor.step_after_finish()?,
             };
             match step {
                 Step::Message(Message::Finish(theirs)) if self.is_sender => {

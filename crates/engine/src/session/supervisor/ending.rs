@@ -1,0 +1,111 @@
+//! How a session ends: well, by an error at this end, or by a peer that has heard all and leaves first.
+
+use std::time::{Duration, Instant};
+
+use super::super::shared::FlowState;
+use super::carriers::is_live_udp;
+use super::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor};
+use crate::error::Error;
+use crate::messages::{EndFigures, Message};
+
+/// What was said last gets so much time to arrive ...
+const LAST_WORDS: Duration = Duration::from_secs(3);
+/// ... unless it fits the packets of a close.
+const LAST_WORDS_BYTES: u64 = 2 << 10;
+
+impl Supervisor {
+    /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
+    pub(crate) fn abort(&mut self, error: &Error) {
+        let hint = error.hint().unwrap_or_default().to_string();
+        self.shared.send(&[Message::Abort {
+            code: error.exit_code() as u8,
+            reason: error.to_string(),
+            hint,
+        }]);
+        let end = Instant::now() + CONNECT_MAX;
+        // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
+        while Instant::now() < end && !self.shared.flush(CHECK_INTERVAL) {
+            if self.step().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Says that this end has finished, which is the last that either says. Where a user waits, nobody waits for an answer: the last
+    /// packets of UDP flows say it, too, and more than once. A peer that has finished before takes silence for the same.
+    pub(crate) fn finish(&self) {
+        self.shared.send(&[Message::Finish(self.figures())]);
+        let flows = self.shared.flow_list();
+        let is_udp = flows.iter().any(|flow| is_live_udp(flow) && flow.state() == FlowState::Up);
+        let goes_with_close = is_udp && self.shared.control.lock().unacked() <= LAST_WORDS_BYTES;
+        if !(self.is_initiator && goes_with_close) {
+            self.shared.flush(LAST_WORDS);
+        }
+    }
+
+    /// As [`Supervisor::step`] for an end that has said that it has finished: a peer that is gone then has said the same, unless it
+    /// complained.
+    pub(crate) fn step_after_finish(&mut self) -> Result<Step, Error> {
+        let has_complained = |reason: String| !reason.is_empty();
+        match self.step() {
+            Err(Error::Lost { .. }) if !self.shared.peer_closed().is_some_and(has_complained) => {
+                Ok(Step::Message(Message::Finish(EndFigures::default())))
+            }
+            step => step,
+        }
+    }
+
+    /// Ends the flows; with `error` the peer is told why.
+    pub(crate) fn close(mut self, error: Option<&Error>) {
+        if let Some(error) = error {
+            self.shared.set_goodbye(error.to_string());
+        }
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        let flows = self.shared.flow_list();
+        for (path, memory) in self.memories.iter().enumerate() {
+            let mut used = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
+            memory.keep(used.find_map(|flow| flow.peer_ip.get().copied()), self.shared.elapsed());
+        }
+        if let Some(process) = self.control_process.take().filter(|_| error.is_none()) {
+            process.leave();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::Role;
+    use super::super::tests::request;
+    use super::*;
+    use crate::hello::{Direction, Request};
+
+    /// A sender that leaves once it has been told that everything is there.
+    fn left_by(complaint: Option<Error>) -> Option<Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let request = Request {
+            direction: Direction::Push,
+            paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
+            ..request()
+        };
+        let (near, far) = crate::copy::local_pair(request).unwrap();
+        let serving = std::thread::spawn(move || crate::session::serve_here(far).error);
+        let mut sender = Supervisor::start(near, Role::Sender, None, &Arc::default()).unwrap();
+        sender.shared.send(&[Message::EntriesEnd]);
+        while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
+        sender.close(complaint.as_ref());
+        serving.join().unwrap()
+    }
+
+    #[test]
+    fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
+        let left = left_by(None);
+        assert!(left.is_none(), "{left:?}");
+        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
+        assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
+    }
+}

@@ -1,9 +1,10 @@
 //! The blocks that hold file content on its way: a fixed number of page-aligned buffers in one mapping.
 //!
 //! Always true: a block is owned by exactly one [`Block`] or stands in the free list, never both; the mapping lives as
-//! long as any of its blocks; a block's first bytes are what it says is `known` of them. The free list is a stack, so
-//! that the blocks in use are the ones still in the cache, and a pool that is never needed in full costs no memory for the
-//! rest (but for a few blocks ahead, below). The first to write to a block waits for its memory; who cannot wait has another thread fetch it ahead (`warm_next`).
+//! long as any of its blocks; a block's first bytes are what is `known` of them, but for what who filled it has changed since
+//! (`hold`). The free list is a stack, so that the blocks in use are the ones still in the cache, and a pool that is never needed
+//! in full costs no memory for the rest (but for a few blocks ahead, below). The first to write to a block waits for its memory;
+//! who cannot wait has another thread fetch it ahead (`warm_next`).
 
 use std::ffi::c_void;
 use std::io;
@@ -214,7 +215,7 @@ impl Filling {
     fn is(self, other: Filling) -> bool {
         match (self, other) {
             (Filling::Zeros, Filling::Zeros) => true,
-            (Filling::Bytes(bytes), Filling::Bytes(others)) => std::ptr::eq(bytes, others),
+            (Filling::Bytes(bytes), Filling::Bytes(others)) => ptr::eq(bytes, others),
             _ => false,
         }
     }

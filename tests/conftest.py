@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from harness import product
+from harness import product, surroundings
 from harness.hosts import Pair, install_signal_handlers
 from harness.product import Daemon, keygen
 from harness.ssh import SshServer
@@ -17,6 +17,9 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     install_signal_handlers()
+    # What hands the tests to others starts them as it was started itself.
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        surroundings.settle()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -1,6 +1,7 @@
 """Who may talk to whom: server keys pinned on first use, client keys, and the edges of the served root."""
 
 import os
+import pathlib
 import stat
 
 import pytest
@@ -109,15 +110,16 @@ OUTSIDE = ["../outside", "a/../../outside", "/etc/outside", "link/outside", ".."
 @pytest.mark.parametrize("path", OUTSIDE)
 def test_push_never_leaves_the_root(own_net, path):
     root = own_net.daemon.root
-    (root / "link").symlink_to("/tmp")
+    elsewhere = own_net.folder("elsewhere")
+    (root / "link").symlink_to(elsewhere)
     (root / "dir").mkdir()
     (root / "dir/link2").symlink_to("..")
     source = make_file(own_net.folder("near") / "evil", 100)
+    was_there = pathlib.Path("/etc/outside").exists()
     outcome = cp(own_net.alpha, "--accept-new", source, own_net.daemon.url(path), check=False)
-    outside = [own_net.pair.directory / "outside", root.parent / "outside", root.parent / "evil"]
-    import pathlib
-    outside += [pathlib.Path("/etc/outside"), pathlib.Path("/tmp/outside"), pathlib.Path("/tmp/evil")]
+    outside = [folder / name for folder in (own_net.pair.directory, root.parent) for name in ("outside", "evil")]
     assert not any(path.exists() for path in outside)
+    assert not list(elsewhere.iterdir()) and pathlib.Path("/etc/outside").exists() == was_there
     if outcome.code == EXIT_OK:
         inside = [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
         assert inside, "an accepted path must lie below the root"
@@ -217,7 +219,6 @@ def test_versions_that_do_not_fit(own_net):
 
 def test_nothing_secret_in_arguments_or_environment(own_net):
     """What `ps` shows on either end holds no key material: it has no long random words."""
-    import pathlib
     import re
     import time
     from harness.product import finish, start_cp

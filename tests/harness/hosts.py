@@ -6,7 +6,7 @@ left behind is taken down by the next one.
 
 A host's /etc/passwd, shadow, group and hosts are files under /etc/netns/NAME, which `ip netns exec` mounts over the
 real ones. So `root` and `fhuser` have homes of their own on each host, and ssh's configuration, keys and known hosts
-work as they do for a user.
+work as they do for a user. `surroundings` says what else of the machine a host does not see.
 """
 
 import atexit
@@ -20,7 +20,9 @@ import tempfile
 import threading
 import time
 
-PREFIX = "farhaul-"
+from . import surroundings
+from .surroundings import PREFIX, start_time
+
 NETNS_ETC = pathlib.Path("/etc/netns")
 USER = "fhuser"
 USER_ID = 54321
@@ -37,15 +39,6 @@ def call(*argv, **options):
     if done.returncode != 0:
         raise HarnessError(f"{' '.join(map(str, argv))}: {done.stderr.strip() or done.returncode}")
     return done.stdout
-
-
-def start_time(pid):
-    """The start time of a process in clock ticks, or None if there is none."""
-    try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[19])
 
 
 def wait_until(condition, seconds=10.0, every=0.02, what="condition"):
@@ -83,6 +76,7 @@ class Host:
         os.chown(self.user_home, USER_ID, USER_ID)
         etc = NETNS_ETC / self.netns
         etc.mkdir(parents=True)
+        surroundings.etc(etc)
         (etc / "passwd").write_text(
             f"root:x:0:0:root:{self.home}:/bin/bash\n"
             f"sshd:x:108:65534::/run/sshd:/usr/sbin/nologin\n"
@@ -102,7 +96,7 @@ class Host:
             "USER": user or "root",
             "LOGNAME": user or "root",
             "SHELL": "/bin/bash",
-            "PATH": f"{self.bin}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": f"{self.bin}:{surroundings.programs()}",
             "LANG": "C.UTF-8",
             "TERM": "dumb",
         }

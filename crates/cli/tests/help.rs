@@ -6,7 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 fn farhaul(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_farhaul"));
-    command.args(arguments).env_remove("COLUMNS").stdin(Stdio::null());
+    // What is set for whoever runs the tests may change how wide the help is, and what is logged.
+    command.args(arguments).env_clear().env("LANG", "C.UTF-8").stdin(Stdio::null());
     command.output().expect("the binary was built for this test")
 }
 

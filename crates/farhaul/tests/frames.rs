@@ -24,9 +24,17 @@ impl Drop for Running {
     }
 }
 
-fn send(folder: &Path, args: &[&str], ssh: Option<&Path>) -> Output {
+/// Runs with the home in `folder`, and without what else is set for whoever runs the tests.
+fn command(folder: &Path) -> Command {
     let mut command = Command::new(example());
-    command.arg("send").args(args).arg(FRAMES.to_string()).env("FRAMES_KEYS", folder);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    command.env_clear().env("PATH", path).env("HOME", folder).env("FRAMES_KEYS", folder);
+    command
+}
+
+fn send(folder: &Path, args: &[&str], ssh: Option<&Path>) -> Output {
+    let mut command = command(folder);
+    command.arg("send").args(args).arg(FRAMES.to_string());
     if let Some(ssh) = ssh {
         command.env("FRAMES_SSH", ssh);
     }
@@ -41,9 +49,9 @@ fn frames_arrive_in_another_process_that_listens() {
     let folder = tempfile::tempdir().unwrap();
     farhaul::keygen(&folder.path().join("sender"), "detector").unwrap();
     let authorized = folder.path().join("sender.pub");
-    let mut receiving = Command::new(example());
+    let mut receiving = command(folder.path());
     receiving.args(["receive", "127.0.0.1:0", authorized.to_str().unwrap()]);
-    let receiving = receiving.env("FRAMES_KEYS", folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let receiving = receiving.stdout(Stdio::piped()).spawn().unwrap();
     let mut receiving = Running(receiving);
     let mut lines = BufReader::new(receiving.0.stdout.take().unwrap());
     let mut first = String::new();

@@ -43,8 +43,8 @@ class MainJob:
         self.aside = net.pair.folder("aside")
         self.retired = 0
 
-    def farhaul(self, *ends):
-        return lambda: product.cp(self.net.alpha, "--accept-new", *ends, timeout=1800).report
+    def farhaul(self, *ends, **options):
+        return lambda: product.cp(self.net.alpha, "--accept-new", *ends, timeout=1800, **options).report
 
     def peer(self, *argv):
         return lambda: run_peer(self.net.alpha, argv)
@@ -148,7 +148,7 @@ class MainJob:
         for run in range(self.runs):
             remove(copy)
             settle()
-            report = self.farhaul("--fault", f"loss=0.1,seed={7 + run}", source, f"beta:{copy}")()
+            report = self.farhaul(source, f"beta:{copy}", env=product.testing(f"loss=0.1,seed={7 + run}"))()
             unique = report["segments_sent"] - report["segments_retransmitted"] - report["segments_proactive"]
             shares.append(report["segments_duplicate"] / unique)
             seconds.append(report["seconds"])

@@ -1,6 +1,8 @@
 """What the tests share: one pair of hosts with sshd and a daemon, and the two roads to the far end."""
 
+import contextlib
 import dataclasses
+import itertools
 import pathlib
 
 import pytest
@@ -29,6 +31,10 @@ def pytest_collection_modifyitems(config, items):
     if slow:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
+
+
+#: Of daemons that are there for one test.
+FAILING_PORTS = itertools.count(33500)
 
 
 @dataclasses.dataclass
@@ -86,6 +92,9 @@ class Road:
     name: str
     net: Net
     far: pathlib.Path
+    daemon: Daemon
+    #: Variables of the programs on `alpha`.
+    env: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         self.alpha = self.net.alpha
@@ -100,23 +109,35 @@ class Road:
         path = f"{self.far}/{relative}" if relative else f"{self.far}"
         if self.name == "ssh":
             return f"{host}:{path}"
-        return self.net.daemon.url(str(pathlib.PurePosixPath(path).relative_to(self.net.daemon.root))
-                                   + ("/" if path.endswith("/") else ""), host)
+        return self.daemon.url(str(pathlib.PurePosixPath(path).relative_to(self.daemon.root))
+                               + ("/" if path.endswith("/") else ""), host)
 
     def cp(self, *arguments, **options):
-        return product.cp(self.alpha, *self.arguments, *arguments, **options)
+        return product.cp(self.alpha, *self.arguments, *arguments, env=self.env, **options)
 
     def sync(self, *arguments, **options):
-        return product.cp(self.alpha, *self.arguments, *arguments, verb="sync", **options)
+        return product.cp(self.alpha, *self.arguments, *arguments, verb="sync", env=self.env, **options)
 
     def start(self, *arguments, **options):
-        return product.start_cp(self.alpha, *self.arguments, *arguments, **options)
+        return product.start_cp(self.alpha, *self.arguments, *arguments, env=self.env, **options)
+
+    @contextlib.contextmanager
+    def failing(self, fault=None, epoch_bits=None):
+        """The same road with both ends set up to go wrong. Neither tells the other: over ssh the variables travel as ssh is told
+        to, and a daemon of its own has them."""
+        env = product.testing(fault, epoch_bits)
+        if self.name == "ssh":
+            yield dataclasses.replace(self, env=env)
+            return
+        daemon = Daemon(self.net.pair, self.net.beta, [self.net.key], port=next(FAILING_PORTS), root=self.daemon.root, env=env)
+        yield dataclasses.replace(self, daemon=daemon, env=env)
+        daemon.kill()
 
 
 def road_to(net, name):
     far = net.folder("far") if name == "ssh" else net.daemon.root / f"far{len(list(net.daemon.root.iterdir()))}"
     far.mkdir(exist_ok=True)
-    return Road(name, net, far)
+    return Road(name, net, far, net.daemon)
 
 
 @pytest.fixture(params=["ssh", "daemon"])

@@ -16,7 +16,8 @@ MIB = 1 << 20
 @pytest.mark.parametrize("loss", [0.01, 0.1, 0.3])
 def test_random_loss_both_ways(road, near, loss):
     source = make_file(near / "file", 100 * MIB)
-    report = road.cp("--fault", f"loss={loss},seed=7", source, road.url("file"), timeout=120).report
+    with road.failing(f"loss={loss},seed=7") as bad:
+        report = bad.cp(source, bad.url("file"), timeout=120).report
     assert sha256(road.far / "file") == sha256(source)
     assert report["transport"] == "udp"
     assert report["segments_retransmitted"] > 0
@@ -28,16 +29,19 @@ def test_random_loss_both_ways(road, near, loss):
 
 def test_loss_on_a_pull_of_a_tree(road, near):
     tree = make_tree(road.far / "tree", seed=31, files=300)
-    road.cp("--fault", "loss=0.1,seed=9", road.url("tree"), near / "back")
+    with road.failing("loss=0.1,seed=9") as bad:
+        bad.cp(bad.url("tree"), near / "back")
     assert differences(tree, near / "back") == []
 
 
 def test_tiny_key_epochs_roll_while_data_flow(road, near):
     source = make_file(near / "file", 100 * MIB)
-    report = road.cp("--epoch-bits", "6", source, road.url("file")).report
+    with road.failing(epoch_bits=6) as quick:
+        report = quick.cp(source, quick.url("file")).report
     assert sha256(road.far / "file") == sha256(source)
     assert report["segments_sent"] > 40_000
-    road.cp("--epoch-bits", "6", "--fault", "loss=0.05,seed=3", road.url("file"), near / "back")
+    with road.failing("loss=0.05,seed=3", epoch_bits=6) as bad:
+        bad.cp(bad.url("file"), near / "back")
     assert sha256(near / "back") == sha256(source)
 
 
@@ -72,8 +76,9 @@ def test_cipher_none_needs_both_sides(own_net):
 def test_damage_on_the_way_without_digests(ssh_road, near, cipher):
     """What a damaged packet carries is taken as lost; without a cipher its checksum is all that looks at the content."""
     source = make_file(near / "file", 30 * MIB)
-    options = ("--cipher", cipher, "--verify", "transit", "--udp-only", "--fault", "damage=0.05,seed=11")
-    report = ssh_road.cp(*options, source, ssh_road.url("file")).report
+    options = ("--cipher", cipher, "--verify", "transit", "--udp-only")
+    with ssh_road.failing("damage=0.05,seed=11") as bad:
+        report = bad.cp(*options, source, bad.url("file")).report
     assert report["cipher"] == cipher
     assert 0.02 < report["loss_fraction"] < 0.1
     assert sha256(ssh_road.far / "file") == sha256(source)
@@ -110,7 +115,8 @@ def test_several_flows(road, near, flows):
     assert report["flows"] == flows
     assert sha256(road.far / "file") == sha256(source)
     tree = make_tree(near / "tree", seed=33, files=100)
-    road.cp("--flows", str(flows), "--fault", "loss=0.05,seed=1", tree, road.url("tree"))
+    with road.failing("loss=0.05,seed=1") as bad:
+        bad.cp("--flows", str(flows), tree, bad.url("tree"))
     assert differences(tree, road.far / "tree") == []
 
 
@@ -132,9 +138,10 @@ def test_fixed_rate_is_held(road, near):
 @pytest.mark.parametrize("direction", ["push", "pull"])
 def test_what_a_fixed_rate_costs_is_said(road, near, direction):
     source = make_file((near if direction == "push" else road.far) / "file", 30 * MIB)
-    ends = (source, road.url("copy")) if direction == "push" else (road.url("file"), near / "copy")
     for policy, is_warned in (("fixed", True), ("fair", False)):
-        outcome = road.cp("--overwrite", "always", "--policy", policy, "--rate", "200M", "--fault", "loss=0.1,seed=5", *ends)
+        with road.failing("loss=0.1,seed=5") as bad:
+            ends = (source, bad.url("copy")) if direction == "push" else (bad.url("file"), near / "copy")
+            outcome = bad.cp("--overwrite", "always", "--policy", policy, "--rate", "200M", *ends)
         said = [warning for warning in outcome.report["warnings"] if "fixed rate of 200.0 Mbit/s" in warning]
         assert bool(said) == is_warned and ("fixed rate" in outcome.stderr) == is_warned, outcome
 
@@ -163,9 +170,10 @@ def test_memory_budget_is_kept(own_road):
     """64 MiB budget, loss (so that blocks wait for repair): neither end goes far beyond it."""
     road = own_road
     source = make_file(road.net.folder("near") / "file", 500 * MIB)
-    process = road.start("--memory", "64M", "--fault", "loss=0.05,seed=5", source, road.url("file"))
-    with MemoryWatch(lambda: road.net.alpha.pids("farhaul") + road.net.beta.pids("farhaul")) as watch:
-        outcome = finish(process, timeout=120)
+    with road.failing("loss=0.05,seed=5") as bad:
+        process = bad.start("--memory", "64M", source, bad.url("file"))
+        with MemoryWatch(lambda: road.net.alpha.pids("farhaul") + road.net.beta.pids("farhaul")) as watch:
+            outcome = finish(process, timeout=120)
     assert outcome.code == 0, outcome
     assert watch.peak < 160 * MIB, f"{watch.peak / MIB:.0f} MiB"
     report = outcome.report

@@ -97,6 +97,12 @@ def finish(process, timeout=120):
     return outcome
 
 
+def testing(fault=None, epoch_bits=None):
+    """The variables by which a process goes wrong, or changes its keys often: it does so at its own end only."""
+    both = {"FARHAUL_FAULT": fault, "FARHAUL_EPOCH_BITS": epoch_bits}
+    return {name: str(value) for name, value in both.items() if value is not None}
+
+
 def keygen(host, user=None):
     """Makes the client's key on a host and returns the line for the server's authorized keys."""
     host.run(["farhaul", "keygen"], user=user, check=True)
@@ -107,7 +113,7 @@ def keygen(host, user=None):
 class Daemon:
     """`farhaul serve` on a host, with a root and authorized keys of its own."""
 
-    def __init__(self, pair, host, keys, port=PORT, user=None, root=None, arguments=(), listen=None):
+    def __init__(self, pair, host, keys, port=PORT, user=None, root=None, arguments=(), listen=None, env=None):
         self.pair = pair
         self.host = host
         self.user = user
@@ -121,6 +127,7 @@ class Daemon:
         if user is not None:
             call("chown", "-R", user_id(user), str(self.root), str(self.directory))
         self.arguments = list(arguments)
+        self.env = env
         self.listen = listen or f"[::]:{port}"
         self.log = self.directory / "log"
         self.process = None
@@ -135,7 +142,7 @@ class Daemon:
         argv = ["farhaul", "serve", "--listen", self.listen, "--root", self.root, "--authorized-keys", self.keys,
                 "--identity", self.identity, *self.arguments]
         with open(self.log, "ab") as log:
-            self.process = self.host.start(argv, user=self.user, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = self.host.start(argv, user=self.user, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(lambda: self.process.poll() is not None or self.is_listening(), what="the daemon listens")
         if self.process.poll() is not None:
             raise AssertionError(f"farhaul serve ended with {self.process.returncode}: {self.log_text()}")

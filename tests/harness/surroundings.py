@@ -31,8 +31,10 @@ ETC = {
     "profile": "",
     "environment": "",
 }
-#: Folders below /etc that are empty on a host.
-ETC_FOLDERS = ["ssh"]
+#: What a process that is to fail for a test is told; over ssh its far end hears it as well.
+TESTING = ("FARHAUL_FAULT", "FARHAUL_EPOCH_BITS")
+#: Folders below /etc, with all that is in them on a host.
+ETC_FOLDERS = {"ssh": {"ssh_config": f"Host *\n    SendEnv {' '.join(TESTING)}\n"}}
 
 
 def start_time(pid):
@@ -77,9 +79,11 @@ def etc(folder):
     for name, text in ETC.items():
         if os.path.exists(f"/etc/{name}"):
             (folder / name).write_text(text)
-    for name in ETC_FOLDERS:
+    for name, files in ETC_FOLDERS.items():
         if os.path.isdir(f"/etc/{name}"):
             (folder / name).mkdir()
+            for file, text in files.items():
+                (folder / name / file).write_text(text)
 
 
 def settle():

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul_engine::{
-    Algorithm, Cipher, CpuList, ManifestOptions, Overwrite, PathAddresses, Policy, TransferOptions, Verify,
-    flows_for_cores,
+    Algorithm, Cipher, CpuList, Fault, ManifestOptions, Overwrite, PathAddresses, Policy, TransferOptions,
+    Verify, flows_for_cores,
 };
 
 use crate::values::{self, Flows, PathChoice};
@@ -42,7 +42,7 @@ pub enum Verb {
     Bench(bench::Bench),
     /// The far end of a transfer over SSH, on stdin and stdout
     #[command(hide = true)]
-    Endpoint,
+    Endpoint(Testing),
     /// Print the completions for a shell
     Completions {
         shell: clap_complete::Shell,
@@ -272,12 +272,30 @@ pub struct Transfer {
     #[command(flatten)]
     pub keep: Keep,
 
-    /// Faults for tests
-    #[arg(long, value_name = "FAULT", hide = true)]
-    pub fault: Option<String>,
-    /// Packets per key epoch are 2^N, for tests
-    #[arg(long, value_name = "N", hide = true)]
+    #[command(flatten)]
+    pub testing: Testing,
+}
+
+/// What goes wrong in this process, for tests: no far end is told of it.
+#[derive(Group, Debug, Default)]
+pub struct Testing {
+    /// Faults of what this end receives and sends
+    #[arg(long, value_name = "FAULT", env = "FARHAUL_FAULT", hide = true)]
+    pub fault: Option<Fault>,
+    /// Packets per key epoch are 2^N; both ends need the same
+    #[arg(long, value_name = "N", env = "FARHAUL_EPOCH_BITS", value_parser = clap::value_parser!(u32).range(4..=22),
+          hide = true)]
     pub epoch_bits: Option<u32>,
+}
+
+impl Testing {
+    pub fn of_engine(&self) -> farhaul_engine::Testing {
+        let default = farhaul_engine::Testing::default();
+        farhaul_engine::Testing {
+            fault: self.fault,
+            epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits),
+        }
+    }
 }
 
 /// What is kept of entries that are more than names, contents, modes and times.
@@ -350,9 +368,8 @@ pub struct Serve {
     /// Log more
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// Faults for tests
-    #[arg(long, value_name = "FAULT", hide = true)]
-    pub fault: Option<String>,
+    #[command(flatten)]
+    pub testing: Testing,
 }
 
 /// Make an Ed25519 key pair for daemons and their clients
@@ -431,8 +448,7 @@ impl Transfer {
             }),
             udp_only: self.udp_only,
             udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
-            fault: self.fault.clone(),
-            epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits),
+            testing: self.testing.of_engine(),
         }
     }
 }
@@ -529,8 +545,7 @@ mod tests {
             }),
             udp_only: true,
             udp_ports: (5000, 5005),
-            fault: Some("loss=0.1".into()),
-            epoch_bits: 6,
+            testing: farhaul_engine::Testing { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
         };
         assert_eq!(cp(text).unwrap().transfer.options(), expected);
     }

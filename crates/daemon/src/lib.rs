@@ -18,7 +18,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, Identity, ListenConfig};
 use farhaul_engine::hello::ServerPolicy;
-use farhaul_engine::{Error, session};
+use farhaul_engine::{Error, Testing, session};
 
 use admission::Admission;
 
@@ -37,8 +37,8 @@ pub struct ServeConfig {
     pub read_only: bool,
     /// Let clients ask for `--cipher none`.
     pub allow_cipher_none: bool,
-    /// Injected faults for tests.
-    pub fault: Option<String>,
+    /// What goes wrong at this end, for tests.
+    pub testing: Testing,
 }
 
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
@@ -79,7 +79,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
         root,
         allow_cipher_none: config.allow_cipher_none,
         strip_setuid: true,
-        fault: config.fault,
+        testing: config.testing,
     };
     daemon.run(Arc::new(move |established| {
         let visitor = journal::Visitor::of(&established);

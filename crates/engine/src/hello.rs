@@ -17,6 +17,7 @@ use zeroize::Zeroize;
 use crate::bootstrap::Interface;
 use crate::error::Error;
 use crate::options::{self, PathAddresses, TransferOptions};
+use crate::testing::Testing;
 
 /// Version of everything that the two ends say to each other; they must have the same.
 pub const PROTOCOL: u32 = 1;
@@ -305,7 +306,7 @@ impl Refusal {
 }
 
 /// What a far end allows whoever it serves.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ServerPolicy {
     /// Paths of requests are resolved beneath it.
     pub root: PathBuf,
@@ -313,8 +314,8 @@ pub struct ServerPolicy {
     pub allow_cipher_none: bool,
     /// Whether set-user-id and set-group-id bits are taken off what arrives.
     pub strip_setuid: bool,
-    /// Injected faults for tests, applied to what this end receives.
-    pub fault: Option<String>,
+    /// What goes wrong at this end, for tests.
+    pub testing: Testing,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

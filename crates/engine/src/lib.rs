@@ -22,6 +22,7 @@ mod report;
 mod retry;
 pub mod session;
 pub mod stream;
+mod testing;
 mod trailer;
 mod verify;
 
@@ -30,6 +31,7 @@ pub use copy::{CopyJob, Location, copy};
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use endpoint::serve_endpoint;
 pub use error::{Error, ExitCode};
+pub use farhaul_net::Fault;
 pub use farhaul_store::{Algorithm, FilterError, RuleList, Separator, escape, unescape};
 pub use options::{
     Cipher, DeleteOptions, DeleteWhen, FLOWS_MAX, MEMORY_MIN, ManifestOptions, Overwrite, PathAddresses,
@@ -38,4 +40,5 @@ pub use options::{
 pub use progress::Progress;
 pub use report::{Action, CpuChoice, FailedEntry, PathFigures, REPORT_SCHEMA, Report, SpreadFigures, Stage};
 pub use retry::{FailedRun, Retry};
+pub use testing::Testing;
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};

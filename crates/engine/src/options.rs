@@ -8,6 +8,7 @@ use farhaul_store::{Algorithm, Filter, Limits, ScanOptions};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
+use crate::testing::Testing;
 
 /// What happens to a destination file that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -303,10 +304,9 @@ pub struct TransferOptions {
     pub udp_only: bool,
     /// First and last UDP port that the far end may bind (over SSH).
     pub udp_ports: (u16, u16),
-    /// Injected faults for tests (`loss=0.1,seed=7`), applied to what either end receives.
-    pub fault: Option<String>,
-    /// Packets per key epoch are 2^this. Default 22; tests use tiny ones.
-    pub epoch_bits: u32,
+    /// Of this process alone: it does not travel, and a far end has its own.
+    #[serde(skip)]
+    pub testing: Testing,
 }
 
 impl Default for TransferOptions {
@@ -343,8 +343,7 @@ impl Default for TransferOptions {
             manifest: None,
             udp_only: false,
             udp_ports: (33001, 33100),
-            fault: None,
-            epoch_bits: 22,
+            testing: Testing::default(),
         }
     }
 }
@@ -384,6 +383,9 @@ impl RateOptions {
 pub const FLOWS_MAX: usize = 16;
 /// Smallest budget that still lets blocks overlap on the way through the stages.
 pub const MEMORY_MIN: u64 = 16 << 20;
+
+/// A file that has not grown for so long is done; times that end the clock are refused with it.
+const FOLLOW_GROWTH_SECS_MAX: u64 = 7 * 24 * 3600;
 
 impl TransferOptions {
     /// Paths that are used at once.
@@ -453,6 +455,9 @@ impl TransferOptions {
         if self.udp_ports.0 == 0 || self.udp_ports.0 > self.udp_ports.1 {
             return bad("--udp-ports must be a range such as 33001-33100");
         }
+        if self.follow_growth_secs.is_some_and(|secs| secs > FOLLOW_GROWTH_SECS_MAX) {
+            return bad("--follow-growth takes at most a week");
+        }
         self.select.scan()?;
         self.spread.checked()?;
         if self.follow && !self.spread.source.is_empty() {
@@ -484,9 +489,6 @@ impl TransferOptions {
         }
         if self.manifest.as_ref().is_some_and(|manifest| manifest.extra.len() > Algorithm::ALL.len()) {
             return bad("--checksum-extra: the same digest is asked for twice");
-        }
-        if !(4..=22).contains(&self.epoch_bits) {
-            return bad("the key epoch must be 2^4 to 2^22 packets");
         }
         Ok(self)
     }

@@ -11,7 +11,7 @@ use server::Server;
 
 #[test]
 fn links_are_no_files_whether_they_are_made_or_there_already() {
-    let server = Server::start();
+    let server = Server::start(farhaul_engine::Testing::default());
     let source = server.folder.path().join("source");
     std::fs::create_dir(&source).unwrap();
     for number in 0..3 {

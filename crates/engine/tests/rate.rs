@@ -43,7 +43,7 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
 
 #[test]
 fn what_this_end_sends_goes_on_at_the_new_rate() {
-    let server = Server::start();
+    let server = Server::start(farhaul_engine::Testing::default());
     let source = Location::Local(format!("random:{SIZE}").into());
     crawl_then(Policy::Fixed, (source, server.at(b"/in")), RateOptions::default());
     assert_eq!(std::fs::metadata(server.folder.path().join("root/in")).unwrap().len(), SIZE);
@@ -51,7 +51,7 @@ fn what_this_end_sends_goes_on_at_the_new_rate() {
 
 #[test]
 fn what_the_far_end_sends_goes_on_at_the_new_rate() {
-    let server = Server::start();
+    let server = Server::start(farhaul_engine::Testing::default());
     let target = server.folder.path().join("pulled");
     let source = server.at(format!("random:{SIZE}").as_bytes());
     let rate =

@@ -2,9 +2,10 @@
 
 use farhaul_engine::ExitCode;
 
+use crate::args::Testing;
 use crate::ui::log;
 
-pub fn run() -> ExitCode {
+pub fn run(args: &Testing) -> ExitCode {
     log::to_stderr("off");
-    farhaul_engine::serve_endpoint()
+    farhaul_engine::serve_endpoint(args.of_engine())
 }

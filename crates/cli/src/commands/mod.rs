@@ -31,7 +31,7 @@ pub fn run(verb: Verb) -> process::ExitCode {
         Verb::Sync(args) => return process_code(sync::run(&args)),
         Verb::Verify(args) => return process_code(verify::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(args)),
-        Verb::Endpoint => return process_code(endpoint::run()),
+        Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
         Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),

@@ -37,6 +37,6 @@ fn config(args: Serve) -> ServeConfig {
         identity: args.identity.unwrap_or_else(default_identity_path),
         read_only: args.read_only,
         allow_cipher_none: args.allow_cipher_none,
-        fault: args.fault,
+        testing: args.testing.of_engine(),
     }
 }

@@ -69,7 +69,8 @@ pub(crate) enum Side {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terms {
     pub(crate) strip_setuid: bool,
-    pub(crate) fault: Option<String>,
+    /// Files that the client may have read or written at a time for its disks; none for as many as it has directories.
+    pub(crate) lanes_max: Option<usize>,
     /// Names that the sender is to be asked for.
     pub(crate) names: Option<Vec<Vec<u8>>>,
     /// Takes what becomes of the entries, at the client's end.
@@ -90,11 +91,12 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
     };
     let flows = established.flows.len() as u16;
     let in_order = established.request.direction == Direction::Pull && established.request.single_file;
-    let mut supervisor = match Supervisor::start(established, role, terms.fault.as_deref(), progress) {
+    let mut supervisor = match Supervisor::start(established, role, progress) {
         Ok(supervisor) => supervisor,
         Err(error) => return Outcome::failed(error),
     };
-    let lanes = if in_order { 1 } else { options.spread.lanes() };
+    let lanes_max = if in_order { 1 } else { terms.lanes_max.unwrap_or(usize::MAX) };
+    let lanes = options.spread.lanes().min(lanes_max);
     let threads = disk_threads().max(2 * lanes);
     let (end, error) = match side {
         Side::Send(origin) => {
@@ -121,7 +123,7 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
 
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
 pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
-    let Ok(mut supervisor) = Supervisor::start(established, Role::Receiver, None, progress) else {
+    let Ok(mut supervisor) = Supervisor::start(established, Role::Receiver, progress) else {
         return Outcome::failed(error);
     };
     supervisor.abort(&error);

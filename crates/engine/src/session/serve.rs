@@ -18,6 +18,8 @@ use crate::report::Report;
 
 /// Bytes of blocks that one client of a daemon may have.
 const CLIENT_MEMORY_MAX: u64 = 1 << 30;
+/// Disks that one client of a daemon may keep busy; each takes two threads.
+const CLIENT_LANES_MAX: usize = 16;
 
 /// What a far end can say of a session that it has served.
 #[derive(Debug)]
@@ -27,7 +29,8 @@ pub struct SessionSummary {
     pub error: Option<Error>,
 }
 
-/// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as.
+/// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as. The client's options
+/// say nothing of what goes wrong here on purpose: the policy does, or over ssh whoever made `established`.
 pub fn serve(established: Established, policy: Option<&ServerPolicy>) -> SessionSummary {
     serve_in(Confinement::User, established, policy)
 }
@@ -44,15 +47,16 @@ fn serve_in(
     policy: Option<&ServerPolicy>,
 ) -> SessionSummary {
     let direction = established.request.direction;
-    if policy.is_some() {
+    if let Some(policy) = policy {
         // What a client allows this host to use is not the client's to say alone.
-        let memory = &mut established.request.options.memory_bytes;
-        *memory = (*memory).min(CLIENT_MEMORY_MAX);
+        let options = &mut established.request.options;
+        options.memory_bytes = options.memory_bytes.min(CLIENT_MEMORY_MAX);
+        options.testing = policy.testing;
     }
     let progress = Arc::new(Progress::default());
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
-        fault: policy.and_then(|policy| policy.fault.clone()),
+        lanes_max: policy.map(|_| CLIENT_LANES_MAX),
         names: None,
         log: None,
     };

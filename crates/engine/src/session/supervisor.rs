@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use farhaul_net::{Fault, FaultLink, Link, memory_pair};
+use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
@@ -94,7 +94,6 @@ pub(crate) struct Supervisor {
     dialing: Option<Receiver<Dialed>>,
     window_max: u64,
     beside_max: u64,
-    fault: Option<Fault>,
     transport: &'static str,
     stream_transport: &'static str,
     peer: String,
@@ -141,7 +140,6 @@ impl Supervisor {
     pub(crate) fn start(
         established: Established,
         role: Role,
-        fault: Option<&str>,
         progress: &Arc<Progress>,
     ) -> Result<Supervisor, Error> {
         let options = established.request.options.clone();
@@ -186,8 +184,6 @@ impl Supervisor {
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
-        let fault = fault.or(options.fault.as_deref()).map(str::parse::<Fault>).transpose();
-        let fault = fault.map_err(|error| Error::Usage(format!("--fault: {error}")))?;
         let transport = established.transport.name();
         let stream_transport = match &established.fallback {
             Fallback::Ready(_) => "ssh",
@@ -209,7 +205,6 @@ impl Supervisor {
             dialing: None,
             window_max,
             beside_max,
-            fault,
             transport,
             stream_transport,
             peer: established.peer,
@@ -272,9 +267,10 @@ impl Supervisor {
             recv_id: setup.recv_id,
             is_initiator: self.is_initiator,
         };
-        let packets = Packets::new(&self.master, &identity, self.options.cipher, self.options.epoch_bits);
+        let packets =
+            Packets::new(&self.master, &identity, self.options.cipher, self.options.testing.epoch_bits);
         let is_stream = matches!(setup.link, FlowLink::Stream(_));
-        let fault = self.fault;
+        let fault = self.options.testing.fault;
         let inject = move |link: Box<dyn Link>| -> Box<dyn Link> {
             match &fault {
                 Some(fault) => Box::new(FaultLink::new(link, *fault)),
@@ -586,8 +582,7 @@ mod tests {
     fn behind() -> (Supervisor, Established, Stop) {
         let (near, far) = crate::copy::local_pair(request()).unwrap();
         let stop = near.stop.clone();
-        let mut supervisor =
-            Supervisor::start(near, Role::Receiver, None, &Arc::new(Progress::default())).unwrap();
+        let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::new(Progress::default())).unwrap();
         let mut encoder = Encoder::default();
         for id in 0..MESSAGES {
             encoder.encode(&Message::Done { id }, supervisor.decoder.buffer());

@@ -120,7 +120,7 @@ pub(super) fn begin_here(
     let in_order = established.request.stream.is_some_and(|terms| terms.in_order);
     let flows = established.flows.len() as u16;
     let progress = Arc::new(Progress::default());
-    let mut supervisor = match Supervisor::start(established, role, None, &progress) {
+    let mut supervisor = match Supervisor::start(established, role, &progress) {
         Ok(supervisor) => supervisor,
         Err(error) => {
             started(Err(error));

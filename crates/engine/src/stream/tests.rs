@@ -123,7 +123,7 @@ fn over_lossy_udp_with_several_flows_blocks_come_as_they_complete() {
     let fixture = Fixture::new();
     let mut options = frames();
     options.transfer.flows = 3;
-    options.transfer.fault = Some("loss=0.05,seed=5".into());
+    options.transfer.testing.fault = Some("loss=0.05,seed=5".parse().unwrap());
     move_blocks(fixture.to_here(options), 120, 2);
 }
 
@@ -133,7 +133,7 @@ fn in_order_means_in_the_order_of_putting_whatever_is_lost() {
     let mut options = StreamOptions { in_order: true, ..frames() };
     options.transfer.flows = 4;
     options.transfer.memory_bytes = 16 << 20;
-    options.transfer.fault = Some("loss=0.1,seed=7".into());
+    options.transfer.testing.fault = Some("loss=0.1,seed=7".parse().unwrap());
     let come = move_blocks(fixture.to_here(options), 150, 1);
     assert!(come.is_sorted());
 }
@@ -411,7 +411,7 @@ fn where_udp_does_not_get_through_a_stream_goes_on_over_tcp() {
     let fixture = Fixture::new();
     let mut options = frames();
     // The handshake passes, and nothing after it.
-    options.transfer.fault = Some("loss=1,seed=3".into());
+    options.transfer.testing.fault = Some("loss=1,seed=3".parse().unwrap());
     options.transfer.memory_bytes = 16 << 20;
     let (sender, receiver) = fixture.to_here(options);
     let taking = std::thread::spawn(move || {
@@ -462,7 +462,7 @@ fn only_what_is_allowed_is_begun() {
 fn left_by(complaint: Option<Error>) -> Result<crate::Report, Error> {
     let (near, far) = crate::copy::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
     let receiver = Receiver::new(session::begin(far).unwrap());
-    let mut sender = Supervisor::start(near, Role::Sender, None, &Arc::default()).unwrap();
+    let mut sender = Supervisor::start(near, Role::Sender, &Arc::default()).unwrap();
     sender.shared.send(&[Message::BlocksPut { count: 0, is_last: true }]);
     let finishing = std::thread::spawn(move || receiver.finish());
     while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}

@@ -7,11 +7,12 @@ use std::thread::JoinHandle;
 
 use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, DaemonStop, Identity, ListenConfig};
 use farhaul_engine::hello::ServerPolicy;
-use farhaul_engine::{DaemonTarget, Location, keygen, session};
+use farhaul_engine::{DaemonTarget, Location, Testing, keygen, session};
 
 /// A daemon that serves the folder `root` in a folder of its own.
 pub struct Server {
     pub folder: tempfile::TempDir,
+    testing: Testing,
     port: u16,
     stop: DaemonStop,
     is_stopped: AtomicBool,
@@ -19,12 +20,13 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn start() -> Server {
+    /// What goes wrong at the daemon's end is its own.
+    pub fn start(testing: Testing) -> Server {
         let folder = tempfile::tempdir().unwrap();
         keygen(&folder.path().join("client"), "client").unwrap();
         std::fs::create_dir(folder.path().join("root")).unwrap();
-        let (port, stop, thread) = serve(folder.path());
-        Server { folder, port, stop, is_stopped: AtomicBool::new(false), thread: Some(thread) }
+        let (port, stop, thread) = serve(folder.path(), testing);
+        Server { folder, testing, port, stop, is_stopped: AtomicBool::new(false), thread: Some(thread) }
     }
 
     /// Another daemon in the place of one that was stopped, if it was.
@@ -32,7 +34,7 @@ impl Server {
     pub fn revive(&mut self) {
         if self.is_stopped.swap(false, Relaxed) {
             self.thread.take().unwrap().join().unwrap();
-            let (port, stop, thread) = serve(self.folder.path());
+            let (port, stop, thread) = serve(self.folder.path(), self.testing);
             (self.port, self.stop, self.thread) = (port, stop, Some(thread));
         }
     }
@@ -57,7 +59,7 @@ impl Server {
     }
 }
 
-fn serve(folder: &Path) -> (u16, DaemonStop, JoinHandle<()>) {
+fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     let path = |name: &str| folder.join(name);
     let daemon = Daemon::bind(ListenConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
@@ -67,8 +69,7 @@ fn serve(folder: &Path) -> (u16, DaemonStop, JoinHandle<()>) {
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
-    let policy =
-        ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: false, fault: None };
+    let policy = ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: false, testing };
     let run = move || {
         let serve = move |established| drop(session::serve(established, Some(&policy)));
         daemon.run(Arc::new(serve)).unwrap();

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use farhaul_engine::{
-    CopyJob, DeleteOptions, DeleteWhen, Error, Location, Progress, Report, SyncOptions, TransferOptions,
-    Verify, copy,
+    CopyJob, DeleteOptions, DeleteWhen, Error, Fault, Location, Progress, Report, SyncOptions, Testing,
+    TransferOptions, Verify, copy,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -32,9 +32,9 @@ struct Way {
     is_push: bool,
     /// Both ends are joined without a network.
     is_here: bool,
-    fault: Option<String>,
+    /// At either end.
+    testing: Testing,
     flows: u16,
-    epoch_bits: u32,
     verify: Verify,
 }
 
@@ -50,7 +50,7 @@ enum Interruption {
 fn way() -> impl Strategy<Value = Way> {
     let share = || prop_oneof![Just(0.0), Just(0.02), 0.0..0.25];
     let fault = (share(), share(), share(), any::<u32>()).prop_map(|(loss, duplicate, reorder, seed)| {
-        format!("loss={loss},duplicate={duplicate},reorder={reorder},seed={seed}")
+        Fault { loss, duplicate, reorder, seed: seed.into(), ..Fault::default() }
     });
     let verify =
         prop_oneof![4 => Just(Verify::Digest), 1 => Just(Verify::Transit), 1 => Just(Verify::Readback)];
@@ -59,9 +59,8 @@ fn way() -> impl Strategy<Value = Way> {
         .prop_map(|(is_push, is_here, fault, flows, epoch_bits, verify)| Way {
             is_push,
             is_here,
-            fault,
+            testing: Testing { fault, epoch_bits },
             flows,
-            epoch_bits,
             verify,
         })
 }
@@ -91,7 +90,7 @@ struct Ends {
 
 impl Ends {
     fn new(way: Way) -> Ends {
-        Ends { server: Server::start(), way }
+        Ends { server: Server::start(way.testing), way }
     }
 
     fn path(&self, name: &str, is_near: bool) -> std::path::PathBuf {
@@ -113,8 +112,7 @@ impl Ends {
         };
         let options = TransferOptions {
             flows: self.way.flows,
-            fault: self.way.fault.clone(),
-            epoch_bits: self.way.epoch_bits,
+            testing: self.way.testing,
             verify: self.way.verify,
             keep_setuid: true,
             specials: true,

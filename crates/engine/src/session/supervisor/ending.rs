@@ -94,7 +94,7 @@ mod tests {
         };
         let (near, far) = crate::copy::local_pair(request).unwrap();
         let serving = std::thread::spawn(move || crate::session::serve_here(far).error);
-        let mut sender = Supervisor::start(near, Role::Sender, None, &Arc::default()).unwrap();
+        let mut sender = Supervisor::start(near, Role::Sender, &Arc::default()).unwrap();
         sender.shared.send(&[Message::EntriesEnd]);
         while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
         sender.close(complaint.as_ref());

@@ -1,6 +1,7 @@
 """docs/wire.md suffices for a second implementation: the one in harness/peer.py moves files with the real binary."""
 
 import base64
+import contextlib
 import os
 import stat
 
@@ -8,7 +9,7 @@ import pytest
 
 from harness import peer, seal
 from harness.peer import CHUNK, Piece
-from harness.play import endpoint, with_far_end
+from harness.play import attach, daemon_session, endpoint, with_far_end
 from harness.product import EXIT_OK
 from harness.trees import make_file
 
@@ -125,3 +126,13 @@ def test_hello_is_as_documented(net, near):
     assert seen["magic"] == "farhaul" and seen["kind"] == "hello" and seen["protocol"] == 1
     assert seen["request"]["direction"] == "pull" and len(seen["flow_ids"]) == 5 and seen["udp"] is True
     assert len(base64.b64decode(seen["secret_half"])) == 32
+
+
+def test_a_carrier_of_a_daemons_session_names_a_fresh_flow_index(net):
+    """Its keys derive from the index, so one that was there already would seal under the same numbers again."""
+    wish = peer.request("push", "indices/", target_is_directory=True)
+    with daemon_session(net, wish) as (reply, _session), contextlib.ExitStack() as carriers:
+        answers = [carriers.enter_context(attach(net, reply["ticket"], index)) for index in (1, 7, 1, 0, 65535, 7, 2)]
+        refusals = [answer["refusal"] for answer in answers]
+        assert [refusal is None for refusal in refusals] == [True, True, False, False, False, False, True]
+        assert all("flow index" in refusal["text"] for refusal in refusals if refusal)

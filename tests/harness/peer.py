@@ -156,6 +156,13 @@ def ask_daemon(stream, wish, **changes):
     return reply, Peer(stream, secret, 0, send_id=reply["flow_ids"][0], recv_id=77)
 
 
+def attach(stream, ticket, index):
+    """Asks to be a further carrier of a daemon's session, under a flow index of its choice; yields the reply."""
+    read_exactly(stream, 32)
+    write_hello(stream, greeting("attach", ticket=ticket, flow_id=78, flow_index=index))
+    return read_hello(stream)
+
+
 # ---- packets ---------------------------------------------------------------------------------------------------------
 
 class Keys:

@@ -97,6 +97,14 @@ def daemon_session(net, wish, **hello):
 
 
 @contextlib.contextmanager
+def attach(net, ticket, index):
+    """The daemon's answer to a further carrier of a session, which lasts as long as this."""
+    argv = [tls_pipe(), "connect", f"{net.beta.v4}:{net.daemon.port}", net.alpha.home / ".config/farhaul/id_ed25519"]
+    with program(net.alpha, argv, stderr=subprocess.DEVNULL) as (stream, _process):
+        yield peer.attach(stream, ticket, index)
+
+
+@contextlib.contextmanager
 def other_daemon(net, port, script=None, alpn="farhaul/1"):
     """Something on beta's TCP port that speaks a daemon's TLS; `script` gets the stream behind the exported secret."""
     key = net.folder("identity") / "key"

@@ -183,12 +183,21 @@ pub struct Attach {
     pub ticket: Token,
     /// Id the client wants to receive on.
     pub flow_id: u16,
+    /// The index, and with it the keys, of the new flow: one behind those of the hello that this session has not had.
+    pub flow_index: u16,
 }
 
 impl Attach {
-    pub fn new(ticket: Token, flow_id: u16) -> Attach {
-        let version = env!("CARGO_PKG_VERSION").into();
-        Attach { magic: MAGIC.into(), kind: Kind::Attach, protocol: PROTOCOL, version, ticket, flow_id }
+    pub fn new(ticket: Token, flow_id: u16, flow_index: u16) -> Attach {
+        Attach {
+            magic: MAGIC.into(),
+            kind: Kind::Attach,
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            ticket,
+            flow_id,
+            flow_index,
+        }
     }
 }
 
@@ -219,9 +228,6 @@ pub struct HelloReply {
     /// Daemon only: joins later connections to this session.
     #[serde(default)]
     pub ticket: Option<Token>,
-    /// Answer to [`Attach`] only: the index, and with it the keys, of the new flow.
-    #[serde(default)]
-    pub flow_index: u16,
 }
 
 impl HelloReply {
@@ -238,7 +244,6 @@ impl HelloReply {
             secret_half: None,
             paths: Vec::new(),
             ticket: None,
-            flow_index: 0,
         }
     }
 

@@ -1,12 +1,14 @@
 //! A client's way to a daemon: UDP and TCP, all addresses, raced; then the hello.
 //!
 //! Always true: UDP wins when it answers within [`UDP_PATIENCE`], or when anything of it has come until then and the rest comes in
-//! [`CONNECT_TIME`]; a server whose key is not trusted gets no hello; a changed key always fails.
+//! [`CONNECT_TIME`]; a server whose key is not trusted gets no hello; a changed key always fails; the key that is kept is that of the
+//! connection which carried the hello, and further carriers of the session must show the very same.
 #![deny(missing_docs)]
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Runtime;
@@ -18,8 +20,9 @@ use super::race::{Failure, Race, Road};
 use super::tls::{self, Pin};
 use super::trust::{self, Verdict};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport, bind_flows,
-    dialled_flows, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp, udp_blocked_warning,
+    Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport, attached_indices,
+    bind_flows, dialled_flows, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp,
+    udp_blocked_warning,
 };
 use crate::error::Error;
 use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, Token};
@@ -67,9 +70,31 @@ impl Default for DaemonTarget {
 #[derive(Clone)]
 pub struct Dialer {
     remote: SocketAddr,
-    tls: Arc<rustls::ClientConfig>,
+    identity: Identity,
+    /// Fingerprint of the session's server.
+    key: String,
     ticket: Token,
     host: String,
+    indices: Arc<FreshIndices>,
+}
+
+/// Flow indices that have not been used in this session, and with them keys.
+struct FreshIndices {
+    next: AtomicU16,
+    end: u16,
+}
+
+impl FreshIndices {
+    fn new(flows: usize) -> FreshIndices {
+        let indices = attached_indices(flows);
+        FreshIndices { next: AtomicU16::new(indices.start), end: indices.end }
+    }
+
+    /// Gives each of them out once.
+    fn take(&self) -> Option<u16> {
+        let next = |index: u16| (index < self.end).then_some(index + 1);
+        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+    }
 }
 
 /// Connects to a daemon and starts a session. An unknown server is shown to the user if there is a terminal.
@@ -105,16 +130,26 @@ pub(crate) fn connect_asking(
                 }
                 return Ok(established);
             }
-            Err(Failure::ServerKey(key)) => match trust::judge(&known, &name, target, &key, ask) {
-                Verdict::Trust if pin != Pin::OneOf(vec![key.clone()]) => pin = Pin::OneOf(vec![key]),
-                Verdict::Trust => {
-                    return Err(Error::Misbehaved("the server changed its key meanwhile".into()));
+            Err(failure @ Failure::TwoKeys(..)) if is_first_use(&known, &name, target) => {
+                return Err(failure.into_error(&host, target.port, &identity));
+            }
+            Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
+                match trust::judge(&known, &name, target, &key, ask) {
+                    Verdict::Trust if pin != Pin::OneOf(vec![key.clone()]) => pin = Pin::OneOf(vec![key]),
+                    Verdict::Trust => {
+                        return Err(Error::Misbehaved("the server changed its key meanwhile".into()));
+                    }
+                    Verdict::Refuse(error) => return Err(error),
                 }
-                Verdict::Refuse(error) => return Err(error),
-            },
+            }
             Err(failure) => return Err(failure.into_error(&host, target.port, &identity)),
         }
     }
+}
+
+/// Nothing says which of several keys is the server's.
+fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
+    target.fingerprint.is_none() && known.keys_of(name).is_empty()
 }
 
 fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
@@ -139,48 +174,37 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     /// Yields the session and the server's fingerprint.
     fn run(&self, runtime: &Runtime, pin: &Pin) -> Result<(Established, String), Failure> {
-        let seen = Arc::new(Mutex::new(None));
-        let config = tls::client_config(self.identity, pin.clone(), Arc::clone(&seen))?;
-        let config = Arc::new(config);
-        let result = runtime.block_on(self.connect(&config));
-        let key = seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        match (result, key, pin) {
-            (Ok(established), Some(key), _) => {
-                Ok((Established { peer_key: Some(key.clone()), ..established }, key))
-            }
-            (Ok(_), None, _) => Err(Failure::Other("the server showed no key".into())),
-            // Whatever the roads report, a key that is not trusted is the reason.
-            (Err(_), Some(key), Pin::OneOf(keys)) if !keys.contains(&key) => Err(Failure::ServerKey(key)),
-            (Err(failure), _, _) => Err(failure),
-        }
+        runtime.block_on(self.connect(pin))
     }
 
-    async fn connect(&self, config: &Arc<rustls::ClientConfig>) -> Result<Established, Failure> {
+    async fn connect(&self, pin: &Pin) -> Result<(Established, String), Failure> {
+        let (addresses, identity) = (self.addresses, self.identity);
         let udp = self.params.udp;
         let tcp = !(udp && self.params.request.options.udp_only);
-        let race = Race { addresses: self.addresses, tls: config, udp, tcp };
-        match race.run().await? {
-            Road::Udp(connection) => match self.over_udp(connection, config).await {
-                // The handshake passed and then nothing did: the same as if UDP had not answered.
-                Err(Failure::Silent) if tcp => {
-                    let race = Race { addresses: self.addresses, tls: config, udp: false, tcp };
-                    self.over_road(race.run().await?, config).await
-                }
-                other => other,
-            },
-            road @ Road::Tcp(_) => self.over_road(road, config).await,
+        let road = Race { addresses, identity, pin, udp, tcp }.run().await?;
+        let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
+        match self.over_road(road, &key).await {
+            // The handshake passed and then nothing did: the same as if UDP had not answered.
+            Err(Failure::Silent) if is_udp && tcp => {}
+            result => return result.map(|established| (established, key)),
         }
+        // Who has shown a key once is held to it.
+        let same = if *pin == Pin::Any { &Pin::OneOf(vec![key.clone()]) } else { pin };
+        let race = Race { addresses, identity, pin: same, udp: false, tcp };
+        let road = race.run().await.map_err(|failure| match failure {
+            Failure::ServerKey(other) if *pin == Pin::Any => Failure::TwoKeys(key, other),
+            other => other,
+        })?;
+        let key = road.key()?;
+        Ok((self.over_road(road, &key).await?, key))
     }
 
-    async fn over_road(
-        &self,
-        road: Road,
-        config: &Arc<rustls::ClientConfig>,
-    ) -> Result<Established, Failure> {
-        match road {
-            Road::Udp(connection) => self.over_udp(connection, config).await,
-            Road::Tcp(tls) => self.over_tcp(*tls).await,
-        }
+    async fn over_road(&self, road: Road, key: &str) -> Result<Established, Failure> {
+        let established = match road {
+            Road::Udp(connection) => self.over_udp(connection, key).await?,
+            Road::Tcp(tls) => self.over_tcp(*tls).await?,
+        };
+        Ok(Established { peer_key: Some(key.to_string()), ..established })
     }
 
     fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
@@ -201,11 +225,7 @@ impl Attempt<'_> {
         Ok(hello)
     }
 
-    async fn over_udp(
-        &self,
-        quic: quic::ClientConnection,
-        config: &Arc<rustls::ClientConfig>,
-    ) -> Result<Established, Failure> {
+    async fn over_udp(&self, quic: quic::ClientConnection, key: &str) -> Result<Established, Failure> {
         let hello = self.hello(Some(quic.remote))?;
         let exchange = async {
             let (mut send, mut receive) =
@@ -238,9 +258,11 @@ impl Attempt<'_> {
         let fallback = match reply.ticket.clone() {
             Some(ticket) if !self.params.request.options.udp_only => Fallback::Dial(Dialer {
                 remote: quic.remote,
-                tls: Arc::clone(config),
+                identity: self.identity.clone(),
+                key: key.to_string(),
                 ticket,
                 host: self.host.to_string(),
+                indices: Arc::new(FreshIndices::new(hello.flow_ids.len())),
             }),
             _ => Fallback::None,
         };
@@ -322,24 +344,31 @@ impl Dialer {
             .enable_all()
             .build()
             .map_err(Error::io("cannot start the runtime of the handshake"))?;
-        let attach = Attach::new(self.ticket.clone(), random_flow_ids(1, |_| false)?[0]);
         let gone = |reason: String| Error::Lost {
             what: format!("cannot reach {} over TCP: {reason}", self.host),
             hint: Some("run the same command again when it is back; it goes on where it stopped".into()),
         };
+        let (config, refused) = tls::client_config(&self.identity, Pin::OneOf(vec![self.key.clone()]))?;
+        let failed = |failure: Failure| match failure.unless(&refused) {
+            Failure::Engine(error) => error,
+            Failure::ServerKey(key) => Error::Auth {
+                what: format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
+                hint: Some("somebody may be in between".into()),
+            },
+            other => gone(other.to_string()),
+        };
         let exchange = async {
-            let mut tls = tcp::connect(Arc::clone(&self.tls), self.remote)
-                .await
-                .map_err(|error| gone(error.to_string()))?;
-            tls.write_frame(&attach).await.map_err(|error| gone(error.to_string()))?;
-            let body = tls.read_frame().await.map_err(|error| gone(error.to_string()))?;
-            let reply = accepted(&body, 1).map_err(|failure| match failure {
-                Failure::Engine(error) => error,
-                other => gone(other.to_string()),
-            })?;
-            let link = tls.into_link().map_err(|error| gone(error.to_string()))?;
-            let (send_id, recv_id) = (reply.flow_ids[0], attach.flow_id);
-            Ok(FlowSetup { index: reply.flow_index, send_id, recv_id, link: FlowLink::Stream(link) })
+            let io = |error: std::io::Error| failed(Failure::of_io(&error));
+            let hello = |error: HelloError| failed(Failure::of_hello(error));
+            let mut tls = tcp::connect(Arc::new(config), self.remote).await.map_err(io)?;
+            // An attempt that failed may have been heard, so that its index is not used again.
+            let index = self.indices.take().ok_or_else(|| gone("too many carriers were opened".into()))?;
+            let flow_id = random_flow_ids(1, |_| false)?[0];
+            tls.write_frame(&Attach::new(self.ticket.clone(), flow_id, index)).await.map_err(hello)?;
+            let body = tls.read_frame().await.map_err(hello)?;
+            let reply = accepted(&body, 1).map_err(failed)?;
+            let link = FlowLink::Stream(tls.into_link().map_err(io)?);
+            Ok(FlowSetup { index, send_id: reply.flow_ids[0], recv_id: flow_id, link })
         };
         runtime
             .block_on(async { timeout(CONNECT_TIME, exchange).await })

@@ -85,12 +85,14 @@ impl Daemon {
     /// Serves until stopped; `handler` runs each session, in a thread of its own.
     pub fn run(self, handler: Arc<dyn Fn(Established) + Send + Sync>) -> Result<(), Error> {
         let Daemon { config, sockets, stop } = self;
-        let tls = tls::server_config(&config.identity, Arc::clone(&config.authorized))?;
-        let quic = quic::server_config(tls.clone())?;
+        let (tls, _) = tls::server_config(&config.identity, Arc::clone(&config.authorized))?;
+        let quic = quic::server_config(tls)?;
         let shared = Arc::new(Shared {
             registry: Registry::default(),
             half_open: HalfOpen::default(),
-            tls: Arc::new(tls),
+            identity: config.identity,
+            authorized: config.authorized,
+            quic: quic.clone(),
             admit: config.admit,
             handler,
             stop: stop.flag.clone(),

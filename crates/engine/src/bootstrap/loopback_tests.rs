@@ -13,7 +13,7 @@ use super::connect::connect_asking;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::*;
 use crate::error::Error;
-use crate::hello::{Direction, GENERATIONS, Refusal, RefusalCode};
+use crate::hello::{Attach, Direction, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
 use crate::options::TransferOptions;
 
 /// A daemon that hands its sessions to the test.
@@ -51,6 +51,10 @@ impl Fixture {
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    fn key(&self) -> String {
+        Identity::load(&self.path("host")).unwrap().fingerprint()
     }
 
     fn target(&self) -> DaemonTarget {
@@ -197,6 +201,140 @@ fn a_session_gets_further_carriers_by_its_ticket() {
     assert!(error.to_string().contains("has ended"), "{error}");
 }
 
+/// Another daemon, which lets the client of `fixture` in.
+fn another_for(fixture: &Fixture) -> Fixture {
+    let other = Fixture::start();
+    std::fs::copy(fixture.path("client.pub"), other.path("authorized")).unwrap();
+    other
+}
+
+#[test]
+fn who_passes_tcp_on_and_answers_quic_with_a_key_of_his_own_is_neither_trusted_nor_kept() {
+    let fixture = Fixture::start();
+    let key = fixture.key();
+    let mallory = another_for(&fixture);
+    let between = || {
+        let (port, udp) = port_beside(fixture.address);
+        relay(udp, mallory.address, |is_from_client, count| {
+            if is_from_client && count == 0 {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+            true
+        });
+        port
+    };
+    for (target, succeeds) in [
+        (fixture.target(), false),
+        (DaemonTarget { accept_new: false, ..fixture.target() }, false),
+        (DaemonTarget { fingerprint: Some(key.clone()), ..fixture.target() }, true),
+    ] {
+        let _ = std::fs::remove_file(fixture.path("known_hosts"));
+        let target = DaemonTarget { port: between(), ..target };
+        let result = connect_asking(&target, params(true, 1), &|question| panic!("{question}"));
+        assert!(mallory.sessions.is_empty(), "nothing was asked of him");
+        if succeeds {
+            let near = result.unwrap();
+            assert_eq!((near.transport, near.peer_key.as_deref()), (Transport::Tcp, Some(&*key)));
+            let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
+            assert_eq!(near.master, far.master);
+            let kept = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
+            assert_eq!(kept, format!("127.0.0.1:{} {key}\n", target.port));
+            // Known now, he is as little let in.
+            connect_asking(&target, params(true, 1), &|_| None).unwrap();
+            assert_eq!(std::fs::read_to_string(fixture.path("known_hosts")).unwrap(), kept);
+        } else {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(&key) && text.contains(&mallory.key()), "{text}");
+            assert!(!fixture.path("known_hosts").exists());
+        }
+    }
+}
+
+#[test]
+fn a_further_carrier_shows_the_key_of_its_session() {
+    let fixture = Fixture::start();
+    let other = another_for(&fixture);
+    let tcp = Arc::new(std::sync::Mutex::new(fixture.address));
+    let (port, udp) = port_leading_to(Arc::clone(&tcp));
+    relay(udp, fixture.address, |_, _| true);
+    // At first use the client takes any key, but from then on that one.
+    let target = DaemonTarget { port, ..fixture.target() };
+    let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    assert_eq!((near.transport, near.peer_key.as_deref()), (Transport::Udp, Some(&*fixture.key())));
+    near.fallback.open().unwrap().expect("a carrier of the session");
+    *tcp.lock().unwrap() = other.address;
+    let error = near.fallback.open().err().expect("another server's carrier");
+    assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+    assert!(error.to_string().contains(&other.key()), "{error}");
+}
+
+/// Over TCP: says one frame and reads the other's.
+fn say(fixture: &Fixture, frame: &impl serde::Serialize) -> HelloReply {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let identity = Identity::load(&fixture.path("client")).unwrap();
+    let (config, _) = tls::client_config(&identity, tls::Pin::OneOf(vec![fixture.key()])).unwrap();
+    let body = runtime.block_on(async {
+        let mut tls = tcp::connect(Arc::new(config), fixture.address).await.unwrap();
+        tls.write_frame(frame).await.unwrap();
+        tls.read_frame().await.unwrap()
+    });
+    crate::hello::decode_reply(&body).unwrap()
+}
+
+#[test]
+fn a_flow_index_is_taken_once_and_only_behind_those_of_the_hello() {
+    let fixture = Fixture::start();
+    let reply = say(&fixture, &Hello::new(params(false, 1).request, vec![7], false));
+    let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
+    let Fallback::Await(arrived) = &far.fallback else { panic!("the daemon awaits carriers") };
+    let mut taken = Vec::new();
+    for index in [0, 1, 5, 1, 5, 2, u16::MAX, 2] {
+        let attach = Attach::new(reply.ticket.clone().unwrap(), 9, index);
+        match say(&fixture, &attach).refusal {
+            None => taken.push(arrived.recv_timeout(Duration::from_secs(5)).unwrap().index),
+            Some(refusal) => assert!(refusal.text.contains(&format!("index {index}")), "{refusal:?}"),
+        }
+    }
+    assert_eq!(taken, [1, 5, 2]);
+}
+
+#[test]
+fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
+    let fixture = Fixture::start();
+    // Has the server's key, and says what it likes.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, identity) =
+        (listener.local_addr().unwrap().port(), Identity::load(&fixture.path("host")).unwrap());
+    let authorized = Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap());
+    let (config, _) = tls::server_config(&identity, authorized).unwrap();
+    relay(UdpSocket::bind(("127.0.0.1", port)).unwrap(), fixture.address, |_, _| true);
+    listener.set_nonblocking(true).unwrap();
+    let config = Arc::new(config);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let Ok(mut tls) = tcp::accept(Arc::clone(&config), stream).await else { continue };
+                if tls.read_frame().await.is_ok() {
+                    let mut reply = serde_json::to_value(HelloReply::accept(vec![3])).unwrap();
+                    reply["flow_index"] = 0.into();
+                    tls.write_frame(&reply).await.unwrap();
+                }
+            }
+        });
+    });
+    let target = DaemonTarget { port, ..fixture.target() };
+    let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    let first = GENERATIONS as u16;
+    for expected in [first, first + 1] {
+        assert_eq!(near.fallback.open().unwrap().unwrap().index, expected);
+    }
+}
+
 #[test]
 fn an_unknown_client_is_refused_on_both_roads_and_told_what_to_do() {
     let fixture = Fixture::start();
@@ -257,16 +395,24 @@ fn a_refusal_comes_as_an_error_of_its_kind() {
 
 /// A port whose TCP leads to the daemon; its UDP is the test's.
 fn port_beside(daemon: SocketAddr) -> (u16, UdpSocket) {
+    port_leading_to(Arc::new(std::sync::Mutex::new(daemon)))
+}
+
+/// The same, wherever `daemon` is when a connection comes.
+fn port_leading_to(daemon: Arc<std::sync::Mutex<SocketAddr>>) -> (u16, UdpSocket) {
     let outer = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = outer.local_addr().unwrap().port();
     let udp = UdpSocket::bind(("127.0.0.1", port)).unwrap();
     std::thread::spawn(move || {
-        let (client, _) = outer.accept().unwrap();
-        let server = TcpStream::connect(daemon).unwrap();
-        let (mut back_from, mut back_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-        std::thread::spawn(move || std::io::copy(&mut back_from, &mut back_to));
-        let (mut from, mut to) = (client, server);
-        let _ = std::io::copy(&mut from, &mut to);
+        for client in outer.incoming() {
+            let daemon = *daemon.lock().unwrap();
+            let (client, server) = (client.unwrap(), TcpStream::connect(daemon).unwrap());
+            for (mut from, mut to) in
+                [(server.try_clone().unwrap(), client.try_clone().unwrap()), (client, server)]
+            {
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        }
     });
     (port, udp)
 }

@@ -5,7 +5,7 @@
 //! `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`.
 //!
 //! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
-//! keys derive, is given out once a session.
+//! keys derive, is used once a session: the client chooses it, and neither end takes one for the second time.
 
 mod authorized;
 mod connect;
@@ -172,6 +172,16 @@ impl Reserved {
 /// So many of a session's ids are for paths that may be added: the last ones, but for the ssh channel's.
 pub(crate) fn reserved_ids(options: &TransferOptions) -> usize {
     options.further_flows() * GENERATIONS
+}
+
+/// Further connections that a session may open in its life.
+const ATTACHED_MAX: u16 = 1024;
+
+/// The flow indices of further connections to a daemon: those behind the `flows` that the hello had ids for. Both ends know them, and
+/// the client chooses among them.
+pub(crate) fn attached_indices(flows: usize) -> std::ops::Range<u16> {
+    let first = u16::try_from(flows).unwrap_or(u16::MAX);
+    first..first.saturating_add(ATTACHED_MAX)
 }
 
 /// A flow that takes the place of one whose path has died: on the same path, under ids and keys of its own.

@@ -54,6 +54,16 @@ pub(crate) fn server_config(tls: rustls::ServerConfig) -> Result<quinn::ServerCo
     Ok(config)
 }
 
+/// The same for one connection, with a verifier of its own.
+pub(crate) fn with_tls(
+    config: &quinn::ServerConfig,
+    tls: rustls::ServerConfig,
+) -> Result<quinn::ServerConfig, Error> {
+    let mut config = config.clone();
+    config.crypto = Arc::new(QuicServerConfig::try_from(tls).map_err(setup_failed)?);
+    Ok(config)
+}
+
 pub(crate) fn client_config(tls: rustls::ClientConfig) -> Result<quinn::ClientConfig, Error> {
     let crypto = QuicClientConfig::try_from(tls).map_err(setup_failed)?;
     let mut config = quinn::ClientConfig::new(Arc::new(crypto));

@@ -1,7 +1,7 @@
 //! The race between the roads to a daemon: QUIC and TLS over TCP, to each of its addresses.
 //!
 //! Always true: a road that answered is kept until the race is decided; the first address has a head start over the
-//! next (RFC 8305), UDP has one over TCP.
+//! next (RFC 8305), UDP has one over TCP; who shows two keys under one address is nobody's server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,8 +15,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connect::{CONNECT_TIME, UDP_PATIENCE};
-use super::identity::Identity;
+use super::identity::{Identity, fingerprint};
 use super::insistent::Heard;
+use super::tls::{self, Pin, Refused};
 use super::{quic, tcp};
 use crate::error::Error;
 use crate::hello::{HelloError, printable};
@@ -30,12 +31,26 @@ pub(crate) enum Road {
     Tcp(Box<tcp::Tls>),
 }
 
+impl Road {
+    /// The fingerprint of the key that the server has proved to have, on this very connection.
+    pub(crate) fn key(&self) -> Result<String, Failure> {
+        let key = match self {
+            Road::Udp(quic) => quic::peer_key(&quic.connection),
+            Road::Tcp(tls) => tls.peer_key(),
+        };
+        key.map(|key| fingerprint(&key)).ok_or_else(|| Failure::Other("the server showed no key".into()))
+    }
+}
+
 /// Why there is no connection, so far as it matters to the user.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     /// The server has this key, which is not trusted.
     #[error("the server's key {0} is not trusted")]
     ServerKey(String),
+    /// Both were proved under one address.
+    #[error("the server has two keys, {0} and {1}: somebody may be in between")]
+    TwoKeys(String, String),
     #[error("the server does not know this key")]
     ClientKey,
     #[error("connection refused")]
@@ -94,6 +109,11 @@ impl Failure {
         }
     }
 
+    /// Whatever a road reports, a key that was not let in is the reason.
+    pub(crate) fn unless(self, refused: &Refused) -> Failure {
+        refused.key().map_or(self, |key| Failure::ServerKey(key.to_string()))
+    }
+
     pub(crate) fn of_hello(error: HelloError) -> Failure {
         match error {
             HelloError::Io(error) => Failure::of_io(&error),
@@ -105,7 +125,7 @@ impl Failure {
     fn weight(&self) -> u8 {
         match self {
             Failure::Engine(_) => 5,
-            Failure::ClientKey | Failure::ServerKey(_) => 4,
+            Failure::ClientKey | Failure::ServerKey(_) | Failure::TwoKeys(..) => 4,
             Failure::Closed => 3,
             Failure::Other(_) => 2,
             Failure::Silent => 1,
@@ -117,6 +137,17 @@ impl Failure {
         let (what, hint) = match self {
             Failure::Engine(error) => return error,
             Failure::ServerKey(_) => return Error::Auth { what: self.to_string(), hint: None },
+            Failure::TwoKeys(one, other) => {
+                return Error::Auth {
+                    what: format!(
+                        "port {port} of {host} has two keys, {one} and {other}: somebody may be in between"
+                    ),
+                    hint: Some(
+                        "nothing was sent; ask its owner for the right one, and give it with --fingerprint"
+                            .into(),
+                    ),
+                };
+            }
             Failure::ClientKey => {
                 return Error::Auth {
                     what: format!("the daemon on {host} does not know this key ({})", identity.fingerprint()),
@@ -143,19 +174,41 @@ impl Failure {
 /// What runs in the race.
 pub(crate) struct Race<'a> {
     pub(crate) addresses: &'a [SocketAddr],
-    pub(crate) tls: &'a Arc<rustls::ClientConfig>,
+    pub(crate) identity: &'a Identity,
+    pub(crate) pin: &'a Pin,
     pub(crate) udp: bool,
     pub(crate) tcp: bool,
 }
 
-/// Each ends with its road or with why not.
-type Runners = JoinSet<(Kind, Result<Road, Failure>)>;
+/// A runner ends with its road or with why not.
+struct Finished {
+    kind: Kind,
+    address: SocketAddr,
+    result: Result<Road, Failure>,
+}
 
 /// Which road a runner took.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Udp,
     Tcp,
+}
+
+/// The keys that were proved, each with its address.
+#[derive(Default)]
+struct Shown(Vec<(SocketAddr, String)>);
+
+impl Shown {
+    /// Several known keys may be right; of keys that nobody knows, an address has one.
+    fn note(&mut self, address: SocketAddr, key: &str, pin: &Pin) -> Result<(), Failure> {
+        let is_known = |key: &str| *pin != Pin::Any && pin.lets_in(key);
+        let other = self.0.iter().find(|(at, shown)| *at == address && shown != key && !is_known(shown));
+        if let Some((_, other)) = other.filter(|_| !is_known(key)) {
+            return Err(Failure::TwoKeys(other.clone(), key.to_string()));
+        }
+        self.0.push((address, key.to_string()));
+        Ok(())
+    }
 }
 
 impl Race<'_> {
@@ -165,6 +218,7 @@ impl Race<'_> {
         let mut runners = self.start(&heard)?;
         let mut waiting: Option<Road> = None;
         let mut failure = Failure::Silent;
+        let mut shown = Shown::default();
         let (mut udp_left, mut tcp_left) = self.count();
         loop {
             // TCP that is up or out needs UDP's answer only for so long, unless some of it has come.
@@ -177,15 +231,21 @@ impl Race<'_> {
                 () = sleep_until(until) => None,
             };
             match finished {
-                Some(Ok((_, Ok(Road::Udp(udp))))) => return Ok(Road::Udp(udp)),
-                Some(Ok((_, Ok(tcp)))) => {
+                Some(Ok(Finished { kind, address, result: Ok(road) })) => {
+                    shown.note(address, &road.key()?, self.pin)?;
+                    if kind == Kind::Udp {
+                        return Ok(road);
+                    }
                     tcp_left = 0;
-                    waiting.get_or_insert(tcp);
+                    waiting.get_or_insert(road);
                 }
-                Some(Ok((kind, Err(found)))) => {
+                Some(Ok(Finished { kind, address, result: Err(found) })) => {
                     match kind {
                         Kind::Udp => udp_left -= 1,
                         Kind::Tcp => tcp_left = tcp_left.saturating_sub(1),
+                    }
+                    if let Failure::ServerKey(key) = &found {
+                        shown.note(address, key, self.pin)?;
                     }
                     if found.weight() >= failure.weight() {
                         failure = found;
@@ -212,29 +272,58 @@ impl Race<'_> {
         (of(self.udp), of(self.tcp))
     }
 
-    fn start(&self, heard: &Heard) -> Result<Runners, Failure> {
+    /// Each runner has a verifier of its own: what one connection has shown says nothing about another.
+    fn start(&self, heard: &Heard) -> Result<JoinSet<Finished>, Failure> {
         let mut runners = JoinSet::new();
-        let quic = quic::client_config(rustls::ClientConfig::clone(self.tls))?;
         for (step, &address) in (0u32..).zip(self.addresses) {
             let head_start = ADDRESS_STEP * step;
             if self.udp {
-                let (quic, heard) = (quic.clone(), Arc::clone(heard));
+                let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
+                let (quic, heard) = (quic::client_config(tls)?, Arc::clone(heard));
                 runners.spawn(async move {
                     sleep(head_start).await;
                     let result = quic::connect(quic, address, heard).await;
-                    (Kind::Udp, result.map(Road::Udp))
+                    let result = result.map(Road::Udp).map_err(|failure| failure.unless(&refused));
+                    Finished { kind: Kind::Udp, address, result }
                 });
             }
             if self.tcp {
-                let tls = Arc::clone(self.tls);
+                let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
                 runners.spawn(async move {
                     sleep(head_start).await;
-                    let result = tcp::connect(tls, address).await;
+                    let result = tcp::connect(Arc::new(tls), address).await;
                     let result = result.map(|tls| Road::Tcp(Box::new(tls)));
-                    (Kind::Tcp, result.map_err(|error| Failure::of_io(&error)))
+                    let result = result.map_err(|error| Failure::of_io(&error).unless(&refused));
+                    Finished { kind: Kind::Tcp, address, result }
                 });
             }
         }
         Ok(runners)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_key_unless_both_are_known() {
+        let [here, there] = ["192.0.2.1:5", "192.0.2.2:5"].map(|text| text.parse().unwrap());
+        let known = Pin::OneOf(vec!["a".into(), "b".into()]);
+        let none = Pin::OneOf(Vec::new());
+        for (pin, keys, is_one) in [
+            (&Pin::Any, [(here, "a"), (here, "a")], true),
+            (&Pin::Any, [(here, "a"), (there, "b")], true),
+            (&Pin::Any, [(here, "a"), (here, "b")], false),
+            (&none, [(here, "a"), (here, "b")], false),
+            (&known, [(here, "a"), (here, "b")], true),
+            (&known, [(here, "a"), (here, "c")], true),
+            (&known, [(here, "c"), (here, "d")], false),
+        ] {
+            let mut shown = Shown::default();
+            let noted = keys.map(|(address, key)| shown.note(address, key, pin));
+            assert!(noted[0].is_ok());
+            assert_eq!(noted[1].is_ok(), is_one, "{pin:?} {keys:?}");
+        }
     }
 }

@@ -2,22 +2,23 @@
 //! that later connections do.
 //!
 //! Always true: an id belongs to one session at a time and is free again when that session's [`Registration`] is
-//! dropped; a ticket works only for the key that it was given to; a flow index is given out once.
+//! dropped; a ticket works only for the key that it was given to; a flow index is taken once.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use super::demux::FirstDatagram;
-use super::{FlowSetup, random_flow_ids};
+use super::{FlowSetup, attached_indices, random_flow_ids};
 use crate::error::Error;
 use crate::hello::Token;
 
 /// First datagrams that wait for a session's thread; more are dropped, and the sender repeats them.
 const FIRST_DATAGRAMS_MAX: usize = 64;
-/// Further connections that a session may open in its life.
-const ATTACHED_MAX: u16 = 64;
+/// Further connections that wait for a session's thread.
+const ATTACHED_WAITING: usize = 64;
 /// Sessions at once.
 const SESSIONS_MAX: usize = 1024;
 
@@ -33,8 +34,9 @@ struct Tables {
 
 struct Session {
     client: Vec<u8>,
-    next_index: u16,
-    last_index: u16,
+    /// Those that further connections may have, and those that had one.
+    indices: Range<u16>,
+    taken: HashSet<u16>,
     attached: Sender<FlowSetup>,
 }
 
@@ -52,6 +54,15 @@ pub struct Registration {
     ticket: Token,
 }
 
+/// Why a connection does not become a session's carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotAdmitted {
+    #[error("the session has ended")]
+    Ended,
+    #[error("the flow index {0} was used before, or is none of a further connection")]
+    Index(u16),
+}
+
 /// What [`Registry::register`] yields.
 pub(crate) struct Registered {
     pub(crate) registration: Registration,
@@ -66,7 +77,7 @@ impl Registry {
     /// Enters a session of the client with the key `client`, whose `flows` flows travel as datagrams or not.
     pub(crate) fn register(&self, client: &[u8], flows: usize, datagrams: bool) -> Result<Registered, Error> {
         let ticket = Token::random()?;
-        let (attached_to, attached) = crossbeam_channel::bounded(ATTACHED_MAX.into());
+        let (attached_to, attached) = crossbeam_channel::bounded(ATTACHED_WAITING);
         {
             let mut tickets = self.tickets();
             if tickets.len() >= SESSIONS_MAX {
@@ -75,9 +86,12 @@ impl Registry {
                     hint: Some("try again later".into()),
                 });
             }
-            let next_index = u16::try_from(flows).unwrap_or(u16::MAX);
-            let last_index = next_index.saturating_add(ATTACHED_MAX);
-            let session = Session { client: client.to_vec(), next_index, last_index, attached: attached_to };
+            let session = Session {
+                client: client.to_vec(),
+                indices: attached_indices(flows),
+                taken: HashSet::new(),
+                attached: attached_to,
+            };
             tickets.insert(ticket.0, session);
         }
         let mut registration = Registration { tables: self.clone(), ids: Vec::new(), ticket: ticket.clone() };
@@ -113,16 +127,20 @@ impl Registry {
         }
     }
 
-    /// The index of a further flow for who shows `ticket` and has the key it was given to.
-    pub(crate) fn admit(&self, ticket: &Token, client: &[u8]) -> Option<(u16, Sender<FlowSetup>)> {
+    /// Lets in a further flow of who shows `ticket` and has the key it was given to, under the index that he has chosen.
+    pub(crate) fn admit(
+        &self,
+        ticket: &Token,
+        client: &[u8],
+        index: u16,
+    ) -> Result<Sender<FlowSetup>, NotAdmitted> {
         let mut tickets = self.tickets();
-        let session = tickets.get_mut(&ticket.0).filter(|session| session.client == client)?;
-        if session.next_index >= session.last_index {
-            return None;
+        let session = tickets.get_mut(&ticket.0).filter(|session| session.client == client);
+        let session = session.ok_or(NotAdmitted::Ended)?;
+        if !session.indices.contains(&index) || !session.taken.insert(index) {
+            return Err(NotAdmitted::Index(index));
         }
-        let index = session.next_index;
-        session.next_index += 1;
-        Some((index, session.attached.clone()))
+        Ok(session.attached.clone())
     }
 
     fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
@@ -169,18 +187,31 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_serves_its_owner_while_the_session_lives_and_never_gives_an_index_twice() {
+    fn a_ticket_serves_its_owner_while_the_session_lives_and_an_index_once() {
         let registry = Registry::default();
         let session = registry.register(b"alice", 3, true).unwrap();
-        assert!(registry.admit(&session.ticket, b"mallory").is_none());
-        assert!(registry.admit(&Token([0; 32]), b"alice").is_none());
-        let indices: Vec<u16> = (0..100)
-            .filter_map(|_| registry.admit(&session.ticket, b"alice"))
-            .map(|(index, _)| index)
-            .collect();
-        assert_eq!(indices, (3..3 + ATTACHED_MAX).collect::<Vec<_>>());
+        let admit = |ticket: &Token, client: &[u8], index| registry.admit(ticket, client, index).map(drop);
         let ticket = session.ticket.clone();
+        assert_eq!(admit(&ticket, b"mallory", 3), Err(NotAdmitted::Ended));
+        assert_eq!(admit(&Token([0; 32]), b"alice", 3), Err(NotAdmitted::Ended));
+        let last = attached_indices(3).end - 1;
+        for (index, is_fresh) in [
+            (3, true),
+            (3, false),
+            (last, true),
+            (7, true),
+            (4, true),
+            (7, false),
+            (last, false),
+            (0, false),
+            (2, false),
+            (last + 1, false),
+            (u16::MAX, false),
+        ] {
+            let expected = if is_fresh { Ok(()) } else { Err(NotAdmitted::Index(index)) };
+            assert_eq!(admit(&ticket, b"alice", index), expected);
+        }
         drop(session);
-        assert!(registry.admit(&ticket, b"alice").is_none());
+        assert_eq!(admit(&ticket, b"alice", 5), Err(NotAdmitted::Ended));
     }
 }

@@ -7,14 +7,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+use super::authorized::AuthorizedKeys;
 use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
+use super::identity::Identity;
 use super::registry::{Registered, Registry};
+use super::tls::{self, Refused};
 use super::{
     Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
     fingerprint, quic, reserved_ids, tcp,
@@ -34,7 +36,10 @@ const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
     pub(crate) half_open: HalfOpen,
-    pub(crate) tls: Arc<ServerConfig>,
+    pub(crate) identity: Identity,
+    pub(crate) authorized: Arc<AuthorizedKeys>,
+    /// Of connections that have no TLS yet.
+    pub(crate) quic: quinn::ServerConfig,
     pub(crate) admit: Arc<Admit>,
     pub(crate) handler: Arc<Handler>,
     pub(crate) stop: Stop,
@@ -67,8 +72,18 @@ enum Failure {
     Engine(#[from] Error),
     #[error("no client key")]
     NoKey,
+    /// Its fingerprint.
+    #[error("the key is not authorized")]
+    UnknownKey(String),
     #[error("refused: {0}")]
     Refused(String),
+}
+
+impl Failure {
+    /// A key that is not authorized is the reason, whatever the connection reports.
+    fn unless(self, refused: &Refused) -> Failure {
+        refused.key().map_or(self, |key| Failure::UnknownKey(key.to_string()))
+    }
 }
 
 /// Reads the hello as long as the place allows; what ends it early drops, and so closes, the connection.
@@ -98,14 +113,17 @@ async fn quic_handshake(
     port: u16,
     place: Place,
 ) -> Result<(), Failure> {
+    let (tls, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
+    let config = quic::with_tls(&shared.quic, tls)?;
     let first = async {
-        let connection = incoming.accept()?.await?;
+        let connection = incoming.accept_with(Arc::new(config))?.await?;
         let key = quic::peer_key(&connection).ok_or(Failure::NoKey)?;
         let (send, mut receive) = connection.accept_bi().await?;
         let body = quic::read_frame(&mut receive).await?;
         Ok::<_, Failure>((connection, key, send, body))
     };
-    let (connection, key, mut send, body) = in_place(place, first).await?;
+    let first = in_place(place, first).await.map_err(|failure| failure.unless(&refused));
+    let (connection, key, mut send, body) = first?;
     let client = Client { key, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
@@ -152,12 +170,14 @@ async fn tcp_handshake(
     port: u16,
     place: Place,
 ) -> Result<(), Failure> {
+    let (config, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
     let first = async {
-        let mut tls = tcp::accept(Arc::clone(&shared.tls), stream).await?;
+        let mut tls = tcp::accept(Arc::new(config), stream).await?;
         let body = tls.read_frame().await?;
         Ok::<_, Failure>((tls, body))
     };
-    let (mut tls, body) = in_place(place, first).await?;
+    let first = in_place(place, first).await.map_err(|failure| failure.unless(&refused));
+    let (mut tls, body) = first?;
     let key = tls.peer_key().ok_or(Failure::NoKey)?;
     let client = Client { key, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {
@@ -207,12 +227,13 @@ async fn attach_stream(
     attach: &Attach,
     client: &Client,
 ) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, Failure> {
-    let Some((index, session)) = shared.registry.admit(&attach.ticket, &client.key) else {
-        return Ok(Err(Refusal::new(RefusalCode::Forbidden, "the session has ended")));
+    let index = attach.flow_index;
+    let session = match shared.registry.admit(&attach.ticket, &client.key, index) {
+        Ok(session) => session,
+        Err(reason) => return Ok(Err(Refusal::new(RefusalCode::Forbidden, reason.to_string()))),
     };
     let recv_id = super::random_flow_ids(1, |_| false)?[0];
-    let mut reply = HelloReply::accept(vec![recv_id]);
-    reply.flow_index = index;
+    let reply = HelloReply::accept(vec![recv_id]);
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
     Ok(Ok((FlowIds { index, send_id: attach.flow_id, recv_id }, session)))
 }

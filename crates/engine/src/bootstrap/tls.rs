@@ -1,9 +1,10 @@
 //! TLS 1.3 with raw public keys (RFC 7250) on both sides: who is trusted is a matter of keys, not of certificates.
 //!
 //! Always true: no session is resumed and no early data taken, so that every connection proves both keys; a server's
-//! key is checked before this end shows its own.
+//! key is checked before this end shows its own; a key is judged when its owner has proved to have it, and what
+//! was judged belongs to that one connection.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
@@ -35,51 +36,77 @@ pub(crate) enum Pin {
     Any,
 }
 
+impl Pin {
+    pub(crate) fn lets_in(&self, key: &str) -> bool {
+        match self {
+            Pin::OneOf(keys) => keys.iter().any(|known| known == key),
+            Pin::Any => true,
+        }
+    }
+}
+
+/// The fingerprint of a key that the peer of one connection has proved to have, and that was not let in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refused(Arc<OnceLock<String>>);
+
+impl Refused {
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    fn refuse(&self, key: String) -> TlsError {
+        // A connection has one handshake, so this is its first key.
+        let _ = self.0.set(key);
+        CertificateError::ApplicationVerificationFailure.into()
+    }
+}
+
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
 }
 
 fn setup_failed(error: TlsError) -> Error {
     Error::Io { what: "cannot set up TLS".into(), source: std::io::Error::other(error) }
 }
 
-/// The client's side: `seen` gets the fingerprint of the key that the server showed, accepted or not.
-pub(crate) fn client_config(
-    identity: &Identity,
-    pin: Pin,
-    seen: Arc<Mutex<Option<String>>>,
-) -> Result<ClientConfig, Error> {
+/// The client's side of one connection, and the server's key if that is not let in.
+pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Result<(ClientConfig, Refused), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
+    let refused = Refused::default();
+    let verifier = ServerKey { pin, refused: refused.clone(), signatures };
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(setup_failed)?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(ServerKey { pin, seen, signatures }))
+        .with_custom_certificate_verifier(Arc::new(verifier))
         .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.certified())));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = Resumption::disabled();
     config.enable_sni = false;
-    Ok(config)
+    Ok((config, refused))
 }
 
-/// The daemon's side: clients without an authorized key do not get past the handshake.
+/// The daemon's side of one connection: clients without an authorized key do not get past the handshake.
 pub(crate) fn server_config(
     identity: &Identity,
     authorized: Arc<AuthorizedKeys>,
-) -> Result<ServerConfig, Error> {
+) -> Result<(ServerConfig, Refused), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
+    let refused = Refused::default();
+    let verifier = ClientKeys { authorized, refused: refused.clone(), signatures };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(setup_failed)?
-        .with_client_cert_verifier(Arc::new(ClientKeys { authorized, signatures }))
+        .with_client_cert_verifier(Arc::new(verifier))
         .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified())));
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
-    Ok(config)
+    Ok((config, refused))
 }
 
 /// The fingerprint of the key that a peer showed, out of what TLS calls its certificates.
@@ -114,30 +141,21 @@ impl Signatures {
 #[derive(Debug)]
 struct ServerKey {
     pin: Pin,
-    seen: Arc<Mutex<Option<String>>>,
+    refused: Refused,
     signatures: Signatures,
 }
 
 impl ServerCertVerifier for ServerKey {
+    /// Anybody can show a key; it is judged with the signature that proves it.
     fn verify_server_cert(
         &self,
-        end_entity: &CertificateDer<'_>,
+        _end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _server_name: &ServerName<'_>,
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, TlsError> {
-        let key = fingerprint(end_entity);
-        let fits = match &self.pin {
-            Pin::OneOf(keys) => keys.contains(&key),
-            Pin::Any => true,
-        };
-        *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(key);
-        if fits {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            Err(CertificateError::ApplicationVerificationFailure.into())
-        }
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -155,7 +173,9 @@ impl ServerCertVerifier for ServerKey {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.signatures.verify(message, cert, dss)
+        let proved = self.signatures.verify(message, cert, dss)?;
+        let key = fingerprint(cert);
+        if self.pin.lets_in(&key) { Ok(proved) } else { Err(self.refused.refuse(key)) }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -170,6 +190,7 @@ impl ServerCertVerifier for ServerKey {
 #[derive(Debug)]
 struct ClientKeys {
     authorized: Arc<AuthorizedKeys>,
+    refused: Refused,
     signatures: Signatures,
 }
 
@@ -178,16 +199,14 @@ impl ClientCertVerifier for ClientKeys {
         &[]
     }
 
+    /// As for a server's key.
     fn verify_client_cert(
         &self,
-        end_entity: &CertificateDer<'_>,
+        _end_entity: &CertificateDer<'_>,
         _intermediates: &[CertificateDer<'_>],
         _now: UnixTime,
     ) -> Result<ClientCertVerified, TlsError> {
-        match self.authorized.comment_of(end_entity) {
-            Some(_) => Ok(ClientCertVerified::assertion()),
-            None => Err(CertificateError::ApplicationVerificationFailure.into()),
-        }
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -205,7 +224,11 @@ impl ClientCertVerifier for ClientKeys {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
-        self.signatures.verify(message, cert, dss)
+        let proved = self.signatures.verify(message, cert, dss)?;
+        match self.authorized.comment_of(cert) {
+            Some(_) => Ok(proved),
+            None => Err(self.refused.refuse(fingerprint(cert))),
+        }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -44,10 +44,9 @@ fn a_hello_survives_the_way_and_nothing_behind_it_is_read() {
 fn a_reply_and_an_attach_survive_the_way() {
     let mut reply = HelloReply::accept(vec![9]);
     reply.ticket = Some(Token([3; 32]));
-    reply.flow_index = 5;
     let read = decode_reply(&encode(&reply).unwrap()[4..]).unwrap();
-    assert_eq!((read.flow_ids, read.ticket, read.flow_index), (vec![9], Some(Token([3; 32])), 5));
-    let attach = encode(&Attach::new(Token([3; 32]), 77)).unwrap();
+    assert_eq!((read.flow_ids, read.ticket), (vec![9], Some(Token([3; 32]))));
+    let attach = encode(&Attach::new(Token([3; 32]), 77, 5)).unwrap();
     match decode_first(&attach[4..]).unwrap() {
         FirstFrame::Attach(attach) => assert_eq!((attach.ticket, attach.flow_id), (Token([3; 32]), 77)),
         FirstFrame::Hello(_) => panic!("an attach was sent"),

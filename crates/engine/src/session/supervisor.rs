@@ -261,6 +261,10 @@ impl Supervisor {
     }
 
     fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {
+        // The list keeps flows that have ended.
+        if self.shared.flow_list().iter().any(|flow| flow.index == setup.index) {
+            return Err(Error::Misbehaved(format!("it used the flow index {} twice", setup.index)));
+        }
         let identity = FlowIdentity {
             index: setup.index,
             send_id: setup.send_id,

@@ -2,12 +2,15 @@
 
 import os
 import pathlib
+import shutil
 import stat
+import subprocess
 
 import pytest
 
-from harness.hosts import USER
-from harness.product import (EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_OK, Daemon, cp, keygen, public_key_line)
+from harness.hosts import USER, call, wait_until
+from harness.product import (EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_OK, EXIT_USAGE, Daemon, binary, cp, keygen,
+                             public_key_line)
 from harness.trees import make_file, sha256
 
 KNOWN = ".config/farhaul/known_hosts"
@@ -243,6 +246,76 @@ def test_read_only_daemon(own_net):
     outcome = cp(own_net.alpha, near / "got", daemon.url("new"), check=False)
     assert outcome.code in (EXIT_FILES, EXIT_AUTH) and "read" in outcome.error_line
     assert not (daemon.root / "new").exists()
+
+
+OWN_FILES = ["home", "all", "identity", "identity made at the start", "authorized", "link to authorized", "link on the way",
+             "bind mount", "hard link", "state", "log", "program"]
+
+
+@pytest.mark.parametrize("case", OWN_FILES)
+def test_a_root_with_files_of_the_daemons_own_is_refused(net, case):
+    """They would be read and replaced by clients."""
+    folder = net.folder("own")
+    root, keys = folder / "root", folder / "keys"
+    root.mkdir()
+    keys.mkdir()
+    identity, authorized, log, served, environment = keys / "identity", keys / "authorized", folder / "log", root, {}
+    program = "farhaul"
+    if case == "identity":
+        identity = root / "identity"
+        net.beta.run(["farhaul", "keygen", "-f", identity], check=True)
+    elif case == "identity made at the start":
+        identity = root / "new/identity"
+    elif case in ("authorized", "link to authorized"):
+        authorized = root / "authorized"
+    elif case == "home":
+        served = net.beta.home
+    elif case == "all":
+        served = "/"
+    elif case == "link on the way":
+        (root / "to_keys").symlink_to(keys)
+        identity = root / "to_keys/identity"
+    elif case == "bind mount":
+        (root / "mounted").mkdir()
+        call("mount", "--bind", str(keys), str(root / "mounted"))
+    elif case == "state":
+        environment = {"XDG_STATE_HOME": str(root / "state")}
+    elif case == "log":
+        log = root / "log"
+    elif case == "program":
+        program = root / "farhaul"
+        shutil.copy(binary(), program)
+    authorized.write_text(net.key)
+    if case == "link to authorized":
+        authorized.rename(keys / "real")
+        authorized.symlink_to(keys / "real")
+    elif case == "hard link":
+        os.link(authorized, root / "another_name")
+    before = sorted(root.rglob("*"))
+    argv = [program, "serve", "--listen", "127.0.0.1:33090", "--root", served, "-i", identity, "--authorized-keys", authorized]
+    with open(log, "wb") as out:
+        done = net.beta.run(argv, env=environment, stdout=subprocess.DEVNULL, stderr=out, timeout=15)
+    told = log.read_text().splitlines()
+    assert done.returncode == EXIT_USAGE and len(told) == 1, (done.returncode, told)
+    assert told[0].startswith("error: cannot serve ") and " lies in it" in told[0], told
+    assert sorted(root.rglob("*")) == before or case == "log", "no key was made there"
+
+
+def test_a_root_beside_the_daemons_own_files_is_served(own_net):
+    """Both under the home directory, as many have them."""
+    home = own_net.beta.home
+    root, keys = home / "data", home / "keys"
+    root.mkdir()
+    keys.mkdir()
+    (keys / "authorized").write_text(own_net.key)
+    argv = ["farhaul", "serve", "--listen", "[::]:33091", "--root", root, "-i", keys / "identity", "--authorized-keys",
+            keys / "authorized"]
+    process = own_net.beta.start(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: 33091 in own_net.beta.udp_ports(process.pid), what="the daemon listens")
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize("family", ["v4", "v6"])

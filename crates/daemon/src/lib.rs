@@ -2,13 +2,14 @@
 //!
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
 //! (`bootstrap::Daemon`), and so are the sessions (`session::serve`); here is what a daemon decides: who may do what
-//! (`admission.rs`), what is logged (`journal.rs`) and when it ends (`signals.rs`).
+//! (`admission.rs`), what is never served (`own_files.rs`), what is logged (`journal.rs`) and when it ends (`signals.rs`).
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
 
 mod admission;
 mod journal;
+mod own_files;
 mod signals;
 
 use std::net::SocketAddr;
@@ -16,11 +17,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, Identity, ListenConfig};
+use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
 use farhaul_engine::hello::ServerPolicy;
 use farhaul_engine::{Error, Testing, session};
 
 use admission::Admission;
+use own_files::Own;
 
 /// What `farhaul serve` was told.
 #[derive(Debug, Clone)]
@@ -44,6 +46,7 @@ pub struct ServeConfig {
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
 pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let root = usable_root(&config.root)?;
+    own_files::keep_out_of(&root, &own_files(&config))?;
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
     let authorized = AuthorizedKeys::load(&config.authorized_keys)?;
     let admission = Admission { read_only: config.read_only, allow_cipher_none: config.allow_cipher_none };
@@ -89,6 +92,45 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     tracing::info!("ended");
     Ok(())
 }
+
+/// All that this process reads and writes besides what it serves.
+fn own_files(config: &ServeConfig) -> Vec<Own> {
+    let own = |what, path: PathBuf, elsewhere| Own { what, path, elsewhere };
+    let mut all = vec![
+        own("the daemon's private key", config.identity.clone(), "name another place with --identity"),
+        own(
+            "the list of who is let in",
+            config.authorized_keys.clone(),
+            "name another place with --authorized-keys",
+        ),
+    ];
+    let key = default_identity_path();
+    // Another user's key, or this one's as a client, and the servers that it trusts.
+    for file in [key.with_file_name("known_hosts"), key.clone()] {
+        if file.exists() {
+            all.push(own("of this user's own keys and known servers", file, MOVED_CONFIGURATION));
+        }
+    }
+    if let Some(folder) = key.parent().filter(|folder| folder.exists()) {
+        all.push(own("this user's keys and known servers", folder.to_path_buf(), MOVED_CONFIGURATION));
+    }
+    all.push(own(
+        "what the daemon remembers of paths",
+        session::state_folder(),
+        "set XDG_STATE_HOME to another place",
+    ));
+    if let Some(program) = std::env::current_exe().ok().filter(|_| !config.read_only) {
+        all.push(own("the program itself", program, "install it elsewhere, or serve --read-only"));
+    }
+    for descriptor in ["/proc/self/fd/1", "/proc/self/fd/2"] {
+        if let Some(log) = std::fs::read_link(descriptor).ok().filter(|path| path.is_file()) {
+            all.push(own("the log", log, "write it elsewhere"));
+        }
+    }
+    all
+}
+
+const MOVED_CONFIGURATION: &str = "set XDG_CONFIG_HOME to another place";
 
 /// Found out now, not by the first client.
 fn usable_root(root: &std::path::Path) -> Result<PathBuf, Error> {

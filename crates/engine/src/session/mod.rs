@@ -42,6 +42,7 @@ pub(crate) use destination::{is_null, last_component, with_slash_if_home};
 pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
 pub use packets::{FlowIdentity, Opened, Packets, Payload};
+pub use path_memory::state_folder;
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
 pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};

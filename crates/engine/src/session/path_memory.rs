@@ -82,11 +82,15 @@ fn peer_addresses(flows: &[FlowSetup], path: usize, paths: usize) -> Vec<IpAddr>
     addresses
 }
 
-/// `$XDG_STATE_HOME/farhaul/paths.json`, by default below `~/.local/state`.
-fn default_path() -> PathBuf {
+/// What a user's transfers remember lies in `$XDG_STATE_HOME/farhaul`, by default below `~/.local/state`.
+pub fn state_folder() -> PathBuf {
     let xdg = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     let state = xdg.unwrap_or_else(|| std::env::home_dir().unwrap_or_default().join(".local/state"));
-    state.join("farhaul/paths.json")
+    state.join("farhaul")
+}
+
+fn default_path() -> PathBuf {
+    state_folder().join("paths.json")
 }
 
 /// What is known of the path to one of `peers`, the newest note if there are several.

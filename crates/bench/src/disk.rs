@@ -331,8 +331,11 @@ fn blocks(
         Ok(pass)
     };
     let passes: Vec<io::Result<Pass>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..shape.depth).map(|_| scope.spawn(thread)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a reader or writer does not panic")).collect()
+        let start = |_| std::thread::Builder::new().name("disk".into()).spawn_scoped(scope, thread);
+        // Those that could be started end when their time is over.
+        let threads: Vec<_> = (0..shape.depth).map(start).collect();
+        let panicked = |_| Err(io::Error::other("a reader or writer panicked"));
+        threads.into_iter().map(|thread| thread?.join().unwrap_or_else(panicked)).collect()
     });
     let mut all = Pass { seconds: begun.wall(), ..Pass::default() };
     for pass in passes {

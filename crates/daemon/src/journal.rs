@@ -1,5 +1,6 @@
 //! The daemon's log of sessions: one line each, when it ends.
 
+use farhaul_engine::Error;
 use farhaul_engine::bootstrap::Established;
 use farhaul_engine::hello::Direction;
 use farhaul_engine::session::SessionSummary;
@@ -33,6 +34,9 @@ impl Visitor {
             None if report.failed_count > 0 => format!("{} entries failed", report.failed_count),
             None => "ok".to_string(),
         };
+        if let Some(error @ Error::Internal(_)) = &summary.error {
+            tracing::error!(peer = self.peer, key = self.key, %error, "this is a fault of farhaul itself: please report it");
+        }
         tracing::info!(
             peer = self.peer,
             key = self.key,

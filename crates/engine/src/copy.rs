@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 use crate::bootstrap::{
     self, DaemonTarget, Established, Fallback, FlowLink, FlowSetup, HelloParams, SshTarget, Stop, Transport,
 };
+use crate::contained::contained;
 use crate::error::Error;
 use crate::hello::{Direction, Request};
 use crate::manifest::Log;
@@ -68,10 +69,11 @@ enum Far {
 /// Runs a job to its end. The report is filled as far as the transfer went, also when there is an error.
 pub fn copy(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
     progress.verbose.store(job.verbose, std::sync::atomic::Ordering::Relaxed);
-    let outcome = match Plan::new(job) {
+    let run = || match Plan::new(job) {
         Ok(plan) => plan.run(progress),
         Err(error) => Outcome::failed(error),
     };
+    let outcome = contained(run).unwrap_or_else(Outcome::failed);
     (outcome.report, outcome.error)
 }
 

@@ -46,6 +46,9 @@ pub enum Error {
         /// What to do.
         hint: Option<String>,
     },
+    /// A fault of this program, which ended one session: where, and what it found.
+    #[error("farhaul has failed, at {0}")]
+    Internal(String),
     /// Stopped by the user.
     #[error("interrupted; the same command goes on where it stopped")]
     Interrupted,
@@ -99,7 +102,7 @@ impl Error {
             Error::Files { .. } => ExitCode::Files,
             Error::Lost { .. } => ExitCode::Lost,
             Error::Interrupted => ExitCode::Interrupted,
-            Error::Io { .. } => ExitCode::Internal,
+            Error::Internal(_) | Error::Io { .. } => ExitCode::Internal,
         }
     }
 
@@ -110,6 +113,9 @@ impl Error {
             | Error::Auth { hint, .. }
             | Error::Files { hint, .. }
             | Error::Lost { hint, .. } => hint.as_deref(),
+            Error::Internal(_) => Some(
+                "this is a fault of farhaul itself: please report it with the line above; the same command goes on where it stopped",
+            ),
             _ => None,
         }
     }

@@ -304,6 +304,7 @@ impl Refusal {
             | Error::Misbehaved(_)
             | Error::Lost { .. }
             | Error::Interrupted
+            | Error::Internal(_)
             | Error::Io { .. } => RefusalCode::Internal,
         };
         Refusal { code, text: error.to_string(), hint: error.hint().map(str::to_string) }

@@ -9,6 +9,7 @@
 pub mod bootstrap;
 mod cipher;
 mod codec;
+mod contained;
 mod copy;
 mod cpus;
 mod endpoint;
@@ -27,6 +28,7 @@ mod trailer;
 mod verify;
 
 pub use bootstrap::{DaemonTarget, SshTarget, keygen};
+pub use contained::contained;
 pub use copy::{CopyJob, Location, copy};
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use endpoint::serve_endpoint;

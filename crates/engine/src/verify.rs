@@ -12,8 +12,8 @@ mod list;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use farhaul_store::{Algorithm, RelPath, Root, escape};
@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use self::check::Checker;
 use self::list::{Expected, List};
+use crate::contained::contained;
 use crate::error::Error;
 use crate::progress::Progress;
 use crate::session::plain;
@@ -154,7 +155,10 @@ fn run(
     let (help, helped) = crossbeam_channel::unbounded();
     let counts = Counts::default();
     let mut names = Names::default();
+    let broken = OnceLock::new();
     let listed = std::thread::scope(|scope| {
+        // Here, so that leaving early lets go of those who wait for lines.
+        let expect = expect;
         for _ in 0..threads {
             let checker = Checker {
                 root: &root,
@@ -167,8 +171,16 @@ fn run(
                 help: help.clone(),
                 helped: helped.clone(),
             };
+            let broken = &broken;
+            let check = move || {
+                if let Err(panic) = contained(|| checker.run()) {
+                    let _ = broken.set(panic);
+                    // The others do not wait for what it had in hand.
+                    progress.cancel();
+                }
+            };
             let spawn = std::thread::Builder::new().name("verify".into());
-            spawn.spawn_scoped(scope, move || checker.run()).map_err(Error::io("cannot start a thread"))?;
+            spawn.spawn_scoped(scope, check).map_err(Error::io("cannot start a thread"))?;
         }
         drop((find, help, expected));
         let mut collector = Collector { report: &mut *report, bytes: 0, tell };
@@ -207,7 +219,7 @@ fn run(
     report.bytes = counts.bytes.load(Relaxed);
     report.without_digest = counts.without_digest.load(Relaxed);
     report.warnings.extend(list.warnings());
-    listed
+    broken.into_inner().map_or(listed, Err)
 }
 
 struct Collector<'a> {

@@ -13,14 +13,21 @@ mod verify;
 
 use std::process;
 
-use farhaul_engine::{CpuList, ExitCode};
+use farhaul_engine::{CpuList, ExitCode, contained};
 
 use crate::args::Verb;
 use crate::exit::process_code;
 use crate::ui::printer;
 
-/// Runs one verb; errors that it did not report itself are reported here.
+/// Runs one verb; errors that it did not report itself are reported here, and so is a fault of this program's own.
 pub fn run(verb: Verb) -> process::ExitCode {
+    contained(|| run_verb(verb)).unwrap_or_else(|error| {
+        printer::error(&error, None);
+        process_code(error.exit_code())
+    })
+}
+
+fn run_verb(verb: Verb) -> process::ExitCode {
     // Before anything starts a thread, which keeps what it began with.
     if let Some(Err(error)) = verb.cpus().map(CpuList::apply) {
         printer::error(&error, None);

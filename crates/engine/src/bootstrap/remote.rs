@@ -30,7 +30,7 @@ impl RemoteProgram {
     /// Starts `farhaul VERB` on the target. The verb is for a shell, so it must be a constant.
     pub fn start(target: &SshTarget, verb: &'static str) -> Result<RemoteProgram, Error> {
         target.checked()?;
-        let addresses = Some(look_up(target.clone()));
+        let addresses = look_up(target.clone());
         let mut child = start(target, verb)?;
         let pipes = (child.stdin.take(), child.stdout.take());
         let process = ControlProcess::new(child);
@@ -57,7 +57,7 @@ impl RemoteProgram {
 
     /// Where the host may be reached by UDP, given the `SSH_CONNECTION` that it sees.
     pub fn addresses(&mut self, ssh_connection: Option<&str>) -> Vec<IpAddr> {
-        self.addresses.take().map(|found| candidate_addresses(found, ssh_connection)).unwrap_or_default()
+        candidate_addresses(self.addresses.take(), ssh_connection)
     }
 
     /// As the user named it.

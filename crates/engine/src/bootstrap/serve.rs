@@ -21,6 +21,7 @@ use super::{
     Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
     fingerprint, quic, reserved_ids, tcp,
 };
+use crate::contained::contained;
 use crate::error::Error;
 use crate::hello::{self, Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
 
@@ -341,7 +342,9 @@ fn start(
     let live = Arc::clone(&shared.live);
     let spawned = std::thread::Builder::new().name("session".into()).spawn(move || {
         let _live = live;
-        handler(established);
+        if let Err(panic) = contained(|| handler(established)) {
+            tracing::error!(error = %panic, "a session");
+        }
     });
     if let Err(error) = spawned {
         tracing::error!(%error, "cannot start a thread for a session");

@@ -323,9 +323,9 @@ pub(super) fn why(target: &SshTarget, error: HelloOrError, process: &mut Control
     }
 }
 
-/// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself.
-pub(super) fn look_up(target: SshTarget) -> JoinHandle<Vec<IpAddr>> {
-    std::thread::spawn(move || {
+/// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself. Without a thread none are found.
+pub(super) fn look_up(target: SshTarget) -> Option<JoinHandle<Vec<IpAddr>>> {
+    let look = move || {
         let mut command = Command::new(&target.program);
         command.args(target.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
         let output = command.output().map(|output| output.stdout).unwrap_or_default();
@@ -333,7 +333,8 @@ pub(super) fn look_up(target: SshTarget) -> JoinHandle<Vec<IpAddr>> {
         // A name that only a jump host knows has no address here; SSH_CONNECTION may still give one.
         let found = (host.as_str(), 0).to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
         found.into_iter().map(|address| address.ip()).collect()
-    })
+    };
+    std::thread::Builder::new().name("look-up".into()).spawn(look).ok()
 }
 
 /// The line `hostname` of `ssh -G`.
@@ -342,10 +343,10 @@ fn hostname_of(output: &[u8]) -> Option<String> {
 }
 
 pub(super) fn candidate_addresses(
-    found: JoinHandle<Vec<IpAddr>>,
+    found: Option<JoinHandle<Vec<IpAddr>>>,
     ssh_connection: Option<&str>,
 ) -> Vec<IpAddr> {
-    let mut addresses = found.join().unwrap_or_default();
+    let mut addresses = found.and_then(|found| found.join().ok()).unwrap_or_default();
     addresses.extend(ssh_connection.and_then(server_ip));
     addresses.iter_mut().for_each(|address| *address = address.to_canonical());
     let mut seen = Vec::new();

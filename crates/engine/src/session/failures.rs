@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use crate::contained::in_any_case;
 use crate::report::{Action, FailedEntry};
 
 /// Bytes of failures that are listed at the client, a few hundred thousand as a rule, and at a far end, which needs none but
@@ -36,7 +37,7 @@ impl Failures {
     }
 
     pub(crate) fn add(&self, path: &[u8], reason: &str, action: Action) {
-        let mut list = self.list.lock().expect("no thread panics while it holds the failures");
+        let mut list = in_any_case(self.list.lock());
         list.count += 1;
         if list.bytes < self.bytes_max {
             let path = farhaul_store::escape(&path[..path.len().min(PATH_SHOWN_MAX)]);
@@ -47,7 +48,7 @@ impl Failures {
     }
 
     pub(crate) fn take(&self) -> FailureList {
-        std::mem::take(&mut self.list.lock().expect("no thread panics while it holds the failures"))
+        std::mem::take(&mut *in_any_case(self.list.lock()))
     }
 }
 

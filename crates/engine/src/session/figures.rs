@@ -5,6 +5,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
+use crate::contained::in_any_case;
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -20,8 +21,6 @@ struct Threads {
     ended: Duration,
 }
 
-const LOCK: &str = "no thread panics while it holds the list of threads";
-
 impl CpuTime {
     /// Runs `work` as one of the session's threads.
     pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -33,12 +32,12 @@ impl CpuTime {
 
     /// From here on the calling thread works for the session.
     pub(crate) fn enter(&self) {
-        self.0.lock().expect(LOCK).running.push((this_thread(), thread_time()));
+        in_any_case(self.0.lock()).running.push((this_thread(), thread_time()));
     }
 
     fn leave(&self) {
         let (this, now) = (this_thread(), thread_time());
-        let mut threads = self.0.lock().expect(LOCK);
+        let mut threads = in_any_case(self.0.lock());
         if let Some(at) = threads.running.iter().position(|&(thread, _)| thread == this) {
             let (_, begin) = threads.running.swap_remove(at);
             threads.ended += now.saturating_sub(begin);
@@ -47,7 +46,7 @@ impl CpuTime {
 
     /// What all of them have used so far.
     pub(crate) fn total(&self) -> Duration {
-        let threads = self.0.lock().expect(LOCK);
+        let threads = in_any_case(self.0.lock());
         let running = threads.running.iter().map(|&(thread, begin)| time_of(thread).saturating_sub(begin));
         threads.ended + running.sum::<Duration>()
     }

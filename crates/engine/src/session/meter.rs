@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::contained::in_any_case;
 use crate::report::Stage;
 
 /// What a sender waited for while it had something to send: no stages, but booked as such.
@@ -56,7 +57,7 @@ impl Meters {
     /// A new meter, for one thread: two half-busy readers must not look like a full one.
     pub(crate) fn meter(&self, stage: &'static str) -> Arc<Meter> {
         let meter = Arc::new(Meter { stage, busy_ns: AtomicU64::new(0) });
-        self.all.lock().expect("no thread panics while it holds the list of meters").push(meter.clone());
+        in_any_case(self.all.lock()).push(meter.clone());
         meter
     }
 
@@ -64,7 +65,7 @@ impl Meters {
     pub(crate) fn stages(&self) -> Vec<Stage> {
         let elapsed = self.start.elapsed().as_nanos().max(1) as f64;
         let mut stages: Vec<Stage> = Vec::new();
-        for meter in self.all.lock().expect("no thread panics while it holds the list of meters").iter() {
+        for meter in in_any_case(self.all.lock()).iter() {
             let busy = meter.busy_ns.load(Relaxed) as f64 / elapsed;
             match stages.iter_mut().find(|stage| stage.name == meter.stage) {
                 Some(stage) => stage.busy = stage.busy.max(busy),

@@ -5,6 +5,8 @@
 //! `receiver/`), `writer.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. All threads of one end meet in
 //! `shared.rs`; blocks come and go by `exchange.rs`.
 
+mod came;
+mod crew;
 mod destination;
 pub(crate) mod end;
 pub(crate) mod exchange;
@@ -50,6 +52,7 @@ pub(crate) use serve::serve_here;
 pub use serve::{SessionSummary, serve};
 
 use crate::bootstrap::Established;
+use crate::contained::contained;
 use crate::cpus::disk_threads;
 use crate::error::Error;
 use crate::hello::Direction;
@@ -78,8 +81,12 @@ pub(crate) struct Terms {
     pub(crate) log: Option<Arc<Log>>,
 }
 
-/// Runs one end of a session to its end.
+/// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others are.
 pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+    contained(|| run_to_end(established, side, terms, progress)).unwrap_or_else(Outcome::failed)
+}
+
+fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
     let options = established.request.options.clone();
     let role = match side {
         Side::Send(_) => Role::Sender,
@@ -124,10 +131,14 @@ pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress:
 
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
 pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
-    let Ok(mut supervisor) = Supervisor::start(established, Role::Receiver, progress) else {
-        return Outcome::failed(error);
+    let tell = || {
+        if let Ok(mut supervisor) = Supervisor::start(established, Role::Receiver, progress) {
+            supervisor.abort(&error);
+            supervisor.close(Some(&error));
+        }
     };
-    supervisor.abort(&error);
-    supervisor.close(Some(&error));
+    if let Err(panic) = contained(tell) {
+        tracing::debug!(%panic, "a refusal could not be told");
+    }
     Outcome::failed(error)
 }

@@ -112,15 +112,8 @@ fn rtt(sender: &EndFigures, receiver: &EndFigures, which: impl Fn(&EndFigures) -
 /// When not a single entry arrived, the transfer as a whole has failed.
 fn nothing_arrived(report: &Report) -> Option<Error> {
     let first = report.failed.first()?;
-    if report.bytes
-        + report.files
-        + report.directories
-        + report.links
-        + report.skipped
-        + report.deleted
-        + report.renames
-        > 0
-    {
+    let Report { bytes, files, directories, links, skipped, deleted, renames, .. } = *report;
+    if [bytes, files, directories, links, skipped, deleted, renames].iter().any(|&count| count > 0) {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);

@@ -25,6 +25,7 @@ use super::large::{FileJob, Large, Trouble};
 use super::meter::Meter;
 use super::shared::{Filled, Shared};
 use super::unread::Unread;
+use crate::contained::in_any_case;
 use crate::messages::Message;
 use crate::trailer::{self, PIECES_MAX, Piece};
 
@@ -216,7 +217,8 @@ impl ReadQueue {
     }
 
     pub(crate) fn close(&self) {
-        self.push(|waiting| waiting.closed = true);
+        in_any_case(self.waiting.lock()).closed = true;
+        self.more.notify_all();
     }
 
     fn push<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {

@@ -33,6 +33,7 @@ use self::opening::LargeOpen;
 pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
+use super::crew::together;
 use super::destination::Target;
 use super::end::End;
 use super::failures::{Failures, plain};
@@ -273,55 +274,32 @@ pub(crate) fn run(
         moves: Moves::default(),
         original: OnceLock::new(),
     };
-    let ended = std::thread::scope(|scope| {
+    // That ends the threads; on success everything has been written already.
+    let let_go = || drop(open);
+    let ended = together(&shared, let_go, |crew| {
         let receiver = &receiver;
         for _ in 0..writers {
             let (finish, finishing, over) = (finish.clone(), finishing.clone(), over.clone());
-            let write = move || writer::run(receiver, &finish, &finishing, &over);
-            let work = move || receiver.shared.cpu.count(write);
-            std::thread::Builder::new()
-                .name("write".into())
-                .spawn_scoped(scope, work)
-                .map_err(Error::io("cannot start a thread"))?;
+            crew.start("write", move || writer::run(receiver, &finish, &finishing, &over))?;
         }
         let is_reading = rules.sync.is_some_and(|sync| sync.checksum || sync.detect_renames)
             || receiver.notes.reads_unchanged();
         let comparers = if is_reading { writers } else { 0 };
         for _ in 0..comparers {
             let (compared, over) = (compared.clone(), over.clone());
-            let work = move || receiver.shared.cpu.count(|| comparing::run(receiver, &compared, &over));
-            std::thread::Builder::new()
-                .name("compare".into())
-                .spawn_scoped(scope, work)
-                .map_err(Error::io("cannot start a thread"))?;
+            crew.start("compare", move || comparing::run(receiver, &compared, &over))?;
         }
         let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 0 };
         for _ in 0..patchers {
             let (patched, over) = (patched.clone(), over.clone());
-            let work = move || receiver.shared.cpu.count(|| patching::run(receiver, &patched, &over));
-            std::thread::Builder::new()
-                .name("patch".into())
-                .spawn_scoped(scope, work)
-                .map_err(Error::io("cannot start a thread"))?;
+            crew.start("patch", move || patching::run(receiver, &patched, &over))?;
         }
-        std::thread::Builder::new()
-            .name("checkpoint".into())
-            .spawn_scoped(scope, move || receiver.shared.cpu.count(|| writer::checkpoints(receiver, &over)))
-            .map_err(Error::io("cannot start a thread"))?;
+        let is_over = over.clone();
+        crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;
         if let Some(names) = wanted.names {
-            std::thread::Builder::new()
-                .name("names".into())
-                .spawn_scoped(scope, || receiver.ask_for(names))
-                .map_err(Error::io("cannot start a thread"))?;
+            crew.start("names", || receiver.ask_for(names))?;
         }
-        let ended = receiver.converse(supervisor, &finish, Queues { compare, patch });
-        // That ends the writers; on success everything has been written already.
-        drop(open);
-        if let Err(error) = &ended {
-            receiver.shared.set_goodbye(error.to_string());
-            receiver.shared.stop();
-        }
-        ended
+        receiver.converse(supervisor, &finish, Queues { compare, patch })
     });
     match ended {
         Ok(theirs) => (receiver.end(supervisor, theirs), None),
@@ -456,7 +434,11 @@ impl Receiver {
             skipped: self.counts.skipped.load(Relaxed),
             deleted: self.counts.deleted.load(Relaxed),
             renames: self.counts.renames.load(Relaxed),
-            bytes: self.shared.content_written.load(Relaxed) + self.counts.bytes_listed.load(Relaxed),
+            bytes: self
+                .shared
+                .content_written
+                .load(Relaxed)
+                .saturating_add(self.counts.bytes_listed.load(Relaxed)),
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
             bytes_matched: self.shared.content_matched.load(Relaxed),
             renamed: self.original.get().is_some(),
@@ -503,7 +485,7 @@ impl Receiver {
             Message::FileEnd { id, size, chunks } => {
                 let file = self.files.lock().expect(LOCK).get(&id).cloned();
                 if let Some(file) = file
-                    && file.expect_end(size, chunks)
+                    && file.expect_end(size, chunks)?
                 {
                     let _ = finish.send(file);
                 }

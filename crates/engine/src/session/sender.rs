@@ -22,6 +22,7 @@ use farhaul_store::{
 
 use self::announcing::OUTSTANDING;
 use self::outstanding::{Booking, Outstanding};
+use super::crew::together;
 use super::end::End;
 use super::exchange::arrived_bytes;
 use super::failures::Failures;
@@ -30,6 +31,7 @@ use super::read_queue::ReadQueue;
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
 use super::unread::Unread;
+use crate::contained::in_any_case;
 use crate::error::Error;
 use crate::manifest::{Fate, Log, Record};
 use crate::messages::{Decision, EndFigures, Message, RENEWAL, What};
@@ -88,15 +90,30 @@ struct Names {
 struct Pending {
     size: u64,
     job: Option<Arc<FileJob>>,
-    large: Option<Arc<Large>>,
+    stage: Stage,
     again: u32,
-    /// Its digest has been asked for.
-    compared: bool,
-    /// Until the receiver has decided.
-    unread: Option<Unread>,
     /// For the manifest, if there is one.
     record: Option<Box<Record>>,
     _booking: Option<Booking>,
+}
+
+/// How far an entry has come. What the receiver may say of it depends on that.
+enum Stage {
+    /// The receiver has not decided; only files and standard input have anything unread. `compared`: its digest has been asked for.
+    Undecided { compared: bool, unread: Option<Unread> },
+    /// It is wanted, and sent in one piece or as it comes.
+    Whole,
+    /// It is wanted, and sent chunk by chunk.
+    Large(Arc<Large>),
+}
+
+impl Stage {
+    fn large(&self) -> Option<&Arc<Large>> {
+        match self {
+            Stage::Large(large) => Some(large),
+            Stage::Undecided { .. } | Stage::Whole => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -241,26 +258,17 @@ pub(crate) fn run(
         directories: Mutex::default(),
     };
     let scanning = Unread::new(&shared);
-    let ended = std::thread::scope(|scope| {
-        let sender = &sender;
-        let named = |name: &str| std::thread::Builder::new().name(name.into());
-        let failed = || Error::io("cannot start a thread");
-        named("scan")
-            .spawn_scoped(scope, move || sender.shared.cpu.count(|| sender.announce(origin, scanning)))
-            .map_err(failed())?;
-        for _ in 0..readers {
-            let queue = queue.clone();
-            let work = move || sender.shared.cpu.count(|| queue.read());
-            named("read").spawn_scoped(scope, work).map_err(failed())?;
-        }
-        let ended = sender.converse(supervisor);
-        if let Err(error) = &ended {
-            shared.set_goodbye(error.to_string());
-            shared.stop();
-        }
+    let let_go = || {
         queue.close();
         sender.room.notify_all();
-        ended
+    };
+    let ended = together(&shared, let_go, |crew| {
+        let sender = &sender;
+        crew.start("scan", move || sender.announce(origin, scanning))?;
+        for _ in 0..readers {
+            crew.start("read", || queue.read())?;
+        }
+        sender.converse(supervisor)
     });
     match ended {
         Ok(theirs) => (sender.end(supervisor, Some(theirs)), None),
@@ -298,7 +306,7 @@ impl Sender {
                 for id in [id].into_iter().chain(self.renewals.lock().expect(LOCK).remove(&id)) {
                     let Some(pending) = self.remove(id) else { continue };
                     counts.given_up = counts.given_up.saturating_add(self.give_up(&pending));
-                    if let Some(large) = pending.large {
+                    if let Some(large) = pending.stage.large() {
                         large.cancel();
                     }
                     record = pending.record.or(record);
@@ -327,7 +335,7 @@ impl Sender {
             }
             Message::Digests { id, digests } => self.told(id, digests),
             Message::DirectoriesDone { count } => {
-                counts.directories += count;
+                counts.directories = counts.directories.saturating_add(count);
                 Ok(())
             }
             Message::Again { id, chunk } => self.again(id, chunk),
@@ -371,9 +379,12 @@ impl Sender {
             return self.leave(id, Fate::Kept, counts);
         }
         if decision == Decision::Listed {
+            if !self.dry_run {
+                return Err(Error::Misbehaved("it lists what it was to receive".into()));
+            }
             let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
             counts.files += 1;
-            counts.listed_bytes += pending.size;
+            counts.listed_bytes = counts.listed_bytes.saturating_add(pending.size);
             self.note(&mut pending, Fate::WouldSend);
             if let Some(job) = pending.job {
                 self.shared.progress.notice(format!("would send {} ({} bytes)", job.path, job.size));
@@ -382,23 +393,19 @@ impl Sender {
         }
         let mut table = self.table.lock().expect(LOCK);
         let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        // It is decided on once.
+        let Stage::Undecided { compared, unread } = &mut pending.stage else { return Err(unknown(id)) };
         if let Decision::Compare(digest) = decision {
             // It is compared once, before it is sent.
-            let (true, Some(job)) = (pending.unread.is_some() && !pending.compared, pending.job.clone())
-            else {
-                return Err(unknown(id));
-            };
-            pending.compared = true;
+            let (false, Some(job)) = (*compared, pending.job.clone()) else { return Err(unknown(id)) };
+            *compared = true;
             drop(table);
             self.queue.push_compare(job, digest);
             return Ok(());
         }
-        // It is decided on once.
-        let Some(unread) = pending.unread.take() else { return Err(unknown(id)) };
+        let Some(unread) = unread.take() else { return Err(unknown(id)) };
+        pending.stage = Stage::Whole;
         let Some(job) = pending.job.clone() else {
-            if !self.is_pipe || id != 0 || self.queue.has_pipe() {
-                return Err(unknown(id));
-            }
             drop(table);
             self.queue.push_pipe(id, Some(unread));
             return Ok(());
@@ -417,10 +424,10 @@ impl Sender {
             return Err(Error::Misbehaved(format!("chunks that file {id} does not have")));
         };
         let resumed = Large::bytes_of(&have, large.job.size);
-        counts.resumed_bytes += resumed;
+        counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
         self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
         let large = Arc::new(large);
-        pending.large = Some(large.clone());
+        pending.stage = Stage::Large(large.clone());
         drop(table);
         self.queue.push_large(large);
         Ok(())
@@ -458,7 +465,7 @@ impl Sender {
     }
 
     fn large(&self, id: u64) -> Option<Arc<Large>> {
-        self.table.lock().expect(LOCK).pending.get(&id)?.large.clone()
+        self.table.lock().expect(LOCK).pending.get(&id)?.stage.large().cloned()
     }
 
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
@@ -490,8 +497,12 @@ impl Sender {
             // That it has failed, or is announced again, may have crossed this.
             return if id % RENEWAL < table.announced { Ok(()) } else { Err(unknown(id)) };
         };
-        pending.again += 1;
-        let (too_often, job, large) = (pending.again > AGAIN_MAX, pending.job.clone(), pending.large.clone());
+        if matches!(pending.stage, Stage::Undecided { .. }) {
+            return Err(Error::Misbehaved(format!("it wants entry {id} again, which it has not asked for")));
+        }
+        pending.again = pending.again.saturating_add(1);
+        let too_often = pending.again > AGAIN_MAX;
+        let (job, large) = (pending.job.clone(), pending.stage.large().cloned());
         drop(table);
         let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_store::CHUNK));
         if job.is_some() && chunk >= chunks {
@@ -541,7 +552,7 @@ impl Sender {
 
     /// `theirs` have come if the end is a good one.
     fn end(&self, supervisor: &Supervisor, theirs: Option<EndFigures>) -> End {
-        let counts = self.counts.lock().expect(LOCK);
+        let counts = in_any_case(self.counts.lock());
         End {
             files: counts.files,
             directories: counts.directories,
@@ -550,7 +561,7 @@ impl Sender {
             deleted: counts.deleted,
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, theirs.as_ref().map(|_| counts.given_up))
-                + counts.listed_bytes,
+                .saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_resumed: counts.resumed_bytes,
             renamed: counts.renamed,

@@ -10,6 +10,7 @@ use super::outcome::Outcome;
 use super::paths::{self, Confinement, Wish};
 use super::{Destination, Side, Terms, refuse, run};
 use crate::bootstrap::Established;
+use crate::contained::contained;
 use crate::error::Error;
 use crate::hello::{Direction, ServerPolicy};
 use crate::options::Cipher;
@@ -60,7 +61,8 @@ fn serve_in(
         names: None,
         log: None,
     };
-    let outcome = match side(confinement, &established, policy) {
+    let side = contained(|| side(confinement, &established, policy)).flatten();
+    let outcome = match side {
         Ok(side) => run(established, side, &terms, &progress),
         Err(error) => refuse(established, error, &progress),
     };

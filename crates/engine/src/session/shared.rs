@@ -25,6 +25,7 @@ use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;
 use super::held::Held;
 use super::meter::Meters;
+use crate::contained::{contained, in_any_case};
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
 use crate::options::PathAddresses;
@@ -374,18 +375,18 @@ impl Shared {
     }
 
     pub(crate) fn flow_list(&self) -> Vec<Arc<FlowShared>> {
-        self.flows.lock().expect("no thread panics while it holds the list of flows").clone()
+        in_any_case(self.flows.lock()).clone()
     }
 
     pub(crate) fn wake_flows(&self) {
-        for flow in self.flows.lock().expect("no thread panics while it holds the list of flows").iter() {
+        for flow in in_any_case(self.flows.lock()).iter() {
             flow.wake();
         }
     }
 
     /// Wakes those who take blocks.
     pub(crate) fn wake_carriers(&self) {
-        let flows = self.flows.lock().expect("no thread panics while it holds the list of flows");
+        let flows = in_any_case(self.flows.lock());
         for flow in flows.iter().filter(|flow| flow.active.load(Ordering::Acquire)) {
             flow.wake();
         }
@@ -393,6 +394,14 @@ impl Shared {
 
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    /// Runs `work` as one of the session's threads: its time is counted, and a panic in it ends the session.
+    pub(crate) fn work(&self, work: impl FnOnce()) {
+        if let Err(error) = self.cpu.count(|| contained(work)) {
+            tracing::debug!(%error, "a thread of a session has failed");
+            self.fail(error);
+        }
     }
 
     /// Ends the session's threads.
@@ -404,27 +413,27 @@ impl Shared {
     }
 
     pub(crate) fn set_peer_closed(&self, reason: String) {
-        self.peer_closed.lock().expect("no thread panics while it holds the reason").get_or_insert(reason);
+        in_any_case(self.peer_closed.lock()).get_or_insert(reason);
         self.control.notify();
     }
 
     pub(crate) fn peer_closed(&self) -> Option<String> {
-        self.peer_closed.lock().expect("no thread panics while it holds the reason").clone()
+        in_any_case(self.peer_closed.lock()).clone()
     }
 
     pub(crate) fn set_goodbye(&self, reason: String) {
-        *self.goodbye.lock().expect("no thread panics while it holds the reason") = reason;
+        *in_any_case(self.goodbye.lock()) = reason;
     }
 
     /// What the close frame says: why this end gave up, or nothing.
     pub(crate) fn goodbye(&self) -> String {
-        self.goodbye.lock().expect("no thread panics while it holds the reason").clone()
+        in_any_case(self.goodbye.lock()).clone()
     }
 
     /// Ends the session's threads because of `error`; the first error is kept.
     pub(crate) fn fail(&self, error: Error) {
         self.set_goodbye(error.to_string());
-        let mut failure = self.failure.lock().expect("no thread panics while it holds the failure");
+        let mut failure = in_any_case(self.failure.lock());
         if failure.is_none() && !self.is_stopped() {
             *failure = Some(error);
         }
@@ -433,7 +442,7 @@ impl Shared {
     }
 
     pub(crate) fn take_failure(&self) -> Option<Error> {
-        self.failure.lock().expect("no thread panics while it holds the failure").take()
+        in_any_case(self.failure.lock()).take()
     }
 
     /// Sends messages to the peer, in this order and behind all that were sent before. Waits for room.

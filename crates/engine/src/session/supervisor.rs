@@ -40,6 +40,7 @@ use rate::{part_of, rate_policy};
 use crate::bootstrap::{
     ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
 };
+use crate::contained::in_any_case;
 use crate::error::{Error, ExitCode};
 use crate::hello::Direction;
 use crate::messages::{Decoder, Message};
@@ -254,7 +255,7 @@ impl Supervisor {
     /// them is open until its lost parts have come again, and the socket ran over.
     fn warm_blocks(&mut self) {
         let shared = self.shared.clone();
-        let warm = move || shared.cpu.count(|| while shared.pool.warm_next() {});
+        let warm = move || shared.work(|| while shared.pool.warm_next() {});
         let thread = std::thread::Builder::new().name("memory".into()).spawn(warm);
         // Without it a transfer starts more slowly, and that is all.
         self.threads.extend(thread);
@@ -313,11 +314,16 @@ impl Supervisor {
             window_max: self.window_max,
             beside_max: self.beside_max,
         };
-        shared.flows.lock().expect("no thread panics while it holds the list of flows").push(own);
+        in_any_case(shared.flows.lock()).push(own.clone());
         let is_sender = self.is_sender;
         let thread = std::thread::Builder::new()
             .name(format!("flow-{}", setup.index))
-            .spawn(move || shared.cpu.count(|| flow_thread::run(thread, is_sender)))
+            .spawn(move || {
+                shared.work(|| flow_thread::run(thread, is_sender));
+                // Also after a panic, which has kept it from saying so.
+                own.set_state(FlowState::Down);
+                shared.control.notify();
+            })
             .map_err(Error::io("cannot start a thread"))?;
         self.threads.push(thread);
         Ok(())
@@ -541,7 +547,7 @@ impl Supervisor {
         let flows = self.shared.flow_list();
         self.say_short_buffer(&flows);
         for flow in flows {
-            let figures = *flow.figures.lock().expect("no thread panics while it holds the figures");
+            let figures = *in_any_case(flow.figures.lock());
             rtt = rtt.max(figures.rtt_smoothed_us);
             sent += figures.packets_sent;
             lost += figures.packets_lost;
@@ -551,6 +557,16 @@ impl Supervisor {
             .progress
             .loss_ppm
             .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// Whatever the session was left by, a thread that could not be started or a panic, none of its threads stays behind.
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 

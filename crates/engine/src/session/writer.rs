@@ -18,6 +18,7 @@ use farhaul_store::{
     chunk_cv, is_about_attributes, name_error, whole_digest, write_new, write_whole,
 };
 
+use super::came::Came;
 use super::failures::plain;
 use super::item::Item;
 use super::meter::Meter;
@@ -34,6 +35,8 @@ pub(crate) struct Incoming {
     kind: Kind,
     /// Chunks whose place holds something that the sender was told of.
     pub(crate) told: Option<Told>,
+    /// What has come of it, if only its end says how long it is.
+    came: Mutex<Came>,
     /// Size and number of chunks, once the sender has said them.
     end: Mutex<Option<(u64, u64)>>,
     finishing: AtomicBool,
@@ -116,9 +119,9 @@ const TABLE_LOCK: &str = "no thread panics while it holds the table";
 
 impl Incoming {
     pub(crate) fn new(item: Item, kind: Kind) -> Incoming {
-        let (end, finishing, damaged) = (Mutex::default(), AtomicBool::default(), AtomicU32::default());
-        let digest = OnceLock::new();
-        Incoming { item, kind, told: None, end, finishing, damaged, digest }
+        let (came, end) = Default::default();
+        let (finishing, damaged, digest) = Default::default();
+        Incoming { item, kind, told: None, came, end, finishing, damaged, digest }
     }
 
     /// There is another version, of which the sender is told.
@@ -132,10 +135,16 @@ impl Incoming {
         partial.read().expect(LOCK).clone()
     }
 
-    /// Books the sender's word on the end; true when the file is complete and the caller has to finish it.
-    pub(crate) fn expect_end(&self, size: u64, chunks: u64) -> bool {
-        *self.end.lock().expect(LOCK) = Some((size, chunks));
-        self.is_complete()
+    /// Books the sender's word on the end; true when the file is complete and the caller has to finish it. The word may be repeated,
+    /// but not changed, and it has to fit what the file is and what has come.
+    pub(crate) fn expect_end(&self, size: u64, chunks: u64) -> Result<bool, Error> {
+        let wrong = || Error::Misbehaved(format!("{} ends where it cannot", self.item.path));
+        let fits = match self.item.entry.what {
+            What::Stream => self.came.lock().expect(LOCK).end(size, chunks),
+            _ => size == self.item.entry.size(),
+        };
+        let end = *self.end.lock().expect(LOCK).get_or_insert((size, chunks));
+        if fits && end == (size, chunks) { Ok(self.is_complete()) } else { Err(wrong()) }
     }
 
     /// True once: to the one caller that has to finish the file.
@@ -535,7 +544,7 @@ fn fits(file: &Incoming, piece: &Piece) -> bool {
             .chunk
             .checked_mul(CHUNK)
             .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
-        _ => piece.chunk < (1 << 43) && piece.len > 0,
+        _ => file.came.lock().expect(LOCK).note(piece.chunk, piece.len),
     }
 }
 

@@ -16,6 +16,7 @@ use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 
 use super::{MESSAGE_LEN_MAX, is_sender, name_of};
 use crate::bootstrap::{Established, bind_side_by_side};
+use crate::contained::{contained, in_any_case};
 use crate::error::Error;
 use crate::messages::{EndFigures, Message};
 use crate::options::{PathAddresses, RateOptions, TransferOptions, Verify};
@@ -36,8 +37,6 @@ const CONFIRM_EVERY: u64 = 64;
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(50);
 /// How soon a program that waits sees that the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-const LOCK: &str = "no thread panics while it holds a stream's state";
 
 /// One end of a stream.
 pub(super) struct Session {
@@ -104,7 +103,7 @@ pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
     let thread = std::thread::Builder::new().name("stream".into()).spawn(run);
     let thread = thread.map_err(Error::io("cannot start a thread"))?;
     let session = starting.recv().map_err(|_| Error::Misbehaved("no stream was asked for".into()))??;
-    *session.thread.lock().expect(LOCK) = Some(thread);
+    *in_any_case(session.thread.lock()) = Some(thread);
     Ok(session)
 }
 
@@ -120,7 +119,8 @@ pub(super) fn begin_here(
     let in_order = established.request.stream.is_some_and(|terms| terms.in_order);
     let flows = established.flows.len() as u16;
     let progress = Arc::new(Progress::default());
-    let mut supervisor = match Supervisor::start(established, role, &progress) {
+    let begun = contained(|| Supervisor::start(established, role, &progress)).flatten();
+    let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => {
             started(Err(error));
@@ -157,8 +157,15 @@ pub(super) fn begin_here(
         thread: Mutex::default(),
     });
     started(Ok(session.clone()));
-    let ended = session.converse(&mut supervisor);
-    Some(session.close(supervisor, ended, flows, &options))
+    let ended = contained(|| session.converse(&mut supervisor)).flatten();
+    match contained(|| session.close(supervisor, ended, flows, &options)) {
+        Ok(report) => Some(report),
+        Err(panic) => {
+            // Whoever waits for the end gets one.
+            session.set_ended(Report::default(), Some(panic));
+            None
+        }
+    }
 }
 
 impl Session {
@@ -174,7 +181,7 @@ impl Session {
             };
             match step {
                 Step::Message(Message::Finish(theirs)) if self.is_sender => {
-                    let state = self.state.lock().expect(LOCK);
+                    let state = in_any_case(self.state.lock());
                     if state.end.is_none_or(|end| end != state.confirmed) {
                         return Err(Error::Misbehaved("it says that it has finished, but it has not".into()));
                     }
@@ -197,7 +204,7 @@ impl Session {
     }
 
     fn handle(&self, message: Message) -> Result<(), Error> {
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = in_any_case(self.state.lock());
         match message {
             Message::Word(bytes) if bytes.len() <= MESSAGE_LEN_MAX => {
                 state.message_bytes += bytes.len() + size_of::<Vec<u8>>();
@@ -232,7 +239,7 @@ impl Session {
 
     /// Says how many blocks there are, once no more will be put; before that, how many somebody waits for.
     fn say_put(&self) {
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = in_any_case(self.state.lock());
         let count = match (state.end, self.finishing.load(Ordering::Acquire)) {
             (Some(_), _) => return,
             (None, true) => {
@@ -251,7 +258,7 @@ impl Session {
     /// Says how many blocks the program has let go of: at once if they are waited for, else now and then.
     fn confirm(&self, last_said: &mut Instant) {
         let count = self.released.load(Ordering::Acquire);
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = in_any_case(self.state.lock());
         let news = count - state.confirmed;
         let is_asked =
             (state.confirmed..count).contains(&(self.asked.load(Ordering::Acquire).wrapping_sub(1)));
@@ -264,7 +271,7 @@ impl Session {
     }
 
     fn has_everything(&self) -> bool {
-        let state = self.state.lock().expect(LOCK);
+        let state = in_any_case(self.state.lock());
         state.end.is_some_and(|end| end == state.confirmed)
     }
 
@@ -287,11 +294,15 @@ impl Session {
         let end = End { bytes, ours: supervisor.figures(), theirs, ..End::default() };
         let Outcome { report, error } = Outcome::new(&supervisor, role, end, error, flows, options);
         supervisor.close(error.as_ref());
-        self.unread.lock().expect(LOCK).take();
-        self.state.lock().expect(LOCK).ended = Some(Ended { report: report.clone(), error });
-        drop(self.open.lock().expect(LOCK).take());
-        self.changed.notify_all();
+        self.set_ended(report.clone(), error);
         report
+    }
+
+    fn set_ended(&self, report: Report, error: Option<Error>) {
+        in_any_case(self.unread.lock()).take();
+        in_any_case(self.state.lock()).ended = Some(Ended { report, error });
+        drop(in_any_case(self.open.lock()).take());
+        self.changed.notify_all();
     }
 
     // ---- the program's threads ---------------------------------------------------------------------------------
@@ -302,7 +313,7 @@ impl Session {
 
     /// Why nothing more can be done, if so.
     pub(super) fn ended(&self) -> Option<Error> {
-        let state = self.state.lock().expect(LOCK);
+        let state = in_any_case(self.state.lock());
         state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, again))
     }
 
@@ -312,9 +323,9 @@ impl Session {
 
     /// As [`Session::ended`], when it is known that something has ended it.
     pub(super) fn why(&self) -> Error {
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = in_any_case(self.state.lock());
         while state.ended.is_none() {
-            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).expect(LOCK);
+            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
         }
         state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, again)
     }
@@ -322,30 +333,30 @@ impl Session {
     /// Waits until the receiver has let go of `count` blocks.
     pub(super) fn wait_confirmed(&self, count: u64) -> Result<(), Error> {
         // Until then nothing more comes, as far as this thread knows.
-        let held = self.unread.lock().expect(LOCK).take();
+        let held = in_any_case(self.unread.lock()).take();
         drop(held);
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = in_any_case(self.state.lock());
         if state.confirmed < count {
             state.waited_for = state.waited_for.max(count);
             drop(state);
             self.shared.control.notify();
-            state = self.state.lock().expect(LOCK);
+            state = in_any_case(self.state.lock());
         }
         while state.confirmed < count && state.ended.is_none() {
-            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).expect(LOCK);
+            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
         }
         let confirmed = state.confirmed;
         drop(state);
         if confirmed < count {
             return Err(self.why());
         }
-        self.unread.lock().expect(LOCK).get_or_insert_with(|| Unread::new(&self.shared));
+        in_any_case(self.unread.lock()).get_or_insert_with(|| Unread::new(&self.shared));
         Ok(())
     }
 
     /// How many blocks there are in all, once that is known.
     pub(super) fn end(&self) -> Option<u64> {
-        self.state.lock().expect(LOCK).end
+        in_any_case(self.state.lock()).end
     }
 
     /// Whether all blocks that there are have been taken from the flows.
@@ -356,7 +367,7 @@ impl Session {
     /// Lets go of those who wait for more blocks when there are none.
     pub(super) fn close_if_complete(&self) {
         if !self.is_sender && self.is_complete() {
-            drop(self.open.lock().expect(LOCK).take());
+            drop(in_any_case(self.open.lock()).take());
         }
     }
 
@@ -393,7 +404,7 @@ impl Session {
     /// The next message; none if none comes in time.
     pub(super) fn message(&self, wait: Duration) -> Result<Option<Vec<u8>>, Error> {
         let until = Instant::now() + wait;
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = in_any_case(self.state.lock());
         loop {
             if let Some(bytes) = state.messages.pop_front() {
                 state.message_bytes -= bytes.len() + size_of::<Vec<u8>>();
@@ -407,7 +418,7 @@ impl Session {
             if left.is_zero() {
                 return Ok(None);
             }
-            (state, _) = self.changed.wait_timeout(state, left).expect(LOCK);
+            (state, _) = in_any_case(self.changed.wait_timeout(state, left));
         }
     }
 
@@ -421,7 +432,7 @@ impl Session {
             let there = all - absent.count_ones() as usize;
             return Err(Error::Usage(format!("there are {there} paths, so none has the number {path}")));
         }
-        let mut unused = self.unused_paths.lock().expect(LOCK);
+        let mut unused = in_any_case(self.unused_paths.lock());
         let wanted = if is_used { *unused & !(1 << path) } else { *unused | 1 << path };
         if wanted | absent == (1 << all) - 1 {
             return Err(Error::Usage("the last path cannot be taken out".into()));
@@ -438,7 +449,7 @@ impl Session {
         }
         let one = TransferOptions { paths: vec![addresses], ..TransferOptions::default() };
         one.checked()?;
-        let mut added = self.added_paths.lock().expect(LOCK);
+        let mut added = in_any_case(self.added_paths.lock());
         if *added == self.further_paths {
             let agreed = self.further_paths;
             let what =
@@ -451,18 +462,18 @@ impl Session {
         let number = *added;
         *added += 1;
         let addition = Addition { number, addresses, sockets };
-        self.shared.additions.lock().expect(LOCK).push(addition);
+        in_any_case(self.shared.additions.lock()).push(addition);
         Ok(self.first_paths + number)
     }
 
     /// Says that the program wants nothing more, and waits for the end.
     pub(super) fn finish(&self) -> Result<Report, Error> {
         self.finishing.store(true, Ordering::Release);
-        self.unread.lock().expect(LOCK).take();
+        in_any_case(self.unread.lock()).take();
         self.shared.control.notify();
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = in_any_case(self.state.lock());
         while state.ended.is_none() {
-            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).expect(LOCK);
+            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
         }
         let ended = state.ended.as_ref().expect("waited for just before");
         let result = match &ended.error {
@@ -484,7 +495,7 @@ impl Session {
     }
 
     fn join(&self) {
-        let thread = self.thread.lock().expect(LOCK).take();
+        let thread = in_any_case(self.thread.lock()).take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }
@@ -507,6 +518,7 @@ fn again(error: &Error) -> Error {
         Error::Files { what, hint } => Error::Files { what: text(what), hint: hint.clone() },
         Error::Lost { what, hint } => Error::Lost { what: text(what), hint: hint.clone() },
         Error::Interrupted => Error::Interrupted,
+        Error::Internal(place) => Error::Internal(text(place)),
         Error::Io { what, source } => {
             Error::Io { what: text(what), source: std::io::Error::new(source.kind(), source.to_string()) }
         }

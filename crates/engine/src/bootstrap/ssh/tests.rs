@@ -108,7 +108,7 @@ fn addresses_come_from_ssh_itself() {
     assert_eq!(client_ip(connection), "198.51.100.7".parse().ok());
     assert_eq!((server_ip("a b"), client_ip("")), (None, None));
     let found = std::thread::spawn(|| vec!["::ffff:192.0.2.1".parse().unwrap(), "fd00::2".parse().unwrap()]);
-    let addresses = candidate_addresses(found, Some(connection));
+    let addresses = candidate_addresses(Some(found), Some(connection));
     assert_eq!(addresses, ["192.0.2.1".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use farhaul_store::{RelPath, Root};
 
 use super::super::failures::plain;
+use crate::contained::contained;
 use crate::error::Error;
 
 /// A directory on each file system that was written to; those of the roots are always synced.
@@ -41,7 +42,9 @@ impl FileSystems {
         let (put, outcome) = mpsc::sync_channel(1);
         let work = move || {
             // Nobody listens to the end of a session that has failed.
-            let _ = put.send(places.iter().try_for_each(|(root, place)| root.sync_file_system(place)));
+            let sync = || places.iter().try_for_each(|(root, place)| root.sync_file_system(place));
+            let _ =
+                put.send(contained(sync).unwrap_or_else(|panic| Err(io::Error::other(panic.to_string()))));
             drop(put);
             tell();
         };

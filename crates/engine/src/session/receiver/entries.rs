@@ -531,7 +531,7 @@ impl Receiver {
             && size <= CHUNK
             && let Some(file) = self.files.lock().expect(LOCK).get(&id)
         {
-            file.expect_end(size, 1);
+            file.expect_end(size, 1)?;
         }
         Ok(())
     }

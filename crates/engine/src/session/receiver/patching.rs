@@ -15,6 +15,7 @@ use farhaul_store::{CHUNK, ChunkCv, Partial};
 use super::super::failures::plain;
 use super::super::writer::Incoming;
 use super::Receiver;
+use crate::contained::in_any_case;
 use crate::messages::{Decision, Message};
 
 /// Chunks whose marks (2 KiB each) may be under way: 4 GiB of file a round trip.
@@ -63,7 +64,7 @@ impl Told {
     }
 
     fn release(&self, count: usize) {
-        *self.window.told.lock().expect(LOCK) -= count;
+        *in_any_case(self.window.told.lock()) -= count;
         self.window.room.notify_all();
     }
 

@@ -128,7 +128,7 @@ impl Receiver {
         let (send, listing) = crossbeam_channel::bounded(1);
         let (root, filter, shared) = (root.clone(), self.protection.clone(), self.shared.clone());
         let list = move || {
-            shared.cpu.count(|| {
+            shared.work(|| {
                 let (index, is_all) = list(&root, &filter, &|| !shared.is_stopped());
                 if !is_all {
                     let text =

@@ -8,7 +8,7 @@ use farhaul_store::{Attributes, Entry, Kind, RelPath, ScanItem, Scanner, Selecti
 
 use super::notes::Links;
 use super::outstanding::Booking;
-use super::{LOCK, Origin, Pending, Scan, Sender};
+use super::{LOCK, Origin, Pending, Scan, Sender, Stage};
 use crate::error::Error;
 use crate::manifest::{Fate, Record};
 use crate::messages::{ManifestEntry, Message, Presence, What};
@@ -52,19 +52,10 @@ impl Sender {
             what: What::Stream,
             attributes: Attributes::new(),
         };
-        let unread = Some(Unread::new(&self.shared));
+        let stage = Stage::Undecided { compared: false, unread: Some(Unread::new(&self.shared)) };
         let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&entry, Fate::Sent, None)));
         let booking = Some(Booking::new(&self.outstanding, entry.names_bytes(), None));
-        let pending = Pending {
-            size: 0,
-            job: None,
-            large: None,
-            again: 0,
-            compared: false,
-            unread,
-            record,
-            _booking: booking,
-        };
+        let pending = Pending { size: 0, job: None, stage, again: 0, record, _booking: booking };
         let mut table = self.table.lock().expect(LOCK);
         table.pending.insert(0, pending);
         table.announced = 1;
@@ -251,10 +242,8 @@ impl Sender {
         let pending = Pending {
             size,
             job,
-            large: None,
+            stage: Stage::Undecided { compared: false, unread },
             again: 0,
-            compared: false,
-            unread,
             record,
             _booking: Some(booking),
         };

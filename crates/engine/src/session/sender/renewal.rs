@@ -13,7 +13,7 @@ use super::super::large::{FileJob, Trouble};
 use super::super::read_queue::Unsettled;
 use super::super::unread::Unread;
 use super::announcing::manifest_entry;
-use super::{LOCK, Pending, Sender};
+use super::{LOCK, Pending, Sender, Stage};
 use crate::manifest::{self, Record};
 use crate::messages::{ManifestEntry, Message, RENEWAL, What};
 
@@ -121,18 +121,17 @@ impl Sender {
             let mut table = self.table.lock().expect(LOCK);
             // The receiver has given it up meanwhile.
             let Some(old) = table.pending.remove(&job.id) else { return };
-            if let Some(large) = old.large {
+            if let Some(large) = old.stage.large() {
                 large.cancel();
             }
-            let unread = Some(Unread::new(&self.shared));
+            let stage = Stage::Undecided { compared: true, unread: Some(Unread::new(&self.shared)) };
             // The manifest has one line for it, of what it is now.
             let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
             let kind = manifest::Kind::File { size };
             let record = old.record.map(|record| Box::new(Record { kind, mode, mtime, ..*record }));
             let job = Some(renewed);
             let _booking = old._booking;
-            let pending =
-                Pending { size, job, large: None, again: 0, compared: true, unread, record, _booking };
+            let pending = Pending { size, job, stage, again: 0, record, _booking };
             table.pending.insert(id, pending);
         }
         self.renewals.lock().expect(LOCK).insert(job.id, id);

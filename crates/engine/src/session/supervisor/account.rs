@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::super::figures;
 use super::super::placement::Placement;
 use super::Supervisor;
+use crate::contained::in_any_case;
 use crate::messages::EndFigures;
 use crate::options;
 use crate::report::{CpuChoice, PathFigures};
@@ -23,7 +24,7 @@ impl Supervisor {
         };
         let (mut rtt_sum, mut rtt_samples) = (0, 0);
         for flow in self.shared.flow_list() {
-            let flow = *flow.figures.lock().expect("no thread panics while it holds the figures");
+            let flow = *in_any_case(flow.figures.lock());
             sum.segments_sent += flow.segments_sent;
             sum.segments_retransmitted += flow.segments_retransmitted;
             sum.segments_proactive += flow.segments_proactive;

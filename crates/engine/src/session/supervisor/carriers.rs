@@ -30,9 +30,12 @@ impl Supervisor {
         self.last_dial = Some(Instant::now());
         let mut fallback = std::mem::replace(&mut self.fallback, Fallback::None);
         let (done, dialing) = bounded(1);
+        let shared = self.shared.clone();
         let dial = move || {
-            let result = fallback.open();
-            let _ = done.send((fallback, result));
+            shared.work(|| {
+                let result = fallback.open();
+                let _ = done.send((fallback, result));
+            });
         };
         if std::thread::Builder::new().name("dial".into()).spawn(dial).is_ok() {
             self.dialing = Some(dialing);

@@ -314,6 +314,7 @@ impl Attempt<'_> {
             fallback,
             transport,
             peer: self.host.to_string(),
+            shown: None,
             peer_key: None,
             peer_version: hello::printable(reply.version.as_bytes(), 40),
             udp_ports: vec![self.target.port],

@@ -143,6 +143,7 @@ fn join(
 ) -> Result<Established, Error> {
     let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
     let client = reply.ssh_connection.as_deref().and_then(client_ip);
+    let shown = client;
     let ids = |position: usize| (hello.flow_ids[position], reply.flow_ids[position]);
     let channel = |position: usize| {
         let (send_id, recv_id) = ids(position);
@@ -194,6 +195,7 @@ fn join(
         fallback,
         transport,
         peer: client.map_or_else(|| "the client".to_string(), |ip| ip.to_string()),
+        shown,
         peer_key: None,
         peer_version: hello::printable(hello.version.as_bytes(), 40),
         udp_ports: hello.client_udp_ports,

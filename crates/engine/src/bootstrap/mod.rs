@@ -102,6 +102,8 @@ pub struct Established {
     pub transport: Transport,
     /// The far end for people: host or address.
     pub peer: String,
+    /// At the far end: where the client's handshake came from, if that is known. It has shown so that it is there.
+    pub shown: Option<IpAddr>,
     /// Fingerprint of the far end's key; none over ssh, which did that itself.
     pub peer_key: Option<String>,
     pub peer_version: String,

@@ -330,6 +330,7 @@ fn start(
         fallback: Fallback::Await(registered.attached),
         transport,
         peer: client.remote.to_string(),
+        shown: Some(client.remote.ip()),
         peer_key: Some(fingerprint(&client.key)),
         peer_version: hello::printable(hello.version.as_bytes(), 40),
         udp_ports: vec![client.port],

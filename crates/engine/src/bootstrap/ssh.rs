@@ -208,6 +208,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         fallback,
         transport,
         peer: target.host.clone(),
+        shown: None,
         peer_key: None,
         peer_version: printable(reply.version.as_bytes(), 40),
         udp_ports: reply.udp_ports,

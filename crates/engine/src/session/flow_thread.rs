@@ -88,9 +88,13 @@ struct Running {
     credit: CreditWindow,
     send_batch: SendBatch,
     plan: Plan,
+    /// Has room for one packet.
+    single: Plan,
     /// Control of a flow on which none may travel yet.
     nothing: ControlStream,
     blocked: bool,
+    /// What is due may not go to where the peer is said to be.
+    is_held: bool,
     /// When the first probe was sent.
     began: Option<Timestamp>,
     /// Datagrams say that they can be marked "congestion experienced" in place of being dropped.
@@ -142,8 +146,10 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
         plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
+        single: Plan::new(1),
         nothing: ControlStream::new(0),
         blocked: false,
+        is_held: false,
         began: None,
         is_marking: shared.is_markable.load(Ordering::Acquire),
         marks_are_thrown_away: false,
@@ -352,6 +358,7 @@ impl Running {
             }
         }
         self.follow_route(now);
+        self.notice_silence(now);
         let thread = &mut self.thread;
         if thread.own.state() == FlowState::Up && now - self.last_sent >= KEEP_ALIVE {
             thread.flow.ping();
@@ -462,7 +469,30 @@ impl Running {
 
     /// Plans and seals one batch; returns the number of datagrams.
     fn fill_batch(&mut self, now: Timestamp) -> Result<usize, Error> {
+        let room = self.thread.peer.standing().and_then(|standing| standing.room(now));
+        self.is_held = room.is_some_and(|room| room < self.longest());
+        match room {
+            _ if self.is_held => Ok(0),
+            None => self.fill(now, usize::MAX),
+            Some(room) => {
+                // One by one, as each has to be allowed.
+                std::mem::swap(&mut self.plan, &mut self.single);
+                let filled = self.fill(now, room);
+                std::mem::swap(&mut self.plan, &mut self.single);
+                filled
+            }
+        }
+    }
+
+    /// Bytes of a datagram that is no try of a larger size.
+    fn longest(&self) -> usize {
+        usize::from(self.thread.flow.datagram_max()) + self.thread.packets.extra()
+    }
+
+    /// [`Running::fill_batch`] with what is in the plan's room, and no datagram longer than `room`.
+    fn fill(&mut self, now: Timestamp, room: usize) -> Result<usize, Error> {
         let carries_control = self.carries_control();
+        let longest = self.longest();
         let thread = &mut self.thread;
         self.plan.clear();
         let planned = if carries_control {
@@ -484,12 +514,22 @@ impl Running {
                 self.outgoing.prefetch(&next);
             }
             let len = thread.packets.datagram_len(&packet);
-            let probe_len = PROBE_LEN.min(usize::from(thread.flow.datagram_max()) + thread.packets.extra());
+            let probe_len = PROBE_LEN.min(longest);
             if connecting && !thread.own.is_stream && len < probe_len {
                 // A probe as long as the data's first datagrams: a path that passes only short ones is no use.
                 packet.padding += (probe_len - len) as u16;
             }
             let len = thread.packets.datagram_len(&packet);
+            if len > room {
+                // A try of a larger size: as if it had not passed.
+                continue;
+            }
+            if room < usize::MAX
+                && !targets.is_empty()
+                && let Some(standing) = thread.peer.standing()
+            {
+                standing.on_sent(len * targets.len(), now);
+            }
             let control = &self.plan.control[packet.control.range()];
             let payload = match packet.segment {
                 Some(segment) => self.outgoing.payload(&segment)?,

@@ -30,6 +30,7 @@ mod roots;
 mod sender;
 mod serve;
 pub(crate) mod shared;
+mod standing;
 pub(crate) mod supervisor;
 mod surplus;
 mod tree;

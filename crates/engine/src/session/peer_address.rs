@@ -5,7 +5,8 @@
 //! although both tried several. Once that has settled, another address (a NAT that has forgotten its mapping, a host that
 //! has moved to another network) is on [`Trial`] first.
 //!
-//! Always true: only a packet that has passed its tag can change where datagrams go.
+//! Always true: only a packet that has passed its tag can change where datagrams go; how much goes to an address that has not
+//! answered, its [`Standing`] says.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +15,7 @@ use crossbeam_channel::Receiver;
 use farhaul_net::Link;
 use farhaul_proto::Timestamp;
 
+use super::standing::Standing;
 use super::trial::Trial;
 use crate::bootstrap::{AcceptSocket, FirstDatagram};
 
@@ -69,10 +71,21 @@ pub(crate) enum Moved {
 }
 
 impl PeerAddress {
-    pub(crate) fn candidates(candidates: Vec<SocketAddr>, is_initiator: bool) -> PeerAddress {
-        match is_initiator {
-            true => PeerAddress::Candidates(candidates),
-            false => PeerAddress::Open { candidates, follower: Follower::default() },
+    /// The far end's addresses, as the initiator knows them.
+    pub(crate) fn candidates(candidates: Vec<SocketAddr>) -> PeerAddress {
+        PeerAddress::Candidates(candidates)
+    }
+
+    /// The initiator's, as it has named them. `shown` is where its handshake came from; so many datagrams go to where nothing came
+    /// from.
+    pub(crate) fn open(candidates: Vec<SocketAddr>, shown: Option<IpAddr>, grants: u16) -> PeerAddress {
+        let is_shown = |address: &SocketAddr| shown == Some(address.ip().to_canonical());
+        // One that is known to be there gets one for each flow.
+        let least = u16::from(candidates.iter().all(is_shown));
+        let standing = Standing::named(grants.max(least));
+        PeerAddress::Open {
+            candidates,
+            follower: Follower { shown, grants, standing, ..Follower::default() },
         }
     }
 
@@ -80,11 +93,13 @@ impl PeerAddress {
         first: Receiver<FirstDatagram>,
         socket: AcceptSocket,
         clients: Vec<IpAddr>,
+        grants: u16,
         wrap: Wrap,
     ) -> PeerAddress {
         let (arrived_at, local) = (None, None);
         // The first address is that of the handshake, so every other one has to answer.
-        let follower = Follower { steady: STEADY, ..Follower::default() };
+        let shown = clients.first().map(IpAddr::to_canonical);
+        let follower = Follower { steady: STEADY, shown, grants, ..Follower::default() };
         PeerAddress::Accepting(Accepting { first, socket, wrap, clients, arrived_at, local, follower })
     }
 
@@ -129,10 +144,13 @@ impl PeerAddress {
             PeerAddress::Open { follower, .. } => follower.answered(token),
             PeerAddress::Accepting(accepting) => {
                 let moved = accepting.follower.answered(token);
+                if moved == Moved::No {
+                    return moved;
+                }
                 let (Some(local), Some(current)) = (accepting.local, accepting.follower.current) else {
                     return Moved::No;
                 };
-                if moved != Moved::No && !accepting.connect(local, current, link) {
+                if !accepting.connect(local, current, link) {
                     return Moved::No;
                 }
                 moved
@@ -159,6 +177,27 @@ impl PeerAddress {
                 Some(follower)
             }
         }
+    }
+
+    /// Of the address that datagrams go to; none where this end has chosen it, as the initiator has.
+    pub(crate) fn standing(&mut self) -> Option<&mut Standing> {
+        self.follower().map(|follower| &mut follower.standing)
+    }
+
+    /// Nothing has come for a while: whoever is there now has to answer anew.
+    pub(crate) fn fall_silent(&mut self, now: Timestamp) {
+        if let Some(follower) = self.follower()
+            && follower.standing.is_proven()
+        {
+            follower.standing = Standing::fallen_silent(follower.grants, now);
+        }
+    }
+
+    /// A question for the address that datagrams go to, when it is time for a challenge of `bytes`.
+    pub(crate) fn challenge(&mut self, now: Timestamp, bytes: usize) -> Option<[u8; 8]> {
+        let standing = self.standing()?;
+        standing.challenge_due(bytes).filter(|&due| due <= now)?;
+        standing.challenge(now, || new_token().ok())
     }
 
     /// Whether there is one address for what is said before the peer is known to hear it: not one of several, and at a daemon only
@@ -200,6 +239,7 @@ impl Accepting {
         let Some(arrived_at) = self.arrived_at else { return Moved::No };
         let Some(from) = packet.from else {
             self.follower.newest = self.follower.newest.max(packet.number);
+            self.follower.standing.on_received(packet.len);
             return Moved::No;
         };
         if self.local.is_none() {
@@ -207,7 +247,8 @@ impl Accepting {
             if !self.clients.contains(&from.ip()) || !self.connect(arrived_at, *from, link) {
                 return Moved::No;
             }
-            (self.local, self.follower.current) = (Some(arrived_at), Some(*from));
+            self.local = Some(arrived_at);
+            self.follower.take(*from, packet.len);
             self.follower.newest = packet.number;
             return Moved::Connected;
         }
@@ -241,13 +282,30 @@ pub(crate) struct Follower {
     newest: u64,
     steady: u32,
     trial: Option<Trial>,
+    /// Where the handshake came from, which has shown with it that somebody is there.
+    shown: Option<IpAddr>,
+    /// Datagrams that may go to where nothing comes from.
+    grants: u16,
+    standing: Standing,
 }
 
 impl Follower {
+    /// From now on datagrams go to `address`, from which one of so many bytes has come.
+    fn take(&mut self, address: SocketAddr, bytes: usize) {
+        self.current = Some(address);
+        self.standing = match self.shown == Some(address.ip().to_canonical()) {
+            true => Standing::Proven,
+            false => Standing::heard_once(bytes),
+        };
+    }
+
     fn authentic(&mut self, now: Timestamp, packet: Authentic<'_>) {
         let Some(from) = packet.from else { return };
         let is_newer = packet.number >= self.newest;
         self.newest = self.newest.max(packet.number);
+        if self.current.as_ref() == Some(from) {
+            self.standing.on_received(packet.len);
+        }
         if let Some(trial) = &mut self.trial
             && trial.address() == *from
         {
@@ -260,7 +318,8 @@ impl Follower {
         if self.current.as_ref() == Some(from) {
             self.steady = self.steady.saturating_add(1);
         } else if self.steady < STEADY {
-            (self.current, self.steady) = (Some(*from), 0);
+            self.take(*from, packet.len);
+            self.steady = 0;
         } else if self.trial.as_ref().is_none_or(|trial| trial.is_old(now))
             && let Ok(token) = new_token()
         {
@@ -271,8 +330,12 @@ impl Follower {
     }
 
     fn answered(&mut self, token: [u8; 8]) -> Moved {
+        if self.standing.answered(token) {
+            return Moved::No;
+        }
         let Some(trial) = self.trial.take_if(|trial| trial.token() == token) else { return Moved::No };
         let before = self.current.replace(trial.address());
+        self.standing = Standing::Proven;
         let is_near = before.is_some_and(|before| before.ip() == trial.address().ip());
         if is_near { Moved::Port } else { Moved::Network }
     }

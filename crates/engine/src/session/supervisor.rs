@@ -15,6 +15,7 @@ mod gone;
 mod rate;
 mod usage;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -32,6 +33,7 @@ use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
 use super::placement::Placement;
 use super::shared::{FILLED_MAX, FlowShared, FlowState, Place, Shared};
+use super::standing::grants_of;
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
 use gone::lost;
@@ -51,7 +53,7 @@ use crate::trailer::BLOCK_BYTES;
 /// So many times what memory holds may lie in a file beside it.
 const OVERFLOW: u64 = 7;
 /// No answer for this long: the path does not work.
-const SILENCE: Duration = Duration::from_secs(3);
+pub(super) const SILENCE: Duration = Duration::from_secs(3);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
 const REFUSED: Duration = Duration::from_secs(2);
 /// Nothing at all for this long: the transfer ends, resumable.
@@ -98,6 +100,7 @@ pub(crate) struct Supervisor {
     transport: &'static str,
     stream_transport: &'static str,
     peer: String,
+    shown: Option<IpAddr>,
     udp_ports: Vec<u16>,
     warnings: Vec<String>,
     /// One a path, if this end learns what they carry.
@@ -209,6 +212,7 @@ impl Supervisor {
             transport,
             stream_transport,
             peer: established.peer,
+            shown: established.shown.map(|ip| ip.to_canonical()),
             udp_ports: established.udp_ports,
             warnings: established.warnings,
             memories,
@@ -282,14 +286,19 @@ impl Supervisor {
                 None => link,
             }
         };
+        let grants = grants_of(setup.index, self.flow_count);
         let (link, peer): (Box<dyn Link>, PeerAddress) = match setup.link {
             FlowLink::Udp { socket, candidates } => {
-                (inject(Box::new(socket)), PeerAddress::candidates(candidates, self.is_initiator))
+                let peer = match self.is_initiator {
+                    true => PeerAddress::candidates(candidates),
+                    false => PeerAddress::open(candidates, self.shown, grants),
+                };
+                (inject(Box::new(socket)), peer)
             }
             FlowLink::Accept { first, socket, clients } => {
                 // Until the first authentic datagram there is nothing to receive from.
                 let (silent, _) = memory_pair().map_err(Error::io("cannot make a link"))?;
-                (Box::new(silent), PeerAddress::accepting(first, socket, clients, Box::new(inject)))
+                (Box::new(silent), PeerAddress::accepting(first, socket, clients, grants, Box::new(inject)))
             }
             FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
         };

@@ -1,5 +1,7 @@
-//! When an address changes: the peer's, which is asked to prove itself, or this host's own.
+//! When an address changes: the peer's, which is asked to prove itself, or this host's own. And how much goes to one that has
+//! not: see [`Standing`](super::super::standing::Standing).
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use farhaul_net::SendBatch;
@@ -7,6 +9,7 @@ use farhaul_proto::{Plan, Timestamp};
 
 use super::super::packets::Payload;
 use super::super::peer_address::{Moved, PeerAddress};
+use super::super::supervisor::SILENCE;
 use super::Running;
 
 /// How often a silent flow looks whether there is another way to the peer.
@@ -34,8 +37,27 @@ impl Running {
         }
     }
 
-    /// Asks an address on trial for an answer, when it is time.
+    /// Whoever was at the peer's address may have gone, and somebody else have come.
+    pub(super) fn notice_silence(&mut self, now: Timestamp) {
+        if now - self.thread.flow.last_heard() >= SILENCE {
+            self.thread.peer.fall_silent(now);
+        }
+    }
+
+    /// Asks the address that datagrams go to, and one on trial, for an answer, when it is time.
     pub(super) fn challenge(&mut self, now: Timestamp) {
+        let targets = self.thread.peer.targets();
+        if let [address] = targets[..]
+            && let Some(token) = self.thread.peer.challenge(now, CHALLENGE_LEN)
+            && let Some(len) = self.send_challenge(now, token, address)
+            && let Some(standing) = self.thread.peer.standing()
+        {
+            standing.on_sent(len, now);
+        }
+        self.challenge_trial(now);
+    }
+
+    fn challenge_trial(&mut self, now: Timestamp) {
         let thread = &mut self.thread;
         let Some(trial) = thread.peer.trial() else { return };
         if trial.is_lost(now) {
@@ -45,23 +67,43 @@ impl Running {
         if trial.due(CHALLENGE_LEN).is_none_or(|due| due > now) {
             return;
         }
-        let mut plan = Plan::new(1);
-        thread.flow.plan_challenge(now, trial.token(), &mut plan);
-        let Some(packet) = plan.packets.first() else { return thread.peer.end_trial() };
-        let len = thread.packets.datagram_len(packet);
-        let mut batch = SendBatch::new(len);
-        batch.to(Some(trial.address()));
-        let out = batch.datagram(len).expect("one packet fits a batch of its size");
-        thread.packets.seal(packet, plan.control_of(packet), Payload::Sealed(&[]), out);
-        trial.on_sent(len, now);
-        // A challenge that cannot be sent is as one that got lost.
-        let sent = thread.link.send(&mut batch);
-        tracing::debug!(address = %trial.address(), ?sent, "challenge");
+        let (address, token) = (trial.address(), trial.token());
+        let sent = self.send_challenge(now, token, Some(address));
+        match (sent, self.thread.peer.trial()) {
+            (Some(len), Some(trial)) => trial.on_sent(len, now),
+            _ => self.thread.peer.end_trial(),
+        }
     }
 
-    /// When an address on trial is to be asked next.
+    /// Returns its length, unless the flow is closing.
+    fn send_challenge(
+        &mut self,
+        now: Timestamp,
+        token: [u8; 8],
+        address: Option<SocketAddr>,
+    ) -> Option<usize> {
+        let thread = &mut self.thread;
+        let mut plan = Plan::new(1);
+        thread.flow.plan_challenge(now, token, &mut plan);
+        let packet = plan.packets.first()?;
+        let len = thread.packets.datagram_len(packet);
+        let mut batch = SendBatch::new(len);
+        batch.to(address);
+        let out = batch.datagram(len).expect("one packet fits a batch of its size");
+        thread.packets.seal(packet, plan.control_of(packet), Payload::Sealed(&[]), out);
+        // A challenge that cannot be sent is as one that got lost.
+        let sent = thread.link.send(&mut batch);
+        tracing::debug!(?address, ?sent, "challenge");
+        Some(len)
+    }
+
+    /// When an address is to be asked next, or gets a datagram that it has not asked for.
     pub(super) fn challenge_due(&mut self) -> Option<Timestamp> {
-        self.thread.peer.trial().and_then(|trial| trial.due(CHALLENGE_LEN))
+        let trial = self.thread.peer.trial().and_then(|trial| trial.due(CHALLENGE_LEN));
+        let standing = self.thread.peer.standing();
+        let own = standing.as_ref().and_then(|standing| standing.challenge_due(CHALLENGE_LEN));
+        let grant = standing.filter(|_| self.is_held).and_then(|standing| standing.due());
+        [trial, own, grant].into_iter().flatten().min()
     }
 
     /// A challenge was answered.

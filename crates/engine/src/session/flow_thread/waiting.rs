@@ -54,8 +54,8 @@ impl Running {
         self.publish_figures();
         let shared = &self.thread.shared;
         if own.sleep.may_sleep() && !shared.is_stopped() && !own.retire.load(Ordering::Acquire) {
-            // Until the link takes more, what is due cannot be sent anyway.
-            let due = if self.blocked { None } else { self.thread.flow.poll_timeout() };
+            // Until the link takes more, or the peer's address has answered, what is due cannot be sent anyway.
+            let due = if self.blocked || self.is_held { None } else { self.thread.flow.poll_timeout() };
             let until = due.map_or(SLEEP_MAX, |due| (due - now).min(SLEEP_MAX));
             let until = match own.state() {
                 FlowState::Connecting if !self.thread.peer.is_accepting() => until.min(PROBE_INTERVAL / 2),

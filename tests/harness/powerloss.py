@@ -1,0 +1,137 @@
+"""Disks that lose their power, and disks that cannot write: file systems of their own in images.
+
+A cut is the ioctl FS_IOC_SHUTDOWN without a flush of the log: from then on nothing reaches the image, and mounting it again replays
+what of the log was there, as after a real one. What a real one could also take, the disk's own volatile cache, stays.
+
+Always true: what is mounted lies below the pair's directory and goes with it; loop devices go with what is mounted.
+"""
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+
+from .hosts import HarnessError, call, wait_until
+
+FS_IOC_SHUTDOWN = 0x8004587D
+NO_LOG_FLUSH = 2
+KINDS = ("ext4", "xfs")
+#: xfs makes nothing smaller.
+MEGABYTES = 512
+
+
+def why_not(kind):
+    """Why such disks cannot be had here, in words; None if they can."""
+    if os.geteuid() != 0:
+        return "mounting a disk of one's own needs root"
+    if not os.path.exists("/dev/loop-control"):
+        return "there are no loop devices here"
+    if not shutil.which(f"mkfs.{kind}", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
+        return f"mkfs.{kind} is not installed"
+    return None
+
+
+class Unavailable(Exception):
+    """Such a disk cannot be had here; the text says why."""
+
+
+class Disk:
+    """A file system of its own, mounted at `path`."""
+
+    serial = 0
+
+    def __init__(self, pair, kind, megabytes=MEGABYTES, image_in=None, options="noatime"):
+        reason = why_not(kind)
+        if reason:
+            raise Unavailable(reason)
+        Disk.serial += 1
+        self.kind = kind
+        self.options = options
+        self.image = pathlib.Path(image_in or pair.directory) / f"disk{Disk.serial}.{kind}"
+        with open(self.image, "wb") as file:
+            file.truncate(megabytes << 20)
+        make = {"ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
+                "xfs": ("mkfs.xfs", "-q", "-f")}
+        call(*make[kind], str(self.image))
+        self.path = pair.folder(kind)
+        self._mount()
+        pair.on_close(self.close)
+
+    def _mount(self):
+        done = subprocess.run(["mount", "-t", self.kind, "-o", f"loop,{self.options}", str(self.image), str(self.path)],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise Unavailable(f"{self.kind} in a loop device cannot be mounted here: {done.stderr.strip()}")
+        device = os.stat(self.path).st_dev
+        ratio = pathlib.Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/max_ratio")
+        # With 0 whoever writes waits for the disk, and nothing is ever left in memory to be lost.
+        if ratio.exists() and ratio.read_text().strip() == "0":
+            ratio.write_text("100")
+
+    def _unmount(self):
+        # Somebody may look at it for a moment.
+        wait_until(lambda: subprocess.run(["umount", str(self.path)], stderr=subprocess.DEVNULL).returncode == 0
+                   or not os.path.ismount(self.path), seconds=30, what=f"{self.path} is unmounted")
+
+    def cut(self):
+        """The power is gone: nothing is written any more."""
+        fd = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.ioctl(fd, FS_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
+        except OSError as error:
+            raise Unavailable(f"{self.kind} cannot be shut down here: {error.strerror}") from None
+        finally:
+            os.close(fd)
+
+    def restart(self):
+        """The machine is up again: what was in memory is gone, and the log is replayed."""
+        self._unmount()
+        self._mount()
+
+    def sync_something_else(self):
+        """What any other program may do at any time. It takes the log along, and no data of others."""
+        path = self.path / "of-somebody-else"
+        with open(path, "wb") as file:
+            file.write(b"x" * 4096)
+            file.flush()
+            os.fsync(file.fileno())
+        os.unlink(path)
+
+    def close(self):
+        with contextlib.suppress(HarnessError, OSError):
+            self._unmount()
+        with contextlib.suppress(OSError):
+            self.image.unlink()
+
+
+def after_a_reboot(pair, argv):
+    """The command line that runs `argv` under another boot id than before."""
+    boot_id = pair.directory / f"boot_id-{os.urandom(4).hex()}"
+    boot_id.write_text(f"{os.urandom(4).hex()}-89ab-cdef-0123-456789abcdef\n")
+    shell = f'mount --bind {boot_id} /proc/sys/kernel/random/boot_id && exec "$@"'
+    return ["unshare", "--mount", "sh", "-c", shell, "sh", *argv]
+
+
+def files_of(folder):
+    """Regular files below a folder by their relative paths, without the product's own."""
+    folder = pathlib.Path(folder)
+    return {path.relative_to(folder): path for path in sorted(folder.rglob("*"))
+            if path.is_file() and not path.is_symlink() and not path.name.endswith((".fhpart", ".fhjournal"))}
+
+
+def taken_for_complete(source, target):
+    """Files of `target` that size and time call the source's, and that are something else."""
+    wrong = []
+    there = files_of(target)
+    for name, path in files_of(source).items():
+        found = there.get(name)
+        if found is None:
+            continue
+        ours, theirs = found.stat(), path.stat()
+        if (ours.st_size, ours.st_mtime_ns) == (theirs.st_size, theirs.st_mtime_ns) \
+                and found.read_bytes() != path.read_bytes():
+            wrong.append(str(name))
+    return wrong

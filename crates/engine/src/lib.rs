@@ -14,6 +14,9 @@ mod copy;
 mod cpus;
 mod endpoint;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hello;
 mod manifest;
 mod messages;

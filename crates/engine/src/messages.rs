@@ -7,6 +7,8 @@
 
 mod decode;
 mod encode;
+#[cfg(feature = "planted-bug")]
+mod planted;
 #[cfg(test)]
 mod tests;
 

@@ -254,6 +254,22 @@ fn first_bytes(hash: blake3::Hash) -> [u8; CHECK_LEN] {
     bytes
 }
 
+/// The records of `bytes` with their checks made right, behind the header of this file.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn sealed(bytes: &[u8], identity: &Identity, partial_ino: u64) -> Vec<u8> {
+    let header = header(identity, partial_ino);
+    let salt = salt(&header);
+    let mut out = header.to_vec();
+    let records = bytes.get(HEADER_LEN..).unwrap_or(&[]);
+    for (number, record) in records.as_chunks::<RECORD_LEN>().0.iter().enumerate() {
+        let mut record = *record;
+        let sum = check(&salt, number as u64, &record);
+        record[RECORD_LEN - CHECK_LEN..].copy_from_slice(&sum);
+        out.extend_from_slice(&record);
+    }
+    out
+}
+
 /// Names this boot of the machine; zeros where the system does not say, which counts as another boot each time.
 fn boot_id() -> &'static [u8; 32] {
     static BOOT: OnceLock<[u8; 32]> = OnceLock::new();

@@ -20,6 +20,9 @@ mod entry;
 mod error;
 mod extra;
 mod filter;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod generated;
 mod glob;
 mod journal;

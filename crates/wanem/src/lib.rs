@@ -13,6 +13,9 @@
 #![deny(unsafe_code)]
 
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod io;
 mod link;
 mod model;

@@ -12,6 +12,8 @@ mod connect;
 mod demux;
 mod discovery;
 mod endpoint;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod half_open;
 mod identity;
 mod insistent;

@@ -117,6 +117,8 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
         _ => return Err(Malformed),
     };
+    #[cfg(feature = "planted-bug")]
+    super::planted::bug(&message);
     if reader.is_empty() { Ok(message) } else { Err(Malformed) }
 }
 

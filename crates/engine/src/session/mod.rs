@@ -13,6 +13,8 @@ pub(crate) mod exchange;
 mod failures;
 mod figures;
 mod flow_thread;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod held;
 mod item;
 mod large;

@@ -94,7 +94,7 @@ fn default_path() -> PathBuf {
 }
 
 /// What is known of the path to one of `peers`, the newest note if there are several.
-fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
+pub(super) fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
     let notes = load(file);
     let now = unix_now();
     let known = peers.into_iter().filter_map(|peer| notes.get(&peer.to_canonical()));
@@ -104,7 +104,7 @@ fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Rememb
 }
 
 /// Notes what the path to `peer` has carried.
-fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
+pub(super) fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
     let now = unix_now();
     let mut notes = load(file);
     notes.retain(|_, note| is_fresh(note, now));

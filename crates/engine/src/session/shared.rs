@@ -479,6 +479,10 @@ impl Shared {
 
     /// Moves bytes that have arrived into `decoder`; waits up to `wait` for some.
     pub(crate) fn receive(&self, decoder: &mut Decoder, wait: Duration) -> usize {
+        #[cfg(feature = "fuzzing")]
+        if let Some(taken) = super::fuzzing::scripted(self, decoder, wait) {
+            return taken;
+        }
         let mut stream = self.control.lock();
         let mut taken = stream.read(decoder.buffer());
         if taken == 0 && !self.is_stopped() {
@@ -490,6 +494,8 @@ impl Shared {
             taken = stream.read(decoder.buffer());
         }
         drop(stream);
+        #[cfg(feature = "fuzzing")]
+        super::fuzzing::record(decoder, taken);
         if taken > 0 {
             // The window has opened, which the peer wants to know.
             self.wake_flows();

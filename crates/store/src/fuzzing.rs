@@ -1,0 +1,57 @@
+//! Ways in for `fuzz/`: to what reads bytes of a disk and is private otherwise. Not part of the API.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use crate::entry::Time;
+use crate::journal::Journal;
+use crate::partial::Identity;
+
+/// Loads a journal of these bytes, once as they are and once with checks that are right, as the disk of a machine that has
+/// been meddled with may have them; what was understood is understood again. `folder` is an empty directory.
+pub fn journal(bytes: &[u8], folder: &Path) -> usize {
+    load(bytes, folder) + load(&crate::journal::sealed(bytes, &identity(), INODE), folder)
+}
+
+/// The bytes of a journal that a transfer has left.
+pub fn journal_of(chunks: u64, synced: u64, folder: &Path) -> Vec<u8> {
+    let dir = OwnedFd::from(std::fs::File::open(folder).expect("a directory"));
+    let mut journal = Journal::create(&dir, NAME, &identity(), INODE).expect("it can be made");
+    for index in 0..chunks {
+        journal.chunk_there(index * 3, crate::ChunkCv([index as u8; 32])).expect("it can be written");
+        if index == synced {
+            journal.checkpoint(synced).expect("it can be written");
+        }
+    }
+    journal.chunk_gone(0).expect("it can be written");
+    std::fs::read(folder.join("j")).expect("it is there")
+}
+
+const NAME: &[u8] = b"j";
+const INODE: u64 = 9;
+
+fn identity() -> Identity {
+    Identity { size: 100 * crate::CHUNK, mtime: Time::new(1, 2), ino: 3, dev: 4, sparse: false }
+}
+
+fn load(bytes: &[u8], folder: &Path) -> usize {
+    let dir = OwnedFd::from(std::fs::File::open(folder).expect("a directory"));
+    std::fs::write(folder.join("j"), bytes).expect("it can be written");
+    let Some(first) = Journal::load(&dir, NAME, &identity(), INODE) else { return 0 };
+    let count = first.sure.len() + first.doubtful.len();
+    assert!(
+        first.sure.keys().chain(first.doubtful.keys()).all(|&index| index < 100),
+        "a chunk that the file has not"
+    );
+    assert!(
+        first.sure.keys().all(|index| !first.doubtful.contains_key(index)),
+        "a chunk that is sure and doubtful"
+    );
+    drop(first.journal);
+    let again = Journal::load(&dir, NAME, &identity(), INODE).expect("it was there");
+    assert!(
+        again.sure == first.sure && again.doubtful == first.doubtful,
+        "it reads otherwise the second time"
+    );
+    count
+}

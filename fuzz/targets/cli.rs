@@ -1,0 +1,36 @@
+//! What stands on the command line, or comes from a script that writes it.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::location::Place;
+use crate::{target, values};
+
+target!(places, 500, |bytes: &[u8]| {
+    if bytes.contains(&0) {
+        return;
+    }
+    let argument = OsStr::from_bytes(bytes);
+    if let Ok(place) = Place::parse(argument) {
+        assert!(place.is_beside(&place) || place.host().is_none());
+        let _ = (place.is_sink(), place.is_made());
+    }
+    let _ = Place::parse_host(argument);
+});
+
+target!(values, 500, |bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let is_zero = |text: &str| text.chars().all(|c| !('1'..='9').contains(&c));
+    if let Ok(rate) = values::rate(text) {
+        assert!(rate > 0 || is_zero(text), "a rate that is rounded away");
+    }
+    if let Ok(size) = values::size(text) {
+        assert!(size > 0 || is_zero(text), "a size that is rounded away");
+    }
+    let _ = (values::kilobits(text), values::seconds(text), values::age(text), values::size_or_none(text));
+    let _ = (values::flows(text).is_ok(), values::port(text), values::path(text).is_ok());
+    let _ = values::directories(text).is_ok();
+    if let Ok((first, last)) = values::port_range(text) {
+        assert!(first <= last);
+    }
+});

@@ -1,0 +1,236 @@
+//! Makes the seeds anew, from real sessions and real files: `cargo test -p farhaul-fuzz -- --ignored`.
+//!
+//! What was found while fuzzing stays beside them (`found-...`).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use farhaul_engine::fuzzing::{End, record_session};
+use farhaul_engine::hello::{
+    Attach, Direction, Hello, HelloReply, Refusal, RefusalCode, Request, Token, encode,
+};
+use farhaul_engine::{CopyJob, Location, ManifestOptions, Progress, TransferOptions, bootstrap, keygen};
+use farhaul_store::{Marks, write_patch};
+
+use crate::scratch;
+use crate::session::{FILL, source};
+
+fn put(target: &str, name: &str, bytes: &[u8]) {
+    let folder =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("targets/__fuzz__").join(target).join("corpus");
+    std::fs::create_dir_all(&folder).expect("it can be made");
+    std::fs::write(folder.join(name), bytes).expect("it can be written");
+}
+
+#[test]
+#[ignore = "writes the seeds into the source tree"]
+fn sessions() {
+    let plain = [0, 0, 0];
+    let kinds: [(&str, [u8; 3]); 8] = [
+        ("plain", plain),
+        ("transit", [1, 0, 0]),
+        ("readback", [2, 0, 0]),
+        ("dry-run", [4, 0, 0]),
+        ("delta", [8, 0, 0]),
+        ("sync-delete", [0x20, 1, 0]),
+        ("sync-checksum-renames", [0xe0, 3, 0]),
+        ("manifest", [8, 0x1c, 2]),
+    ];
+    for (name, flags) in kinds {
+        for (end, target) in [(End::Receiver, "session__receiver"), (End::Sender, "session__sender")] {
+            let (from, to) = (scratch::folder(), scratch::folder());
+            let from = from.path().join("there");
+            source(&from);
+            std::fs::create_dir(to.path().join("surplus")).expect("it can be made");
+            std::fs::write(to.path().join("surplus/file"), [FILL; 5]).expect("it can be made");
+            if flags[0] & 8 != 0 {
+                // Another version of the large file.
+                std::fs::create_dir(to.path().join("folder")).expect("it can be made");
+                let old = [vec![b'o'; 9000], vec![FILL; 1 << 20]].concat();
+                std::fs::write(to.path().join("folder/two"), old).expect("it can be made");
+            }
+            let (script, bytes) = record_session(end, &flags, FILL, &from, to.path());
+            put(target, name, &script);
+            put("engine__messages", &format!("{name}-{target}"), &bytes);
+        }
+    }
+}
+
+#[test]
+#[ignore = "writes the seeds into the source tree"]
+fn frames_and_files() {
+    let request = Request {
+        direction: Direction::Pull,
+        paths: vec![b"/data/run7".to_vec(), b"x y".to_vec()],
+        target_is_directory: false,
+        single_file: true,
+        stream: None,
+        target_is_name: false,
+        options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
+    };
+    let frame = |name: &str, frame: Vec<u8>| {
+        put("engine__hello", name, &frame[4..]);
+        put("engine__hello", &format!("{name}-framed"), &frame);
+    };
+    let mut hello = Hello::new(request, vec![7, 8], true);
+    hello.secret_half = Some(Token([5; 32]));
+    frame("hello", encode(&hello).expect("it fits"));
+    frame("attach", encode(&Attach::new(Token([6; 32]), 9)).expect("it fits"));
+    let mut reply = HelloReply::accept(vec![1]);
+    reply.ticket = Some(Token([7; 32]));
+    frame("reply", encode(&reply).expect("it fits"));
+    let refusal = Refusal::new(RefusalCode::NoSuchPath, "no such path");
+    frame("refusal", encode(&HelloReply::refuse(refusal)).expect("it fits"));
+
+    let folder = scratch::folder();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    source(&from);
+    let manifest = folder.path().join("m.jsonl");
+    let job = CopyJob {
+        sources: vec![Location::Local(from.join(""))],
+        destination: Location::Local(to),
+        names: None,
+        retry: None,
+        options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
+        spread: Vec::new(),
+        manifest: Some(manifest.clone()),
+        verbose: false,
+    };
+    let (report, error) = farhaul_engine::copy(job, &Arc::new(Progress::default()));
+    assert!(error.is_none(), "{error:?}");
+    put("engine__failed_run", "report", &report_bytes(&report));
+    let lines = std::fs::read(&manifest).expect("it was written");
+    put("engine__verify_list", "manifest", &lines);
+    for (index, line) in lines.split_inclusive(|&byte| byte == b'\n').enumerate().take(12) {
+        put("engine__manifest_line", &format!("line-{index}"), line);
+    }
+    let sums = "dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f  file\n\
+                SHA256 (file) = dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f\n\
+                \\dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f *a\\nb\n";
+    put("engine__verify_list", "sums", sums.as_bytes());
+
+    let key = folder.path().join("key");
+    keygen(&key, "fuzz").expect("a key is made");
+    let public = std::fs::read(key.with_extension("pub")).expect("it is there");
+    put("engine__authorized_keys", "keys", &[b"# who\n\n".to_vec(), public.clone(), public].concat());
+    put("engine__known_hosts", "hosts", b"# seen\nhost:4000 SHA256:abcdef\n[fd00::2]:4000 SHA256:ghi\n");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let note =
+        format!(r#"{{"192.0.2.1":{{"rate_bps":1000000,"rtt_us":100000,"loss_ppm":12,"unix_s":{now}}}}}"#);
+    put("engine__path_memory", "paths", note.as_bytes());
+    let _ = bootstrap::default_known_hosts_path();
+}
+
+fn report_bytes(report: &impl serde::Serialize) -> Vec<u8> {
+    serde_json::to_vec(report).expect("a report is JSON")
+}
+
+#[test]
+#[ignore = "writes the seeds into the source tree"]
+fn small_things() {
+    // Two pieces of 5 bytes in all, and their trailer.
+    let mut block = b"aabbb".to_vec();
+    let records: Vec<u8> = [&[1, 0, 2][..], &[7; 32], &[0x82, 1, 0, 3], &[9; 32]].concat();
+    block.extend_from_slice(&records);
+    block.extend_from_slice(&(records.len() as u32).to_le_bytes());
+    put("engine__block_trailer", "two-pieces", &block);
+    let quic = [0xc3; 30];
+    let ours = [&[5, 0, 7][..], &[0; 27]].concat();
+    put("engine__first_datagrams", "quic", &[&[0, 30][..], &quic, &quic].concat());
+    put("engine__first_datagrams", "ours", &[&[0, 30][..], &ours, &ours[..20]].concat());
+    put("engine__stream_frames", "three", b"\x03\x00\xff\x01\x00\x03abc\x00\x01d\x00\x05efghi");
+
+    let feedback =
+        crate::flow::feedback_frame([3, 500, 20, 0, 0, 8, 4096, 0], &[0, 1, 0x0f, 0, 0, 0, 0, 0, 0, 0]);
+    let segment = [&[2, 0, 0, 0, 0, 1, 0, 0, 0, 16][..], b"payload"].concat();
+    put("proto__packet", "feedback-and-segment", &[&feedback[..], &segment].concat());
+    put("proto__packet", "frames", b"\x03\x00\x08\x00\x05\x05\x00word\x06\x01\x09\x07\x06\x00\x07over\x09\x0812345678\x0b\x04\x01\x02\x03\x04\xf0\x01x\x00\x00");
+    put("proto__packet", "header", b"\x05\x12\x34\x00\x00\x00\x00\x01sealed");
+    // Blocks are granted and sent, feedback comes, time passes, a timeout, control bytes.
+    put("proto__flow", "sends", b"\x00\x0b\x03\x0a\x10\x00\x0a\xff\xff\x02\x07\x00\x00\x0a\x00\x0a\x00\x05\x20\x00\x00\x01\x0f\x00\x00\x00\x00\x00\x00\x00\x02\x00\x10\x00\x02\x0c\xff\x02\x01\x02\x02");
+    put("proto__flow", "receives", b"\x02\x0b\x02\x05\x00\x00\x00\x01\x00\x00\x02\x00\x05\x50\x06\x00\x01\x00\x00\x20\x01\x0f\x00\x00\x04word\x0e\x02\x09\x00\x07\x0d\x00\x02");
+    put("flow__pair", "loss", b"\x00\x40\x00\x00\x10\x00\x01\xff\x07\x20\x03\x20\x00\x07\x20\x06\x01\x01\x07\x20\x04\x30\x07\x05\x05\x03\x00\x07\x20\x06\x00\x03\x07\x20");
+
+    put("store__paths", "path", b"a/b c/\xff.txt");
+    put("store__paths", "written", b"./a//b/../c/");
+    put(
+        "store__filter",
+        "rules",
+        b"- *.tmp\n+ /a/**/b\n- a/[[:alpha:]x-z]*\nP keep/\n- ***/q?\n\na/b\nx.tmp\na/c/d/b",
+    );
+    put("store__glob", "set", b"a/*/[[]x[!y]\0[x]");
+    put("store__selection", "names", b"a/b\na/b/c\n./x\ny/");
+    put("store__ranges", "two", b"\x00\x01\x00\x05\x00\x10\x00\x02");
+    let new = [vec![1; 9000], vec![2; 5000]].concat();
+    let old = [vec![1; 9000], vec![3; 5000]].concat();
+    let mut out = vec![0; 1 << 20];
+    let len =
+        write_patch(&new, &Marks::of(&new), &Marks::of(&old).bytes, &mut out).expect("most is the same");
+    put("store__patch", "patch", &[&[27][..], &out[..len]].concat());
+    put("store__patch", "versions", b"\x10old and new");
+    for (name, place) in [
+        ("daemon", "fh://me@[fd00::2]:4000/in/x y"),
+        ("ssh", "me@host:/data/*.bam"),
+        ("scp", "scp://host:22/below"),
+        ("local", "./a:b"),
+        ("made", "random:10G"),
+    ] {
+        put("cli__places", name, place.as_bytes());
+    }
+    for (name, value) in
+        [("rate", "1.5G"), ("size", "64M"), ("age", "7d"), ("ports", "50000-50010"), ("path", "10.0.0.1=10.0.0.2")]
+    {
+        put("cli__values", name, value.as_bytes());
+    }
+    let folder = scratch::folder();
+    put("store__journal", "left", &farhaul_store::fuzzing::journal_of(6, 3, folder.path()));
+
+    put("wanem__frame", "tcp4", &tcp_frame());
+    put("wanem__frame", "udp6", &udp_frame());
+    put("wanem__script", "timeline", br#"[{"at": "10s", "loss": "5%"}, {"at": "20s", "cut": "3s"}, {"at": "30s", "link": 2, "rate": "1g"}]"#);
+    put("wanem__script", "settings", b"rtt=100ms/50ms,loss=1%,rate=1g,queue=codel,jitter=5ms,reorder=1%");
+}
+
+/// A super-packet of three TCP segments, as a TUN device hands it over.
+fn tcp_frame() -> Vec<u8> {
+    let mut frame = vec![1, 1, 40, 0, 100, 0, 20, 0, 16, 0];
+    let mut packet = vec![0; 40 + 250];
+    packet[0] = 0x45;
+    packet[6] = 0x40;
+    packet[8..10].copy_from_slice(&[64, 6]);
+    packet[12..20].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    packet[32..34].copy_from_slice(&[0x50, 0x19]);
+    frame.append(&mut packet);
+    frame
+}
+
+/// Two UDP datagrams over IPv6.
+fn udp_frame() -> Vec<u8> {
+    let mut frame = vec![1, 5, 48, 0, 90, 0, 40, 0, 6, 0];
+    let mut packet = vec![0; 48 + 150];
+    packet[0] = 0x60;
+    packet[6..8].copy_from_slice(&[17, 64]);
+    packet[39] = 2;
+    frame.append(&mut packet);
+    frame
+}
+
+/// Every target has seeds, so that the replay says something.
+#[test]
+fn every_target_has_seeds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/__fuzz__");
+    for source in ["cli", "engine", "flow", "proto", "session", "store", "wanem"] {
+        let text = std::fs::read_to_string(
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("targets/{source}.rs")),
+        );
+        for line in text.expect("it is there").lines() {
+            let Some(name) = line.strip_prefix("target!(").and_then(|rest| rest.split(',').next()) else {
+                continue;
+            };
+            let corpus = folder.join(format!("{source}__{name}/corpus"));
+            let seeds = std::fs::read_dir(&corpus).map(Iterator::count).unwrap_or(0);
+            assert!(seeds > 0, "no seeds in {}", corpus.display());
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Conversations: one end of a session, with its threads and its files, and a peer that says what it likes in any order.
+//!
+//! What an input means stands in `engine/session/fuzzing.rs`.
+
+use std::path::Path;
+
+use farhaul_engine::fuzzing::{End, converse};
+
+use crate::scratch;
+use crate::target;
+
+target!(receiver, 25, |bytes: &[u8]| {
+    let folder = scratch::folder();
+    let there = folder.path().join("there");
+    std::fs::create_dir(&there).expect("it can be made");
+    // Something that is there already, by names that the seeds have.
+    std::fs::write(there.join("small"), b"older").expect("it can be made");
+    std::fs::create_dir(there.join("surplus")).expect("it can be made");
+    std::fs::write(there.join("surplus/file"), b"ssss").expect("it can be made");
+    let _ = converse(End::Receiver, bytes, folder.path());
+});
+
+target!(sender, 25, |bytes: &[u8]| {
+    let folder = scratch::folder();
+    source(&folder.path().join("there"));
+    let _ = converse(End::Sender, bytes, folder.path());
+});
+
+/// What the files of a source are filled with.
+pub(crate) const FILL: u8 = b's';
+
+/// A small tree with one of each kind, the larger files of two and three chunks.
+pub(crate) fn source(folder: &Path) {
+    let made = (|| {
+        std::fs::create_dir_all(folder.join("folder/below"))?;
+        std::fs::write(folder.join("small"), [FILL; 5])?;
+        std::fs::write(folder.join("empty"), b"")?;
+        std::fs::write(folder.join("folder/two"), vec![FILL; (1 << 20) + 70_000])?;
+        std::fs::write(folder.join("folder/below/another"), [FILL; 5000])?;
+        std::os::unix::fs::symlink("small", folder.join("link"))?;
+        std::fs::hard_link(folder.join("small"), folder.join("hard"))?;
+        let sparse = std::fs::File::create(folder.join("sparse"))?;
+        sparse.set_len(3 << 20)
+    })();
+    made.expect("a source can be made");
+}

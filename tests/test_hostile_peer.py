@@ -440,6 +440,16 @@ def test_a_wrong_digest_is_never_written_and_ends(net, guarded, size):
     assert not (guarded.inside / "asked").exists()
 
 
+def test_the_same_as_nothing(net, guarded):
+    """The receiver has not said that it has anything of the chunk."""
+    def script(session, _guarded):
+        session.entry("asked", size=5 * CHUNK)
+        session.wait(lambda: session.is_answered(0))
+        session.numbers(peer.SAME, 0, 1)
+
+    assert_broken(pull(net, guarded, script))
+
+
 def test_blocks_that_were_not_granted_are_dropped(net, guarded):
     def script(session, _guarded):
         session.wait(lambda: session.credit)
@@ -598,6 +608,11 @@ def decides_twice(session, _guarded):
     session.message(peer.DECIDE, bytes([0, peer.SEND]))
 
 
+def keeps(session, chunk):
+    session.message(peer.DECIDE, bytes([0, 5, 0, 2]))
+    session.message(peer.KEPT, bytes([0, chunk]) + bytes(32))
+
+
 BROKEN_RECEIVERS = {
     "decides what was not announced": message(peer.DECIDE, bytes([9, 0])),
     "decides twice": decides_twice,
@@ -605,6 +620,8 @@ BROKEN_RECEIVERS = {
     "has what the file has not": have((0, 3)),
     "has beyond all numbers": have((2**63, 2**63)),
     "has 2^64 ranges": message(peer.DECIDE, bytes([0, peer.HAVE]) + b"\xff" * 9 + b"\x01"),
+    "kept more than the file has": lambda session, _guarded: keeps(session, 2),
+    "kept without a word on it": message(peer.KEPT, bytes([0, 0])),
     "again beyond the file": message(peer.AGAIN, b"\0" + peer.leb(2**63)),
     "again of nothing": message(peer.AGAIN, b"\x09\0"),
     "done of nothing": message(peer.DONE, b"\x09"),

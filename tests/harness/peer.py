@@ -20,6 +20,7 @@ CHUNK = 1 << 20
 PADDING, SEGMENT, SEGMENT_LAST, PING, FEEDBACK, STREAM, FLOOR, CLOSE, REPORT, CHALLENGE, ANSWER = range(11)
 ENTRY, DIRECTORY_END, SOURCE_FAILED, FILE_END, FILE_FAILED, ENTRIES_END = range(1, 7)
 DECIDE, DONE, FAILED, AGAIN, DIRECTORIES_DONE = range(16, 21)
+SAME, KEPT = 13, 30
 FINISH, ABORT, FLOW_DOWN, START = range(32, 36)
 SEND, SKIP, HAVE, LISTED = range(4)
 PLAIN_FILE, PIPE, SPARSE, LINKED, DIRECTORY, SYMLINK, HARD_LINK = 0, 1, 2, 4, 8, 9, 10
@@ -261,6 +262,8 @@ class Peer:
             body += leb(target)
         elif kind not in (DIRECTORY, PIPE):
             body += leb(size) + leb(4711) + leb(1)
+            if size > CHUNK:
+                body += leb(zigzag(mtime)) + leb(0)
         self.message(ENTRY, body)
         self.entries += 1
         return identity

@@ -12,7 +12,7 @@ mod planted;
 #[cfg(test)]
 mod tests;
 
-use farhaul_store::{Attributes, Digests, Node, Time};
+use farhaul_store::{Attributes, ChunkCv, Digests, Node, Time};
 
 pub(crate) use self::decode::Decoder;
 pub(crate) use self::encode::Encoder;
@@ -69,6 +69,8 @@ pub(crate) enum What {
         size: u64,
         inode: u64,
         device: u64,
+        /// When anything of it was last changed. Only of a file of more than one chunk, of which parts may be kept.
+        ctime: Time,
         sparse: bool,
         /// Later entries may be hard links to this one.
         linked: bool,
@@ -103,8 +105,8 @@ pub(crate) enum Decision {
     Send,
     /// All but these chunk ranges (first, count), which an earlier run brought.
     Have(Vec<(u64, u64)>),
-    /// All but what an earlier run brought; and of the chunks below `old_chunks`, of which there is another version here, only
-    /// what differs from the marks that follow ([`Message::Marks`]).
+    /// All but what an earlier run brought; and of the chunks below `old_chunks` only what differs from what is here: its values and
+    /// marks follow ([`Message::Kept`], [`Message::Marks`]).
     Patch { have: Vec<(u64, u64)>, old_chunks: u64 },
     /// Nothing: what is there may not be overwritten, whatever it is.
     Keep,
@@ -165,6 +167,11 @@ pub(crate) enum Message {
         id: u64,
         is_same: bool,
     },
+    /// The chunk has the value of [`Message::Kept`]: it is not sent.
+    Same {
+        id: u64,
+        chunk: u64,
+    },
     // Receiver to sender.
     Decide {
         id: u64,
@@ -189,6 +196,13 @@ pub(crate) enum Message {
         id: u64,
         chunk: u64,
         marks: Vec<u8>,
+    },
+    /// An earlier run has brought this chunk, with this value, when the source was in another state. Answered by [`Message::Same`] or
+    /// by the chunk.
+    Kept {
+        id: u64,
+        chunk: u64,
+        cv: ChunkCv,
     },
     /// Chunks of which nothing was said are wanted whole.
     MarksEnd {
@@ -309,6 +323,8 @@ impl Message {
             Message::Again { .. } => "again",
             Message::Marks { .. } => "marks",
             Message::MarksEnd { .. } => "marks-end",
+            Message::Kept { .. } => "kept",
+            Message::Same { .. } => "same",
             Message::DirectoriesDone { .. } => "directories-done",
             Message::Unchanged { .. } => "unchanged",
             Message::Finish(_) => "finish",

@@ -55,6 +55,8 @@ pub struct Entry {
     /// Permission bits, 07777.
     pub mode: u32,
     pub mtime: Time,
+    /// When anything of it was last changed, its times and its mode among that: it cannot be put back.
+    pub ctime: Time,
     pub dev: u64,
     pub ino: u64,
     pub nlink: u64,
@@ -103,7 +105,8 @@ impl Meta {
             FileKind::Symlink => Kind::Symlink { target },
             FileKind::Special(node) => Kind::Special(node),
         };
-        Entry { kind, mode: self.mode, mtime: self.mtime, dev: self.dev, ino: self.ino, nlink: self.nlink }
+        let Meta { mode, mtime, ctime, dev, ino, nlink, .. } = *self;
+        Entry { kind, mode, mtime, ctime, dev, ino, nlink }
     }
 }
 

@@ -61,6 +61,7 @@ impl Generated {
             kind: Kind::File { size: self.size, sparse: false },
             mode: 0o644,
             mtime: Time::new(now.as_secs().try_into().unwrap_or(0), now.subsec_nanos()),
+            ctime: Time::default(),
             dev: 0,
             ino: 0,
             nlink: 1,

@@ -1,13 +1,15 @@
 //! What of a large file has arrived, kept beside its partial file, so that the same command can go on.
 //!
-//! A header names the source (size, time, inode, device) and the partial file (inode). Records of a fixed size follow:
-//! a chunk with its chaining value; a checkpoint, which says how many records are backed by synced data; an opening,
-//! which names the boot; a chunk taken back. Every record ends in a check over itself, its number and the header.
+//! A header names the source (size, time, time of change, inode, device) and the partial file (inode). Records of a fixed size
+//! follow: a chunk with its chaining value; a checkpoint, which says how many records are backed by synced data; an opening,
+//! which names the boot; a chunk taken back; a source, from which the chunks behind it have come. Every record ends in a check
+//! over itself, its number and the header.
 //!
 //! Always true: a record counts only if it and all before it are whole; the rest is overwritten. Chunks recorded after
-//! the last checkpoint are doubtful once the machine has been booted again, since their data may never have been written.
+//! the last checkpoint, or before the last source, are doubtful once the machine has been booted again: their data may never
+//! have been written, or may have been written over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
 use std::os::fd::OwnedFd;
@@ -18,11 +20,11 @@ use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::digest::ChunkCv;
-use crate::entry::Meta;
-use crate::partial::Identity;
+use crate::entry::{Meta, Time};
+use crate::partial::{Identity, SourceState};
 
-const MAGIC: &[u8; 8] = b"fhjrnl1\n";
-const HEADER_LEN: usize = 64;
+const MAGIC: &[u8; 8] = b"fhjrnl2\n";
+const HEADER_LEN: usize = 72;
 const RECORD_LEN: usize = 56;
 const CHECK_LEN: usize = 8;
 
@@ -30,6 +32,7 @@ const CHUNK_THERE: u8 = 1;
 const CHECKPOINT: u8 = 2;
 const OPENED: u8 = 3;
 const CHUNK_GONE: u8 = 4;
+const SOURCE: u8 = 5;
 
 /// An open journal, to be appended to. The lock of the partial file keeps others away.
 pub(crate) struct Journal {
@@ -64,6 +67,10 @@ pub(crate) struct Loaded {
     pub(crate) sure: BTreeMap<u64, ChunkCv>,
     /// Chunks whose data have to be read back and compared.
     pub(crate) doubtful: BTreeMap<u64, ChunkCv>,
+    /// Those of either kind that came of the source in another state than the one it has now.
+    pub(crate) earlier: BTreeSet<u64>,
+    /// The source was last in the state that it has now.
+    pub(crate) is_same_source: bool,
 }
 
 impl Journal {
@@ -87,7 +94,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Reads what is there; none if there is nothing, or it is of another source, partial file, user or format.
+    /// Reads what is there; none if there is nothing, or it is of a source of another size or time, of another partial file, user or
+    /// format.
     pub(crate) fn load(dir: &OwnedFd, name: &[u8], identity: &Identity, partial_ino: u64) -> Option<Loaded> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(fs::openat(dir, name, flags, Mode::empty()).ok()?);
@@ -98,11 +106,13 @@ impl Journal {
         let mut reader = BufReader::with_capacity(256 << 10, &file);
         let mut found = [0; HEADER_LEN];
         reader.read_exact(&mut found).ok()?;
-        if found != header(identity, partial_ino) {
+        let state = source_of(&found)?;
+        let as_it_was = Identity { state, ..*identity };
+        if found != header(&as_it_was, partial_ino) {
             return None;
         }
         let salt = salt(&found);
-        let mut replay = Replay::new(identity.chunks());
+        let mut replay = Replay::new(identity.chunks(), state);
         let mut record = [0; RECORD_LEN];
         loop {
             match reader.read_exact(&mut record) {
@@ -115,8 +125,10 @@ impl Journal {
         }
         let journal = Journal { file, salt, records: replay.records };
         journal.file.set_len(journal.end()).ok()?;
+        let is_same_source = replay.source == identity.state;
+        let earlier = replay.earlier(is_same_source);
         let (sure, doubtful) = replay.judge();
-        Some(Loaded { journal, sure, doubtful })
+        Some(Loaded { journal, sure, doubtful, earlier, is_same_source })
     }
 
     /// Records that everything in here counts under this boot: once what is doubtful has been looked at, and not before,
@@ -133,6 +145,17 @@ impl Journal {
     /// Takes a chunk back.
     pub(crate) fn chunk_gone(&mut self, index: u64) -> io::Result<()> {
         self.append(CHUNK_GONE, index, &[0; 32])
+    }
+
+    /// Records that what comes from now on is of the source in this state, and waits until that is on the disk: what has come before
+    /// may be written over.
+    pub(crate) fn source(&mut self, state: &SourceState) -> io::Result<()> {
+        let mut value = [0; 32];
+        value[..8].copy_from_slice(&state.ino.to_le_bytes());
+        value[8..16].copy_from_slice(&state.ctime.secs.to_le_bytes());
+        value[16..20].copy_from_slice(&state.ctime.nanos.to_le_bytes());
+        self.append(SOURCE, state.dev, &value)?;
+        self.file.sync_data()
     }
 
     /// Records that the data behind the first `records` records are on the disk.
@@ -182,13 +205,16 @@ struct Replay {
     records: u64,
     synced: u64,
     boot: [u8; 32],
+    source: SourceState,
+    /// The first record that counts for that source.
+    since: u64,
     /// Value and record number of each chunk.
     there: BTreeMap<u64, (ChunkCv, u64)>,
 }
 
 impl Replay {
-    fn new(chunks: u64) -> Replay {
-        Replay { chunks, records: 0, synced: 0, boot: [0; 32], there: BTreeMap::new() }
+    fn new(chunks: u64, source: SourceState) -> Replay {
+        Replay { chunks, records: 0, synced: 0, boot: [0; 32], source, since: 0, there: BTreeMap::new() }
     }
 
     /// None when a whole record says what no journal of this file can say.
@@ -204,10 +230,21 @@ impl Replay {
             }
             CHECKPOINT if index <= self.records => self.synced = self.synced.max(index),
             OPENED => self.boot = value,
+            SOURCE => {
+                let ctime = Time::new(le_i64(&value[8..16])?, le_u32(&value[16..20])?);
+                self.source = SourceState { ctime, dev: index, ino: le_i64(&value[..8])?.cast_unsigned() };
+                self.since = self.records + 1;
+            }
             _ => return None,
         }
         self.records += 1;
         Some(())
+    }
+
+    /// Chunks that came of the source before it had the state that it has now.
+    fn earlier(&self, is_same_source: bool) -> BTreeSet<u64> {
+        let before = |record| !is_same_source || record < self.since;
+        self.there.iter().filter(|&(_, &(_, record))| before(record)).map(|(&index, _)| index).collect()
     }
 
     /// Chunks that are surely there, and those to be read back.
@@ -215,7 +252,11 @@ impl Replay {
         let same_boot = self.boot == *boot_id() && self.boot != [0; 32];
         let (mut sure, mut doubtful) = (BTreeMap::new(), BTreeMap::new());
         for (index, (cv, record)) in self.there {
-            let side = if same_boot || record < self.synced { &mut sure } else { &mut doubtful };
+            let side = if same_boot || (self.since..self.synced).contains(&record) {
+                &mut sure
+            } else {
+                &mut doubtful
+            };
             side.insert(index, cv);
         }
         (sure, doubtful)
@@ -228,12 +269,29 @@ fn header(identity: &Identity, partial_ino: u64) -> [u8; HEADER_LEN] {
     header[8..16].copy_from_slice(&identity.size.to_le_bytes());
     header[16..24].copy_from_slice(&identity.mtime.secs.to_le_bytes());
     header[24..28].copy_from_slice(&identity.mtime.nanos.to_le_bytes());
-    header[32..40].copy_from_slice(&identity.ino.to_le_bytes());
-    header[40..48].copy_from_slice(&identity.dev.to_le_bytes());
+    header[28..32].copy_from_slice(&identity.state.ctime.nanos.to_le_bytes());
+    header[32..40].copy_from_slice(&identity.state.ino.to_le_bytes());
+    header[40..48].copy_from_slice(&identity.state.dev.to_le_bytes());
     header[48..56].copy_from_slice(&partial_ino.to_le_bytes());
+    header[56..64].copy_from_slice(&identity.state.ctime.secs.to_le_bytes());
     let sum = salt(&header);
-    header[56..].copy_from_slice(&sum);
+    header[64..].copy_from_slice(&sum);
     header
+}
+
+/// In which state the source was as the journal was begun.
+fn source_of(header: &[u8; HEADER_LEN]) -> Option<SourceState> {
+    let number = |range: std::ops::Range<usize>| le_i64(&header[range]);
+    let ctime = Time::new(number(56..64)?, le_u32(&header[28..32])?);
+    Some(SourceState { ctime, ino: number(32..40)?.cast_unsigned(), dev: number(40..48)?.cast_unsigned() })
+}
+
+fn le_i64(bytes: &[u8]) -> Option<i64> {
+    bytes.try_into().ok().map(i64::from_le_bytes)
+}
+
+fn le_u32(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_le_bytes)
 }
 
 fn salt(header: &[u8; HEADER_LEN]) -> [u8; CHECK_LEN] {

@@ -59,7 +59,7 @@ pub use glob::{Base, expand, expand_home, is_pattern, stands_for};
 pub use journal::Request;
 pub use links::leads_out;
 pub use overflow::{Overflow, OverflowShare, Parked};
-pub use partial::{Identity, Partial, Patched, Resume};
+pub use partial::{Identity, Partial, Patched, Resume, SourceState};
 pub use path::{PathError, RelPath, escape, unescape};
 pub use pool::{Block, BlockPool};
 pub use ranges::ChunkMap;

@@ -4,6 +4,7 @@
 //! were written (`mark` comes after `write_chunk`); what counts is in the journal, if there is one. The partial file is
 //! locked as long as this lives. Dropped unfinished, it stays to be resumed, if there is anything to resume.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -29,6 +30,7 @@ use crate::small::WriteOptions;
 use crate::sparse::{self, Ground};
 use crate::temporary;
 
+mod kept;
 mod old;
 
 use old::Old;
@@ -39,15 +41,23 @@ const SIZE_MAX: u64 = i64::MAX as u64 - CHUNK;
 /// The value of a chunk whose sender computes no digests.
 const NO_CV: ChunkCv = ChunkCv([0; 32]);
 
-/// Which source, in which state. What an earlier run has left is used only for the same.
+/// Which source, in which state. What an earlier run has left is used for a source of the same size and time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     pub size: u64,
     pub mtime: Time,
-    pub ino: u64,
-    pub dev: u64,
+    pub state: SourceState,
     /// Has holes: chunks may be missing at the end, and zeros get no room. Not compared.
     pub sparse: bool,
+}
+
+/// What else is known of a source. What came of it in the same state is believed; of another one (its time was put back after a
+/// change, or only its mode has changed, or it is read from a snapshot) each chunk's value is compared with the source's first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SourceState {
+    pub ctime: Time,
+    pub ino: u64,
+    pub dev: u64,
 }
 
 impl Identity {
@@ -65,6 +75,8 @@ pub enum Resume {
     Any,
     /// Chunks that came with a digest: the rest has never been compared with what was sent.
     Digested,
+    /// The same, and each of them is compared with the source's again, whatever state that is in.
+    Compared,
 }
 
 /// A large file on its way in.
@@ -92,6 +104,7 @@ impl State {
     fn new(identity: &Identity) -> State {
         State {
             have: ChunkMap::new(),
+            kept: BTreeMap::new(),
             tree: FileTree::new(identity.size),
             journal: None,
             synced: 0,
@@ -104,6 +117,8 @@ impl State {
 
 struct State {
     have: ChunkMap,
+    /// Chunks that came of the source in another state, and have not been compared.
+    kept: BTreeMap<u64, ChunkCv>,
     tree: FileTree,
     journal: Option<Journal>,
     /// Journal records at the last checkpoint.
@@ -228,7 +243,7 @@ impl Partial {
     }
 
     fn resume(&mut self, loaded: Loaded, resume: Resume) -> Result<(), Error> {
-        let Loaded { mut journal, mut sure, doubtful } = loaded;
+        let Loaded { mut journal, mut sure, doubtful, earlier, is_same_source } = loaded;
         let mut buffer = Vec::new();
         let mut recovered = false;
         // Without reading ahead: that leaves pages across the edges of chunks in the cache, which a write through it on
@@ -243,13 +258,19 @@ impl Partial {
                 journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
             }
         }
-        if resume == Resume::Digested {
-            for (&index, _) in sure.iter().filter(|(_, cv)| **cv == NO_CV) {
-                journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
-            }
-            sure.retain(|_, cv| *cv != NO_CV);
+        // Without a value there is nothing to compare with the source's either.
+        let is_compared = |index: &u64| resume == Resume::Compared || earlier.contains(index);
+        let is_of_use =
+            |index: &u64, cv: &ChunkCv| *cv != NO_CV || resume == Resume::Any && !is_compared(index);
+        for (&index, _) in sure.iter().filter(|&(index, cv)| !is_of_use(index, cv)) {
+            journal.chunk_gone(index).map_err(Error::io("write the journal"))?;
         }
+        sure.retain(|index, cv| is_of_use(index, cv));
         journal.opened().map_err(Error::io("write the journal"))?;
+        let kept: BTreeMap<u64, ChunkCv> = sure.extract_if(.., |index, _| is_compared(index)).collect();
+        if !is_same_source || kept.keys().any(|index| !earlier.contains(index)) {
+            journal.source(&self.identity.state).map_err(Error::io("write the journal"))?;
+        }
         let _ = fs::fadvise(&self.file, 0, None, Advice::Normal);
         self.ground_used.store(true, Relaxed);
         let mut state = self.state();
@@ -257,6 +278,7 @@ impl Partial {
             state.have.insert(index);
             state.tree.set(index, cv);
         }
+        state.kept = kept;
         // What was read back is on the disk or soon will be; the next checkpoint says so.
         state.synced = if recovered { 0 } else { journal.records() };
         state.journal = Some(journal);
@@ -307,13 +329,9 @@ impl Partial {
         if index >= self.identity.chunks() || data.len() != self.chunk_len(index) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a chunk that the file does not have"));
         }
-        {
-            let mut state = self.state();
-            // The first copy counts; a second one may be of a source that has changed since.
-            let is_taken = state.have.contains(index) || state.written.contains(index);
-            if is_taken || !state.in_hand.insert(index) {
-                return Ok(false);
-            }
+        // The first copy counts; a second one may be of a source that has changed since.
+        if !self.claim(index)? {
+            return Ok(false);
         }
         let result = self.write_data(index, data);
         if result.is_err() {
@@ -455,7 +473,7 @@ impl Partial {
 
     /// Removes the partial file if nothing has arrived.
     pub fn discard_if_empty(&self) {
-        if self.state().have.is_empty() {
+        if self.state().is_empty() {
             self.discard();
         }
     }
@@ -515,7 +533,7 @@ impl Drop for Partial {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a journal, or with nothing in it, there is nothing to resume.
-        if !state.is_over && !self.is_in_place && (state.journal.is_none() || state.have.is_empty()) {
+        if !state.is_over && !self.is_in_place && (state.journal.is_none() || state.is_empty()) {
             self.remove(&mut state);
         }
     }

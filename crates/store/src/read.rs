@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use crate::CHUNK;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::direct::Direct;
-use crate::entry::{Entry, Kind, Meta};
+use crate::entry::{Entry, Kind, Meta, Time};
 use crate::extra::{Algorithm, Hashers};
 use crate::generated::Generated;
 use crate::path::RelPath;
@@ -48,7 +48,8 @@ struct DiskFile {
 }
 
 impl SourceFile {
-    /// Opens what the scan listed. Fails when it has become another file, or has changed, since.
+    /// Opens what the scan listed. Fails when it has become another file, or has another size or time, since. Who combines what it
+    /// reads with what was read before compares [`SourceFile::ctime`], too.
     pub fn open(source: &SourceRef, entry: &Entry) -> io::Result<SourceFile> {
         if let Some(generated) = source.generated() {
             return Ok(SourceFile(Open::Generated(generated)));
@@ -162,6 +163,14 @@ impl SourceFile {
             Open::Generated(generated) => {
                 from.checked_mul(CHUNK).filter(|&start| start < generated.size()).map(|_| from)
             }
+        }
+    }
+
+    /// When it had last been changed in any way, as it was opened.
+    pub fn ctime(&self) -> Time {
+        match &self.0 {
+            Open::Disk(file) => file.meta.ctime,
+            Open::Generated(_) => Time::default(),
         }
     }
 

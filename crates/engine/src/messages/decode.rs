@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{Algorithm, Attributes, Digest, Digests, Node};
+use farhaul_store::{Algorithm, Attributes, CHUNK, ChunkCv, Digest, Digests, Node, Time};
 
 use super::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
@@ -88,6 +88,11 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
             Message::Marks { id: reader.varint()?, chunk: reader.varint()?, marks: reader.bytes()?.to_vec() }
         }
         25 => Message::MarksEnd { id: reader.varint()? },
+        30 => {
+            let (id, chunk) = (reader.varint()?, reader.varint()?);
+            Message::Kept { id, chunk, cv: ChunkCv(reader.array()?) }
+        }
+        13 => Message::Same { id: reader.varint()?, chunk: reader.varint()? },
         26 => Message::Renamed { id: reader.varint()?, from: reader.bytes()?.to_vec() },
         27 => Message::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
         28 => Message::Placed { name: reader.bytes()?.to_vec() },
@@ -132,11 +137,7 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
     last_path.truncate(shared);
     last_path.extend_from_slice(rest);
     let mode = reader.u32()?;
-    let mtime_secs = reader.signed()?;
-    let mtime_nanos = reader.u32()?;
-    if mtime_nanos >= 1_000_000_000 {
-        return Err(Malformed);
-    }
+    let Time { secs: mtime_secs, nanos: mtime_nanos } = decode_time(reader)?;
     let kind = reader.byte()?;
     let what = match kind & !ATTRIBUTES {
         1 => What::Stream,
@@ -144,13 +145,11 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
         9 => What::Symlink { target: reader.bytes()?.to_vec() },
         10 => What::HardLink { to: reader.varint()? },
         11 => What::Special(decode_node(reader)?),
-        flags if flags & !0b110 == 0 => What::File {
-            size: reader.varint()?,
-            inode: reader.varint()?,
-            device: reader.varint()?,
-            sparse: flags & 2 != 0,
-            linked: flags & 4 != 0,
-        },
+        flags if flags & !0b110 == 0 => {
+            let (size, inode, device) = (reader.varint()?, reader.varint()?, reader.varint()?);
+            let ctime = if size > CHUNK { decode_time(reader)? } else { Time::default() };
+            What::File { size, inode, device, ctime, sparse: flags & 2 != 0, linked: flags & 4 != 0 }
+        }
         _ => return Err(Malformed),
     };
     let mut attributes = Attributes::new();
@@ -160,6 +159,11 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
         }
     }
     Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what, attributes })
+}
+
+fn decode_time(reader: &mut Reader<'_>) -> Result<Time, Malformed> {
+    let (secs, nanos) = (reader.signed()?, reader.u32()?);
+    if nanos < 1_000_000_000 { Ok(Time { secs, nanos }) } else { Err(Malformed) }
 }
 
 fn decode_node(reader: &mut Reader<'_>) -> Result<Node, Malformed> {

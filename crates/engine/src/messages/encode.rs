@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::Node;
+use farhaul_store::{CHUNK, Node};
 
 use super::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
@@ -112,6 +112,11 @@ impl Encoder {
                 put_bytes(out, marks);
             }
             Message::MarksEnd { id } => put_numbers(out, 25, &[*id]),
+            Message::Kept { id, chunk, cv } => {
+                put_numbers(out, 30, &[*id, *chunk]);
+                out.extend_from_slice(&cv.0);
+            }
+            Message::Same { id, chunk } => put_numbers(out, 13, &[*id, *chunk]),
             Message::Skipped { path, reason } => {
                 out.push(12);
                 put_bytes(out, path);
@@ -182,11 +187,15 @@ impl Encoder {
         put_varint(out, u64::from(entry.mtime_nanos));
         let more = if entry.attributes.is_empty() { 0 } else { ATTRIBUTES };
         match &entry.what {
-            What::File { size, inode, device, sparse, linked } => {
+            What::File { size, inode, device, ctime, sparse, linked } => {
                 out.push(more | u8::from(*sparse) << 1 | u8::from(*linked) << 2);
                 put_varint(out, *size);
                 put_varint(out, *inode);
                 put_varint(out, *device);
+                if *size > CHUNK {
+                    put_signed(out, ctime.secs);
+                    put_varint(out, u64::from(ctime.nanos));
+                }
             }
             What::Stream => out.push(more | 1),
             What::Directory => out.push(more | 8),

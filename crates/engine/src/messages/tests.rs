@@ -26,11 +26,15 @@ fn entry(id: u64, path: &str, what: What) -> Message {
 }
 
 fn all() -> Vec<Message> {
-    let file = What::File { size: 1 << 40, inode: 9, device: 3, sparse: true, linked: true };
+    let ctime = Time::new(-3, 999_999_999);
+    let file = What::File { size: 1 << 40, inode: 9, device: 3, ctime, sparse: true, linked: true };
+    let ctime = Time::default();
+    let small = What::File { size: 1 << 20, inode: 9, device: 3, ctime, sparse: false, linked: false };
     let Message::Entry(renewed) = entry(1 << 48 | 1, "tree/a", file.clone()) else { unreachable!() };
     vec![
         entry(0, "tree", What::Directory),
         entry(1, "tree/a", file),
+        entry(1, "tree/aa", small),
         entry(2, "tree/abc", What::Symlink { target: b"../x".to_vec() }),
         entry(3, "other", What::HardLink { to: 1 }),
         entry(4, "", What::Stream),
@@ -69,6 +73,8 @@ fn all() -> Vec<Message> {
         Message::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
         Message::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },
         Message::MarksEnd { id: 5 },
+        Message::Kept { id: 5, chunk: 4, cv: ChunkCv([9; 32]) },
+        Message::Same { id: 5, chunk: 4 },
         Message::DirectoriesDone { count: 3 },
         Message::Start,
         Message::Finish(EndFigures {

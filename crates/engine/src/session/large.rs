@@ -5,9 +5,9 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use farhaul_store::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, is_changed};
+use farhaul_store::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, Time, is_changed};
 
 use super::failures::plain;
 use super::unread::Unread;
@@ -77,6 +77,8 @@ pub(crate) struct Large {
     pub(super) job: Arc<FileJob>,
     /// Chunks that the receiver has from an earlier run.
     had: u64,
+    /// When the file had last been changed, as it was opened first.
+    ctime: OnceLock<Time>,
     /// None while there is nothing to read: an open one takes descriptors.
     file: Mutex<Option<Result<Arc<SourceFile>, Trouble>>>,
     /// Chunks that are to be read, but for holes.
@@ -110,6 +112,7 @@ impl Large {
         let left = have.gaps(chunks).map(|(first, end)| first.max(old_chunks)..end);
         Some(Large {
             had: have.count(),
+            ctime: OnceLock::new(),
             file: Mutex::default(),
             left: Mutex::new(left.filter(|range| !range.is_empty()).collect()),
             old_chunks,
@@ -153,9 +156,13 @@ impl Large {
     }
 
     pub(super) fn file(&self) -> Result<Arc<SourceFile>, Trouble> {
-        let open = || match SourceFile::open(&self.job.source, &self.job.entry) {
-            Ok(file) => Ok(Arc::new(file)),
-            Err(error) => Err(Trouble::of(&error)),
+        let open = || {
+            let file =
+                SourceFile::open(&self.job.source, &self.job.entry).map_err(|error| Trouble::of(&error))?;
+            // What the receiver has is of the file as it was listed; what was sent, of the file as it was opened first.
+            let listed = self.job.entry.ctime;
+            let expected = *self.ctime.get_or_init(|| if self.had > 0 { listed } else { file.ctime() });
+            if file.ctime() == expected { Ok(Arc::new(file)) } else { Err(Trouble::changed()) }
         };
         self.file.lock().expect(LOCK).get_or_insert_with(open).clone()
     }

@@ -8,6 +8,8 @@
 //! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
 //! whoever finished that chunk; a file that changed while it was read is never completed.
 
+mod told;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Read;
@@ -19,6 +21,7 @@ use std::time::Duration;
 use farhaul_net::PollFd;
 use farhaul_store::{Block, CHUNK, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
+pub(super) use self::told::Theirs;
 use super::exchange::Outlet;
 use super::failures::plain;
 use super::large::{FileJob, Large, Trouble};
@@ -41,8 +44,8 @@ enum Work {
     Whole(Arc<FileJob>, Option<Unread>, Sent),
     /// The receiver's content has this digest.
     Compare(Arc<FileJob>, [u8; 32]),
-    /// A chunk in whose place the receiver has something with these marks.
-    Patch(Arc<Large>, u64, Vec<u8>),
+    /// A chunk in whose place the receiver has something.
+    Told(Arc<Large>, u64, Theirs),
     Pipe(u64, Option<Unread>),
     /// Nothing is waiting now.
     Nothing,
@@ -52,7 +55,7 @@ enum Work {
 #[derive(Default)]
 struct Waiting {
     again: VecDeque<(Arc<Large>, u64)>,
-    patches: VecDeque<(Arc<Large>, u64, Vec<u8>)>,
+    told: VecDeque<(Arc<Large>, u64, Theirs)>,
     files: VecDeque<Waited>,
     /// Large files that have been begun, the next one first; kept only if there may be several.
     begun: VecDeque<Arc<Large>>,
@@ -104,6 +107,8 @@ pub(crate) struct ReadQueue {
     has_pipe: AtomicBool,
     /// Bytes of standard input, once it has ended.
     pub(crate) pipe_size: AtomicU64,
+    /// Content bytes that the receiver has kept and that were found to be the source's.
+    pub(super) resumed: AtomicU64,
     /// A file that has changed may be read again.
     may_renew: bool,
     /// How long a file must not have grown; None to take it as it was listed.
@@ -141,6 +146,7 @@ impl ReadQueue {
             more: Condvar::new(),
             has_pipe: AtomicBool::new(false),
             pipe_size: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
             may_renew,
             growth,
             unsettled: Mutex::default(),
@@ -179,16 +185,20 @@ impl ReadQueue {
     }
 
     /// The receiver says what it has in the place of a chunk. False if it says more than it may.
-    pub(crate) fn push_patch(&self, large: &Arc<Large>, chunk: u64, marks: Vec<u8>) -> bool {
+    pub(super) fn push_told(&self, large: &Arc<Large>, chunk: u64, theirs: Theirs) -> bool {
         let len = large.chunk_len(chunk);
-        if !large.tell(chunk) || marks.len() != Marks::len_of(len) {
+        let fits = |theirs: &Theirs| match theirs {
+            Theirs::Marks(marks) => marks.len() == Marks::len_of(len),
+            Theirs::Kept(_) => true,
+        };
+        if !large.tell(chunk) || !fits(&theirs) {
             return false;
         }
         large.hold();
         let large = large.clone();
         self.push(|waiting| {
-            waiting.patches.push_back((large, chunk, marks));
-            waiting.patches.len() <= PATCHES_MAX
+            waiting.told.push_back((large, chunk, theirs));
+            waiting.told.len() <= TOLD_MAX
         })
     }
 
@@ -241,8 +251,8 @@ impl ReadQueue {
             if let Some((large, chunk)) = waiting.again.pop_front() {
                 return Work::Chunk(large, chunk, Sent::Again);
             }
-            if let Some((large, chunk, marks)) = waiting.patches.pop_front() {
-                return Work::Patch(large, chunk, marks);
+            if let Some((large, chunk, theirs)) = waiting.told.pop_front() {
+                return Work::Told(large, chunk, theirs);
             }
             if let Some((id, unread)) = waiting.pipe.take() {
                 return Work::Pipe(id, unread);
@@ -305,7 +315,8 @@ impl ReadQueue {
                 Work::Whole(job, unread, sent) => reader.whole(&job, unread, sent),
                 Work::Compare(job, digest) => reader.compare(&job, digest),
                 Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
-                Work::Patch(large, chunk, marks) => reader.patch(&large, chunk, &marks),
+                Work::Told(large, chunk, Theirs::Marks(marks)) => reader.patch(&large, chunk, &marks),
+                Work::Told(large, chunk, Theirs::Kept(cv)) => reader.confirm(&large, chunk, cv),
                 Work::Pipe(id, _unread) => reader.pipe(id),
             }
         }
@@ -355,8 +366,8 @@ impl ReadQueue {
     }
 }
 
-/// Chunks with marks that may wait; a receiver stops at a quarter of it.
-const PATCHES_MAX: usize = 16 << 10;
+/// Chunks of which the receiver has told that may wait; it stops at a quarter of it.
+const TOLD_MAX: usize = 16 << 10;
 
 struct Pack {
     block: Block,

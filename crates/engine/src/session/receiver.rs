@@ -234,7 +234,7 @@ struct Waiting {
 }
 
 const LOCK: &str = "no thread panics while it holds the receiver's tables";
-/// Old versions are read and digested by at most so many threads.
+/// Old versions are read and digested by at most so many threads; where there are none to be read, one tells what was kept.
 const PATCHERS_MAX: usize = 2;
 
 /// Runs the receiving end to its end.
@@ -289,7 +289,7 @@ pub(crate) fn run(
             let (compared, over) = (compared.clone(), over.clone());
             crew.start("compare", move || comparing::run(receiver, &compared, &over))?;
         }
-        let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 0 };
+        let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 1 };
         for _ in 0..patchers {
             let (patched, over) = (patched.clone(), over.clone());
             crew.start("patch", move || patching::run(receiver, &patched, &over))?;
@@ -471,6 +471,7 @@ impl Receiver {
             }
             Message::LeftOut { path } => self.note_left_out(&path, conversation),
             Message::Present { path, presence } => self.present(&path, presence, conversation),
+            Message::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
             Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
             Message::SourceFailed { path, reason } => {
                 conversation.listing_failed = true;

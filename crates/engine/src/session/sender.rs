@@ -27,7 +27,7 @@ use super::end::End;
 use super::exchange::arrived_bytes;
 use super::failures::Failures;
 use super::large::{FileJob, Large};
-use super::read_queue::ReadQueue;
+use super::read_queue::{ReadQueue, Theirs};
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
 use super::unread::Unread;
@@ -339,7 +339,8 @@ impl Sender {
                 Ok(())
             }
             Message::Again { id, chunk } => self.again(id, chunk),
-            Message::Marks { id, chunk, marks } => self.marks(id, chunk, marks),
+            Message::Marks { id, chunk, marks } => self.told_of(id, chunk, Theirs::Marks(marks)),
+            Message::Kept { id, chunk, cv } => self.told_of(id, chunk, Theirs::Kept(cv)),
             Message::MarksEnd { id } => self.marks_end(id),
             Message::Names { names, is_last } => self.take_names(names, is_last),
             Message::Deleted { path } => {
@@ -446,10 +447,10 @@ impl Sender {
     }
 
     /// What the receiver says of a file that has failed meanwhile is of no more use.
-    fn marks(&self, id: u64, chunk: u64, marks: Vec<u8>) -> Result<(), Error> {
+    fn told_of(&self, id: u64, chunk: u64, theirs: Theirs) -> Result<(), Error> {
         match self.large(id) {
-            Some(large) if !self.queue.push_patch(&large, chunk, marks) => {
-                Err(Error::Misbehaved(format!("marks that do not fit chunk {chunk} of file {id}")))
+            Some(large) if !self.queue.push_told(&large, chunk, theirs) => {
+                Err(Error::Misbehaved(format!("it told what does not fit chunk {chunk} of file {id}")))
             }
             Some(_) | None => Ok(()),
         }
@@ -563,7 +564,7 @@ impl Sender {
             bytes: arrived_bytes(&self.shared, theirs.as_ref().map(|_| counts.given_up))
                 .saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
-            bytes_resumed: counts.resumed_bytes,
+            bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),
             ours: supervisor.figures(),

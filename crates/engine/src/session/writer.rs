@@ -33,7 +33,7 @@ use crate::trailer::{self, Piece};
 pub(crate) struct Incoming {
     pub(crate) item: Item,
     kind: Kind,
-    /// Chunks whose place holds something that the sender was told of.
+    /// Of chunks that may be there, or whose place holds something: what the sender was told.
     pub(crate) told: Option<Told>,
     /// What has come of it, if only its end says how long it is.
     came: Mutex<Came>,
@@ -148,7 +148,7 @@ impl Incoming {
     }
 
     /// True once: to the one caller that has to finish the file.
-    fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         let Some((_, chunks)) = *self.end.lock().expect(LOCK) else { return false };
         let there = match &self.kind {
             Kind::Whole => return false,

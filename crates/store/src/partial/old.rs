@@ -124,19 +124,13 @@ impl Partial {
     /// What the file holds of another version in the place of a chunk; None if the chunk is there, or in another thread's
     /// hand. `buffer` is scratch.
     pub fn marks(&self, index: u64, buffer: &mut Vec<u8>) -> io::Result<Option<Marks>> {
-        if index >= self.old_chunks() || !self.claim(index) {
+        if index >= self.old_chunks() || self.is_kept(index) || !self.claim(index)? {
             return Ok(None);
         }
         let brought = self.bring(index, buffer);
         self.state().in_hand.remove(index);
         brought?;
         Ok(Some(Marks::of(buffer)))
-    }
-
-    fn claim(&self, index: u64) -> bool {
-        let mut state = self.state();
-        let is_taken = state.have.contains(index) || state.written.contains(index);
-        !is_taken && state.in_hand.insert(index)
     }
 
     /// Fills `buffer` with what the chunk's place holds, from the old file if it holds nothing yet.
@@ -166,7 +160,7 @@ impl Partial {
 
     /// Books a chunk that holds what the sender has.
     pub fn adopt(&self, index: u64, cv: ChunkCv) -> io::Result<Patched> {
-        if !self.claim(index) {
+        if !self.claim(index)? {
             return Ok(Patched::There);
         }
         {
@@ -186,7 +180,7 @@ impl Partial {
         cv: ChunkCv,
         buffer: &mut Vec<u8>,
     ) -> io::Result<Patched> {
-        if index >= self.identity.chunks() || !self.claim(index) {
+        if index >= self.identity.chunks() || !self.claim(index)? {
             return Ok(Patched::There);
         }
         self.ground_used.store(true, Relaxed);

@@ -16,7 +16,8 @@ struct Place {
 fn place(sparse: bool) -> Place {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
-    let identity = Identity { size: SIZE, mtime: Time::new(1_700_000_000, 5), ino: 12, dev: 34, sparse };
+    let state = SourceState { ctime: Time::new(1_700_000_000, 6), ino: 12, dev: 34 };
+    let identity = Identity { size: SIZE, mtime: Time::new(1_700_000_000, 5), state, sparse };
     Place { temp, root, path: RelPath::from_bytes(b"target").unwrap(), identity }
 }
 
@@ -129,6 +130,86 @@ fn what_came_without_digests_is_not_there_for_a_run_that_has_them() {
     (1..6).for_each(|index| put(&partial, &bytes, index));
     assert!(partial.readback().unwrap());
     assert_eq!(partial.finish(&WriteOptions::default()).unwrap().0, whole_digest(&bytes));
+}
+
+impl Place {
+    fn open_as(&self, ctime: i64, resume: Resume) -> Partial {
+        let state = SourceState { ctime: Time::new(ctime, 0), ..self.identity.state };
+        let identity = Identity { state, ..self.identity };
+        when_free(|| Partial::open(&self.root, &self.path, &identity, resume)).unwrap()
+    }
+}
+
+fn kept(partial: &Partial) -> Vec<u64> {
+    partial.kept().into_iter().map(|(index, _)| index).collect()
+}
+
+#[test]
+fn what_came_of_another_state_of_the_source_is_kept_and_not_believed() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open_as(1, Resume::Digested);
+    (0..4).for_each(|index| put(&partial, &bytes, index));
+    drop(partial);
+    let partial = place.open_as(2, Resume::Digested);
+    assert_eq!((kept(&partial), partial.chunks_there(), partial.kept_end()), (vec![0, 1, 2, 3], 0, 4));
+    assert_eq!(partial.keep(1).unwrap(), Patched::Written);
+    assert_eq!(partial.keep(1).unwrap(), Patched::There);
+    // The source's third chunk is another one.
+    let other = vec![7; CHUNK as usize];
+    assert!(partial.write_chunk(2, &other).unwrap());
+    partial.discard_if_empty();
+    drop(partial);
+    let partial = place.open_as(2, Resume::Digested);
+    assert_eq!((kept(&partial), partial.have_ranges()), (vec![0, 3], vec![(1, 1)]), "it was not booked");
+    drop(partial);
+    for (ctime, resume) in [(2, Resume::Compared), (1, Resume::Digested), (2, Resume::Any)] {
+        let partial = place.open_as(ctime, resume);
+        assert_eq!((kept(&partial), partial.chunks_there()), (vec![0, 1, 3], 0), "{ctime} {resume:?}");
+    }
+    let partial = place.open_as(2, Resume::Digested);
+    for index in [0, 1, 3] {
+        assert_eq!(partial.keep(index).unwrap(), Patched::Written);
+    }
+    for (index, data) in [(2, &other[..]), (4, &bytes[4 << 20..5 << 20]), (5, &bytes[5 << 20..])] {
+        assert!(partial.write_chunk(index, data).unwrap());
+        partial.mark(index, ChunkCv(chunk_cv(data))).unwrap();
+    }
+    let expected = [&bytes[..2 << 20], &other, &bytes[3 << 20..]].concat();
+    assert!(partial.readback().unwrap());
+    assert_eq!(partial.finish(&WriteOptions::default()).unwrap().0, whole_digest(&expected));
+    assert!(std::fs::read(place.file(b"target")).unwrap() == expected);
+}
+
+#[test]
+fn without_values_nothing_of_another_state_is_kept() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open_as(1, Resume::Any);
+    assert!(partial.write_chunk(0, &bytes[..CHUNK as usize]).unwrap());
+    partial.mark(0, NO_CV).unwrap();
+    put(&partial, &bytes, 1);
+    drop(partial);
+    assert_eq!(place.open_as(1, Resume::Any).have_ranges(), [(0, 2)]);
+    let partial = place.open_as(2, Resume::Any);
+    assert_eq!((kept(&partial), partial.chunks_there()), (vec![1], 0));
+    drop(partial);
+    assert_eq!(kept(&place.open_as(1, Resume::Any)), [1], "and it does not come back");
+}
+
+#[test]
+fn a_kept_chunk_is_taken_back_before_anything_is_written_over_it() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open_as(1, Resume::Digested);
+    put(&partial, &bytes, 0);
+    put(&partial, &bytes, 1);
+    drop(partial);
+    let partial = place.open_as(2, Resume::Digested);
+    assert!(partial.write_chunk(0, &vec![1; CHUNK as usize]).unwrap());
+    drop(partial);
+    // The source is what it was: only what is still there counts, whatever was begun in between.
+    assert_eq!(kept(&place.open_as(1, Resume::Digested)), [1]);
 }
 
 #[test]
@@ -356,7 +437,8 @@ fn a_full_disk_is_a_clean_error() {
     }
     let root = Root::open(temp.path()).unwrap();
     let (small, large) = (RelPath::from_bytes(b"small").unwrap(), RelPath::from_bytes(b"large").unwrap());
-    let identity = Identity { size: SIZE, mtime: Time::default(), ino: 1, dev: 1, sparse: false };
+    let state = SourceState { ctime: Time::default(), ino: 1, dev: 1 };
+    let identity = Identity { size: SIZE, mtime: Time::default(), state, sparse: false };
     let bytes = content();
     let partial = when_free(|| Partial::open(&root, &large, &identity, Resume::Any)).unwrap();
     let mut failed = None;

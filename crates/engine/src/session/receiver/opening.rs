@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_store::{Identity, Partial, PartialError, RelPath, Resume};
+use farhaul_store::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -144,8 +144,9 @@ impl Receiver {
     ) -> Result<(), Error> {
         let deadline = waited.unwrap_or_else(|| Instant::now() + LOCK_WAIT);
         let (entry, path) = (&item.entry, &item.path);
-        let What::File { size, inode, device, sparse, .. } = entry.what else { return Ok(()) };
-        let identity = Identity { size, mtime: entry.mtime(), ino: inode, dev: device, sparse };
+        let What::File { size, inode, device, ctime, sparse, .. } = entry.what else { return Ok(()) };
+        let state = SourceState { ctime, ino: inode, dev: device };
+        let identity = Identity { size, mtime: entry.mtime(), state, sparse };
         let partial = match self.open_for(target, path, &identity) {
             Ok(partial) => partial,
             Err(PartialError::Locked) if Instant::now() < deadline => {
@@ -191,7 +192,7 @@ impl Receiver {
         }
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
         self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
-        if self.is_patchable(&partial) {
+        if self.is_compared(&partial) {
             let told = Told::new(&self.window);
             let file = Arc::new(Incoming::new(item, Kind::chunked(partial)).compared(told));
             self.admit(&file)?;
@@ -211,7 +212,8 @@ impl Receiver {
         let resume = match (identity.size < JOURNAL_MIN, self.rules.verify) {
             (true, _) => Resume::Never,
             (false, Verify::Transit) => Resume::Any,
-            (false, Verify::Digest | Verify::Readback) => Resume::Digested,
+            (false, Verify::Digest) => Resume::Digested,
+            (false, Verify::Readback) => Resume::Compared,
         };
         let root = target.roots.of(path);
         if self.rules.in_place

@@ -335,7 +335,8 @@ mod tests {
         let (mut index, is_all) = list(&root, &filter, &|| true);
         assert!(is_all && index.len() == 2);
         let mut find = |path: &str, size| {
-            let what = What::File { size, inode: 0, device: 0, sparse: false, linked: false };
+            let ctime = farhaul_store::Time::default();
+            let what = What::File { size, inode: 0, device: 0, ctime, sparse: false, linked: false };
             let entry = ManifestEntry {
                 id: 0,
                 path: Vec::new(),

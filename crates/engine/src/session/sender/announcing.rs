@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use farhaul_store::{Attributes, Entry, Kind, RelPath, ScanItem, Scanner, Selection, Time};
+use farhaul_store::{Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, Time};
 
 use super::notes::Links;
 use super::outstanding::Booking;
@@ -279,9 +279,14 @@ fn describe(entry: &Entry, links: &mut Links, id: u64, path: Option<&RelPath>) -
                     None => {}
                 }
             }
-            What::File { size: *size, inode: entry.ino, device: entry.dev, sparse: *sparse, linked }
+            file(entry, *size, *sparse, linked)
         }
     }
+}
+
+pub(super) fn file(entry: &Entry, size: u64, sparse: bool, linked: bool) -> What {
+    let ctime = if size > CHUNK { entry.ctime } else { Time::default() };
+    What::File { size, inode: entry.ino, device: entry.dev, ctime, sparse, linked }
 }
 
 pub(super) fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: What) -> ManifestEntry {

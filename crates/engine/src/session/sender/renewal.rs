@@ -12,10 +12,10 @@ use farhaul_store::{Entry, Kind, Time};
 use super::super::large::{FileJob, Trouble};
 use super::super::read_queue::Unsettled;
 use super::super::unread::Unread;
-use super::announcing::manifest_entry;
+use super::announcing::{file, manifest_entry};
 use super::{LOCK, Pending, Sender, Stage};
 use crate::manifest::{self, Record};
-use crate::messages::{ManifestEntry, Message, RENEWAL, What};
+use crate::messages::{ManifestEntry, Message, RENEWAL};
 
 /// How often a file may be announced again.
 const RENEWALS_MAX: u64 = 1 << 15;
@@ -34,6 +34,7 @@ pub(super) struct Watched {
     sent: Option<u64>,
     size: u64,
     mtime: Time,
+    ctime: Time,
     looked: Instant,
     /// How long it has to stay as it is, and until when that is waited for.
     quiet: Duration,
@@ -76,8 +77,9 @@ impl Sender {
         watched.looked = Instant::now();
         // What cannot be looked at is for who reads it.
         let Ok(Some(now)) = watched.job.source.file_now() else { return true };
-        if (size_of(&now), now.mtime) != (watched.size, watched.mtime) {
-            (watched.size, watched.mtime) = (size_of(&now), now.mtime);
+        // Who writes to it may put its time back, and not that of its change.
+        if (size_of(&now), now.mtime, now.ctime) != (watched.size, watched.mtime, watched.ctime) {
+            (watched.size, watched.mtime, watched.ctime) = (size_of(&now), now.mtime, now.ctime);
             watched.due = Instant::now() + watched.quiet;
         }
         watched.due <= Instant::now() || watched.until.is_some_and(|until| until <= Instant::now())
@@ -137,7 +139,7 @@ impl Sender {
         self.renewals.lock().expect(LOCK).insert(job.id, id);
         let how = if follows { "has grown while it was read" } else { "changed while it was read" };
         self.shared.progress.notice(format!("{} {how}; it is read again", job.path));
-        let what = What::File { size, inode: entry.ino, device: entry.dev, sparse, linked };
+        let what = file(&entry, size, sparse, linked);
         // What cannot be read now was told when it was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
         let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };
@@ -147,14 +149,15 @@ impl Sender {
 
 impl Watched {
     fn new(job: Arc<FileJob>, sent: Option<u64>, unread: Option<Unread>, quiet: Duration) -> Watched {
-        let (size, mtime) = (job.size, job.entry.mtime);
+        let Entry { mtime, ctime, .. } = job.entry;
+        let size = job.size;
         let changed = UNIX_EPOCH.checked_add(Duration::new(mtime.secs.max(0) as u64, mtime.nanos));
         // A time in the future says nothing of when it was.
         let age =
             changed.and_then(|changed| SystemTime::now().duration_since(changed).ok()).unwrap_or_default();
         let looked = Instant::now();
         let due = looked + quiet.saturating_sub(age);
-        Watched { job, unread, sent, size, mtime, looked, quiet, until: None, due }
+        Watched { job, unread, sent, size, mtime, ctime, looked, quiet, until: None, due }
     }
 
     /// Of a file that has changed: whoever writes it should be through.

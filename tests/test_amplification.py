@@ -73,7 +73,7 @@ def test_an_address_that_falls_silent_gets_little(victims_net, name):
     """The client's network is gone in the middle of a pull; somebody else may have its address by now."""
     road = road_to(victims_net, name)
     near = victims_net.folder("near")
-    make_file(road.far / "file", 400 * MIB)
+    make_file(road.far / "file", 60 * MIB)
     process = road.start("--rate", "100M", "--path", f"{VICTIM}={road.net.beta.v4}", road.url("file"), near / "copy")
     wait_until(lambda: any(near.iterdir()), what="content comes")
     # All that the client says is held up, also over TCP and ssh, and so is what its kernel would say.

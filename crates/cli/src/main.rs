@@ -23,6 +23,7 @@ const DESCRIPTORS: u64 = 64 << 10;
 fn main() -> std::process::ExitCode {
     let args = args::Args::parse();
     raise_descriptor_limit();
+    signals::survive_file_size_limit();
     commands::run(args.verb)
 }
 

@@ -1,4 +1,5 @@
-//! Ctrl-C and its kin: the first one ends the transfer in an orderly way, the second ends the process at once.
+//! Ctrl-C and its kin: the first one ends the transfer in an orderly way, the second ends the process at once. A file that grows
+//! beyond what this process may write is an error of that file, and no end of the process.
 //!
 //! Always true: a signal that the starter of the process had set to be ignored (`nohup`, a background job of a script)
 //! stays ignored.
@@ -9,6 +10,9 @@ use std::sync::mpsc;
 
 use farhaul_engine::{ExitCode, Progress};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// "File size limit exceeded", of which tokio has no name.
+const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
 
 /// Watches for signals from now on, until the process ends.
 pub fn cancel_on_signal(progress: Arc<Progress>) -> io::Result<()> {
@@ -37,6 +41,18 @@ pub fn cancel_on_signal(progress: Arc<Progress>) -> io::Result<()> {
     // An error here means that the thread has ended, and then signals act as if there were no handler.
     let _ = is_ready.recv();
     Ok(())
+}
+
+/// From now on a write beyond the limit on the size of files (`ulimit -f`, LimitFSIZE=) fails with "file too large". Without a
+/// handler the kernel would end the process. One that does nothing is better than ignoring the signal: programs that this one
+/// starts do not inherit it.
+pub fn survive_file_size_limit() {
+    let ignored = ignored_signals();
+    // Once it is there, the handler stays. What cannot be set up is lived with.
+    if let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_io().build() {
+        let _inside = runtime.enter();
+        drop(listen(SignalKind::from_raw(SIGXFSZ), ignored));
+    }
 }
 
 fn listen(kind: SignalKind, ignored: u64) -> Option<Signal> {

@@ -21,6 +21,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::path::escape;
+use crate::writeback::Medium;
 
 /// So many unusual names that came back as they were given vouch for the others of a directory.
 const TRUSTED: u32 = 16;
@@ -80,6 +81,7 @@ pub(crate) struct Dir {
     kept_mode: AtomicU32,
     /// Files without names cannot be made, or not be given one.
     needs_names: AtomicBool,
+    medium: OnceLock<Medium>,
 }
 
 /// No mode of a file.
@@ -96,7 +98,12 @@ struct Names {
 impl Dir {
     pub(crate) fn new(fd: OwnedFd) -> Dir {
         let (kept_mode, needs_names) = (AtomicU32::new(NO_MODE), AtomicBool::new(false));
-        Dir { fd, names: OnceLock::new(), kept_mode, needs_names }
+        Dir { fd, names: OnceLock::new(), kept_mode, needs_names, medium: OnceLock::new() }
+    }
+
+    /// How its file system orders what is written.
+    pub(crate) fn medium(&self) -> Medium {
+        *self.medium.get_or_init(|| Medium::of(&self.fd))
     }
 
     /// Makes a file that has no name, and tells its mode. None if that cannot be had here.

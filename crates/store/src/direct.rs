@@ -17,7 +17,7 @@ use rustix::fs::{self, Advice, Mode, OFlags};
 
 use crate::CHUNK;
 use crate::choice::{Choice, FIRST, READING, WRITING, Way};
-use crate::resident::cached_bytes;
+use crate::sys::cached_bytes;
 
 /// What every usual disk and file system takes as the alignment of memory.
 const ALIGN: usize = 4096;

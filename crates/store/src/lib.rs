@@ -6,7 +6,7 @@
 //!
 //! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`]; no symbolic
 //! link leads out of it, and only operations that say so follow one at all. The only `unsafe` is the memory of `pool`, the user
-//! look-up of `passwd` and a system call of `resident`.
+//! look-up of `passwd` and the system calls of `sys`.
 
 mod attributes;
 mod cache;
@@ -37,12 +37,13 @@ mod pool;
 mod ranges;
 mod read;
 mod removal;
-mod resident;
 mod root;
 mod scan;
 mod small;
 mod sparse;
+mod sys;
 mod temporary;
+mod writeback;
 
 pub use attributes::{AttributeKinds, Attributes, is_about_attributes};
 pub use cache::last_level_cache_bytes;
@@ -67,7 +68,7 @@ pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};
 pub use root::Root;
 pub use scan::{Limits, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
-pub use small::{TempFile, WriteOptions, write_new, write_whole};
+pub use small::{TempFile, Unnamed, WriteOptions, write_new, write_whole};
 
 /// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.
 pub const CHUNK: u64 = 1 << 20;

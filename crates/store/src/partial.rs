@@ -1,7 +1,8 @@
 //! A large file on its way in: its chunks arrive in any order, from several threads, and survive whatever ends the run.
 //!
-//! Always true: the target's name shows the old file or the complete new one; a chunk counts as there only after its data
-//! were written (`mark` comes after `write_chunk`); what counts is in the journal, if there is one. The partial file is
+//! Always true: the target's name shows the old file or the complete new one, whose data are on the disk; a chunk counts as there
+//! only after its data were written (`mark` comes after `write_chunk`); what counts is in the journal, if there is one. The first error
+//! that the kernel tells of its data stays with the file, and what it may have met does not count (`syncing`). The partial file is
 //! locked as long as this lives. Dropped unfinished, it stays to be resumed, if there is anything to resume.
 
 use std::collections::BTreeMap;
@@ -29,9 +30,11 @@ use crate::root::{Root, sync_dir, timestamps};
 use crate::small::WriteOptions;
 use crate::sparse::{self, Ground};
 use crate::temporary;
+use crate::writeback::{self, Kept, Medium};
 
 mod kept;
 mod old;
+mod syncing;
 
 use old::Old;
 pub use old::Patched;
@@ -90,6 +93,10 @@ pub struct Partial {
     direct: Option<Direct>,
     /// Held during a write through the cache: the kernel lets one in at a time, and the others would spin.
     cache_turn: Mutex<()>,
+    medium: Medium,
+    /// Held while the kernel is asked how the data fare, which it tells once, until that is kept.
+    sync_turn: Mutex<()>,
+    error: Kept,
     identity: Identity,
     /// Chunks that are not there may hold something from before.
     ground_used: AtomicBool,
@@ -108,9 +115,11 @@ impl State {
             tree: FileTree::new(identity.size),
             journal: None,
             synced: 0,
+            unsynced: ChunkMap::new(),
             in_hand: ChunkMap::new(),
             written: ChunkMap::new(),
             is_over: false,
+            is_void: false,
         }
     }
 }
@@ -123,11 +132,15 @@ struct State {
     journal: Option<Journal>,
     /// Journal records at the last checkpoint.
     synced: u64,
+    /// Chunks whose data the disk is not known to have.
+    unsynced: ChunkMap,
     /// Chunks being written now.
     in_hand: ChunkMap,
     /// Chunks that are written, and not booked yet.
     written: ChunkMap,
     is_over: bool,
+    /// What counts could not be told apart from what does not.
+    is_void: bool,
 }
 
 impl Partial {
@@ -184,9 +197,12 @@ impl Partial {
             target: target.to_vec(),
             name,
             journal_name,
+            medium: Medium::of(&opened.file),
             file: opened.file,
             direct: None,
             cache_turn: Mutex::new(()),
+            sync_turn: Mutex::new(()),
+            error: Kept::default(),
             identity: *identity,
             ground_used: AtomicBool::new(false),
             old,
@@ -276,7 +292,11 @@ impl Partial {
         let mut state = self.state();
         for (index, cv) in sure {
             state.have.insert(index);
+            state.unsynced.insert(index);
             state.tree.set(index, cv);
+        }
+        for &index in kept.keys() {
+            state.unsynced.insert(index);
         }
         state.kept = kept;
         // What was read back is on the disk or soon will be; the next checkpoint says so.
@@ -333,7 +353,7 @@ impl Partial {
         if !self.claim(index)? {
             return Ok(false);
         }
-        let result = self.write_data(index, data);
+        let result = self.error.check().and_then(|()| self.error.note(self.write_data(index, data)));
         if result.is_err() {
             self.ground_used.store(true, Relaxed);
         }
@@ -348,10 +368,16 @@ impl Partial {
         let offset = index * CHUNK;
         match &self.direct {
             Some(direct) if Direct::takes(data) => {
-                direct.write(data, offset, |data, offset| self.write_buffered(data, offset))
+                direct.write(data, offset, |data, offset| self.write_through(data, offset))
             }
-            _ => self.write_buffered(data, offset),
+            _ => self.write_through(data, offset),
         }
+    }
+
+    /// Through the cache, and on to the disk.
+    fn write_through(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_buffered(data, offset)?;
+        self.begin_sync(offset, data.len() as u64)
     }
 
     fn write_buffered(&self, data: &[u8], offset: u64) -> io::Result<()> {
@@ -372,34 +398,16 @@ impl Partial {
         if !state.written.contains(index) {
             return Ok(());
         }
+        // A sync that failed meanwhile may have met it.
+        self.error.check()?;
         if let Some(journal) = &mut state.journal {
             journal.chunk_there(index, cv)?;
         }
         state.written.remove(index);
         state.have.insert(index);
+        state.unsynced.insert(index);
         state.tree.set(index, cv);
         Ok(())
-    }
-
-    /// Makes everything booked so far count even if the machine goes down.
-    pub fn checkpoint(&self) -> io::Result<()> {
-        let (records, journal_file) = {
-            let state = self.state();
-            let Some(journal) = &state.journal else { return Ok(()) };
-            if journal.records() == state.synced {
-                return Ok(());
-            }
-            (journal.records(), journal.file()?)
-        };
-        self.file.sync_data()?;
-        {
-            let mut state = self.state();
-            let Some(journal) = &mut state.journal else { return Ok(()) };
-            journal.checkpoint(records)?;
-            let is_quiet = journal.records() == records + 1;
-            state.synced = records + u64::from(is_quiet);
-        }
-        journal_file.sync_data()
     }
 
     // ---- ending ------------------------------------------------------------------------------------------------
@@ -407,9 +415,8 @@ impl Partial {
     /// Reads the file from the disk; true when it is what was digested on its way in.
     pub fn readback(&self) -> io::Result<bool> {
         self.clear_missing()?;
-        self.file.sync_data()?;
-        // Advice only: without it the check reads memory where it meant the disk.
-        let _ = fs::fadvise(&self.file, 0, None, Advice::DontNeed);
+        self.sync()?;
+        writeback::forget_cached(&self.file);
         let mut tree = FileTree::new(self.identity.size);
         let mut buffer = Vec::new();
         let mut next = 0;
@@ -420,7 +427,8 @@ impl Partial {
         Ok(tree.root() == self.digest())
     }
 
-    /// Gives the complete file its mode, time and name; returns its digest. On failure it stays to be resumed.
+    /// Gives the complete file, once its data are on the disk, its mode, time and name; returns its digest. On failure it stays to be
+    /// resumed, but for chunks that the disk may not have.
     pub fn finish(&self, options: &WriteOptions) -> Result<Digest, Error> {
         if !self.identity.sparse && !self.is_complete() {
             let source =
@@ -428,13 +436,15 @@ impl Partial {
             return Err(Error::Io { what: "complete the file", source });
         }
         self.clear_missing().map_err(Error::io("clear the holes"))?;
+        self.sync().map_err(Error::io("write it to the disk"))?;
+        self.error.note(writeback::close_check(&self.file)).map_err(Error::io("close the file"))?;
         // Before the mode, which may forbid it.
         let attributed = attributes::apply(&self.file, &options.attributes, options.attribute_kinds);
         fs::fchmod(&self.file, Mode::from_raw_mode(options.mode & 0o7777))
             .map_err(Error::io("set the mode"))?;
         fs::futimens(&self.file, &timestamps(options.mtime)).map_err(Error::io("set the time"))?;
         if options.durable {
-            self.file.sync_all().map_err(Error::io("sync the file"))?;
+            self.error.note(self.file.sync_all()).map_err(Error::io("sync the file"))?;
         }
         let mut state = self.state();
         if !self.is_in_place {
@@ -533,7 +543,8 @@ impl Drop for Partial {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a journal, or with nothing in it, there is nothing to resume.
-        if !state.is_over && !self.is_in_place && (state.journal.is_none() || state.is_empty()) {
+        let is_worth_it = state.journal.is_some() && !state.is_empty() && !state.is_void;
+        if !state.is_over && !self.is_in_place && !is_worth_it {
             self.remove(&mut state);
         }
     }

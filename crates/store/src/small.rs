@@ -1,18 +1,21 @@
 //! Files that are written at once, or in the order of a stream: without a name, then linked; where that cannot be, or something
 //! is to be replaced, under a temporary name first, then renamed.
 //!
-//! Always true: the target's name shows the old file or the complete new one. Seven system calls a file that
-//! is renamed: open, lock, look, write, times, rename, close.
+//! Always true: the target's name shows the old file or the complete new one, whose data are on the disk as far as its file system
+//! needs that for its name not to come there first (`writeback`). Nine system calls a file that is renamed: open, lock, look, write,
+//! times, a second descriptor that is closed, rename, close.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 
 use crate::attributes::{self, AttributeKinds, Attributes};
+use crate::digest::whole_digest;
 use crate::dir::Dir;
 use crate::entry::Time;
 use crate::error::Error;
@@ -21,6 +24,7 @@ use crate::path::RelPath;
 use crate::root::{Root, sync_dir, timestamps};
 use crate::sparse::{self, Ground};
 use crate::temporary::{self, Opened};
+use crate::writeback::{self, Case, Medium};
 
 /// How a file is to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub struct WriteOptions {
     pub mtime: Time,
     /// The file and its name are on the disk when the call returns.
     pub durable: bool,
+    /// The file system itself has said that its data are on the disk before it has its name, as of a large file it always does.
+    pub synced: bool,
     /// Pages of zeros become holes.
     pub sparse: bool,
     /// What it gets of the kinds given. If they cannot be set the file gets its name all the same, and the error says so
@@ -45,6 +51,7 @@ impl Default for WriteOptions {
             mode: 0o644,
             mtime: Time::default(),
             durable: false,
+            synced: false,
             sparse: false,
             attributes: Attributes::new(),
             attribute_kinds: AttributeKinds::default(),
@@ -54,49 +61,149 @@ impl Default for WriteOptions {
 
 /// Writes a whole file. What was at `path` is replaced, unless it is a directory.
 pub fn write_whole(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
-    let temp = TempFile::create_with(root, path, options.mode)?;
-    temp.write(data, options)?;
-    temp.finish(options)
+    Unnamed::replacing(root, path, data, options)?.finish()
 }
 
-/// As [`write_whole`], for a name that nothing has: the file has no name at all until it is whole, so that nobody else can have
-/// it in hand and nothing is left of it after a crash. Five system calls a file in the usual case: open, write, times, link, close;
-/// one more before Linux 6.10 for who may not read everything.
+/// As [`write_whole`], for a name that nothing has ([`Unnamed::new`]).
 pub fn write_new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<()> {
-    match write_nameless(root, path, data, options)? {
-        Nameless::Linked(attributed) => attributed,
-        Nameless::Refused => write_whole(root, path, data, options),
+    Unnamed::new(root, path, data, options)?.finish()
+}
+
+/// A whole small file that has its content, mode and time, and not yet its name. Dropped unfinished, it is gone.
+#[derive(Debug)]
+pub struct Unnamed {
+    at: At,
+    size: u64,
+    options: WriteOptions,
+    attributed: io::Result<()>,
+}
+
+#[derive(Debug)]
+enum At {
+    /// It has no name at all.
+    Nowhere {
+        file: File,
+        dir: Arc<Dir>,
+        target: Vec<u8>,
+    },
+    Beside(TempFile),
+}
+
+impl Unnamed {
+    /// Writes a file for a name that nothing has: until it is whole it has no name at all, so that nobody else can have it in
+    /// hand and nothing is left of it after a crash. Seven system calls a file in the usual case: open, write, times, a second
+    /// descriptor that is closed, link, close; one more before Linux 6.10 for who may not read everything, and one where the disk is
+    /// waited for.
+    pub fn new(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<Unnamed> {
+        let (dir, name) = root.place(path)?;
+        // Attributes can be set only while we may write, whatever the mode is to be.
+        let writable = if options.attribute_kinds.is_none() { 0 } else { 0o600 };
+        let initial = (options.mode & 0o777) | writable;
+        let Some((file, mode)) = dir.create_nameless(initial) else {
+            return Unnamed::replacing(root, path, data, options);
+        };
+        write(&file, data, options)?;
+        let attributed = dress(&file, mode, options)?;
+        let at = At::Nowhere { file, dir, target: name.to_vec() };
+        Ok(Unnamed { at, size: data.len() as u64, options: options.clone(), attributed })
     }
-}
 
-enum Nameless {
-    /// The file is there; what came of its attributes.
-    Linked(io::Result<()>),
-    /// Something has its name after all, or the file system has no files without names.
-    Refused,
-}
+    /// Writes a file that is to take the place of whatever is called so, unless that is a directory.
+    pub fn replacing(
+        root: &Root,
+        path: &RelPath,
+        data: &[u8],
+        options: &WriteOptions,
+    ) -> io::Result<Unnamed> {
+        let temp = TempFile::create_with(root, path, options.mode)?;
+        temp.write(data, options)?;
+        let attributed = dress(&temp.file, temp.mode, options)?;
+        Ok(Unnamed { at: At::Beside(temp), size: data.len() as u64, options: options.clone(), attributed })
+    }
 
-fn write_nameless(root: &Root, path: &RelPath, data: &[u8], options: &WriteOptions) -> io::Result<Nameless> {
-    let (dir, name) = root.place(path)?;
-    // Attributes can be set only while we may write, whatever the mode is to be.
-    let writable = if options.attribute_kinds.is_none() { 0 } else { 0o600 };
-    let initial = (options.mode & 0o777) | writable;
-    let Some((file, mode)) = dir.create_nameless(initial) else { return Ok(Nameless::Refused) };
-    write(&file, data, options)?;
-    let attributed = dress(&file, mode, options)?;
-    match dir.make(name, || link(&file, &dir, name)) {
-        Ok(kept) => kept?,
-        Err(error) => {
-            if error != Errno::EXIST {
-                dir.refuse_nameless();
+    /// Whether its name has to wait for a disk.
+    pub fn needs_a_disk(&self) -> bool {
+        self.size > 0 && self.case().medium != Medium::Memory
+    }
+
+    /// Hands its content to the disk.
+    pub fn begin(&self) -> io::Result<()> {
+        writeback::begin(self.file(), 0, 0)
+    }
+
+    /// Waits until the disk has its content.
+    pub fn wait(&self) -> io::Result<()> {
+        writeback::wait(self.file())
+    }
+
+    /// Whether what the disk has of it has this digest.
+    pub fn reads_back(&self, digest: &[u8; 32]) -> io::Result<bool> {
+        let file = self.file();
+        writeback::sync(file)?;
+        writeback::forget_cached(file);
+        let mut back = vec![0; self.size as usize];
+        file.read_exact_at(&mut back, 0)?;
+        Ok(whole_digest(&back) == *digest)
+    }
+
+    /// Gives it its name. An error about its attributes ([`is_about_attributes`](crate::is_about_attributes)) leaves it there.
+    pub fn finish(self) -> io::Result<()> {
+        let case = self.case();
+        let Unnamed { at, size, options, attributed } = self;
+        match at {
+            At::Beside(temp) => temp.place(case, &options).and(attributed),
+            At::Nowhere { file, dir, target } => {
+                on_the_disk(&file, case, &options)?;
+                match dir.make(&target, || link(&file, &dir, &target)) {
+                    Ok(kept) => kept?,
+                    Err(error) => {
+                        if error != Errno::EXIST {
+                            dir.refuse_nameless();
+                        }
+                        // Something has its name after all, or the file system takes none for a file without one.
+                        let mut data = vec![0; size as usize];
+                        file.read_exact_at(&mut data, 0)?;
+                        let temp = TempFile::create_in(dir, &target, options.mode)?;
+                        temp.write(&data, &options)?;
+                        return temp.finish(&options);
+                    }
+                }
+                if options.durable {
+                    sync_dir(&dir)?;
+                }
+                attributed
             }
-            return Ok(Nameless::Refused);
         }
     }
-    if options.durable {
-        sync_dir(&dir)?;
+
+    fn file(&self) -> &File {
+        match &self.at {
+            At::Nowhere { file, .. } => file,
+            At::Beside(temp) => &temp.file,
+        }
     }
-    Ok(Nameless::Linked(attributed))
+
+    fn case(&self) -> Case {
+        match &self.at {
+            At::Nowhere { dir, .. } => case(dir, self.size, self.options.synced),
+            At::Beside(temp) => case(&temp.dir, self.size, true),
+        }
+    }
+}
+
+fn case(dir: &Dir, size: u64, is_strict: bool) -> Case {
+    Case { medium: dir.medium(), size, is_strict }
+}
+
+/// Makes sure that the file may have its name.
+fn on_the_disk(file: &File, case: Case, options: &WriteOptions) -> io::Result<()> {
+    if case.size > 0 {
+        writeback::settle(file, case)?;
+    }
+    if options.durable {
+        file.sync_all()?;
+    }
+    writeback::close_check(file)
 }
 
 /// Gives an open file its name. From: open(2), O_TMPFILE.
@@ -128,13 +235,11 @@ fn dress(file: &File, has: Option<u32>, options: &WriteOptions) -> io::Result<io
         fs::fchmod(file, Mode::from_raw_mode(mode))?;
     }
     fs::futimens(file, &timestamps(options.mtime))?;
-    if options.durable {
-        file.sync_all()?;
-    }
     Ok(attributed)
 }
 
 /// A file under its temporary name; removed when dropped unfinished.
+#[derive(Debug)]
 pub struct TempFile {
     dir: Arc<Dir>,
     name: Vec<u8>,
@@ -154,21 +259,7 @@ impl TempFile {
     fn create_with(root: &Root, path: &RelPath, mode: u32) -> io::Result<TempFile> {
         let attempt = || -> Result<TempFile, Error> {
             let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
-            let name = names::part(target);
-            // Ours to write in any case, so that a run after us can take it over.
-            let initial = (mode & 0o777) | 0o600;
-            let Opened { file, was_there, meta } = temporary::open(&dir, &name, initial)?;
-            dir.look(&name);
-            let mut temp =
-                TempFile { dir, name, target: target.to_vec(), file, mode: None, is_finished: false };
-            if was_there {
-                // It may be of a version that had a journal.
-                let _ = fs::unlinkat(&temp.dir, &names::journal(target)[..], AtFlags::empty());
-                temp.file.set_len(0).map_err(Error::io("empty a leftover"))?;
-            } else {
-                temp.mode = Some(meta.mode);
-            }
-            Ok(temp)
+            TempFile::create_in(dir, target, mode)
         };
         match attempt() {
             // The directory whose descriptor we kept may have been removed and made again.
@@ -180,6 +271,23 @@ impl TempFile {
         }
     }
 
+    fn create_in(dir: Arc<Dir>, target: &[u8], mode: u32) -> Result<TempFile, Error> {
+        let name = names::part(target);
+        // Ours to write in any case, so that a run after us can take it over.
+        let initial = (mode & 0o777) | 0o600;
+        let Opened { file, was_there, meta } = temporary::open(&dir, &name, initial)?;
+        dir.look(&name);
+        let mut temp = TempFile { dir, name, target: target.to_vec(), file, mode: None, is_finished: false };
+        if was_there {
+            // It may be of a version that had a journal.
+            let _ = fs::unlinkat(&temp.dir, &names::journal(target)[..], AtFlags::empty());
+            temp.file.set_len(0).map_err(Error::io("empty a leftover"))?;
+        } else {
+            temp.mode = Some(meta.mode);
+        }
+        Ok(temp)
+    }
+
     pub fn file(&self) -> &File {
         &self.file
     }
@@ -189,16 +297,44 @@ impl TempFile {
         write(&self.file, data, options)
     }
 
+    /// Whether its name has to wait for a disk.
+    pub fn needs_a_disk(&self) -> bool {
+        self.dir.medium() != Medium::Memory
+    }
+
+    /// Hands a part of it that was written to the disk.
+    pub fn begin(&self, offset: u64, len: u64) -> io::Result<()> {
+        match self.needs_a_disk() {
+            true => writeback::begin(&self.file, offset, len),
+            false => Ok(()),
+        }
+    }
+
+    /// Brings what was written to the disk, and makes sure that what is read from now on is what that has.
+    pub fn forget_cached(&self) -> io::Result<()> {
+        writeback::sync(&self.file)?;
+        writeback::forget_cached(&self.file);
+        Ok(())
+    }
+
     /// Gives the file its mode, time and name.
-    pub fn finish(mut self, options: &WriteOptions) -> io::Result<()> {
+    pub fn finish(self, options: &WriteOptions) -> io::Result<()> {
         let attributed = dress(&self.file, self.mode, options)?;
+        let size = self.file.metadata()?.len();
+        let case = case(&self.dir, size, true);
+        self.place(case, options).and(attributed)
+    }
+
+    /// Gives the file, which has everything else, its name.
+    fn place(mut self, case: Case, options: &WriteOptions) -> io::Result<()> {
+        on_the_disk(&self.file, case, options)?;
         let rename = || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]);
         self.dir.place(&self.target, rename)?;
         self.is_finished = true;
         if options.durable {
             sync_dir(&self.dir)?;
         }
-        attributed
+        Ok(())
     }
 }
 

@@ -35,6 +35,7 @@ impl Item {
             mode: self.entry.mode & rules.mode_mask,
             mtime: self.entry.mtime(),
             durable: rules.durable_each,
+            synced: rules.durable,
             sparse: matches!(self.entry.what, What::File { sparse: true, .. }),
             attributes: self.entry.attributes.clone(),
             attribute_kinds: rules.attributes,

@@ -17,6 +17,7 @@ mod notes;
 mod opening;
 mod patching;
 mod renaming;
+mod settling;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -33,6 +34,7 @@ use self::opening::LargeOpen;
 pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
+pub(crate) use self::settling::{Whole, finish_small};
 use super::crew::together;
 use super::destination::Target;
 use super::end::End;
@@ -278,10 +280,18 @@ pub(crate) fn run(
     let let_go = || drop(open);
     let ended = together(&shared, let_go, |crew| {
         let receiver = &receiver;
+        let (whole, settled) = settling::queue();
+        for _ in 0..settling::THREADS {
+            let settled = settled.clone();
+            crew.start("settle", move || settling::run(receiver, &settled))?;
+        }
         for _ in 0..writers {
             let (finish, finishing, over) = (finish.clone(), finishing.clone(), over.clone());
-            crew.start("write", move || writer::run(receiver, &finish, &finishing, &over))?;
+            let whole = whole.clone();
+            crew.start("write", move || writer::run(receiver, &finish, &finishing, &whole, &over))?;
         }
+        // What is in it is settled when the last writer has gone.
+        drop((whole, settled));
         let is_reading = rules.sync.is_some_and(|sync| sync.checksum || sync.detect_renames)
             || receiver.notes.reads_unchanged();
         let comparers = if is_reading { writers } else { 0 };
@@ -536,6 +546,14 @@ impl Receiver {
                 self.link_target_done(&file.item, Outcome::Failed);
                 self.child_done(&file.item);
             }
+        }
+    }
+
+    /// Lets go of a file that cannot be written.
+    pub(crate) fn give_up(&self, file: &Incoming, reason: String, replies: &mut Vec<Message>) {
+        if self.take(file.item.id()).is_some() {
+            file.abandon();
+            self.settle(file, Err(reason), replies);
         }
     }
 

@@ -1,7 +1,8 @@
 //! The receiver's writers: they check what complete blocks carry, write it, and finish files.
 //!
 //! Always true: nothing is written whose digest does not match; a chunk is booked in the journal after it was written;
-//! a block's credit goes back when its last piece is on its way to the disk.
+//! a block's credit goes back when its last piece is on its way to the disk. A file that is whole gets its name where the disk has been
+//! waited for (`receiver/settling.rs`), or here where there is none.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,14 +16,14 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_store::{
     CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile,
-    chunk_cv, is_about_attributes, name_error, whole_digest, write_new, write_whole,
+    Unnamed, chunk_cv, is_about_attributes, name_error, whole_digest,
 };
 
 use super::came::Came;
 use super::failures::plain;
 use super::item::Item;
 use super::meter::Meter;
-use super::receiver::{Destination, Receiver, Rules, Told};
+use super::receiver::{Destination, Receiver, Rules, Told, Whole, finish_small};
 use super::shared::Arrived;
 use crate::error::Error;
 use crate::messages::{Message, What};
@@ -216,27 +217,44 @@ impl Incoming {
         }
     }
 
-    pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<(), String> {
-        let Destination::Tree(target) = &receiver.destination else { return Ok(()) };
+    /// Writes a file that came as one piece, but for its name. None where nothing is kept.
+    pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<Option<Unnamed>, String> {
+        let Destination::Tree(target) = &receiver.destination else { return Ok(None) };
         let root = target.roots.of(&self.item.path);
-        let cannot = |error: std::io::Error| receiver.cannot("write", &self.item.path, &error);
         let options = self.item.write_options(&receiver.rules);
-        if receiver.rules.verify != Verify::Readback || data.is_empty() {
-            let write = if self.item.is_place_free { write_new } else { write_whole };
-            let write = || write(root, &self.item.path, data, &options);
-            return receiver.with_descriptor(write).map_err(cannot);
-        }
-        let create = || TempFile::create(root, &self.item.path);
-        let temp = receiver.with_descriptor(create).map_err(cannot)?;
-        temp.write(data, &options).map_err(cannot)?;
-        temp.file().sync_data().map_err(cannot)?;
-        let mut back = vec![0; data.len()];
-        temp.file().read_exact_at(&mut back, 0).map_err(cannot)?;
-        if back != data {
-            return Err("what was written does not read back".into());
-        }
-        temp.finish(&options).map_err(cannot)
+        let write = if self.item.is_place_free { Unnamed::new } else { Unnamed::replacing };
+        let written = receiver.with_descriptor(|| write(root, &self.item.path, data, &options));
+        written.map(Some).map_err(|error| receiver.cannot("write", &self.item.path, &error))
     }
+
+    /// Hands what is still in memory of a file that is whole to the disk.
+    pub(crate) fn begin(&self) -> std::io::Result<()> {
+        match &self.kind {
+            Kind::Chunked(_) => self.partial().map_or(Ok(()), |partial| partial.begin()),
+            Kind::Stream(stream) => writing_stream(stream, |temp| temp.begin(0, 0)),
+            Kind::Whole | Kind::Pipe(_) | Kind::Null(_) => Ok(()),
+        }
+    }
+
+    /// Waits until the disk has it.
+    pub(crate) fn wait(&self) -> std::io::Result<()> {
+        self.partial().map_or(Ok(()), |partial| partial.wait())
+    }
+
+    /// Whether its name has to wait for a disk.
+    fn needs_a_disk(&self) -> bool {
+        match &self.kind {
+            Kind::Chunked(_) => self.partial().is_some_and(|partial| partial.needs_a_disk()),
+            Kind::Stream(stream) => {
+                stream.temp.lock().expect(LOCK).as_ref().is_some_and(TempFile::needs_a_disk)
+            }
+            Kind::Whole | Kind::Pipe(_) | Kind::Null(_) => false,
+        }
+    }
+}
+
+fn writing_stream(stream: &Stream, work: impl Fn(&TempFile) -> std::io::Result<()>) -> std::io::Result<()> {
+    stream.temp.lock().expect(LOCK).as_ref().map_or(Ok(()), work)
 }
 
 /// The body of a writer thread. Nothing comes through `over`; it is closed when the session is.
@@ -244,12 +262,14 @@ pub(crate) fn run(
     receiver: &Receiver,
     finish: &ChannelEnd<Arc<Incoming>>,
     finishing: &Channel<Arc<Incoming>>,
+    whole: &ChannelEnd<Whole>,
     over: &Channel<Infallible>,
 ) {
     let meter = |stage| receiver.shared.meters.meter(stage);
     let mut writer = Writer {
         receiver,
         finish,
+        whole,
         digest: meter("digest"),
         write: meter("write"),
         finish_meter: meter("finish"),
@@ -272,9 +292,14 @@ pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
     while over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
         let files: Vec<_> = receiver.files.lock().expect(TABLE_LOCK).values().cloned().collect();
         for file in files {
-            // What cannot be synced is not booked as synced, which is all that is lost.
             if let Err(error) = file.checkpoint() {
-                tracing::debug!(path = %file.item.path, %error, "cannot sync");
+                let reason = receiver.cannot("write it to the disk", &file.item.path, &error);
+                receiver.settling.fetch_add(1, Ordering::SeqCst);
+                let mut replies = Vec::new();
+                receiver.give_up(&file, reason, &mut replies);
+                receiver.shared.send(&replies);
+                receiver.settling.fetch_sub(1, Ordering::SeqCst);
+                receiver.shared.control.notify();
             }
         }
     }
@@ -283,6 +308,7 @@ pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
 struct Writer<'a> {
     receiver: &'a Receiver,
     finish: &'a ChannelEnd<Arc<Incoming>>,
+    whole: &'a ChannelEnd<Whole>,
     digest: Arc<Meter>,
     write: Arc<Meter>,
     finish_meter: Arc<Meter>,
@@ -472,7 +498,15 @@ impl Writer<'_> {
         if written.is_ok() {
             self.count(data.len() as u32);
         }
-        self.receiver.settle(file, written, &mut self.replies);
+        let named = match written {
+            Ok(Some(unnamed)) if unnamed.needs_a_disk() => {
+                return self.receiver.wait_for_disk(self.whole, Whole::Small(file.clone(), unnamed));
+            }
+            Ok(Some(unnamed)) => self.write.clone().time(|| finish_small(self.receiver, file, unnamed)),
+            Ok(None) => Ok(()),
+            Err(reason) => Err(reason),
+        };
+        self.receiver.settle(file, named, &mut self.replies);
     }
 
     fn count(&self, len: u32) {
@@ -481,53 +515,54 @@ impl Writer<'_> {
     }
 
     fn fail(&mut self, file: &Arc<Incoming>, reason: String) {
-        if self.receiver.take(file.item.id()).is_some() {
-            file.abandon();
-            self.receiver.settle(file, Err(reason), &mut self.replies);
-        }
+        self.receiver.give_up(file, reason, &mut self.replies);
     }
 
-    /// Gives a complete file its name.
+    /// Gives a complete file its name, or has it wait for its data to be on the disk.
     fn finish(&mut self, file: &Arc<Incoming>) {
-        let result = self.finish_meter.clone().time(|| self.complete(file));
+        if file.needs_a_disk() {
+            return self.receiver.wait_for_disk(self.whole, Whole::Large(file.clone()));
+        }
+        let result = self.finish_meter.clone().time(|| complete(self.receiver, file));
         if self.receiver.take(file.item.id()).is_some() {
             self.receiver.settle(file, result, &mut self.replies);
         }
     }
+}
 
-    fn complete(&self, file: &Incoming) -> Result<(), String> {
-        let cannot = |error: std::io::Error| self.receiver.cannot("finish", &file.item.path, &error);
-        let options = file.item.write_options(&self.receiver.rules);
-        match &file.kind {
-            Kind::Whole | Kind::Null(_) => Ok(()),
-            Kind::Chunked(partial) => {
-                let Some(partial) = partial.write().expect(LOCK).take() else { return Ok(()) };
-                if self.receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
-                    partial.discard();
-                    return Err("what was written does not read back; it was removed".into());
-                }
-                let digest = partial.finish(&options).map_err(|error| match error {
-                    PartialError::Io { source, .. }
-                        if is_about_attributes(&source) || name_error(&source).is_some() =>
-                    {
-                        cannot(source)
-                    }
-                    error => format!("cannot finish: {error}"),
-                })?;
-                file.set_digest(digest.0, self.receiver.rules);
-                Ok(())
+/// Gives a file that did not come as one piece its name.
+pub(crate) fn complete(receiver: &Receiver, file: &Incoming) -> Result<(), String> {
+    let cannot = |error: std::io::Error| receiver.cannot("finish", &file.item.path, &error);
+    let options = file.item.write_options(&receiver.rules);
+    match &file.kind {
+        Kind::Whole | Kind::Null(_) => Ok(()),
+        Kind::Chunked(partial) => {
+            let Some(partial) = partial.write().expect(LOCK).take() else { return Ok(()) };
+            if receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
+                partial.discard();
+                return Err("what was written does not read back; it was removed".into());
             }
-            Kind::Stream(stream) => {
-                let Some(temp) = stream.temp.lock().expect(LOCK).take() else { return Ok(()) };
-                if self.receiver.rules.verify == Verify::Readback {
-                    readback(stream).map_err(cannot)?;
+            let digest = partial.finish(&options).map_err(|error| match error {
+                PartialError::Io { source, .. }
+                    if is_about_attributes(&source) || name_error(&source).is_some() =>
+                {
+                    cannot(source)
                 }
-                temp.finish(&options).map_err(cannot)?;
-                file.set_digest(stream.digest(file.size()), self.receiver.rules);
-                Ok(())
-            }
-            Kind::Pipe(_) => std::io::stdout().flush().map_err(cannot),
+                error => format!("cannot finish: {error}"),
+            })?;
+            file.set_digest(digest.0, receiver.rules);
+            Ok(())
         }
+        Kind::Stream(stream) => {
+            let Some(temp) = stream.temp.lock().expect(LOCK).take() else { return Ok(()) };
+            if receiver.rules.verify == Verify::Readback {
+                temp.forget_cached().and_then(|()| readback(stream)).map_err(cannot)?;
+            }
+            temp.finish(&options).map_err(cannot)?;
+            file.set_digest(stream.digest(file.size()), receiver.rules);
+            Ok(())
+        }
+        Kind::Pipe(_) => std::io::stdout().flush().map_err(cannot),
     }
 }
 
@@ -571,6 +606,8 @@ fn write_stream(stream: &Stream, piece: &Piece, data: &[u8]) -> Result<(), Strin
         .file
         .write_all_at(data, piece.chunk * CHUNK)
         .map_err(|error| format!("cannot write: {}", plain(&error)))?;
+    writing_stream(stream, |temp| temp.begin(piece.chunk * CHUNK, data.len() as u64))
+        .map_err(|error| format!("cannot write: {}", plain(&error)))?;
     stream.chunks.lock().expect(LOCK).insert(piece.chunk, ChunkCv(piece.digest));
     Ok(())
 }
@@ -589,7 +626,6 @@ fn write_pipe(state: &mut PipeState) -> Result<(), String> {
 }
 
 fn readback(stream: &Stream) -> std::io::Result<()> {
-    stream.file.sync_data()?;
     let mut buffer = vec![0; CHUNK as usize];
     for (&chunk, cv) in stream.chunks.lock().expect(LOCK).iter() {
         let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;

@@ -23,6 +23,7 @@ use crate::error::Error;
 use crate::path::RelPath;
 use crate::root::Root;
 use crate::temporary::Opened;
+use crate::writeback::{Kept, Medium};
 
 /// Where a chunk of another version is.
 pub(super) struct Old {
@@ -94,9 +95,12 @@ impl Partial {
             target: target.to_vec(),
             name: target.to_vec(),
             journal_name: Vec::new(),
+            medium: Medium::of(&file),
             file,
             direct: None,
             cache_turn: std::sync::Mutex::default(),
+            sync_turn: std::sync::Mutex::default(),
+            error: Kept::default(),
             identity: *identity,
             ground_used: true.into(),
             old: Some(Old { target: None, len: meta.size }),
@@ -168,6 +172,8 @@ impl Partial {
             state.in_hand.remove(index);
             state.written.insert(index);
         }
+        // It may have been brought in from the old file.
+        self.begin_sync(index * CHUNK, CHUNK)?;
         self.mark(index, cv)?;
         Ok(Patched::Written)
     }
@@ -184,7 +190,8 @@ impl Partial {
             return Ok(Patched::There);
         }
         self.ground_used.store(true, Relaxed);
-        let written = self.write_patch(index, patch, cv, buffer);
+        let written =
+            self.error.check().and_then(|()| self.error.note(self.write_patch(index, patch, cv, buffer)));
         let mut state = self.state();
         state.in_hand.remove(index);
         if !written? {
@@ -217,6 +224,7 @@ impl Partial {
         for (at, part) in patch.parts() {
             self.write_buffered(part, start + at as u64)?;
         }
+        self.begin_sync(start, CHUNK)?;
         Ok(true)
     }
 }

@@ -50,8 +50,9 @@ fn a_new_file_never_has_another_name() {
             let name = path(&format!("file-{number}-{sparse}"));
             let mtime = Time::new(1_234_567_890, 987_654_321);
             let options = WriteOptions { mode, mtime, durable, sparse, ..WriteOptions::default() };
-            let made = write_nameless(&root, &name, b"content", &options).unwrap();
-            assert!(matches!(made, Nameless::Linked(Ok(()))));
+            let made = Unnamed::new(&root, &name, b"content", &options).unwrap();
+            assert!(matches!(made.at, At::Nowhere { .. }) && root.metadata(&name).unwrap().is_none());
+            made.finish().unwrap();
             let meta = root.metadata(&name).unwrap().unwrap();
             assert_eq!((meta.mode, meta.mtime, meta.size, meta.nlink), (mode, mtime, 7, 1));
             assert_eq!(std::fs::read(temp.path().join(name.to_string())).unwrap(), b"content");
@@ -81,10 +82,9 @@ fn without_nameless_files_a_temporary_name_serves() {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
     root.dir(b"").unwrap().refuse_nameless();
-    assert!(matches!(
-        write_nameless(&root, &path("file"), b"content", &WriteOptions::default()).unwrap(),
-        Nameless::Refused
-    ));
+    let made = Unnamed::new(&root, &path("file"), b"content", &WriteOptions::default()).unwrap();
+    assert!(matches!(made.at, At::Beside(_)));
+    drop(made);
     write_new(&root, &path("file"), b"content", &WriteOptions::default()).unwrap();
     assert_eq!(std::fs::read(temp.path().join("file")).unwrap(), b"content");
 }

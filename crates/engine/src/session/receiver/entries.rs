@@ -17,6 +17,7 @@ use super::super::writer::{self, Incoming, Kind};
 use super::comparing::{Comparing, Look};
 use super::deleting::DIRECTORY_THERE;
 use super::linking::Made;
+use super::settling::finish_small;
 use super::{Conversation, Destination, LOCK, Receiver};
 use crate::error::Error;
 use crate::manifest::Fate;
@@ -440,8 +441,10 @@ impl Receiver {
             // Nothing to wait for: an empty file is complete with its entry.
             let file = Incoming::new(item, kind);
             file.set_digest(farhaul_store::whole_digest(&[]), self.rules);
-            let written = file.write_whole(self, &[]);
-            self.settle(&file, written, &mut conversation.replies);
+            let named = file
+                .write_whole(self, &[])
+                .and_then(|unnamed| unnamed.map_or(Ok(()), |unnamed| finish_small(self, &file, unnamed)));
+            self.settle(&file, named, &mut conversation.replies);
             return Ok(());
         }
         self.admit(&Arc::new(Incoming::new(item, kind)))?;

@@ -1,0 +1,99 @@
+//! How the data of a large file get to the disk while it comes, and what becomes of it if they do not.
+//!
+//! Always true: of the chunks that were booked since the last sync that went well, none counts after one that did not, in this run
+//! or a later one; whoever asks after such an error hears it, too.
+
+use std::io;
+use std::sync::PoisonError;
+
+use super::{Partial, State};
+use crate::ranges::ChunkMap;
+use crate::writeback::{self, Medium};
+
+impl Partial {
+    /// Whether its name has to wait for a disk.
+    pub fn needs_a_disk(&self) -> bool {
+        self.medium != Medium::Memory
+    }
+
+    /// Hands what is still in memory to the disk.
+    pub fn begin(&self) -> io::Result<()> {
+        self.begin_sync(0, 0)
+    }
+
+    /// Waits until the disk has what was written. That makes [`Partial::finish`] short.
+    pub fn wait(&self) -> io::Result<()> {
+        let _turn = self.sync_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.error.check()?;
+        writeback::wait(&self.file).inspect_err(|error| self.give_up(error))
+    }
+
+    pub(super) fn begin_sync(&self, offset: u64, len: u64) -> io::Result<()> {
+        match self.medium {
+            Medium::Memory => Ok(()),
+            _ => writeback::begin(&self.file, offset, len).inspect_err(|error| self.give_up(error)),
+        }
+    }
+
+    /// Brings the data to the disk, as far as it has one, or says that an earlier attempt has failed.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        let _turn = self.sync_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.error.check()?;
+        let unsynced = std::mem::take(&mut self.state().unsynced);
+        let synced = match self.medium {
+            Medium::Memory => Ok(()),
+            _ => writeback::sync(&self.file),
+        };
+        if let Err(error) = &synced {
+            self.state().unsynced.extend(&unsynced);
+            self.give_up(error);
+        }
+        synced
+    }
+
+    /// Makes everything booked so far count even if the machine goes down.
+    pub fn checkpoint(&self) -> io::Result<()> {
+        let (records, journal_file) = {
+            let state = self.state();
+            let Some(journal) = &state.journal else { return self.error.check() };
+            if journal.records() == state.synced {
+                return self.error.check();
+            }
+            (journal.records(), journal.file()?)
+        };
+        self.sync()?;
+        {
+            let mut state = self.state();
+            let Some(journal) = &mut state.journal else { return Ok(()) };
+            journal.checkpoint(records)?;
+            let is_quiet = journal.records() == records + 1;
+            state.synced = records + u64::from(is_quiet);
+        }
+        journal_file.sync_data()
+    }
+
+    /// The disk may lack some of what was written since the last sync: none of that counts from now on.
+    fn give_up(&self, error: &io::Error) {
+        self.error.keep(error);
+        let mut state = self.state();
+        let State { have, kept, unsynced, journal, is_void, .. } = &mut *state;
+        for (first, count) in std::mem::take(unsynced).ranges() {
+            for index in first..first + count {
+                have.remove(index);
+                kept.remove(&index);
+                // A journal that does not take it would have it believed, and goes.
+                *is_void |= journal.as_mut().is_some_and(|journal| journal.chunk_gone(index).is_err());
+            }
+        }
+    }
+}
+
+impl ChunkMap {
+    fn extend(&mut self, other: &ChunkMap) {
+        for (first, count) in other.ranges() {
+            for index in first..first + count {
+                self.insert(index);
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! System calls on files that no safe library has: what of a file is in the page cache, its way from there to the disk, and a close
+//! that can be asked how it went.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, IntoRawFd};
+
+/// The numbers of system calls of this age are the same everywhere, but for an offset that some architectures have.
+const CACHESTAT: libc::c_long = libc::SYS_close_range + 15;
+
+/// As the kernel has it (`include/uapi/linux/mman.h`).
+#[repr(C)]
+struct Range {
+    offset: u64,
+    len: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Stat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// How many bytes of the range are in the page cache, by whole pages. An error where the kernel does not tell: before 6.5, of a
+/// file that is not ours to write, or of one without a cache.
+pub(crate) fn cached_bytes(file: &File, offset: u64, len: u64) -> io::Result<u64> {
+    let (range, mut stat) = (Range { offset, len }, Stat::default());
+    // SAFETY: the kernel reads a `Range` and writes a `Stat`, both of its own layout and alive during the call; the descriptor
+    // is open as long as `file` is borrowed.
+    let failed = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut stat, 0) };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: asks for a number.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Ok(stat.cached.saturating_mul(u64::try_from(page).unwrap_or(4096)))
+}
+
+/// What [`sync_file_range`] is to do with a part of a file that is in the page cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Hands it to the disk, and waits only while that takes no more.
+    Begin,
+    /// Hands it to the disk and waits until that has it.
+    Finish,
+}
+
+/// Brings a part of a file (up to its end if `len` is 0) from the page cache to the disk; no metadata. From: sync_file_range(2).
+pub(crate) fn sync_file_range(file: &File, offset: u64, len: u64, how: Flush) -> io::Result<()> {
+    let flags = match how {
+        Flush::Begin => libc::SYNC_FILE_RANGE_WRITE,
+        Flush::Finish => {
+            libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER
+        }
+    };
+    // What is no offset of a file is refused by the call.
+    let (offset, len) = (offset as libc::off64_t, len as libc::off64_t);
+    // SAFETY: the call takes numbers only; the descriptor is open as long as `file` is borrowed.
+    let failed = unsafe { libc::sync_file_range(file.as_raw_fd(), offset, len, flags) };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Closes a descriptor and says how that went, which dropping it does not.
+pub(crate) fn close(file: File) -> io::Result<()> {
+    // SAFETY: the descriptor was owned by `file`, which has given it up, so nobody else closes it. Whatever the call says, Linux
+    // has released the descriptor: it is never closed twice.
+    let failed = unsafe { libc::close(file.into_raw_fd()) };
+    if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// Where the kernel tells at all.
+    #[test]
+    fn what_was_just_written_is_in_the_cache_and_a_hole_is_not() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all_at(&[1; 64 << 10], 0).unwrap();
+        let Ok(cached) = cached_bytes(&file, 0, 64 << 10) else { return };
+        assert_eq!(cached, 64 << 10);
+        assert_eq!(cached_bytes(&file, 512 << 10, 64 << 10).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_is_written_goes_to_the_disk_and_a_close_says_how_it_went() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[1; 64 << 10], 0).unwrap();
+        for how in [Flush::Begin, Flush::Finish] {
+            match sync_file_range(&file, 0, 0, how) {
+                Ok(()) => {}
+                Err(error) => assert!(crate::writeback::is_unsupported(&error), "{error}"),
+            }
+        }
+        assert!(sync_file_range(&file, u64::MAX, 1, Flush::Begin).is_err());
+        close(file).unwrap();
+    }
+}

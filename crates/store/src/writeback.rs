@@ -1,0 +1,195 @@
+//! From the page cache to the disk: how a file's data get there before the file has its name and its time.
+//!
+//! A name, a size and a time are metadata, which a file system writes when it likes; data may follow up to half a minute later,
+//! and are lost when the power fails in between. So whoever finishes a file calls [`settle`] first.
+//!
+//! Always true: an error of the kernel that a call in here meets is told to the caller, who keeps it ([`Kept`]); the kernel
+//! tells it once for each open file. What a file system cannot do is no error.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::OnceLock;
+
+use rustix::fs;
+use rustix::io::Errno;
+
+use crate::CHUNK;
+use crate::sys::{self, Flush};
+
+/// How a file system orders data and metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    /// Memory: there is nothing to be brought anywhere.
+    Memory,
+    /// A name that is given after the data were handed over comes to the disk after them: it and the file's extents go through one
+    /// log, whose commits flush the disk's own cache. (ext4, XFS; ZFS writes all of it at once.)
+    Ordered,
+    /// As `Ordered` for a file that replaces nothing: its size comes to the disk with its extents, later than its name if need be.
+    /// (btrfs: the extents are booked some time after the data were written.)
+    Grown,
+    /// Nothing is known of it.
+    Other,
+}
+
+impl Medium {
+    pub(crate) fn of(there: impl AsFd) -> Medium {
+        #[allow(clippy::unnecessary_cast, reason = "the field's width differs between architectures")]
+        let kind = fs::fstatfs(there).map_or(0, |stat| stat.f_type as i64 & 0xffff_ffff);
+        match kind {
+            // tmpfs, ramfs
+            0x0102_1994 | 0x8584_58f6 => Medium::Memory,
+            // ext4 (and ext2, ext3), XFS, ZFS
+            0xef53 | 0x5846_5342 | 0x2fc1_2fc1 => Medium::Ordered,
+            // btrfs
+            0x9123_683e => Medium::Grown,
+            _ => Medium::Other,
+        }
+    }
+}
+
+/// What is to be settled.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) medium: Medium,
+    pub(crate) size: u64,
+    /// Something under its name goes when it gets it, or the file system's own word was asked for.
+    pub(crate) is_strict: bool,
+}
+
+impl Case {
+    /// Whether it is enough that the data were written, without a commit of their own: that costs a small file more than
+    /// everything else together.
+    fn is_ordered(self) -> bool {
+        self.size <= CHUNK
+            && match self.medium {
+                Medium::Memory | Medium::Ordered => true,
+                Medium::Grown => !self.is_strict,
+                Medium::Other => false,
+            }
+    }
+}
+
+/// Hands what was written in a range to the disk (up to the end if `len` is 0), so that it is not waited for later.
+pub(crate) fn begin(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    supported(sys::sync_file_range(file, offset, len, Flush::Begin))
+}
+
+/// Waits until the disk has what was written.
+pub(crate) fn wait(file: &File) -> io::Result<()> {
+    supported(sys::sync_file_range(file, 0, 0, Flush::Finish))
+}
+
+/// Brings the data to the disk by a commit of their own.
+pub(crate) fn sync(file: &File) -> io::Result<()> {
+    supported(file.sync_data())
+}
+
+/// Makes sure that a name which the file gets from now on does not come to the disk before its data.
+pub(crate) fn settle(file: &File, case: Case) -> io::Result<()> {
+    match case.medium {
+        Medium::Memory => Ok(()),
+        _ if case.is_ordered() => match sys::sync_file_range(file, 0, 0, Flush::Finish) {
+            Err(error) if is_unsupported(&error) => supported(file.sync_data()),
+            waited => waited,
+        },
+        _ => supported(file.sync_data()),
+    }
+}
+
+/// Makes a file system that writes no later than at a close do so (NFS, FUSE, quotas there), and say how that went. The file's
+/// lock stays: the descriptor that is closed is a second one.
+pub(crate) fn close_check(file: &File) -> io::Result<()> {
+    sys::close(file.try_clone()?)
+}
+
+/// Has the kernel forget what it has in memory of a file that was synced, so that a check reads the disk. Advice only: where the
+/// kernel does not take it the check reads memory.
+pub(crate) fn forget_cached(file: &File) {
+    let _ = fs::fadvise(file, 0, None, fs::Advice::DontNeed);
+}
+
+fn supported(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if is_unsupported(&error) { Ok(()) } else { Err(error) })
+}
+
+/// Whether an error says only that the file system has no such call.
+pub(crate) fn is_unsupported(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::INVAL | Errno::SPIPE | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM)
+    )
+}
+
+/// The first error of the kernel about a file. It stays: a later call that succeeds says nothing about what was lost before.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(OnceLock<(Option<i32>, io::ErrorKind, String)>);
+
+impl Kept {
+    pub(crate) fn keep(&self, error: &io::Error) {
+        let _ = self.0.set((error.raw_os_error(), error.kind(), error.to_string()));
+    }
+
+    /// The error, if there was one.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match self.0.get() {
+            None => Ok(()),
+            Some((Some(code), ..)) => Err(io::Error::from_raw_os_error(*code)),
+            Some((None, kind, text)) => Err(io::Error::new(*kind, text.clone())),
+        }
+    }
+
+    /// Keeps the error of `result`, if it is one.
+    pub(crate) fn note<T>(&self, result: io::Result<T>) -> io::Result<T> {
+        result.inspect_err(|error| self.keep(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_stays() {
+        let kept = Kept::default();
+        assert!(kept.check().is_ok() && kept.note(Ok(())).is_ok() && kept.check().is_ok());
+        for code in [libc::EIO, libc::ENOSPC] {
+            assert!(kept.note::<()>(Err(io::Error::from_raw_os_error(code))).is_err());
+            assert_eq!(kept.check().unwrap_err().raw_os_error(), Some(libc::EIO));
+        }
+    }
+
+    #[test]
+    fn only_small_files_go_without_a_commit_of_their_own() {
+        let case = |medium, size, is_strict| Case { medium, size, is_strict }.is_ordered();
+        for is_strict in [false, true] {
+            assert!(case(Medium::Ordered, CHUNK, is_strict) && !case(Medium::Ordered, CHUNK + 1, is_strict));
+            assert!(!case(Medium::Other, 1, is_strict));
+            assert_eq!(case(Medium::Grown, 1, is_strict), !is_strict);
+        }
+    }
+
+    #[test]
+    fn what_a_file_system_cannot_do_is_no_error() {
+        for (code, is_error) in
+            [(libc::EINVAL, false), (libc::ENOSYS, false), (libc::EIO, true), (libc::ENOSPC, true)]
+        {
+            assert_eq!(supported(Err(io::Error::from_raw_os_error(code))).is_err(), is_error);
+        }
+    }
+
+    #[test]
+    fn a_file_in_memory_and_one_on_a_disk_are_settled() {
+        for folder in [std::path::Path::new("/dev/shm"), std::path::Path::new(env!("CARGO_MANIFEST_DIR"))] {
+            let Ok(file) = tempfile::tempfile_in(folder) else { continue };
+            for size in [1, 2 * CHUNK] {
+                file.set_len(size).unwrap();
+                begin(&file, 0, size).unwrap();
+                settle(&file, Case { medium: Medium::of(&file), size, is_strict: true }).unwrap();
+            }
+            close_check(&file).unwrap();
+            forget_cached(&file);
+            assert!(file.metadata().is_ok(), "it is still open");
+        }
+    }
+}

@@ -138,7 +138,8 @@ async fn quic_handshake(
             discovery::found(&mut hello.request.options, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip());
-            start(shared, *hello, client, flows, Transport::Udp, registered);
+            let started = start(shared, *hello, client, flows, Transport::Udp, registered);
+            let reply = started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
             quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
         }
         Err(refusal) => {
@@ -217,8 +218,7 @@ async fn start_stream(
     let link = FlowLink::Stream(tls.into_link()?);
     let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
     let flows = Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() };
-    start(shared, hello, client, flows, Transport::Tcp, registered);
-    Ok(())
+    start(shared, hello, client, flows, Transport::Tcp, registered).map_err(|refusal| Failure::Refused(refusal.text))
 }
 
 /// Judges an [`Attach`] and answers it if it is good.
@@ -319,7 +319,7 @@ fn start(
     Flows { flows, spares, reserved }: Flows,
     transport: Transport,
     registered: Registered,
-) {
+) -> Result<(), Refusal> {
     let established = Established {
         master: client.master,
         is_initiator: false,
@@ -347,9 +347,10 @@ fn start(
             tracing::error!(error = %panic, "a session");
         }
     });
-    if let Err(error) = spawned {
+    spawned.map(drop).map_err(|error| {
         tracing::error!(%error, "cannot start a thread for a session");
-    }
+        Refusal::new(RefusalCode::Busy, "the daemon cannot start a thread for this session")
+    })
 }
 
 fn refusal_of(error: &HelloError) -> Refusal {

@@ -353,6 +353,12 @@ pub struct Serve {
     /// Let clients read, but not write
     #[arg(long)]
     pub read_only: bool,
+    /// Memory for all transfers together; who asks for more waits or is told to try again [default: half of this host's]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub memory: Option<u64>,
+    /// The same for the transfers of one key [default: half of --memory]
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    pub memory_per_key: Option<u64>,
     /// Run on these cores only, such as 0-3,8
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,

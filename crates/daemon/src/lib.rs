@@ -19,7 +19,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
 use farhaul_engine::hello::ServerPolicy;
-use farhaul_engine::{Error, Testing, session};
+use farhaul_engine::{Error, MemoryLimits, Testing, session};
 
 use admission::Admission;
 use own_files::Own;
@@ -41,6 +41,8 @@ pub struct ServeConfig {
     pub allow_cipher_none: bool,
     /// What goes wrong at this end, for tests.
     pub testing: Testing,
+    /// What its sessions may keep in memory, in all and for each key.
+    pub memory: MemoryLimits,
 }
 
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
@@ -56,6 +58,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
         identity: identity.clone(),
         authorized: Arc::new(authorized),
         admit: Arc::new(move |request, _key| admission.judge(request)),
+        memory: config.memory,
     })?;
     let stop = daemon.stop_handle();
     signals::on_end(move |signal| {

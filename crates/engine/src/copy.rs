@@ -464,7 +464,9 @@ fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress
     let far = far.join().ok().and_then(|summary| summary.error);
     outcome.report.transport = "local".into();
     // What this host lacks is said by the end that has missed it, not by the one that was left.
-    if let (Some(Error::Lost { .. }), Some(error @ (Error::Io { .. } | Error::Internal(_)))) = (&outcome.error, far) {
+    if let (Some(Error::Lost { .. }), Some(error @ (Error::Io { .. } | Error::Internal(_)))) =
+        (&outcome.error, far)
+    {
         outcome.report.error = Some(error.to_string());
         outcome.error = Some(error);
     }

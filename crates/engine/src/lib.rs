@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+mod budget;
 mod cipher;
 mod codec;
 mod contained;
@@ -31,6 +32,7 @@ mod trailer;
 mod verify;
 
 pub use bootstrap::{DaemonTarget, SshTarget, keygen};
+pub use budget::{Budget, Charge, Full, MemoryLimits};
 pub use contained::contained;
 pub use copy::{CopyJob, Location, copy};
 pub use cpus::{CpuList, disk_threads, flows_for_cores};

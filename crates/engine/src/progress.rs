@@ -2,9 +2,11 @@
 //! read by a progress display.
 #![deny(missing_docs)]
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
+use crate::contained::in_any_case;
 use crate::error::Error;
 use crate::options::RateOptions;
 
@@ -39,19 +41,72 @@ pub struct Progress {
     /// A line for each file is wanted.
     pub(crate) verbose: AtomicBool,
     /// Lines for the user (warnings; with -v also a line a file).
-    notices: Mutex<Vec<String>>,
+    notices: Mutex<Notices>,
+    taken: Condvar,
+    /// Nobody is there to read lines.
+    is_unheard: bool,
 }
 
+/// Lines that nobody has taken yet.
+#[derive(Debug, Default)]
+struct Notices {
+    lines: Vec<String>,
+    bytes: usize,
+    /// Somebody takes them, now and then.
+    is_read: bool,
+    /// Lines for which there was no room.
+    left_out: u64,
+}
+
+/// Bytes of lines that wait to be taken. Who has more to say waits for that, but not for ever: a terminal may be stopped.
+const NOTICES_BYTES_MAX: usize = 64 << 20;
+/// What a line takes besides its bytes.
+const LINE_BYTES: usize = 40;
+const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 impl Progress {
-    /// Takes the lines that have come up since the last call.
+    /// Of a far end, where no user is.
+    pub(crate) fn unheard() -> Progress {
+        Progress { is_unheard: true, ..Progress::default() }
+    }
+
+    /// Takes the lines that have come up since the last call. Whoever calls this once does so again soon: a transfer that has much to
+    /// say waits for it.
     pub fn take_notices(&self) -> Vec<String> {
-        self.notices.lock().map(|mut notices| std::mem::take(&mut *notices)).unwrap_or_default()
+        let mut notices = in_any_case(self.notices.lock());
+        let taken = std::mem::replace(&mut *notices, Notices { is_read: true, ..Notices::default() });
+        drop(notices);
+        self.taken.notify_all();
+        let mut lines = taken.lines;
+        if taken.left_out > 0 {
+            lines.push(format!(
+                "warning: {} more lines were not shown, as nobody has read those before",
+                taken.left_out
+            ));
+        }
+        lines
     }
 
     pub(crate) fn notice(&self, line: String) {
-        if let Ok(mut notices) = self.notices.lock() {
-            notices.push(line);
+        if self.is_unheard {
+            tracing::debug!("{line}");
+            return;
         }
+        let bytes = line.len() + LINE_BYTES;
+        let mut notices = in_any_case(self.notices.lock());
+        let begin = Instant::now();
+        while notices.bytes + bytes > NOTICES_BYTES_MAX {
+            // Once some were left out, nobody waits for the next ones.
+            let is_over = self.cancelled() || begin.elapsed() >= PATIENCE;
+            if !notices.is_read || notices.left_out > 0 || is_over {
+                notices.left_out += 1;
+                return;
+            }
+            (notices, _) = in_any_case(self.taken.wait_timeout(notices, LOOK_EVERY));
+        }
+        notices.bytes += bytes;
+        notices.lines.push(line);
     }
 
     /// A line that only the verbose want to see.
@@ -93,5 +148,43 @@ impl Progress {
 
     pub(crate) fn cancelled(&self) -> bool {
         self.cancel.load(Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_nobody_takes_are_counted_and_not_kept() {
+        let progress = Progress::default();
+        let line = "x".repeat(1 << 20);
+        let count = 2 * NOTICES_BYTES_MAX / line.len();
+        (0..count).for_each(|_| progress.notice(line.clone()));
+        assert!(in_any_case(progress.notices.lock()).bytes <= NOTICES_BYTES_MAX);
+        let lines = progress.take_notices();
+        let (last, shown) = lines.split_last().unwrap();
+        assert!(last.starts_with(&format!("warning: {} more lines", count - shown.len())), "{last}");
+        assert!(progress.take_notices().is_empty());
+        let unheard = Progress::unheard();
+        unheard.notice(line);
+        assert!(unheard.take_notices().is_empty());
+    }
+
+    #[test]
+    fn who_has_much_to_say_waits_for_who_reads() {
+        let progress = Progress::default();
+        assert!(progress.take_notices().is_empty(), "somebody reads");
+        let (line, count) = ("y".repeat(1 << 20), 3 * NOTICES_BYTES_MAX >> 20);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..count).for_each(|_| progress.notice(line.clone())));
+            let mut seen = 0;
+            while seen < count {
+                let lines = progress.take_notices();
+                assert!(lines.iter().all(|shown| *shown == line));
+                seen += lines.len();
+            }
+            assert_eq!(seen, count);
+        });
     }
 }

@@ -111,6 +111,11 @@ impl ControlStream {
         self.sending.end() - self.sending.unsent
     }
 
+    /// Bytes that are kept, in both directions.
+    pub fn held_bytes(&self) -> u64 {
+        (self.sending.buffer.len() + self.receiving.buffer.len()) as u64
+    }
+
     /// Whether the peer's transport has everything that was written.
     pub fn is_all_acked(&self) -> bool {
         self.sending.buffer.is_empty()

@@ -17,8 +17,51 @@ use crate::passwd;
 use crate::path::RelPath;
 use crate::root::Root;
 
-/// More matches than anybody means; a bound for what a client can make a daemon hold.
-const MATCHES_MAX: usize = 1 << 20;
+/// Bytes of a component with a pattern: a name has 255 at most.
+const COMPONENT_MAX: usize = 4096;
+/// What a name that matches takes besides its bytes.
+const MATCH_BYTES: usize = 64;
+
+/// What all patterns of one request may find and look at together: a client can make a daemon hold and do so much.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowance {
+    /// Bytes of what matches.
+    bytes: usize,
+    /// Names that are compared, those longer than usual counted more often.
+    looks: usize,
+    spent: usize,
+}
+
+impl Default for Allowance {
+    fn default() -> Allowance {
+        Allowance { bytes: 64 << 20, looks: 1 << 24, spent: 0 }
+    }
+}
+
+impl Allowance {
+    /// Bytes of what has matched.
+    pub fn spent(&self) -> usize {
+        self.spent
+    }
+
+    fn look(&mut self, pattern: &[u8], name: &[u8]) -> io::Result<()> {
+        let cost = 1 + pattern.len() * name.len() / COMPONENT_MAX;
+        self.looks =
+            self.looks.checked_sub(cost).ok_or_else(|| too_much("asks for a look at too many files"))?;
+        Ok(())
+    }
+
+    fn find(&mut self, path: &[u8]) -> io::Result<()> {
+        let cost = path.len() + MATCH_BYTES;
+        self.bytes = self.bytes.checked_sub(cost).ok_or_else(|| too_much("matches too many files"))?;
+        self.spent += cost;
+        Ok(())
+    }
+}
+
+fn too_much(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: name the directory that they are in"))
+}
 
 /// Where patterns are expanded.
 #[derive(Debug, Clone)]
@@ -29,13 +72,14 @@ pub enum Base {
     Root(Root),
 }
 
-/// The paths that `pattern` stands for, sorted within each directory.
-pub fn expand(base: &Base, pattern: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+/// The paths that `pattern` stands for, sorted within each directory. `allowance` is that of all patterns of a request.
+pub fn expand(base: &Base, pattern: &[u8], allowance: &mut Allowance) -> io::Result<Vec<Vec<u8>>> {
     let pattern = match base {
         Base::User => expand_home(pattern),
         Base::Root(_) => pattern.to_vec(),
     };
     if !is_pattern(&pattern) || exists(base, &pattern) {
+        allowance.find(&pattern)?;
         return Ok(vec![pattern]);
     }
     let mut found = vec![leading_slashes(&pattern).to_vec()];
@@ -44,7 +88,7 @@ pub fn expand(base: &Base, pattern: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         pattern.split(|&byte| byte == b'/').filter(|part| !part.is_empty()).collect();
     for (number, component) in components.iter().enumerate() {
         let is_last = number + 1 == components.len();
-        found = descend(base, found, component, !is_last || only_directories)?;
+        found = descend(base, found, component, !is_last || only_directories, allowance)?;
     }
     for path in &mut found {
         if only_directories {
@@ -55,44 +99,61 @@ pub fn expand(base: &Base, pattern: &[u8]) -> io::Result<Vec<Vec<u8>>> {
 }
 
 /// One component further, from each of these paths.
-fn descend(base: &Base, from: Vec<Vec<u8>>, component: &[u8], directories: bool) -> io::Result<Vec<Vec<u8>>> {
+fn descend(
+    base: &Base,
+    from: Vec<Vec<u8>>,
+    component: &[u8],
+    directories: bool,
+    allowance: &mut Allowance,
+) -> io::Result<Vec<Vec<u8>>> {
+    if component.len() > COMPONENT_MAX {
+        return Err(too_much("has a pattern that is too long"));
+    }
     let mut found = Vec::new();
     for path in from {
         if !is_pattern(component) {
+            allowance.look(component, b"")?;
             let path = joined(&path, &unescaped(component));
             if exists(base, &path) {
                 found.push(path);
             }
             continue;
         }
-        // What cannot be listed has no matches, as in a shell.
-        let Ok(mut names) = matching_names(base, &path, component) else { continue };
+        allowance.look(component, b"")?;
+        let mut names = matching_names(base, &path, component, allowance)?;
         names.sort_unstable();
-        let paths = names.iter().map(|name| joined(&path, name));
-        found.extend(paths.filter(|path| !directories || is_directory(base, path)));
-        if found.len() > MATCHES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                format!("matches more than {MATCHES_MAX} files"),
-            ));
+        for name in names {
+            let path = joined(&path, &name);
+            if !directories || is_directory(base, &path) {
+                // Also what leads nowhere in the end: it is held until then.
+                allowance.find(&path)?;
+                found.push(path);
+            }
         }
     }
     Ok(found)
 }
 
-fn matching_names(base: &Base, dir: &[u8], component: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    let fd = open_directory(base, dir)?;
+/// What cannot be listed has no matches, as in a shell.
+fn matching_names(
+    base: &Base,
+    dir: &[u8],
+    component: &[u8],
+    allowance: &mut Allowance,
+) -> io::Result<Vec<Vec<u8>>> {
+    let Ok(fd) = open_directory(base, dir) else { return Ok(Vec::new()) };
     let mut buffer = [MaybeUninit::uninit(); 32 << 10];
     let mut listing = RawDir::new(&fd, &mut buffer);
-    let mut names = Vec::new();
-    while let Some(entry) = listing.next() {
-        let entry = entry?;
+    let (mut names, mut bytes) = (Vec::new(), 0);
+    while let Some(Ok(entry)) = listing.next() {
         let name = entry.file_name().to_bytes();
+        allowance.look(component, name)?;
         if !crate::names::is_ours(name) && stands_for(component, name) {
-            names.push(name.to_vec());
-            if names.len() > MATCHES_MAX {
-                break;
+            bytes += name.len() + MATCH_BYTES;
+            if bytes > allowance.bytes {
+                return Err(too_much("matches too many files"));
             }
+            names.push(name.to_vec());
         }
     }
     Ok(names)

@@ -56,7 +56,7 @@ pub use error::{Error, PartialError};
 pub use extra::{Algorithm, Hashers};
 pub use filter::{Filter, FilterError, RULES_BYTES_MAX, RULES_MAX, RuleList, Separator, Side};
 pub use generated::Generated;
-pub use glob::{Base, expand, expand_home, is_pattern, stands_for};
+pub use glob::{Allowance, Base, expand, expand_home, is_pattern, stands_for};
 pub use journal::Request;
 pub use links::leads_out;
 pub use overflow::{Overflow, OverflowShare, Parked};

@@ -42,6 +42,8 @@ struct FreeList {
     stack: Vec<Free>,
     /// Those below were handed out at some time.
     used: usize,
+    /// Only those below may be.
+    open: usize,
     /// Those below have memory, or are about to.
     warm: usize,
     stays_cold: bool,
@@ -80,7 +82,7 @@ impl BlockPool {
             NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // The kernel's zeros do not count: a page that was never written has no memory yet, and would get it on the way out.
         let stack = (0..blocks as u32).rev().map(|index| Free { index, known: Known::NOTHING }).collect();
-        let free = Mutex::new(FreeList { stack, used: 0, warm: 0, stays_cold: false });
+        let free = Mutex::new(FreeList { stack, used: 0, open: blocks, warm: 0, stays_cold: false });
         let shared = Shared {
             base,
             mapped,
@@ -109,7 +111,7 @@ impl BlockPool {
     /// A block; waits for one at most this long.
     pub fn take_timeout(&self, timeout: Duration) -> Option<Block> {
         let free = self.shared.free();
-        let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| free.stack.is_empty());
+        let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| !free.has_open());
         let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
         self.pop(&mut free)
     }
@@ -121,7 +123,19 @@ impl BlockPool {
 
     /// How many blocks are free now.
     pub fn available(&self) -> usize {
-        self.shared.free().stack.len()
+        let free = self.shared.free();
+        free.stack.len() - (self.shared.total - free.open.max(free.used))
+    }
+
+    /// How many blocks may be handed out at all.
+    pub fn open(&self) -> usize {
+        self.shared.free().open
+    }
+
+    /// From now on so many may be; those that have been stay.
+    pub fn open_to(&self, blocks: usize) {
+        self.shared.free().open = blocks.clamp(1, self.shared.total);
+        self.shared.returned.notify_all();
     }
 
     /// How many blocks there are.
@@ -166,6 +180,9 @@ impl BlockPool {
     }
 
     fn pop(&self, free: &mut FreeList) -> Option<Block> {
+        if !free.has_open() {
+            return None;
+        }
         let Free { index, known } = free.stack.pop()?;
         if free.used <= index as usize {
             free.used = index as usize + 1;
@@ -176,6 +193,11 @@ impl BlockPool {
 }
 
 impl FreeList {
+    /// Blocks that were never handed out lie at the bottom, the lowest number on top.
+    fn has_open(&self) -> bool {
+        self.stack.last().is_some_and(|next| (next.index as usize) < self.open.max(self.used))
+    }
+
     /// A pool of which hardly anything is used costs no more than that.
     fn wants_warm(&self) -> usize {
         if self.used < 2 { 0 } else { self.used + self.used.min(WARM_AHEAD) }
@@ -386,6 +408,24 @@ mod tests {
     }
 
     #[test]
+    fn only_open_blocks_are_handed_out() {
+        let pool = BlockPool::new(5, 100).unwrap();
+        pool.open_to(2);
+        let first: Vec<_> = std::iter::from_fn(|| pool.try_take()).collect();
+        assert_eq!((first.len(), pool.available(), pool.open()), (2, 0, 2));
+        assert!(pool.take_timeout(Duration::from_millis(1)).is_none());
+        pool.open_to(3);
+        assert_eq!(pool.available(), 1);
+        let third = pool.take();
+        drop(first);
+        assert_eq!(pool.available(), 2);
+        pool.open_to(1);
+        assert_eq!(std::iter::from_fn(|| pool.try_take()).count(), 2, "what has memory is used again");
+        drop(third);
+        assert_eq!(pool.available(), 3);
+    }
+
+    #[test]
     fn a_waiting_thread_gets_what_another_returns() {
         let pool = BlockPool::new(1, 100).unwrap();
         let mut block = pool.take();
@@ -419,7 +459,7 @@ mod tests {
     #[test]
     fn so_many_blocks_are_wanted_warm() {
         for (used, warm) in [(0, 0), (1, 0), (2, 4), (4, 8), (8, 16), (20, 28)] {
-            let free = FreeList { stack: Vec::new(), used, warm: 0, stays_cold: false };
+            let free = FreeList { stack: Vec::new(), used, open: 9, warm: 0, stays_cold: false };
             assert_eq!(free.wants_warm(), warm, "{used} used");
         }
     }

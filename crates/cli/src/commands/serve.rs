@@ -1,8 +1,8 @@
 //! `farhaul serve`: the daemon, until it is stopped.
 
 use farhaul_daemon::ServeConfig;
-use farhaul_engine::ExitCode;
 use farhaul_engine::bootstrap::default_identity_path;
+use farhaul_engine::{ExitCode, MemoryLimits};
 
 use crate::args::Serve;
 use crate::exit;
@@ -28,6 +28,11 @@ pub fn run(args: Serve) -> ExitCode {
     }
 }
 
+fn memory(process: Option<u64>, key: Option<u64>) -> MemoryLimits {
+    let process = process.unwrap_or(MemoryLimits::of_this_host().process);
+    MemoryLimits { process, key: key.unwrap_or(process / 2) }
+}
+
 fn config(args: Serve) -> ServeConfig {
     let own_keys = || default_identity_path().with_file_name("authorized_keys");
     ServeConfig {
@@ -38,5 +43,6 @@ fn config(args: Serve) -> ServeConfig {
         read_only: args.read_only,
         allow_cipher_none: args.allow_cipher_none,
         testing: args.testing.of_engine(),
+        memory: memory(args.memory, args.memory_per_key),
     }
 }

@@ -19,6 +19,7 @@ use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
 use super::registry::Registry;
+use crate::budget::Charge;
 
 /// A datagram for a session that has no socket yet; whether it is authentic is the session's to find out.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub struct FirstDatagram {
     pub from: SocketAddr,
     /// Where it arrived: never a wildcard unless the kernel did not say.
     pub local: SocketAddr,
+    /// While it waits.
+    pub(crate) _kept: Option<Charge>,
 }
 
 /// Makes the socket of a flow at a daemon.
@@ -111,8 +114,8 @@ fn hand_over(registry: &Registry, bytes: &[u8], meta: &RecvMeta, listening: Sock
     let local = canonical(local);
     for datagram in bytes.chunks(meta.stride.max(1)) {
         if let Some(header) = farhaul_proto::Header::decode(datagram) {
-            let first = || FirstDatagram { bytes: datagram.to_vec(), from, local };
-            registry.deliver(header.flow_id, first);
+            let first = || FirstDatagram { bytes: datagram.to_vec(), from, local, _kept: None };
+            registry.deliver(header.flow_id, datagram.len(), first);
         }
     }
 }

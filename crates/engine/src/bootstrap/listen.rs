@@ -19,6 +19,7 @@ use super::identity::Identity;
 use super::registry::Registry;
 use super::serve::{Shared, serve_quic, serve_tcp};
 use super::{Established, Stop, quic, tls};
+use crate::budget::{Budgets, MemoryLimits};
 use crate::error::Error;
 
 pub use super::serve::Admit;
@@ -37,6 +38,8 @@ pub struct ListenConfig {
     pub authorized: Arc<AuthorizedKeys>,
     /// Judges each request.
     pub admit: Arc<Admit>,
+    /// What its sessions may keep in memory.
+    pub memory: MemoryLimits,
 }
 
 /// A daemon that listens, ready to [`run`](Daemon::run).
@@ -89,6 +92,7 @@ impl Daemon {
         let quic = quic::server_config(tls)?;
         let shared = Arc::new(Shared {
             registry: Registry::default(),
+            budgets: Budgets::new(config.memory),
             half_open: HalfOpen::default(),
             identity: config.identity,
             authorized: config.authorized,

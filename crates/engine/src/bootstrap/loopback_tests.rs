@@ -12,6 +12,7 @@ use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 use super::connect::connect_asking;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::*;
+use crate::budget::MemoryLimits;
 use crate::error::Error;
 use crate::hello::{Attach, Direction, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
 use crate::options::TransferOptions;
@@ -32,6 +33,7 @@ impl Fixture {
         keygen(&path("client"), "client").unwrap();
         std::fs::copy(path("client.pub"), path("authorized")).unwrap();
         let daemon = Daemon::bind(ListenConfig {
+            memory: MemoryLimits::default(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: Identity::load_or_generate(&path("host"), "").unwrap(),
             authorized: Arc::new(AuthorizedKeys::load(&path("authorized")).unwrap()),
@@ -542,6 +544,7 @@ fn nothing_listening_is_told_at_once() {
 fn a_second_daemon_on_the_same_port_is_refused() {
     let fixture = Fixture::start();
     let result = Daemon::bind(ListenConfig {
+        memory: MemoryLimits::default(),
         listen: vec![fixture.address],
         identity: Identity::load(&fixture.path("host")).unwrap(),
         authorized: Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap()),

@@ -39,6 +39,7 @@ use crossbeam_channel::Receiver;
 use farhaul_net::{Link as _, StreamLink, UdpLink};
 use zeroize::Zeroizing;
 
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::hello::{GENERATIONS, Request};
 use crate::options::TransferOptions;
@@ -119,6 +120,13 @@ pub struct Established {
     pub control_process: Option<ControlProcess>,
     /// Keeps flow ids and ticket valid (daemon): lives as long as the session.
     pub registration: Option<Registration>,
+}
+
+impl Established {
+    /// Where what this session keeps is counted: at a daemon within what its key may have.
+    pub(crate) fn budget(&self) -> Budget {
+        self.registration.as_ref().map(Registration::budget).unwrap_or_default()
+    }
 }
 
 impl std::fmt::Debug for Established {

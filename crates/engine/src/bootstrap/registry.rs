@@ -12,6 +12,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use super::demux::FirstDatagram;
 use super::{FlowSetup, attached_indices, random_flow_ids};
+use crate::budget::{Budget, Charge};
 use crate::error::Error;
 use crate::hello::Token;
 
@@ -19,6 +20,10 @@ use crate::hello::Token;
 const FIRST_DATAGRAMS_MAX: usize = 64;
 /// Further connections that wait for a session's thread.
 const ATTACHED_WAITING: usize = 64;
+/// Bytes of those that wait for all flows of a session: twice what an honest client sends before it is answered.
+pub(crate) const FIRST_BYTES_MAX: u64 = 256 << 10;
+/// What a datagram that waits takes besides its bytes.
+const FIRST_BYTES: usize = 160;
 /// Sessions at once.
 const SESSIONS_MAX: usize = 1024;
 
@@ -28,8 +33,15 @@ pub(crate) struct Registry(Arc<Tables>);
 #[derive(Debug, Default)]
 struct Tables {
     /// `None`: taken, but by a stream, to which no datagram belongs.
-    flows: RwLock<HashMap<u16, Option<Sender<FirstDatagram>>>>,
+    flows: RwLock<HashMap<u16, Option<FirstQueue>>>,
     tickets: Mutex<HashMap<[u8; 32], Session>>,
+}
+
+/// Where the first datagrams of a flow wait. Anybody can send some, so those of all flows of a session take only so much.
+#[derive(Debug)]
+struct FirstQueue {
+    to: Sender<FirstDatagram>,
+    waiting: Budget,
 }
 
 struct Session {
@@ -52,6 +64,20 @@ pub struct Registration {
     tables: Registry,
     ids: Vec<u16>,
     ticket: Token,
+    /// Where what the session keeps is counted, and what it may have whatever others have.
+    budget: Budget,
+    _minimum: Charge,
+}
+
+impl Registration {
+    /// The session may have what its budget allows; `minimum` of it is its own from the start.
+    pub(crate) fn admit(&mut self, budget: Budget, minimum: Charge) {
+        (self.budget, self._minimum) = (budget, minimum);
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget.clone()
+    }
 }
 
 /// Why a connection does not become a session's carrier.
@@ -94,7 +120,13 @@ impl Registry {
             };
             tickets.insert(ticket.0, session);
         }
-        let mut registration = Registration { tables: self.clone(), ids: Vec::new(), ticket: ticket.clone() };
+        let mut registration = Registration {
+            tables: self.clone(),
+            ids: Vec::new(),
+            ticket: ticket.clone(),
+            budget: Budget::default(),
+            _minimum: Charge::default(),
+        };
         let mut table = self.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let ids = match random_flow_ids(flows, |id| table.contains_key(&id)) {
             Ok(ids) => ids,
@@ -106,9 +138,10 @@ impl Registry {
         };
         registration.ids.clone_from(&ids);
         let mut first = Vec::new();
+        let waiting = Budget::new("the first datagrams of a session", FIRST_BYTES_MAX);
         for &id in &ids {
-            let (sender, receiver) = crossbeam_channel::bounded(FIRST_DATAGRAMS_MAX);
-            table.insert(id, datagrams.then_some(sender));
+            let (to, receiver) = crossbeam_channel::bounded(FIRST_DATAGRAMS_MAX);
+            table.insert(id, datagrams.then(|| FirstQueue { to, waiting: waiting.clone() }));
             first.push(receiver);
         }
         drop(table);
@@ -116,12 +149,13 @@ impl Registry {
     }
 
     /// Hands a datagram to the session that waits for it. What belongs to nobody or comes too fast is dropped.
-    pub(crate) fn deliver(&self, flow_id: u16, datagram: impl FnOnce() -> FirstDatagram) {
+    pub(crate) fn deliver(&self, flow_id: u16, len: usize, datagram: impl FnOnce() -> FirstDatagram) {
         let table = self.0.flows.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(Some(session)) = table.get(&flow_id)
-            && !session.is_full()
+        if let Some(Some(queue)) = table.get(&flow_id)
+            && !queue.to.is_full()
+            && let Ok(kept) = queue.waiting.charge((len + FIRST_BYTES) as u64)
         {
-            match session.try_send(datagram()) {
+            match queue.to.try_send(FirstDatagram { _kept: Some(kept), ..datagram() }) {
                 Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
             }
         }
@@ -164,7 +198,7 @@ mod tests {
 
     fn datagram() -> FirstDatagram {
         let address = "127.0.0.1:9".parse().unwrap();
-        FirstDatagram { bytes: vec![5; 30], from: address, local: address }
+        FirstDatagram { bytes: vec![5; 30], from: address, local: address, _kept: None }
     }
 
     #[test]
@@ -173,8 +207,8 @@ mod tests {
         let one = registry.register(b"a", 2, true).unwrap();
         let two = registry.register(b"b", 1, false).unwrap();
         for _ in 0..1000 {
-            registry.deliver(one.ids[1], datagram);
-            registry.deliver(two.ids[0], datagram);
+            registry.deliver(one.ids[1], 30, datagram);
+            registry.deliver(two.ids[0], 30, datagram);
         }
         assert_eq!(one.first[0].len(), 0);
         assert_eq!(one.first[1].len(), FIRST_DATAGRAMS_MAX);
@@ -184,6 +218,22 @@ mod tests {
         let table = registry.0.flows.read().unwrap();
         assert!(!table.contains_key(&id));
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn the_first_datagrams_of_all_flows_take_only_so_much() {
+        let registry = Registry::default();
+        let session = registry.register(b"a", 16, true).unwrap();
+        let large = || FirstDatagram { bytes: vec![5; 60_000], ..datagram() };
+        let deliver =
+            || session.ids.iter().for_each(|&id| (0..64).for_each(|_| registry.deliver(id, 60_000, large)));
+        let waiting = || session.first.iter().map(Receiver::len).sum::<usize>();
+        deliver();
+        assert_eq!(waiting() as u64, FIRST_BYTES_MAX / (60_000 + FIRST_BYTES as u64));
+        // What was looked at makes room.
+        session.first.iter().for_each(|first| first.try_iter().for_each(drop));
+        deliver();
+        assert_eq!(waiting() as u64, FIRST_BYTES_MAX / (60_000 + FIRST_BYTES as u64));
     }
 
     #[test]

@@ -21,9 +21,11 @@ use super::{
     Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
     fingerprint, quic, reserved_ids, tcp,
 };
+use crate::budget::Budgets;
 use crate::contained::contained;
 use crate::error::Error;
 use crate::hello::{self, Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
+use crate::session::{session_bytes_max, session_bytes_min};
 
 /// Judges a request before anything is set up for it; the second argument is the client's fingerprint.
 pub type Admit = dyn Fn(&Request, &str) -> Result<(), Refusal> + Send + Sync;
@@ -36,6 +38,7 @@ const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 /// What all handshakes of a daemon share.
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
+    pub(crate) budgets: Budgets,
     pub(crate) half_open: HalfOpen,
     pub(crate) identity: Identity,
     pub(crate) authorized: Arc<AuthorizedKeys>,
@@ -139,7 +142,8 @@ async fn quic_handshake(
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip());
             let started = start(shared, *hello, client, flows, Transport::Udp, registered);
-            let reply = started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
+            let reply =
+                started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
             quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
         }
         Err(refusal) => {
@@ -218,7 +222,8 @@ async fn start_stream(
     let link = FlowLink::Stream(tls.into_link()?);
     let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
     let flows = Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() };
-    start(shared, hello, client, flows, Transport::Tcp, registered).map_err(|refusal| Failure::Refused(refusal.text))
+    start(shared, hello, client, flows, Transport::Tcp, registered)
+        .map_err(|refusal| Failure::Refused(refusal.text))
 }
 
 /// Judges an [`Attach`] and answers it if it is good.
@@ -268,10 +273,11 @@ fn prepare(
     }
     (shared.admit)(&hello.request, &fingerprint(&client.key))?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
-    let registered = shared
-        .registry
-        .register(&client.key, flows, datagrams)
-        .map_err(|error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) })?;
+    let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
+    let budget = shared.budgets.of_key(&client.key).within("this session", session_bytes_max(options));
+    let minimum = budget.charge(session_bytes_min(options)).map_err(|full| busy(full.into()))?;
+    let mut registered = shared.registry.register(&client.key, flows, datagrams).map_err(busy)?;
+    registered.registration.admit(budget, minimum);
     let mut reply = HelloReply::accept(registered.ids.clone());
     reply.ticket = Some(registered.ticket.clone());
     reply.udp_ports = vec![client.port];

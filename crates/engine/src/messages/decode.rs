@@ -11,6 +11,9 @@ use crate::codec::{Malformed, Reader};
 use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
 use crate::report::{SpreadFigures, Stage};
 
+/// Bytes of a path, as Linux has them.
+const PATH_MAX: usize = 4095;
+
 /// Turns the bytes of the control stream into messages.
 #[derive(Default)]
 pub(crate) struct Decoder {
@@ -131,7 +134,8 @@ fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<Mani
     let id = reader.varint()?;
     let shared = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
     let rest = reader.bytes()?;
-    if shared > last_path.len() {
+    // No path is longer. Else one could be made to grow from message to message, and each would cost as much as all before it.
+    if shared > last_path.len() || shared + rest.len() > PATH_MAX {
         return Err(Malformed);
     }
     last_path.truncate(shared);

@@ -51,10 +51,12 @@ mod tests {
 
     use farhaul_store::BlockPool;
 
+    use crate::budget::Budget;
+
     use super::*;
 
     fn shared() -> Arc<Shared> {
-        Shared::new("sender", Vec::new(), BlockPool::new(1, 1).unwrap(), 0, Arc::default())
+        Shared::new("sender", Vec::new(), BlockPool::new(1, 1).unwrap(), 0, Arc::default(), Budget::default())
     }
 
     /// A thread works until it is let go of; what `end` does to the session is how that ends.

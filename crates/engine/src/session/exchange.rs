@@ -28,7 +28,7 @@ impl Outlet {
     /// A block to fill; waits until one is free, and returns none when it is over.
     pub(crate) fn claim(&self, is_over: impl Fn() -> bool) -> Option<Block> {
         loop {
-            if let Some(block) = self.0.pool.take_timeout(LOOK_EVERY) {
+            if let Some(block) = self.try_claim().or_else(|| self.0.pool.take_timeout(LOOK_EVERY)) {
                 return Some(block);
             }
             if is_over() {
@@ -39,7 +39,10 @@ impl Outlet {
 
     /// A block to fill, if one is free.
     pub(crate) fn try_claim(&self) -> Option<Block> {
-        self.0.pool.try_take()
+        self.0.pool.try_take().or_else(|| {
+            self.0.open_more_blocks();
+            self.0.pool.try_take()
+        })
     }
 
     /// Hands a block to the flows; waits while they have enough, and returns false when it is over.

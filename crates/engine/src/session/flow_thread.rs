@@ -26,11 +26,14 @@ use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{FlowShared, FlowState, Shared};
+use crate::budget::Charge;
 use crate::error::Error;
+use crate::trailer::BLOCK_BYTES;
 use blocks::Outgoing;
 use buffers::BufferWatch;
 use complete::Complete;
 use credit::CreditWindow;
+pub(crate) use credit::WINDOW_MIN;
 pub(crate) use incoming::FILLING_MAX;
 use incoming::Incoming;
 
@@ -86,6 +89,8 @@ struct Running {
     incoming: Incoming,
     complete: Complete,
     credit: CreditWindow,
+    /// For the blocks that it has granted, beyond those that every flow may have.
+    window_kept: Charge,
     send_batch: SendBatch,
     plan: Plan,
     /// Has room for one packet.
@@ -144,6 +149,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         incoming: Incoming::new(shared.pool.clone(), thread.window_max, meter("park")),
         complete: Complete::new(thread.window_max),
         credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
+        window_kept: shared.budget.nothing(),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
         plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
         single: Plan::new(1),
@@ -407,7 +413,9 @@ impl Running {
         self.collect(ready)?;
         let (open, shared) = (self.incoming.open(), &self.thread.shared);
         let reserve = |blocks| self.incoming.reserve(|| shared.overflow(), blocks);
-        if let Some(granted) = self.credit.grant(now, round_trip, open, released, reserve) {
+        let kept = &mut self.window_kept;
+        let afford = |blocks: u64| kept.set(blocks.saturating_sub(WINDOW_MIN) * BLOCK_BYTES as u64).is_ok();
+        if let Some(granted) = self.credit.grant(now, round_trip, open, released, afford, reserve) {
             self.thread.flow.grant(granted);
         }
         Ok(())

@@ -41,6 +41,8 @@ pub(crate) mod unread;
 mod verdict;
 mod writer;
 
+pub(crate) use supervisor::{session_bytes_max, session_bytes_min};
+
 use std::sync::Arc;
 
 pub(crate) use destination::{is_null, last_component, with_slash_if_home};
@@ -117,7 +119,9 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
             let taking = sender::Taking::new(&options, terms.strip_setuid);
             let tells_skipped = options.manifest.is_some() && terms.log.is_none();
             let dry_run = options.dry_run;
-            let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped };
+            let sync = options.sync;
+            let plan =
+                ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped, sync };
             sender::run(&mut supervisor, origin, plan, terms.log.clone())
         }
         Side::Receive(destination) => {

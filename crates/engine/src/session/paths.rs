@@ -10,12 +10,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use farhaul_store::{Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
+use farhaul_store::{Allowance, Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
 
 use super::destination::{Asked, Target, last_component, with_slash_if_home};
 use super::failures::plain;
 use super::roots::Roots;
 use super::{Origin, Scan};
+use crate::budget::Budget;
 use crate::error::Error;
 use crate::hello::Request;
 use crate::options::{TransferOptions, in_each};
@@ -77,8 +78,13 @@ pub(crate) fn local_origin(
 }
 
 /// What a far end sends: `~` and patterns are expanded here, as scp does.
-pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result<Origin, Error> {
+pub(crate) fn far_origin(
+    confinement: &Confinement,
+    request: &Request,
+    budget: &Budget,
+) -> Result<Origin, Error> {
     let mut sources = Vec::new();
+    let (mut allowance, mut kept) = (Allowance::default(), budget.nothing());
     let directories = &request.options.spread.source;
     are_there(confinement, directories)?;
     for path in &request.paths {
@@ -87,13 +93,14 @@ pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result
             continue;
         }
         let Some(places) = in_each(directories, path) else {
-            sources.extend(expanded(confinement, path)?);
+            sources.extend(expanded(confinement, path, &mut allowance)?);
+            kept.hold((allowance.spent() * SOURCE_COPIES) as u64)?;
             continue;
         };
         // What one name stands for in all of them is one source.
         let mut found: BTreeMap<RelPath, Vec<Source>> = BTreeMap::new();
         for place in places {
-            for source in expanded(confinement, &place)? {
+            for source in expanded(confinement, &place, &mut allowance)? {
                 found.entry(source.dest.clone()).or_default().push(source);
             }
         }
@@ -116,16 +123,20 @@ pub(crate) fn far_origin(confinement: &Confinement, request: &Request) -> Result
     if options.sync.is_some() && !only_content {
         return Err(Error::Usage("this needs a single source directory".into()));
     }
-    Ok(Origin::Scan(Box::new(Scan::new(sources, options)?)))
+    Ok(Origin::Scan(Box::new(Scan::new(sources, options)?.keeping(kept))))
 }
 
-fn expanded(confinement: &Confinement, path: &[u8]) -> Result<Vec<Source>, Error> {
+/// A name that matches is kept as a path, as where it goes, and as what it is called.
+const SOURCE_COPIES: usize = 4;
+
+fn expanded(confinement: &Confinement, path: &[u8], allowance: &mut Allowance) -> Result<Vec<Source>, Error> {
     let (base, root, pattern) = match confinement {
         Confinement::Local => return Ok(vec![source(path, None)?]),
         Confinement::User => (Base::User, None, with_slash_if_home(path.to_vec())),
         Confinement::Root(root) => (Base::Root(root.clone()), Some(root), path.to_vec()),
     };
-    let expanded = expand(&base, &pattern).map_err(|error| files(format!("{}: {error}", shown(path))))?;
+    let expanded = expand(&base, &pattern, allowance);
+    let expanded = expanded.map_err(|error| files(format!("{}: {error}", shown(path))))?;
     expanded.iter().map(|path| source(path, root)).collect()
 }
 

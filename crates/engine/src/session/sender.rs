@@ -6,7 +6,7 @@
 //!
 //! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
 
-mod announcing;
+pub(super) mod announcing;
 mod notes;
 mod outstanding;
 mod renewal;
@@ -31,11 +31,12 @@ use super::read_queue::{ReadQueue, Theirs};
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
 use super::unread::Unread;
+use crate::budget::Charge;
 use crate::contained::in_any_case;
 use crate::error::Error;
 use crate::manifest::{Fate, Log, Record};
 use crate::messages::{Decision, EndFigures, Message, RENEWAL, What};
-use crate::options::{DeleteWhen, TransferOptions};
+use crate::options::{DeleteWhen, SyncOptions, TransferOptions};
 use crate::report::Action;
 
 /// A chunk that arrives damaged is sent again this often before its file fails.
@@ -62,6 +63,8 @@ pub(crate) struct Scan {
     pub(crate) awaits_names: bool,
     /// The receiver has to know what there is, so as to remove the rest.
     delete: Option<DeleteWhen>,
+    /// For the sources.
+    _kept: Charge,
 }
 
 impl Scan {
@@ -69,7 +72,12 @@ impl Scan {
         let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
         let awaits_names = options.select.by_name;
         let scan = ScanOptions { follow: options.follow, ..options.select.scan()? };
-        Ok(Scan { sources, options: scan, awaits_names, delete })
+        Ok(Scan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
+    }
+
+    /// `kept` is what its sources take.
+    pub(crate) fn keeping(self, kept: Charge) -> Scan {
+        Scan { _kept: kept, ..self }
     }
 
     fn scanner(&self) -> Scanner {
@@ -85,7 +93,11 @@ struct Names {
     /// Whether any are expected, and whether all are here.
     is_awaited: bool,
     is_complete: bool,
+    kept: Charge,
 }
+
+/// What a name takes beside its bytes, once in the list that comes and once in the sorted one.
+const NAME_BYTES: usize = 64;
 
 struct Pending {
     size: u64,
@@ -140,6 +152,8 @@ pub(crate) struct ReadPlan {
     pub(crate) taking: Taking,
     /// The receiver writes a manifest.
     pub(crate) tells_skipped: bool,
+    /// None for a copy, of which the receiver removes and renames nothing.
+    pub(crate) sync: Option<SyncOptions>,
 }
 
 /// What of the entries is taken along.
@@ -199,6 +213,7 @@ pub(crate) struct Sender {
     growth: Option<Duration>,
     taking: Taking,
     tells_skipped: bool,
+    sync: Option<SyncOptions>,
     names: Mutex<Names>,
     /// Under which id a file that has changed is announced again.
     renewals: Mutex<HashMap<u64, u64>>,
@@ -233,7 +248,7 @@ pub(crate) fn run(
     plan: ReadPlan,
     log: Option<Arc<Log>>,
 ) -> (End, Option<Error>) {
-    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped } = plan;
+    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped, sync } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
     let shared = supervisor.shared.clone();
     let queue =
@@ -250,7 +265,8 @@ pub(crate) fn run(
         growth,
         taking,
         tells_skipped,
-        names: Mutex::new(Names { is_awaited, ..Names::default() }),
+        sync,
+        names: Mutex::new(Names { is_awaited, kept: shared.budget.nothing(), ..Names::default() }),
         renewals: Mutex::default(),
         failures: Failures::new(supervisor.is_client()),
         counts: Mutex::default(),
@@ -294,6 +310,12 @@ impl Sender {
 
     fn handle(&self, message: Message, counts: &mut Counts) -> Result<(), Error> {
         match message {
+            Message::Deleted { .. } | Message::NotDeleted { .. } if !self.may_delete() => {
+                Err(Error::Misbehaved("it deletes, which it was not asked to".into()))
+            }
+            Message::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
+                Err(Error::Misbehaved("it renames, which it was not asked to".into()))
+            }
             Message::Decide { id, decision } => self.decide(id, decision, counts),
             Message::Unchanged { first, count } => {
                 let Some(end) = first.checked_add(count) else { return Err(unknown(u64::MAX)) };
@@ -359,15 +381,22 @@ impl Sender {
         }
     }
 
+    fn may_delete(&self) -> bool {
+        self.sync.is_some_and(|sync| sync.delete.is_some())
+    }
+
     fn take_names(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
         let mut names = self.names.lock().expect(LOCK);
-        names.bytes += more.iter().map(Vec::len).sum::<usize>();
+        names.bytes = more.iter().fold(names.bytes, |sum, name| sum.saturating_add(name.len()));
         if !names.is_awaited || names.is_complete {
             return Err(Error::Misbehaved("it asked for names out of order".into()));
         }
         if names.names.len() + more.len() > NAMES_MAX || names.bytes > NAMES_BYTES_MAX {
             return Err(Error::Misbehaved("it asked for more names than are allowed".into()));
         }
+        let count = names.names.len() + more.len();
+        let bytes = 2 * names.bytes + NAME_BYTES * count;
+        names.kept.hold(bytes as u64)?;
         names.names.extend(more);
         names.is_complete = is_last;
         drop(names);

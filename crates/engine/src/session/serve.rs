@@ -54,7 +54,7 @@ fn serve_in(
         options.memory_bytes = options.memory_bytes.min(CLIENT_MEMORY_MAX);
         options.testing = policy.testing;
     }
-    let progress = Arc::new(Progress::default());
+    let progress = Arc::new(Progress::unheard());
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
         lanes_max: policy.map(|_| CLIENT_LANES_MAX),
@@ -89,7 +89,7 @@ fn side(
         None => confinement,
     };
     match request.direction {
-        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, request)?)),
+        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, request, &established.budget())?)),
         Direction::Push => {
             let path =
                 request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;

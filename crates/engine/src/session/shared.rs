@@ -25,6 +25,7 @@ use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;
 use super::held::Held;
 use super::meter::Meters;
+use crate::budget::{Budget, Charge};
 use crate::contained::{contained, in_any_case};
 use crate::error::Error;
 use crate::messages::{Decoder, Encoder, Message};
@@ -252,6 +253,10 @@ pub(crate) struct Shared {
     pub(crate) returned: SegQueue<Filled>,
     pub(crate) arrived: Inlet,
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
+    /// Where what this session keeps is counted.
+    pub(crate) budget: Budget,
+    /// A sender's blocks beyond those that every session may have.
+    blocks_kept: Mutex<Charge>,
     pub(crate) meters: Meters,
     pub(crate) cpu: CpuTime,
     pub(crate) progress: Arc<Progress>,
@@ -277,6 +282,9 @@ pub(crate) struct Shared {
 
 /// The far end takes no control bytes for this long: it is gone, or might as well be.
 const SEND_PATIENCE: Duration = Duration::from_secs(300);
+/// Blocks that every session may have, whatever the others have, and how many more are asked for at a time.
+pub(crate) const BLOCKS_MIN: usize = 12;
+const BLOCKS_STEP: usize = 4;
 /// Filled blocks that may wait for a flow, at least and at most: enough that a flow never starves while a reader is at work, ...
 const FILLED_MIN: usize = 2;
 pub(crate) const FILLED_MAX: usize = 8;
@@ -296,6 +304,7 @@ impl Shared {
         pool: BlockPool,
         overflow_blocks: u32,
         progress: Arc<Progress>,
+        budget: Budget,
     ) -> Arc<Shared> {
         let pool_blocks = pool.total();
         Arc::new(Shared {
@@ -312,6 +321,8 @@ impl Shared {
             // Never full: all that arrive are the pool's.
             arrived: Inlet::new(pool_blocks, ChannelBell::default()),
             flows: Mutex::default(),
+            blocks_kept: Mutex::new(budget.nothing()),
+            budget,
             meters: Meters::new(end),
             cpu: CpuTime::default(),
             progress,
@@ -338,6 +349,18 @@ impl Shared {
             made.inspect_err(|error| tracing::debug!(%error, "no file for blocks beside memory")).ok()
         };
         self.overflow.get_or_init(make).clone()
+    }
+
+    /// Opens further blocks of a pool whose blocks are charged as they are first used, if the session may have them.
+    pub(crate) fn open_more_blocks(&self) {
+        let open = self.pool.open();
+        if open < self.pool.total() {
+            let more = (open + BLOCKS_STEP).min(self.pool.total());
+            let bytes = (more.saturating_sub(BLOCKS_MIN) * BLOCK_BYTES) as u64;
+            if in_any_case(self.blocks_kept.lock()).set(bytes).is_ok() {
+                self.pool.open_to(more);
+            }
+        }
     }
 
     /// Whether half of the room for filled blocks is free.

@@ -27,12 +27,12 @@ use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
 
-use super::flow_thread::{self, FILLING_MAX, FlowThread};
+use super::flow_thread::{self, FILLING_MAX, FlowThread, WINDOW_MIN};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
 use super::placement::Placement;
-use super::shared::{FILLED_MAX, FlowShared, FlowState, Place, Shared};
+use super::shared::{BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
 use super::standing::grants_of;
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
@@ -42,6 +42,7 @@ use rate::{part_of, rate_policy};
 use crate::bootstrap::{
     ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
 };
+use crate::budget::Charge;
 use crate::contained::in_any_case;
 use crate::error::{Error, ExitCode};
 use crate::hello::Direction;
@@ -77,6 +78,27 @@ pub(crate) enum Step {
 
 /// What a thread that dials hands back: the dialer, for the next time, and what it got.
 type Dialed = (Fallback, Result<Option<FlowSetup>, Error>);
+
+/// What a session has besides blocks whatever it does: its threads' stacks, what arrived in its flows, its first datagrams.
+const SESSION_BYTES: u64 = 1 << 20;
+/// What its tables may have: the names of a manifest, hard links, what is compared before something is deleted.
+const TABLES_BYTES: u64 = 1 << 30;
+
+/// Bytes that a session has at least.
+pub(crate) fn session_bytes_min(options: &TransferOptions) -> u64 {
+    let flows = (options.flow_count() + options.further_flows()) as u64;
+    let blocks = (WINDOW_MIN * flows).max(BLOCKS_MIN as u64);
+    SESSION_BYTES + blocks * BLOCK_BYTES as u64
+}
+
+/// Bytes that a session may have at most: a receiver's blocks take twice what was asked for when the stream carrier takes over.
+pub(crate) fn session_bytes_max(options: &TransferOptions) -> u64 {
+    options
+        .memory_bytes
+        .saturating_mul(2)
+        .saturating_add(session_bytes_min(options))
+        .saturating_add(TABLES_BYTES)
+}
 
 /// One session, seen from its main thread.
 pub(crate) struct Supervisor {
@@ -116,6 +138,8 @@ pub(crate) struct Supervisor {
     rate: RateOptions,
     unused_paths: u64,
     short_buffer_said: bool,
+    /// For what the control stream holds.
+    control_kept: Charge,
     stop: Stop,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _registration: Option<Registration>,
@@ -147,6 +171,7 @@ impl Supervisor {
         progress: &Arc<Progress>,
     ) -> Result<Supervisor, Error> {
         let options = established.request.options.clone();
+        let budget = established.budget();
         // Before anything allocates blocks or starts threads.
         let placement = Placement::new(&established.flows);
         let flows = established.flows.len() as u64;
@@ -184,7 +209,12 @@ impl Supervisor {
                 remembered: memories.get(path).and_then(Memory::recall),
             })
         });
-        let shared = Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone());
+        if role == Role::Sender {
+            // The others are opened as they are needed, if the session may have them.
+            pool.open_to(BLOCKS_MIN);
+        }
+        let shared = Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone(), budget);
+        let control_kept = shared.budget.nothing();
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
@@ -223,6 +253,7 @@ impl Supervisor {
             rate,
             unused_paths: 0,
             short_buffer_said: false,
+            control_kept,
             flow_count: flows as u16,
             stop: established.stop,
             _registration: established.registration,
@@ -471,6 +502,8 @@ impl Supervisor {
             self.apply_rate(rate);
             self.shared.send(&[Message::Rate(rate)]);
         }
+        let held = self.shared.control.lock().held_bytes();
+        self.control_kept.hold(held)?;
         self.obey_path_wishes()?;
         self.ask_for_paths();
         self.publish();

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use farhaul_store::{Attributes, RelPath, Time};
 
+use crate::budget::{Budget, Charge};
 use crate::error::Error;
 
 /// Entries, open directories among them, that may be unfinished: twice what our sender has under way.
@@ -81,9 +82,17 @@ pub(crate) struct Tree {
     /// All entries that are not done, and the bytes of their names and attributes.
     outstanding: usize,
     names_bytes: usize,
+    kept: Charge,
 }
 
+/// What an unfinished entry takes besides its names and attributes, as an item on its way and in a table.
+const ENTRY_BYTES: usize = 320;
+
 impl Tree {
+    pub(crate) fn within(budget: &Budget) -> Tree {
+        Tree { kept: budget.nothing(), ..Tree::default() }
+    }
+
     /// Books a new entry below the directory being listed, with the bytes that are kept of it until it is done, and returns that
     /// directory.
     pub(crate) fn add(&mut self, path: &RelPath, bytes: usize) -> Result<Option<Parent>, Error> {
@@ -113,7 +122,11 @@ impl Tree {
         if self.names_bytes > NAMES_BYTES_MAX {
             return Err(Error::Misbehaved("the names that it announced take more room than they may".into()));
         }
-        Ok(())
+        self.hold()
+    }
+
+    fn hold(&mut self) -> Result<(), Error> {
+        Ok(self.kept.hold((self.names_bytes + self.outstanding * ENTRY_BYTES) as u64)?)
     }
 
     /// The entry just added is a directory, whose own entries come next.
@@ -153,6 +166,8 @@ impl Tree {
             Some(directory) => directory.pending -= 1,
             None => self.pending_at_top -= 1,
         }
+        // Less is never too much.
+        let _ = self.hold();
     }
 
     fn close_finished(&mut self, mut at: Option<u64>, done: &mut Vec<Directory>) {

@@ -14,6 +14,7 @@ use crate::bootstrap::{
     AuthorizedKeys, DEFAULT_PORT, Daemon, DaemonStop, Established, Identity, ListenConfig,
     default_identity_path, endpoint_in_program,
 };
+use crate::budget::MemoryLimits;
 use crate::error::Error;
 use crate::hello::{Refusal, RefusalCode, Request};
 use crate::options::Cipher;
@@ -102,6 +103,7 @@ impl Listener {
             identity,
             authorized,
             admit: Arc::new(admit),
+            memory: MemoryLimits::of_this_host(),
         })?;
         let addresses = daemon.local_addrs();
         let stop = daemon.stop_handle();

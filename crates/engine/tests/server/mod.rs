@@ -66,6 +66,7 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
         identity: Identity::load_or_generate(&path("host"), "").unwrap(),
         authorized: Arc::new(AuthorizedKeys::load(&path("client.pub")).unwrap()),
         admit: Arc::new(|_, _| Ok(())),
+        memory: farhaul_engine::MemoryLimits::default(),
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());

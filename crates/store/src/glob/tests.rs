@@ -51,7 +51,7 @@ fn a_hostile_pattern_takes_no_exponential_time() {
 }
 
 fn expanded(base: &Base, pattern: &str) -> Vec<String> {
-    let found = expand(base, pattern.as_bytes()).unwrap();
+    let found = expand(base, pattern.as_bytes(), &mut Allowance::default()).unwrap();
     found.into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
 }
 
@@ -105,4 +105,30 @@ proptest! {
             prop_assert_eq!(unescaped(&name), name);
         }
     }
+}
+
+#[test]
+fn what_patterns_find_and_look_at_together_is_bounded() {
+    let temp = tempfile::tempdir().unwrap();
+    for number in 0..100 {
+        std::fs::write(temp.path().join(format!("file{number}")), "").unwrap();
+    }
+    let base = Base::Root(Root::open(temp.path()).unwrap());
+    let rounds = |mut allowance: Allowance, pattern: &[u8]| {
+        let mut rounds = 0;
+        loop {
+            match expand(&base, pattern, &mut allowance) {
+                Ok(_) => rounds += 1,
+                Err(error) => return (rounds, error.to_string()),
+            }
+        }
+    };
+    let few = Allowance { bytes: 100 * (MATCH_BYTES + 6) * 3, looks: 1_000_000, spent: 0 };
+    let (found, why) = rounds(few, b"*");
+    assert!(found == 3 && why.contains("matches too many files"), "{found} {why}");
+    let few = Allowance { bytes: 1_000_000, looks: 1000, spent: 0 };
+    let (found, why) = rounds(few, b"none*");
+    assert!(found == 9 && why.contains("too many files"), "{found} {why}");
+    let (found, why) = rounds(Allowance::default(), &[b'*'; COMPONENT_MAX + 1]);
+    assert!(found == 0 && why.contains("too long"), "{found} {why}");
 }

@@ -11,6 +11,8 @@ use farhaul_proto::Timestamp;
 
 use crate::trailer::BLOCK_BYTES;
 
+/// Blocks that a flow may have whatever the session has.
+pub(crate) const WINDOW_MIN: u64 = 4;
 /// Blocks granted before anything is known about the path: enough to overlap receiving and writing.
 const WINDOW_START: u64 = 16;
 /// Bytes a second that may come at once on a path whose round trip is known: a sender that remembers it begins at its rate.
@@ -31,7 +33,7 @@ pub(super) struct CreditWindow {
 impl CreditWindow {
     pub(super) fn new(now: Timestamp, memory: u64, beside: u64) -> CreditWindow {
         CreditWindow {
-            window: WINDOW_START.min(memory),
+            window: WINDOW_MIN.min(memory),
             memory,
             window_max: memory + beside,
             granted: 0,
@@ -42,16 +44,20 @@ impl CreditWindow {
     }
 
     /// The number of blocks granted in all, if it has grown. `open` blocks have arrived in part, `released` ones were written;
-    /// `reserve` tells whether so many can be kept beside memory.
+    /// `afford` tells whether the session may have so many in memory, `reserve` whether so many can be kept beside it.
     pub(super) fn grant(
         &mut self,
         now: Timestamp,
         round_trip: Option<Duration>,
         open: u64,
         released: u64,
+        mut afford: impl FnMut(u64) -> bool,
         mut reserve: impl FnMut(u64) -> bool,
     ) -> Option<u64> {
-        let reserve = &mut reserve;
+        let reserve = &mut Room { afford: &mut afford, beside: &mut reserve };
+        if self.granted == 0 {
+            self.widen(WINDOW_START, reserve);
+        }
         if let Some(round_trip) = round_trip {
             self.look_at_round(now, round_trip, released, reserve);
         }
@@ -66,13 +72,7 @@ impl CreditWindow {
         })
     }
 
-    fn look_at_round(
-        &mut self,
-        now: Timestamp,
-        round_trip: Duration,
-        released: u64,
-        reserve: &mut impl FnMut(u64) -> bool,
-    ) {
+    fn look_at_round(&mut self, now: Timestamp, round_trip: Duration, released: u64, reserve: &mut Room<'_>) {
         if !std::mem::replace(&mut self.is_path_known, true) {
             let bytes = RATE_START * round_trip.as_secs_f64();
             let window = WINDOW_START + (bytes / BLOCK_BYTES as f64) as u64;
@@ -88,14 +88,23 @@ impl CreditWindow {
         }
     }
 
-    fn widen(&mut self, window: u64, reserve: &mut impl FnMut(u64) -> bool) {
+    fn widen(&mut self, window: u64, room: &mut Room<'_>) {
         let mut window = window.min(self.window_max);
-        if window > self.memory && !reserve(window) {
+        if window <= self.window || !(room.afford)(window.min(self.memory)) {
+            return;
+        }
+        if window > self.memory && !(room.beside)(window) {
             window = self.memory;
             self.window_max = self.window.max(window);
         }
         self.window = self.window.max(window);
     }
+}
+
+/// Whether there is room for so many blocks: whether the session may have as many in memory, and whether more can be kept beside it.
+struct Room<'a> {
+    afford: &'a mut dyn FnMut(u64) -> bool,
+    beside: &'a mut dyn FnMut(u64) -> bool,
 }
 
 #[cfg(test)]
@@ -113,15 +122,16 @@ mod tests {
         let mut credit = CreditWindow::new(at(0), memory, beside);
         let round_trip = Duration::from_millis(round_trip_ms);
         let (mut granted, mut released) =
-            (credit.grant(at(0), None, 0, 0, |_| true).expect("a first grant"), 0);
+            (credit.grant(at(0), None, 0, 0, |_| true, |_| true).expect("a first grant"), 0);
         let mut written = 0;
         for round in 0..20 {
             // What was granted a round trip ago comes now, evenly.
             written = (granted - released).min(rate_max);
             for step in 1..=written {
                 let now = at(round * round_trip_ms + step * round_trip_ms / (written + 1));
-                granted =
-                    credit.grant(now, Some(round_trip), 1, released + step, |_| true).unwrap_or(granted);
+                granted = credit
+                    .grant(now, Some(round_trip), 1, released + step, |_| true, |_| true)
+                    .unwrap_or(granted);
             }
             released += written;
         }
@@ -145,10 +155,10 @@ mod tests {
         assert_eq!(settled(100, 700, 300, 300), 300);
         assert_eq!(settled(100, 100, 300, 300), 200);
         let mut credit = CreditWindow::new(at(0), 16, 100);
-        assert_eq!(credit.grant(at(0), None, 0, 0, |_| false), Some(16));
-        assert_eq!(credit.grant(at(0), None, 16, 0, |_| false), None);
+        assert_eq!(credit.grant(at(0), None, 0, 0, |_| true, |_| false), Some(16));
+        assert_eq!(credit.grant(at(0), None, 16, 0, |_| true, |_| false), None);
         // It is not asked for again and again.
-        assert_eq!(credit.grant(at(0), None, 16, 0, |_| true), None);
+        assert_eq!(credit.grant(at(0), None, 16, 0, |_| true, |_| true), None);
     }
 
     #[test]
@@ -157,7 +167,7 @@ mod tests {
         let near = Some(Duration::from_micros(200));
         let mut granted = 0;
         for ms in 0..1000 {
-            granted = credit.grant(at(ms), near, 1, ms, |_| true).unwrap_or(granted);
+            granted = credit.grant(at(ms), near, 1, ms, |_| true, |_| true).unwrap_or(granted);
         }
         assert_eq!(granted, 999 + WINDOW_START);
     }
@@ -165,13 +175,24 @@ mod tests {
     #[test]
     fn a_known_path_is_granted_what_a_remembered_rate_sends() {
         let mut credit = CreditWindow::new(at(0), 4096, 0);
-        assert!(credit.grant(at(0), Some(LONG), 0, 0, |_| true).is_some_and(|granted| granted > 150));
+        assert!(
+            credit.grant(at(0), Some(LONG), 0, 0, |_| true, |_| true).is_some_and(|granted| granted > 150)
+        );
+    }
+
+    #[test]
+    fn what_the_session_may_not_have_is_not_granted() {
+        let mut credit = CreditWindow::new(at(0), 4096, 0);
+        assert_eq!(credit.grant(at(0), None, 0, 0, |_| false, |_| true), Some(WINDOW_MIN));
+        assert_eq!(credit.grant(at(1), None, 4, 0, |_| false, |_| true), None);
+        assert_eq!(credit.grant(at(2), None, 4, 0, |blocks| blocks <= 8, |_| true), Some(8));
+        assert_eq!(credit.grant(at(3), None, 8, 8, |blocks| blocks <= 8, |_| true), Some(16));
     }
 
     #[test]
     fn what_is_open_widens_the_window() {
         let mut credit = CreditWindow::new(at(0), 4096, 0);
-        assert_eq!(credit.grant(at(0), None, 8, 0, |_| true), Some(32));
-        assert_eq!(credit.grant(at(0), None, 8, 0, |_| true), None);
+        assert_eq!(credit.grant(at(0), None, 8, 0, |_| true, |_| true), Some(32));
+        assert_eq!(credit.grant(at(0), None, 8, 0, |_| true, |_| true), None);
     }
 }

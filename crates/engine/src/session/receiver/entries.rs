@@ -68,7 +68,7 @@ impl Receiver {
             What::File { linked, .. } => {
                 self.shared.progress.files_total.fetch_add(1, Relaxed);
                 if linked {
-                    self.links.lock().expect(LOCK).expect(item.id());
+                    self.links.lock().expect(LOCK).expect(item.id(), &item.path)?;
                 }
                 self.file(target, item, conversation)
             }

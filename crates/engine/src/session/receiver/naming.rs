@@ -58,7 +58,7 @@ impl Receiver {
             }
             What::File { linked, .. } => {
                 if linked {
-                    self.links.lock().expect(LOCK).expect(item.id());
+                    self.links.lock().expect(LOCK).expect(item.id(), &item.path)?;
                 }
                 self.refuse(&item, WHY);
                 Ok(())

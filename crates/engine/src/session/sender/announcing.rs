@@ -16,6 +16,7 @@ use crate::options::DeleteWhen;
 use crate::report::Action;
 use crate::session::failures::plain;
 use crate::session::large::FileJob;
+use crate::session::links::LINK_BYTES;
 use crate::session::unread::Unread;
 
 /// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
@@ -27,8 +28,10 @@ pub(super) const OUTSTANDING_MAX: usize = 256 << 10;
 pub(super) const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
 /// Names that have not been sent yet, in bytes, when more may be announced although so many files are outstanding.
 const NAMES_UNSENT_MAX: u64 = 512 << 10;
-/// Files with several links that are remembered; beyond it, a further link is sent as a file of its own.
+/// Files with several links that are remembered, and what the receiver takes for them in bytes, which allows twice as much; beyond
+/// it, a further link is sent as a file of its own.
 const LINKS_MAX: usize = 1 << 20;
+pub(in crate::session) const LINKS_BYTES_MAX: usize = 192 << 20;
 
 impl Sender {
     pub(super) fn announce(&self, origin: Origin, _scanning: Unread) {
@@ -159,7 +162,7 @@ impl Sender {
                         batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                         continue;
                     }
-                    let what = describe(&entry, &mut links, next_id, self.log.as_ref().map(|_| &path));
+                    let what = describe(&entry, &mut links, next_id, &path, self.log.is_some());
                     let attributes = match self.taking.attributes(&what, &handle) {
                         Ok(attributes) => attributes,
                         Err(error) => {
@@ -261,20 +264,23 @@ impl Sender {
     }
 }
 
-/// `path` is given if hard links have to know it.
-fn describe(entry: &Entry, links: &mut Links, id: u64, path: Option<&RelPath>) -> What {
+/// `keeps_paths`: hard links have to know them.
+fn describe(entry: &Entry, links: &mut Links, id: u64, path: &RelPath, keeps_paths: bool) -> What {
     match &entry.kind {
         Kind::Dir => What::Directory,
         Kind::Symlink { target } => What::Symlink { target: target.clone() },
         Kind::Special(node) => What::Special(*node),
         Kind::File { size, sparse } => {
-            let linked = entry.nlink > 1;
-            if linked {
+            let mut linked = false;
+            if entry.nlink > 1 {
+                let bytes = links.bytes + LINK_BYTES + path.as_bytes().len();
                 match links.ids.get(&(entry.dev, entry.ino)) {
                     Some(&to) => return What::HardLink { to },
-                    None if links.ids.len() < LINKS_MAX => {
+                    None if links.ids.len() < LINKS_MAX && bytes <= LINKS_BYTES_MAX => {
+                        linked = true;
+                        links.bytes = bytes;
                         links.ids.insert((entry.dev, entry.ino), id);
-                        links.paths.extend(path.map(|path| (id, path.as_bytes().to_vec())));
+                        links.paths.extend(keeps_paths.then(|| (id, path.as_bytes().to_vec())));
                     }
                     None => {}
                 }

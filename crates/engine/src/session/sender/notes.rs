@@ -14,6 +14,8 @@ use crate::report::Action;
 #[derive(Default)]
 pub(super) struct Links {
     pub(super) ids: HashMap<(u64, u64), u64>,
+    /// What the receiver takes for them.
+    pub(super) bytes: usize,
     /// Where they are, for the manifest.
     pub(super) paths: HashMap<u64, Vec<u8>>,
 }

@@ -87,9 +87,11 @@ def test_no_path_grows_from_message_to_message(net, code):
         with contextlib.suppress(peer.Closed):
             for turn in range(50):
                 shared = turn * 1000
-                entry = peer.leb(7) + peer.leb(shared) + peer.counted(b"x" * 1000) + bytes(3) + bytes([peer.DIRECTORY])
-                body = entry if code == peer.ENTRY else peer.leb(1) + bytes([peer.ENTRY]) + entry
-                session.message(code, body)
+                # Of a file that nobody has announced, which may have failed meanwhile.
+                identity = 0 if code == peer.ENTRY else 1 + (1 << 48)
+                entry = peer.leb(identity) + peer.leb(shared) + peer.counted(b"x" * 1000) + bytes(3)
+                entry += bytes([peer.PLAIN_FILE]) + b"\1\1\1"
+                session.message(code, entry if code == peer.ENTRY else peer.leb(1) + bytes([peer.ENTRY]) + entry)
             session.drain()
     assert process.returncode == EXIT_PROTOCOL and b"panicked" not in process.stderr.read()
 

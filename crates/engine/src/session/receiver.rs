@@ -208,7 +208,7 @@ impl Conversation {
             surplus: receiver
                 .delete_options()
                 .filter(|_| is_there)
-                .map(|delete| Surplus::new(conflicts(delete))),
+                .map(|delete| Surplus::new(conflicts(delete), &receiver.shared.budget)),
             listing_failed: false,
             blocked: Vec::new(),
             renames: receiver
@@ -273,7 +273,7 @@ pub(crate) fn run(
         counts: Counts::default(),
         notes: wanted.notes,
         is_client: supervisor.is_client(),
-        moves: Moves::default(),
+        moves: Moves::within(&shared.budget),
         original: OnceLock::new(),
     };
     // That ends the threads; on success everything has been written already.

@@ -680,6 +680,28 @@ mod tests {
     }
 
     #[test]
+    fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
+        let (near, far) = crate::copy::local_pair(request()).unwrap();
+        let start =
+            |end| Supervisor::start(end, Role::Receiver, None, &Arc::new(Progress::default())).unwrap();
+        let (mut near, mut far) = (start(near), start(far));
+        let shared = near.shared.clone();
+        std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
+        let until_end = |supervisor: &mut Supervisor| loop {
+            if let Err(error) = supervisor.step() {
+                return error;
+            }
+        };
+        let error = until_end(&mut near);
+        assert!(matches!(&error, Error::Internal(place) if place.ends_with("oh")), "{error}");
+        let weak = Arc::downgrade(&near.shared);
+        drop(near);
+        assert!(weak.upgrade().is_none(), "a thread is left");
+        let error = until_end(&mut far);
+        assert!(error.to_string().contains("oh"), "{error}");
+    }
+
+    #[test]
     fn what_a_peer_that_is_gone_has_said_is_looked_at_first() {
         let (mut supervisor, _far, _) = behind();
         assert!(matches!(supervisor.step(), Ok(Step::Message(_))));

@@ -11,10 +11,13 @@ use farhaul_store::{Filter, RelPath, Side, Time};
 
 use super::failures::plain;
 use super::roots::Roots;
+use crate::budget::{Budget, Charge};
 use crate::error::Error;
 
 /// Names of the directories being listed: 150 MiB of hashes.
 const NAMES_MAX: usize = 14 << 20;
+/// What a name of a directory being listed takes.
+const NAME_BYTES: usize = 11;
 /// Bytes of all names found.
 const FOUND_BYTES_MAX: usize = 256 << 20;
 
@@ -64,10 +67,11 @@ pub(crate) struct Surplus {
     found_bytes: usize,
     /// Why the comparison says less than it should, if it does.
     gap: Option<String>,
+    kept: Charge,
 }
 
 impl Surplus {
-    pub(crate) fn new(conflicts: Conflicts) -> Surplus {
+    pub(crate) fn new(conflicts: Conflicts, budget: &Budget) -> Surplus {
         Surplus {
             conflicts,
             hasher: RandomState::new(),
@@ -77,6 +81,15 @@ impl Surplus {
             found: Vec::new(),
             found_bytes: 0,
             gap: None,
+            kept: budget.nothing(),
+        }
+    }
+
+    /// Counts what is kept; where that is too much, the comparison says less.
+    fn hold(&mut self) {
+        let bytes = self.names_open * NAME_BYTES + self.found_bytes;
+        if let Err(full) = self.kept.hold(bytes as u64) {
+            self.gap.get_or_insert_with(|| full.to_string());
         }
     }
 
@@ -94,6 +107,7 @@ impl Surplus {
             return Ok(());
         }
         self.names_open += usize::from(open.names.insert(hash(name)));
+        self.hold();
         Ok(())
     }
 
@@ -151,8 +165,10 @@ impl Surplus {
         if self.found_bytes > FOUND_BYTES_MAX {
             self.gap = Some("the destination has more to be deleted than fits in memory".into());
         } else if !names.is_empty() {
+            self.found_bytes += open.path.as_bytes().len();
             self.found.push(Found { directory: open.path, meta: open.meta, names });
         }
+        self.hold();
         Ok(())
     }
 
@@ -186,7 +202,7 @@ mod tests {
         let root = Roots::one(Root::open(temp.path()).unwrap());
         let rules: Vec<_> = filter.iter().map(|rule| rule.as_bytes().to_vec()).collect();
         let filter = Filter::new(&rules).unwrap();
-        let mut surplus = Surplus::new(conflicts);
+        let mut surplus = Surplus::new(conflicts, &Budget::default());
         surplus.enter(&root, &RelPath::empty(), None)?;
         for word in listing.split_whitespace() {
             if let Some(directory) = word.strip_suffix('/') {
@@ -229,8 +245,20 @@ mod tests {
             assert!(compare(listing, Conflicts::Keep, &[]).is_err(), "{listing}");
         }
         let root = Roots::one(Root::open("/").unwrap());
-        let mut surplus = Surplus::new(Conflicts::Keep);
+        let mut surplus = Surplus::new(Conflicts::Keep, &Budget::default());
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
         assert!(surplus.take().is_err(), "a listing that has not ended");
+    }
+
+    #[test]
+    fn a_comparison_for_which_there_is_no_memory_deletes_nothing() {
+        let root = Roots::one(Root::open("/").unwrap());
+        let budget = Budget::new("this key", 1 << 20);
+        let mut surplus = Surplus::new(Conflicts::Keep, &budget);
+        surplus.enter(&root, &RelPath::empty(), None).unwrap();
+        (0..200_000)
+            .for_each(|number| surplus.name(&path(&format!("no-such-file-{number}")), false).unwrap());
+        surplus.leave(&root, &Filter::default()).unwrap();
+        assert!(surplus.take().is_err_and(|why| why.contains("memory of this key")));
     }
 }

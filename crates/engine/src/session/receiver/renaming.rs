@@ -23,6 +23,8 @@ use super::super::links::Outcome;
 use super::super::sender::count_renamed;
 use super::comparing::{Comparing, Look};
 use super::{Conversation, Destination, LOCK, Receiver};
+use crate::budget::{Budget, Charge};
+use crate::contained::in_any_case;
 use crate::error::Error;
 use crate::manifest::{Fate, Record};
 use crate::messages::{ManifestEntry, Message};
@@ -31,12 +33,19 @@ use crate::messages::{ManifestEntry, Message};
 const INDEX_BYTES_MAX: usize = 192 << 20;
 /// What a name takes besides its bytes.
 const NAME_BYTES: usize = 120;
-/// Links that wait for the end; beyond it, files are copied.
-const LINKS_MAX: usize = 1 << 18;
+/// Bytes of links that wait for the end; beyond it, files are copied.
+const LINKS_BYTES_MAX: usize = 64 << 20;
+/// What one takes besides its paths.
+const LINK_BYTES: usize = 256;
 
 /// What files are known by: size and time.
 type Key = (u64, i64, u32);
-type Index = HashMap<Key, Vec<Old>>;
+
+#[derive(Default)]
+struct Index {
+    files: HashMap<Key, Vec<Old>>,
+    kept: Charge,
+}
 
 /// A file of the destination.
 struct Old {
@@ -61,14 +70,39 @@ pub(super) struct Moves {
     digested: Mutex<HashMap<u64, (u64, u64)>>,
     /// What could not be taken over and is to be sent.
     returned: Mutex<Vec<Item>>,
-    /// Old names, and new ones with what they are to be if both stay.
-    linked: Mutex<Vec<(RelPath, RelPath, WriteOptions)>>,
+    linked: Mutex<Linked>,
     /// Device and inode of the files that have a new name already. A second one would make one file of two.
     given: Mutex<HashSet<(u64, u64)>>,
     sources: RwLock<Arc<HashSet<RelPath>>>,
 }
 
+/// Old names, and new ones with what they are to be if both stay.
+#[derive(Default)]
+struct Linked {
+    pairs: Vec<(RelPath, RelPath, WriteOptions)>,
+    bytes: usize,
+    kept: Charge,
+}
+
+impl Linked {
+    /// Whether there is room for one more; it is taken.
+    fn reserve(&mut self, from: &RelPath, path: &RelPath) -> bool {
+        let bytes = self.bytes + from.as_bytes().len() + path.as_bytes().len() + LINK_BYTES;
+        let fits = bytes <= LINKS_BYTES_MAX && self.kept.hold(bytes as u64).is_ok();
+        if fits {
+            self.bytes = bytes;
+        }
+        fits
+    }
+}
+
 impl Moves {
+    pub(super) fn within(budget: &Budget) -> Moves {
+        let moves = Moves::default();
+        in_any_case(moves.linked.lock()).kept = budget.nothing();
+        moves
+    }
+
     pub(super) fn note(&self, id: u64, meta: Option<Meta>) {
         let mut digested = self.digested.lock().expect(LOCK);
         digested.extend(meta.map(|meta| (id, (meta.dev, meta.ino))));
@@ -104,7 +138,7 @@ impl Receiver {
                 Ok(index) => Some(index),
                 Err(TryRecvError::Empty) => return Ok(()),
                 // Without names nothing is found, and everything is sent.
-                Err(TryRecvError::Disconnected) => Some(Index::new()),
+                Err(TryRecvError::Disconnected) => Some(Index::default()),
             };
         }
         let Some(index) = &mut renames.index else { return Ok(()) };
@@ -129,7 +163,8 @@ impl Receiver {
         let (root, filter, shared) = (root.clone(), self.protection.clone(), self.shared.clone());
         let list = move || {
             shared.work(|| {
-                let (index, is_all) = list(&root, &filter, &|| !shared.is_stopped());
+                let kept = shared.budget.nothing();
+                let (index, is_all) = list(&root, &filter, kept, &|| !shared.is_stopped());
                 if !is_all {
                     let text =
                         "warning: renames are looked for among the first million files of the destination";
@@ -222,14 +257,15 @@ impl Receiver {
         let may_go = self.delete_options().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
             && options.attribute_kinds.is_none();
-        let may_link =
-            may_go && !self.rules.durable && self.moves.linked.lock().expect(LOCK).len() < LINKS_MAX;
+        let may_link = may_go
+            && !self.rules.durable
+            && self.moves.linked.lock().expect(LOCK).reserve(from, &file.item.path);
         if may_link && self.moves.given.lock().expect(LOCK).insert(digested) {
             let linked = target.roots.first().hardlink(from, &file.item.path);
             let there = target.roots.first().metadata(&file.item.path)?;
             if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
                 let pair = (from.clone(), file.item.path.clone(), options);
-                self.moves.linked.lock().expect(LOCK).push(pair);
+                self.moves.linked.lock().expect(LOCK).pairs.push(pair);
                 return is_it();
             }
         }
@@ -240,7 +276,7 @@ impl Receiver {
     /// Where an old name has stayed after all, it and the new one become two files.
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
-        for (from, path, options) in std::mem::take(&mut *self.moves.linked.lock().expect(LOCK)) {
+        for (from, path, options) in std::mem::take(&mut self.moves.linked.lock().expect(LOCK).pairs) {
             let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
             let is_same = match (look(&from), look(&path)) {
                 (Some(old), Some(new)) => (old.dev, old.ino) == (new.dev, new.ino),
@@ -270,7 +306,7 @@ impl Receiver {
 /// The likeliest of the files that may be it: one of the same name, if there is one, and rather one that no other entry has
 /// been given, since a file can be linked only once.
 fn candidate(index: &mut Index, entry: &ManifestEntry, path: &RelPath) -> Option<RelPath> {
-    let olds = index.get_mut(&key(entry))?;
+    let olds = index.files.get_mut(&key(entry))?;
     let find = |fits: &dyn Fn(&Old) -> bool| olds.iter().position(|old| old.path != *path && fits(old));
     let is_namesake = |old: &Old| old.path.file_name() == path.file_name();
     let found = find(&|old| is_namesake(old) && !old.is_given)
@@ -282,8 +318,8 @@ fn candidate(index: &mut Index, entry: &ManifestEntry, path: &RelPath) -> Option
 }
 
 /// The files of a tree that the filter lets go, and whether these are all.
-fn list(root: &Root, filter: &Filter, goes_on: &dyn Fn() -> bool) -> (Index, bool) {
-    let mut index = Index::new();
+fn list(root: &Root, filter: &Filter, kept: Charge, goes_on: &dyn Fn() -> bool) -> (Index, bool) {
+    let mut index = Index { files: HashMap::new(), kept };
     let mut bytes = 0;
     let mut stack = vec![RelPath::empty()];
     while let Some(directory) = stack.pop() {
@@ -302,10 +338,11 @@ fn list(root: &Root, filter: &Filter, goes_on: &dyn Fn() -> bool) -> (Index, boo
                 continue;
             }
             bytes += path.as_bytes().len() + NAME_BYTES;
-            if bytes > INDEX_BYTES_MAX || !goes_on() {
+            if bytes > INDEX_BYTES_MAX || index.kept.hold(bytes as u64).is_err() || !goes_on() {
                 return (index, false);
             }
             index
+                .files
                 .entry((meta.size, meta.mtime.secs, meta.mtime.nanos))
                 .or_default()
                 .push(Old { path, is_given: false });
@@ -332,8 +369,8 @@ mod tests {
         }
         let root = Root::open(temp.path()).unwrap();
         let filter = Filter::new(&[b"- hidden/".to_vec()]).unwrap();
-        let (mut index, is_all) = list(&root, &filter, &|| true);
-        assert!(is_all && index.len() == 2);
+        let (mut index, is_all) = list(&root, &filter, Charge::default(), &|| true);
+        assert!(is_all && index.files.len() == 2);
         let mut find = |path: &str, size| {
             let ctime = farhaul_store::Time::default();
             let what = What::File { size, inode: 0, device: 0, ctime, sparse: false, linked: false };
@@ -355,6 +392,6 @@ mod tests {
         assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "what is free has another name");
         assert_eq!(find("d/b", 3).as_deref(), Some("a"), "not itself");
         assert_eq!(find("new/c", 4), None);
-        assert!(!list(&root, &filter, &|| false).1);
+        assert!(!list(&root, &filter, Charge::default(), &|| false).1);
     }
 }

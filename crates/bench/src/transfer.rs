@@ -358,6 +358,7 @@ mod tests {
                 known_hosts_file: None,
                 fingerprint: None,
                 accept_new: false,
+                ..DaemonTarget::default()
             }),
             direction: Direction::Push,
             write,

@@ -180,6 +180,9 @@ pub struct Connection {
     /// Where the keys of known daemons are kept [default: ~/.config/farhaul/known_hosts]
     #[arg(long, value_name = "FILE", help_heading = DAEMON)]
     pub known_hosts: Option<PathBuf>,
+    /// How long a daemon that is busy is asked again [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = values::age, help_heading = DAEMON)]
+    pub busy_wait: Option<u64>,
 }
 
 #[derive(Group, Debug, Default)]

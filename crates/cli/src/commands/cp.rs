@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 
 use farhaul_engine::bootstrap::DEFAULT_PORT;
 use farhaul_engine::{
@@ -220,6 +221,7 @@ pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarge
         known_hosts_file: connection.known_hosts.clone(),
         fingerprint: connection.fingerprint.clone(),
         accept_new: connection.accept_new,
+        busy_wait: connection.busy_wait.map_or(DaemonTarget::default().busy_wait, Duration::from_secs),
     }
 }
 

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
@@ -25,16 +25,19 @@ use super::{
     udp_blocked_warning,
 };
 use crate::error::Error;
-use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, Token};
+use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, RefusalCode, Token};
 
 /// UDP that has not answered by then is taken for blocked.
 pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
 /// What the whole way to a daemon may take.
 pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// What hello and reply may take on a connection that works.
-const HELLO_TIME: Duration = Duration::from_secs(5);
-/// The same over UDP, where a handshake's last packets may still be under repair.
-const UDP_HELLO_TIME: Duration = Duration::from_secs(10);
+/// So long a daemon that is busy is asked again.
+const BUSY_WAIT: Duration = Duration::from_secs(30);
+/// The first pause between two tries, and the longest; each is a half longer than the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// What hello and reply may take on a connection that works: over UDP a handshake's last packets may still be under repair, and a
+/// daemon may have much to do.
+const HELLO_TIME: Duration = Duration::from_secs(10);
 
 /// A daemon and how to trust it. `Default` has everything but the host.
 #[derive(Debug, Clone)]
@@ -51,6 +54,8 @@ pub struct DaemonTarget {
     pub fingerprint: Option<String>,
     /// Trust a server that was never seen before.
     pub accept_new: bool,
+    /// So long a server that has no place now is asked again. By default 30 s.
+    pub busy_wait: Duration,
 }
 
 impl Default for DaemonTarget {
@@ -62,6 +67,7 @@ impl Default for DaemonTarget {
             known_hosts_file: None,
             fingerprint: None,
             accept_new: false,
+            busy_wait: BUSY_WAIT,
         }
     }
 }
@@ -119,10 +125,13 @@ pub(crate) fn connect_asking(
         .build()
         .map_err(Error::io("cannot start the runtime of the handshake"))?;
     let mut pin = trust::first_pin(&known.keys_of(&name), target);
-    // At most twice: the second time with the key that the user has agreed to.
+    let begin = Instant::now();
+    let mut pause = PAUSES.0;
+    // Again with a key that the user has agreed to, once, and as long as the daemon is busy.
     loop {
-        let attempt =
-            Attempt { host: &host, target, identity: &identity, addresses: &addresses, params: &params };
+        let takes_tcp = begin.elapsed() >= CONNECT_TIME;
+        let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
+        let attempt = Attempt { host, target, identity, addresses, params, takes_tcp };
         match attempt.run(&runtime, &pin) {
             Ok((established, key)) => {
                 if known.keys_of(&name).is_empty() {
@@ -131,7 +140,7 @@ pub(crate) fn connect_asking(
                 return Ok(established);
             }
             Err(failure @ Failure::TwoKeys(..)) if is_first_use(&known, &name, target) => {
-                return Err(failure.into_error(&host, target.port, &identity));
+                return Err(failure.into_error(host, target.port, identity));
             }
             Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
                 match trust::judge(&known, &name, target, &key, ask) {
@@ -142,9 +151,20 @@ pub(crate) fn connect_asking(
                     Verdict::Refuse(error) => return Err(error),
                 }
             }
-            Err(failure) => return Err(failure.into_error(&host, target.port, &identity)),
+            Err(failure) if failure.is_passing() && begin.elapsed() + pause < target.busy_wait => {
+                tracing::debug!(%failure, "the daemon is asked again");
+                std::thread::sleep(jittered(pause)?);
+                pause = (pause + pause / 2).min(PAUSES.1);
+            }
+            Err(failure) => return Err(failure.into_error(host, target.port, identity)),
         }
     }
+}
+
+/// Between half of a pause and one and a half, so that a crowd does not come again all at once.
+fn jittered(pause: Duration) -> Result<Duration, Error> {
+    let random = Token::random()?;
+    Ok(pause.mul_f64(0.5 + f64::from(random.0[0]) / 255.0))
 }
 
 /// Nothing says which of several keys is the server's.
@@ -169,6 +189,7 @@ struct Attempt<'a> {
     identity: &'a Identity,
     addresses: &'a [SocketAddr],
     params: &'a HelloParams,
+    takes_tcp: bool,
 }
 
 impl Attempt<'_> {
@@ -178,25 +199,28 @@ impl Attempt<'_> {
     }
 
     async fn connect(&self, pin: &Pin) -> Result<(Established, String), Failure> {
-        let (addresses, identity) = (self.addresses, self.identity);
+        let (addresses, identity, takes_tcp) = (self.addresses, self.identity, self.takes_tcp);
         let udp = self.params.udp;
         let tcp = !(udp && self.params.request.options.udp_only);
-        let road = Race { addresses, identity, pin, udp, tcp }.run().await?;
+        let road = Race { addresses, identity, pin, udp, tcp, takes_tcp }.run().await?;
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
         match self.over_road(road, &key).await {
             // The handshake passed and then nothing did: the same as if UDP had not answered.
             Err(Failure::Silent) if is_udp && tcp => {}
-            result => return result.map(|established| (established, key)),
+            result => {
+                return result.map(|established| (established, key)).map_err(Failure::of_one_who_is_there);
+            }
         }
         // Who has shown a key once is held to it.
         let same = if *pin == Pin::Any { &Pin::OneOf(vec![key.clone()]) } else { pin };
-        let race = Race { addresses, identity, pin: same, udp: false, tcp };
+        let race = Race { addresses, identity, pin: same, udp: false, tcp, takes_tcp };
         let road = race.run().await.map_err(|failure| match failure {
             Failure::ServerKey(other) if *pin == Pin::Any => Failure::TwoKeys(key, other),
-            other => other,
+            other => other.of_one_who_is_there(),
         })?;
         let key = road.key()?;
-        Ok((self.over_road(road, &key).await?, key))
+        let result = self.over_road(road, &key).await;
+        Ok((result.map_err(Failure::of_one_who_is_there)?, key))
     }
 
     async fn over_road(&self, road: Road, key: &str) -> Result<Established, Failure> {
@@ -233,7 +257,7 @@ impl Attempt<'_> {
             quic::write_frame(&mut send, &hello).await?;
             quic::read_frame(&mut receive).await
         };
-        let body = match timeout(UDP_HELLO_TIME, exchange).await {
+        let body = match timeout(HELLO_TIME, exchange).await {
             Err(_) => return Err(Failure::Silent),
             Ok(Ok(body)) => body,
             Ok(Err(error)) => {
@@ -330,6 +354,9 @@ impl Attempt<'_> {
 fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
+        if refusal.code == RefusalCode::Busy {
+            return Err(Failure::Busy(hello::printable(refusal.text.as_bytes(), 200)));
+        }
         return Err(Failure::Engine(refusal.into_error()));
     }
     if reply.flow_ids.len() != flows {

@@ -1,6 +1,7 @@
 //! The daemon's door: one port number, UDP and TCP, on each address.
 //!
-//! Always true: a handshake begins only with a place in the table of half-open ones; a QUIC client that has not shown
+//! Always true: a handshake begins only with a place in the table of half-open ones, and who finds none hears so, if it is
+//! known to receive at its address, and comes again; a QUIC client that has not shown
 //! that it receives at its address gets answers three times as long as its questions at most (RFC 9000 section 8).
 
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
@@ -18,7 +19,7 @@ use super::half_open::{Admission, HalfOpen};
 use super::identity::Identity;
 use super::registry::Registry;
 use super::serve::{Shared, serve_quic, serve_tcp};
-use super::{Established, Stop, quic, tls};
+use super::{Established, Stop, quic, tcp, tls};
 use crate::budget::{Budgets, MemoryLimits};
 use crate::error::Error;
 
@@ -26,7 +27,8 @@ pub use super::serve::Admit;
 
 /// How long sessions may take to end when the daemon does.
 const SESSIONS_END_TIME: Duration = Duration::from_secs(10);
-const ACCEPT_BACKLOG: i32 = 256;
+/// Connections that wait until they are looked at; the system may have a lower bound.
+const ACCEPT_BACKLOG: i32 = 4096;
 /// Pause after the system refused a connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -182,7 +184,8 @@ fn endpoint(
 
 async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {
     while let Some(incoming) = endpoint.accept().await {
-        match shared.half_open.admit(incoming.remote_address().ip(), incoming.remote_address_validated()) {
+        let (address, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
+        match shared.half_open.admit(address, validated, Instant::now()) {
             Admission::Enter(place) => {
                 tokio::spawn(serve_quic(Arc::clone(&shared), incoming, port, place));
             }
@@ -190,6 +193,8 @@ async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {
                 Ok(()) => {}
                 Err(refused) => refused.into_incoming().ignore(),
             },
+            // A packet with CONNECTION_REFUSED, and nothing is kept.
+            Admission::Busy => incoming.refuse(),
         }
     }
 }
@@ -197,11 +202,12 @@ async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {
 async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, port: u16) {
     loop {
         match listener.accept().await {
-            Ok((stream, remote)) => {
-                if let Admission::Enter(place) = shared.half_open.admit(remote.ip(), true) {
+            Ok((stream, remote)) => match shared.half_open.admit(remote.ip(), true, Instant::now()) {
+                Admission::Enter(place) => {
                     tokio::spawn(serve_tcp(Arc::clone(&shared), stream, remote, port, place));
                 }
-            }
+                Admission::Validate | Admission::Busy => tcp::turn_away(&stream),
+            },
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

@@ -67,6 +67,7 @@ impl Fixture {
             known_hosts_file: Some(self.path("known_hosts")),
             fingerprint: None,
             accept_new: true,
+            ..DaemonTarget::default()
         }
     }
 
@@ -503,18 +504,60 @@ fn silent_connections_of_a_neighbour_do_not_lock_out_a_client() {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         stream
     };
-    let mut held: Vec<TcpStream> = (0..=PER_ADDRESS_MAX).map(|_| open()).collect();
-    let mut byte = [0];
-    assert_eq!(held[0].read(&mut byte).unwrap(), 0, "the oldest makes room");
-    held[1].set_nonblocking(true).unwrap();
-    assert!(held[1].read(&mut byte).is_err(), "the others wait for their hello");
+    let mut held: Vec<TcpStream> = (0..PER_ADDRESS_MAX).map(|_| open()).collect();
+    let mut alert = Vec::new();
+    open().read_to_end(&mut alert).unwrap();
+    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 80], "who finds no place hears so");
+    let first = held.first_mut().unwrap();
+    first.set_nonblocking(true).unwrap();
+    assert!(first.read(&mut [0]).is_err(), "nobody who has just come has to go");
     for datagrams in [false, true] {
         let (near, far) = fixture.connect(datagrams);
         assert_eq!(near.master, far.master);
     }
+    held[0].set_nonblocking(false).unwrap();
+    assert_eq!(held[0].read(&mut [0]).unwrap(), 0, "the oldest makes room");
     let newest = held.last_mut().unwrap();
     newest.set_nonblocking(true).unwrap();
-    assert!(newest.read(&mut byte).is_err(), "two clients take two places at the most");
+    assert!(newest.read(&mut [0]).is_err(), "a few clients take a few places");
+}
+
+#[test]
+fn a_client_that_is_turned_away_comes_again_and_says_so_in_the_end() {
+    let fixture = Fixture::start();
+    let _held: Vec<TcpStream> =
+        (0..PER_ADDRESS_MAX).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
+    for datagrams in [false, true] {
+        let hasty = DaemonTarget { busy_wait: Duration::ZERO, ..fixture.target() };
+        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None).unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+        assert!(error.to_string().contains("is busy: too many clients"), "{error}");
+    }
+    // Over UDP, too, although TCP might do.
+    let (near, _far) = fixture.connect(true);
+    assert_eq!(near.transport, Transport::Udp);
+}
+
+#[test]
+fn a_crowd_behind_one_address_gets_in() {
+    let fixture = Fixture::start();
+    let known = format!("127.0.0.1:{} {}\n", fixture.address.port(), fixture.key());
+    std::fs::write(fixture.path("known_hosts"), known).unwrap();
+    let clients: Vec<_> = (0..3 * PER_ADDRESS_MAX)
+        .map(|number| {
+            let target = fixture.target();
+            let connect = move || connect_asking(&target, params(number % 2 == 0, 1), &|_| None);
+            std::thread::spawn(move || connect().map(|near| *near.master))
+        })
+        .collect();
+    let mut near = std::collections::HashSet::new();
+    for client in clients {
+        assert!(near.insert(client.join().unwrap().expect("it is let in")), "a secret of its own");
+    }
+    while !near.is_empty() {
+        let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).expect("each client has a session");
+        near.remove(&*far.master);
+    }
 }
 
 #[test]

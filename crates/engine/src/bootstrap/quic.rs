@@ -24,6 +24,32 @@ use crate::hello::{self, HelloError};
 /// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.
 const INITIAL_RTT: Duration = Duration::from_millis(150);
 
+/// With this code a daemon closes connections for which it has no place now.
+pub(crate) const BUSY: VarInt = VarInt::from_u32(1);
+/// CONNECTION_REFUSED (RFC 9000 section 20.1): the same before there is a connection.
+const REFUSED: u64 = 2;
+/// Says no more than that an application has closed, which it could not say yet.
+const APPLICATION_ERROR: u64 = 0xc;
+
+/// How a server turned a connection away, if that is what happened.
+pub(crate) fn turned_away(error: &ConnectionError) -> Option<TurnedAway> {
+    match error {
+        ConnectionError::ConnectionClosed(close) => match u64::from(close.error_code) {
+            REFUSED => Some(TurnedAway::Busy),
+            APPLICATION_ERROR => Some(TurnedAway::Cut),
+            _ => None,
+        },
+        ConnectionError::ApplicationClosed(close) if close.error_code == BUSY => Some(TurnedAway::Busy),
+        ConnectionError::ApplicationClosed(_) | ConnectionError::Reset => Some(TurnedAway::Cut),
+        _ => None,
+    }
+}
+
+pub(crate) enum TurnedAway {
+    Busy,
+    Cut,
+}
+
 fn transport() -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     config

@@ -11,12 +11,14 @@ use std::time::Duration;
 
 use quinn::ConnectionError;
 use rustls::AlertDescription;
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::connect::{CONNECT_TIME, UDP_PATIENCE};
 use super::identity::{Identity, fingerprint};
 use super::insistent::Heard;
+use super::quic::TurnedAway;
 use super::tls::{self, Pin, Refused};
 use super::{quic, tcp};
 use crate::error::Error;
@@ -24,6 +26,10 @@ use crate::hello::{HelloError, printable};
 
 /// Head start of an address over the next.
 const ADDRESS_STEP: Duration = Duration::from_millis(250);
+/// Head start of UDP over TCP, which is not needed where UDP answers sooner.
+const UDP_HEAD_START: Duration = Duration::from_millis(200);
+/// What a server that says no more than that it is busy means.
+const CROWD: &str = "too many clients at once";
 
 /// A connection that has passed its handshake.
 pub(crate) enum Road {
@@ -57,6 +63,12 @@ pub(crate) enum Failure {
     Closed,
     #[error("no answer")]
     Silent,
+    /// The server has no place now: it is asked again.
+    #[error("it is busy: {0}")]
+    Busy(String),
+    /// The server has closed the connection before it said anything, or is slow: it may be busy.
+    #[error("a connection is there, but no answer comes")]
+    Cut,
     #[error("{0}")]
     Other(String),
     #[error(transparent)]
@@ -82,6 +94,9 @@ impl Failure {
         if alert == u8::from(AlertDescription::NoApplicationProtocol) {
             return Some(Failure::Engine(HelloError::OtherProtocol.into()));
         }
+        if alert == u8::from(tcp::BUSY) {
+            return Some(Failure::Busy(CROWD.into()));
+        }
         is_about_the_key(alert).then_some(Failure::ClientKey)
     }
 
@@ -89,9 +104,11 @@ impl Failure {
         if let Some(failure) = quic::alert_of(error).and_then(Failure::of_alert) {
             return failure;
         }
-        match error {
-            ConnectionError::TimedOut => Failure::Silent,
-            _ => Failure::Other(printable(error.to_string().as_bytes(), 200)),
+        match (error, quic::turned_away(error)) {
+            (ConnectionError::TimedOut, _) => Failure::Silent,
+            (_, Some(TurnedAway::Busy)) => Failure::Busy(CROWD.into()),
+            (_, Some(TurnedAway::Cut)) => Failure::Cut,
+            (_, None) => Failure::Other(printable(error.to_string().as_bytes(), 200)),
         }
     }
 
@@ -105,6 +122,10 @@ impl Failure {
         match error.kind() {
             io::ErrorKind::ConnectionRefused => Failure::Closed,
             io::ErrorKind::TimedOut => Failure::Silent,
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe => Failure::Cut,
             _ => Failure::Other(printable(error.to_string().as_bytes(), 200)),
         }
     }
@@ -117,6 +138,7 @@ impl Failure {
     pub(crate) fn of_hello(error: HelloError) -> Failure {
         match error {
             HelloError::Io(error) => Failure::of_io(&error),
+            HelloError::Closed => Failure::Cut,
             other => Failure::from(other),
         }
     }
@@ -124,12 +146,24 @@ impl Failure {
     /// How much it tells: the most telling of several failures is the user's.
     fn weight(&self) -> u8 {
         match self {
-            Failure::Engine(_) => 5,
-            Failure::ClientKey | Failure::ServerKey(_) | Failure::TwoKeys(..) => 4,
+            Failure::Engine(_) => 7,
+            Failure::ClientKey | Failure::ServerKey(_) | Failure::TwoKeys(..) => 6,
+            Failure::Busy(_) => 5,
+            Failure::Cut => 4,
             Failure::Closed => 3,
             Failure::Other(_) => 2,
             Failure::Silent => 1,
         }
+    }
+
+    /// Silence of a server that has answered before: it has too much to do.
+    pub(crate) fn of_one_who_is_there(self) -> Failure {
+        if matches!(self, Failure::Silent) { Failure::Cut } else { self }
+    }
+
+    /// Whether it may go by.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Failure::Busy(_) | Failure::Cut)
     }
 
     pub(crate) fn into_error(self, host: &str, port: u16, identity: &Identity) -> Error {
@@ -154,6 +188,10 @@ impl Failure {
                     hint: Some(format!("add this line to its authorized keys: {}", identity.public_line(""))),
                 };
             }
+            Failure::Busy(reason) => (
+                format!("the daemon on {host} is busy: {reason}"),
+                "try again later; --busy-wait says how long it is asked again".to_string(),
+            ),
             Failure::Closed => (
                 format!("nothing listens on port {port} of {host}"),
                 "start `farhaul serve` there, or name its port as fh://HOST:PORT/".to_string(),
@@ -162,8 +200,8 @@ impl Failure {
                 format!("no answer from port {port} of {host}, neither UDP nor TCP"),
                 "check that the host is up and that firewalls let this port through".to_string(),
             ),
-            Failure::Other(text) => (
-                format!("cannot connect to port {port} of {host}: {text}"),
+            Failure::Cut | Failure::Other(_) => (
+                format!("cannot connect to port {port} of {host}: {self}"),
                 "is a farhaul daemon there?".to_string(),
             ),
         };
@@ -178,6 +216,8 @@ pub(crate) struct Race<'a> {
     pub(crate) pin: &'a Pin,
     pub(crate) udp: bool,
     pub(crate) tcp: bool,
+    /// TCP will do where UDP was only turned away for now.
+    pub(crate) takes_tcp: bool,
 }
 
 /// A runner ends with its road or with why not.
@@ -214,8 +254,9 @@ impl Shown {
 impl Race<'_> {
     pub(crate) async fn run(&self) -> Result<Road, Failure> {
         let start = Instant::now();
-        let heard = Heard::default();
-        let mut runners = self.start(&heard)?;
+        let (heard, listens) = (Heard::default(), Heard::default());
+        let mut runners = self.start(&heard, &listens)?;
+        let mut is_udp_busy = false;
         let mut waiting: Option<Road> = None;
         let mut failure = Failure::Silent;
         let mut shown = Shown::default();
@@ -241,7 +282,10 @@ impl Race<'_> {
                 }
                 Some(Ok(Finished { kind, address, result: Err(found) })) => {
                     match kind {
-                        Kind::Udp => udp_left -= 1,
+                        Kind::Udp => {
+                            udp_left -= 1;
+                            is_udp_busy |= matches!(found, Failure::Busy(_));
+                        }
                         Kind::Tcp => tcp_left = tcp_left.saturating_sub(1),
                     }
                     if let Failure::ServerKey(key) = &found {
@@ -255,9 +299,14 @@ impl Race<'_> {
                 Some(Err(_)) => {}
                 // Heard meanwhile: the longer patience holds from the next turn on.
                 None if is_short && is_heard() => {}
+                // Somebody is there, then, and has too much to do.
+                None if is_heard() || listens.load(Ordering::Relaxed) => {
+                    return waiting.ok_or(failure.of_one_who_is_there());
+                }
                 None => return waiting.ok_or(failure),
             }
             match waiting.take() {
+                Some(_) if udp_left == 0 && is_udp_busy && !self.takes_tcp => return Err(failure),
                 Some(tcp) if udp_left == 0 => return Ok(tcp),
                 kept => waiting = kept,
             }
@@ -273,7 +322,7 @@ impl Race<'_> {
     }
 
     /// Each runner has a verifier of its own: what one connection has shown says nothing about another.
-    fn start(&self, heard: &Heard) -> Result<JoinSet<Finished>, Failure> {
+    fn start(&self, heard: &Heard, listens: &Heard) -> Result<JoinSet<Finished>, Failure> {
         let mut runners = JoinSet::new();
         for (step, &address) in (0u32..).zip(self.addresses) {
             let head_start = ADDRESS_STEP * step;
@@ -289,10 +338,17 @@ impl Race<'_> {
             }
             if self.tcp {
                 let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
+                let listens = Arc::clone(listens);
+                // Where any key would do, both roads have to show the same one.
+                let is_late = self.udp && *self.pin != Pin::Any;
                 runners.spawn(async move {
-                    sleep(head_start).await;
-                    let result = tcp::connect(Arc::new(tls), address).await;
-                    let result = result.map(|tls| Road::Tcp(Box::new(tls)));
+                    sleep(head_start + if is_late { UDP_HEAD_START } else { Duration::ZERO }).await;
+                    let connect = async {
+                        let stream = TcpStream::connect(address).await?;
+                        listens.store(true, Ordering::Relaxed);
+                        tcp::over(Arc::new(tls), stream).await
+                    };
+                    let result = connect.await.map(|tls| Road::Tcp(Box::new(tls)));
                     let result = result.map_err(|error| Failure::of_io(&error).unless(&refused));
                     Finished { kind: Kind::Tcp, address, result }
                 });

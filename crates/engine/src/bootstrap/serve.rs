@@ -1,14 +1,14 @@
 //! The daemon's part in a handshake: from a connection to a session in a thread of its own.
 //!
-//! Always true: who is here without an authorized key gets no further than TLS; a handshake gives its place back when
-//! its hello was read, its time is over or another handshake has got the place; whatever goes wrong, the daemon goes on.
+//! Always true: who is here without an authorized key gets no further than TLS, and holds a place of which others may be
+//! in need; a handshake ends when its time is over; whatever goes wrong, the daemon goes on.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use zeroize::Zeroizing;
 
 use super::authorized::AuthorizedKeys;
@@ -66,6 +66,8 @@ enum Failure {
     TooSlow,
     #[error("made room for another")]
     Evicted,
+    #[error("too many clients at once")]
+    Crowded,
     #[error(transparent)]
     Quic(#[from] quinn::ConnectionError),
     #[error(transparent)]
@@ -90,16 +92,25 @@ impl Failure {
     }
 }
 
-/// Reads the hello as long as the place allows; what ends it early drops, and so closes, the connection.
+/// Shakes hands as long as the place allows; what ends it early drops, and so closes, the connection.
 async fn in_place<T>(
-    mut place: Place,
-    first: impl Future<Output = Result<T, Failure>>,
+    place: &mut Place,
+    until: Instant,
+    handshake: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::select! {
-        biased; // A hello that is here counts, even if the place has just been lost.
-        read = timeout(HANDSHAKE_TIME, first) => read.map_err(|_| Failure::TooSlow)?,
+        biased; // A client that has shown its key counts, even if the place has just been lost.
+        done = timeout_at(until, handshake) => done.map_err(|_| Failure::TooSlow)?,
         () = place.evicted() => Err(Failure::Evicted),
     }
+}
+
+/// What a client that has shown its key says first.
+async fn in_time<T, E>(until: Instant, hello: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+where
+    Failure: From<E>,
+{
+    Ok(timeout_at(until, hello).await.map_err(|_| Failure::TooSlow)??)
 }
 
 /// One QUIC handshake, to its end.
@@ -115,19 +126,25 @@ async fn quic_handshake(
     incoming: quinn::Incoming,
     remote: SocketAddr,
     port: u16,
-    place: Place,
+    mut place: Place,
 ) -> Result<(), Failure> {
     let (tls, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
     let config = quic::with_tls(&shared.quic, tls)?;
+    let until = Instant::now() + HANDSHAKE_TIME;
+    let handshake = async { Ok(incoming.accept_with(Arc::new(config))?.await?) };
+    let connection =
+        in_place(&mut place, until, handshake).await.map_err(|failure| failure.unless(&refused))?;
+    let key = quic::peer_key(&connection).ok_or(Failure::NoKey)?;
+    if !place.show_key() {
+        connection.close(quic::BUSY, b"busy");
+        return Err(Failure::Crowded);
+    }
     let first = async {
-        let connection = incoming.accept_with(Arc::new(config))?.await?;
-        let key = quic::peer_key(&connection).ok_or(Failure::NoKey)?;
         let (send, mut receive) = connection.accept_bi().await?;
-        let body = quic::read_frame(&mut receive).await?;
-        Ok::<_, Failure>((connection, key, send, body))
+        Ok::<_, Failure>((send, quic::read_frame(&mut receive).await?))
     };
-    let first = in_place(place, first).await.map_err(|failure| failure.unless(&refused));
-    let (connection, key, mut send, body) = first?;
+    let (mut send, body) = in_time(until, first).await?;
+    drop(place);
     let client = Client { key, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
@@ -174,17 +191,21 @@ async fn tcp_handshake(
     stream: TcpStream,
     remote: SocketAddr,
     port: u16,
-    place: Place,
+    mut place: Place,
 ) -> Result<(), Failure> {
     let (config, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
-    let first = async {
-        let mut tls = tcp::accept(Arc::new(config), stream).await?;
-        let body = tls.read_frame().await?;
-        Ok::<_, Failure>((tls, body))
-    };
-    let first = in_place(place, first).await.map_err(|failure| failure.unless(&refused));
-    let (mut tls, body) = first?;
+    let until = Instant::now() + HANDSHAKE_TIME;
+    let handshake = async { Ok(tcp::accept(Arc::new(config), stream).await?) };
+    let shaken = in_place(&mut place, until, handshake).await;
+    let mut tls = shaken.map_err(|failure| failure.unless(&refused))?;
     let key = tls.peer_key().ok_or(Failure::NoKey)?;
+    if !place.show_key() {
+        let busy = Refusal::new(RefusalCode::Busy, Failure::Crowded.to_string());
+        in_time(until, tls.write_frame(&HelloReply::refuse(busy))).await?;
+        return Err(Failure::Crowded);
+    }
+    let body = in_time(until, tls.read_frame()).await?;
+    drop(place);
     let client = Client { key, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use farhaul_net::{NonblockingStream, StreamLink};
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, Connection, ServerConfig};
+use rustls::{AlertDescription, ClientConfig, Connection, ServerConfig};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
@@ -30,7 +30,11 @@ pub(crate) struct Tls {
 
 /// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
 pub(crate) async fn connect(config: Arc<ClientConfig>, remote: SocketAddr) -> io::Result<Tls> {
-    let stream = TcpStream::connect(remote).await?;
+    over(config, TcpStream::connect(remote).await?).await
+}
+
+/// The same on a connection that is there.
+pub(crate) async fn over(config: Arc<ClientConfig>, stream: TcpStream) -> io::Result<Tls> {
     let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     let connection = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
     Tls::handshake(stream, connection.into()).await
@@ -40,6 +44,18 @@ pub(crate) async fn connect(config: Arc<ClientConfig>, remote: SocketAddr) -> io
 pub(crate) async fn accept(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Tls> {
     let connection = rustls::ServerConnection::new(config).map_err(io::Error::other)?;
     Tls::handshake(stream, connection.into()).await
+}
+
+/// What a client that cannot be served now hears instead of TLS: a fatal alert (RFC 8446 section 6), in a record of its own.
+pub(crate) const BUSY: AlertDescription = AlertDescription::InternalError;
+
+/// Says that there is no place now. A client that has spoken already may lose it with the connection, and takes that for the same.
+pub(crate) fn turn_away(stream: &TcpStream) {
+    let _ = rustix::net::send(
+        stream,
+        &[21, 3, 3, 0, 2, 2, u8::from(BUSY)],
+        rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT,
+    );
 }
 
 impl Tls {

@@ -47,6 +47,7 @@ impl Fixture {
             known_hosts_file: path("known_hosts"),
             fingerprint: Some(self.listener.fingerprint().to_string()),
             accept_new: false,
+            ..DaemonTarget::default()
         })
     }
 

@@ -54,6 +54,7 @@ impl Server {
             known_hosts_file: file("known_hosts"),
             fingerprint: None,
             accept_new: true,
+            ..DaemonTarget::default()
         };
         Location::Daemon { target, path: path.to_vec() }
     }

@@ -1,0 +1,85 @@
+"""Many clients at once from one address, as an array job or a laboratory behind a NAT has them."""
+
+import contextlib
+import json
+import pathlib
+
+import pytest
+
+from harness.product import PORT, cp
+from harness.trees import make_file
+
+#: Has all of them wait for a pipe to open, and notes how each has ended.
+CROWD = """
+cd {folder}
+mkfifo go
+for n in $(seq {count}); do
+  (read -r _ <go; farhaul cp --json {source} {url}$n >$n.json 2>$n.err; echo $? >$n.code) &
+done
+sleep 1
+: >go
+wait
+"""
+#: What the daemon may take for a crowd: far less than what each client might ask for by itself.
+MEMORY_MAX_MIB = 2048
+
+
+def resident_mib(pid):
+    """The most that a process has had in memory."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) >> 10
+    raise AssertionError(f"process {pid} has no memory")
+
+
+def crowd(net, count, transport):
+    """Copies one file as `count` clients at once; each must arrive."""
+    near = net.folder("crowd")
+    source = make_file(near / "source", 50_000)
+    cp(net.alpha, "--accept-new", source, net.daemon.url("first"))
+    blocked = net.beta.dropping(f"udp dport {PORT}") if transport == "tcp" else contextlib.nullcontext()
+    script = CROWD.format(folder=near, count=count, source=source, url=net.daemon.url("crowd-"))
+    with blocked:
+        net.alpha.run(["bash", "-c", script], timeout=400)
+    codes = {n: int((near / f"{n}.code").read_text()) for n in range(1, count + 1)}
+    failed = {n: (code, (near / f"{n}.err").read_text()) for n, code in codes.items() if code}
+    assert not failed, f"{len(failed)} of {count}: {list(failed.items())[:5]}"
+    content = source.read_bytes()
+    assert all((net.daemon.root / f"crowd-{n}").read_bytes() == content for n in codes)
+    ways = [json.loads((near / f"{n}.json").read_text())["transport"] for n in codes]
+    assert ways.count(transport) >= count * 9 // 10, {way: ways.count(way) for way in set(ways)}
+    assert resident_mib(net.daemon.process.pid) < MEMORY_MAX_MIB
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_two_hundred_clients_at_once_are_all_done(own_net, transport):
+    crowd(own_net, 200, transport)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_five_hundred_clients_at_once_are_all_done(own_net, transport):
+    crowd(own_net, 500, transport)
+
+
+def test_who_finds_a_daemon_full_is_told_so(own_net):
+    """Connections that say nothing hold all places of their address; a client waits for its turn, or does not."""
+    source = make_file(own_net.folder("near") / "source", 1000)
+    holder = own_net.alpha.start(["python3", "-c", HOLDER, own_net.beta.v4, str(PORT)], stdout=-1)
+    assert holder.stdout.readline() == b"held\n"
+    try:
+        outcome = cp(own_net.alpha, "--accept-new", "--busy-wait", "0", source, own_net.daemon.url("hasty", own_net.beta.v4),
+                     expect=3)
+        assert "is busy" in outcome.error_line, outcome
+        cp(own_net.alpha, "--accept-new", source, own_net.daemon.url("patient", own_net.beta.v4))
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+HOLDER = """
+import socket, sys, time
+held = [socket.create_connection((sys.argv[1], int(sys.argv[2]))) for _ in range(300)]
+print("held", flush=True)
+time.sleep(100)
+"""

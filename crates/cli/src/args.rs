@@ -108,6 +108,9 @@ pub struct Sync {
     /// Delete at most so many files and directories
     #[arg(long, value_name = "N", help_heading = SYNC)]
     pub max_delete: Option<u64>,
+    /// Delete also in what is mounted below DESTINATION (and in btrfs subvolumes), which is left alone otherwise
+    #[arg(long, help_heading = SYNC)]
+    pub delete_across_mounts: bool,
 
     #[command(flatten)]
     pub connection: Connection,

@@ -33,6 +33,7 @@ pub fn read(select: &Select) -> Result<(SelectOptions, Option<Names>), Error> {
         mtime_min: select.max_age.map(ago),
         mtime_max: select.min_age.map(ago),
         by_name: names.is_some(),
+        one_file_system: select.one_file_system,
     };
     Ok((options, names))
 }

@@ -45,6 +45,7 @@ impl Visitor {
             files = report.files,
             skipped = report.skipped,
             deleted = report.deleted,
+            replaced = report.replaced,
             bytes = report.bytes,
             seconds = report.seconds,
             result,

@@ -9,13 +9,15 @@ mod decode;
 mod encode;
 #[cfg(feature = "planted-bug")]
 mod planted;
+mod sort;
 #[cfg(test)]
 mod tests;
 
-use farhaul_store::{Attributes, ChunkCv, Digests, Node, Time};
+use farhaul_store::{Attributes, Border, ChunkCv, Digests, Node, Time};
 
 pub(crate) use self::decode::Decoder;
 pub(crate) use self::encode::Encoder;
+pub(crate) use self::sort::Sort;
 use crate::options::{PathAddresses, RateOptions};
 use crate::report::{SpreadFigures, Stage};
 
@@ -96,6 +98,8 @@ pub(crate) enum Presence {
     Directory,
     /// Of that directory nothing more comes.
     DirectoryEnd,
+    /// Of that directory nothing more is said, though there may be more in it.
+    DirectoryUnlisted,
 }
 
 /// What the receiver wants of a file.
@@ -148,8 +152,8 @@ pub(crate) enum Message {
     },
     /// The scan is over.
     EntriesEnd,
-    /// There is something of this name, which is not sent: it is no reason to remove what the receiver has. Only said when
-    /// something may be removed.
+    /// There is something of this name, which is not sent: it is no reason to remove what the receiver has. Of the directory whose
+    /// entries are being listed: nothing more of them is said, though there may be some. Only said when something may be removed.
     LeftOut {
         path: Vec<u8>,
     },
@@ -225,6 +229,17 @@ pub(crate) enum Message {
     NotDeleted {
         path: Vec<u8>,
         reason: String,
+    },
+    /// This was too much, and stays since it is mounted.
+    Left {
+        path: Vec<u8>,
+        border: Border,
+    },
+    /// What was there has made room (in a dry run: would) for an entry of another sort.
+    Replaced {
+        path: Vec<u8>,
+        was: Sort,
+        by: Sort,
     },
     /// For the receiver's manifest: what is there and is not taken.
     Skipped {
@@ -312,6 +327,8 @@ impl Message {
             Message::Compared { .. } => "compared",
             Message::Deleted { .. } => "deleted",
             Message::NotDeleted { .. } => "not-deleted",
+            Message::Left { .. } => "left",
+            Message::Replaced { .. } => "replaced",
             Message::Skipped { .. } => "skipped",
             Message::Placed { .. } => "placed",
             Message::Renamed { .. } => "renamed",

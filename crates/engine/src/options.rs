@@ -108,6 +108,8 @@ pub struct SelectOptions {
     pub mtime_min: Option<i64>,
     /// The same, at the latest.
     pub mtime_max: Option<i64>,
+    /// Directories on which something is mounted are taken without what is in them.
+    pub one_file_system: bool,
     /// Only what a list of names asks for; on a pull it follows on the control stream.
     pub by_name: bool,
 }
@@ -123,7 +125,8 @@ impl SelectOptions {
             mtime_min: self.mtime_min,
             mtime_max: self.mtime_max,
         };
-        Ok(ScanOptions { filter, limits, only: None, follow: false })
+        let one_file_system = self.one_file_system;
+        Ok(ScanOptions { filter, limits, only: None, follow: false, one_file_system })
     }
 }
 
@@ -202,6 +205,8 @@ pub struct DeleteOptions {
     pub excluded: bool,
     /// At most so many entries. Default: no limit.
     pub max: Option<u64>,
+    /// What is mounted below the destination is emptied too.
+    pub across_mounts: bool,
 }
 
 /// The destination is made like the content of the one source.

@@ -21,6 +21,15 @@ pub struct FailedEntry {
     pub action: Action,
 }
 
+/// One entry that the destination has too much and that stays, since it is mounted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftEntry {
+    /// Below the destination; [`farhaul_store::unescape`] makes the bytes of it.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// What was to be done with an entry that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,6 +68,15 @@ pub struct Report {
     pub skipped: u64,
     /// Entries that the destination had too much and that were removed (in a dry run: would be).
     pub deleted: u64,
+    /// Entries of another sort (a link where a directory came, say) that made room (in a dry run: would make room).
+    #[serde(default)]
+    pub replaced: u64,
+    /// Entries that the destination has too much and that stay, since they are mounted; at most a bounded number is listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<LeftEntry>,
+    /// This counts all of them.
+    #[serde(default)]
+    pub left_count: u64,
     /// Files that the destination had under another name (in a dry run: that would be taken from there).
     #[serde(default)]
     pub renames: u64,

@@ -289,15 +289,20 @@ fn extra(
             }
         };
         for (name, is_dir) in listed {
-            let Ok(path) = directory.join(&name) else { continue };
-            if !names.has(&path) {
-                let path = format!("{}{}", escape(path.as_bytes()), if is_dir { "/" } else { "" });
+            // What has a path that is too long is in no list.
+            let path = directory.join(&name).ok().filter(|path| names.has(path));
+            let Some(path) = path else {
+                let path =
+                    if directory.is_empty() { name } else { [directory.as_bytes(), b"/", &name].concat() };
+                let path = format!("{}{}", escape(&path), if is_dir { "/" } else { "" });
                 collector.take(Finding {
                     difference: Difference::Extra,
                     path,
                     reason: "not in the list".into(),
                 });
-            } else if is_dir {
+                continue;
+            };
+            if is_dir {
                 stack.push(path);
             }
         }

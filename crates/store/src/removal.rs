@@ -1,12 +1,20 @@
 //! Removing what a destination has too much, below its root.
 //!
 //! Always true: every name is removed relative to the directory that holds it, through no symbolic link, and a link is removed
-//! itself; what the filter protects stays, and so do the directories above it; memory is that of the names on one way down.
+//! itself; what the filter protects stays, what is mounted stays with all that is in it, and so do the directories above; memory
+//! is that of the names on one way down.
+
+mod descent;
 
 use std::collections::HashSet;
 use std::io;
 
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+
+use self::descent::{Descent, Level};
 use crate::filter::{Filter, Side};
+use crate::mount::{Border, Mount};
 use crate::path::RelPath;
 use crate::root::Root;
 
@@ -15,205 +23,209 @@ use crate::root::Root;
 pub enum Removed {
     /// It is gone (in a dry run: it would be).
     Gone,
+    /// So it is, but it is there under another name, and does not count.
+    Moved,
     /// It was to go, but as many as may are gone.
     OverLimit,
+    /// It stays, with all that is in it.
+    Left(Border),
     Failed(io::Error),
 }
 
-/// What holds for all removals of a transfer.
+/// What holds for all removals below a root.
 pub struct Removal<'a> {
     pub root: &'a Root,
     /// What its rules for the receiver exclude is protected.
     pub filter: &'a Filter,
     /// Nothing is removed, only said.
     pub dry_run: bool,
+    /// What is mounted below the root is emptied, too.
+    pub crosses: bool,
     /// How many more may go.
     pub left: u64,
     /// These go without being counted: they are there under another name.
     pub free: &'a HashSet<RelPath>,
 }
 
-struct Level {
-    path: RelPath,
-    names: std::vec::IntoIter<(Vec<u8>, bool)>,
-    /// Something in it stays.
-    is_kept: bool,
-}
+/// Hears of each entry, by its path or, of one that is too long, by what stands for it; answers whether to go on.
+type Tell<'a> = &'a mut dyn FnMut(&RelPath, Removed) -> bool;
 
-impl Removal<'_> {
-    /// Removes what is at `path`, a directory with all that is in it. Each entry is said to `tell`, which answers whether to go
-    /// on. False if something stays.
-    pub fn remove(
-        &mut self,
-        path: RelPath,
-        is_dir: bool,
-        tell: &mut dyn FnMut(&RelPath, Removed) -> bool,
-    ) -> bool {
-        if !is_dir {
-            return self.remove_one(&path, false, tell) == Some(true);
+impl<'a> Removal<'a> {
+    /// Removes whatever may be, without going beyond what is mounted.
+    pub fn new(root: &'a Root, filter: &'a Filter, free: &'a HashSet<RelPath>) -> Removal<'a> {
+        let (dry_run, crosses, left) = (false, false, u64::MAX);
+        Removal { root, filter, dry_run, crosses, left, free }
+    }
+
+    /// Whether what is in `directory` lies beyond a border, and so is to stay.
+    pub fn is_beyond(&self, directory: &RelPath) -> io::Result<bool> {
+        let mount = |path| -> io::Result<Mount> { Ok(Mount::of(&**self.root.dir(path)?)?) };
+        Ok(!self.crosses && mount(directory.as_bytes())? != mount(b"")?)
+    }
+
+    /// Removes what is called `name` in a directory: if it is one, with all that is in it. False if something stays.
+    pub fn remove(&mut self, directory: &RelPath, name: &[u8], is_dir: bool, tell: Tell<'_>) -> bool {
+        let mut path = directory.as_bytes().to_vec();
+        if !path.is_empty() {
+            path.push(b'/');
         }
-        let mut stack = Vec::new();
-        let mut goes_on = self.enter(path, &mut stack, tell);
-        while let (true, Some(level)) = (goes_on, stack.last_mut()) {
+        path.extend_from_slice(name);
+        self.try_remove(directory, name, is_dir, &mut path, tell).unwrap_or_else(|error| {
+            tell(&told(&path).0, Removed::Failed(error));
+            false
+        })
+    }
+
+    /// `path` is that of what an error is about.
+    fn try_remove(
+        &mut self,
+        directory: &RelPath,
+        name: &[u8],
+        is_dir: bool,
+        path: &mut Vec<u8>,
+        tell: Tell<'_>,
+    ) -> io::Result<bool> {
+        if self.is_beyond(directory)? {
+            tell(&told(path).0, Removed::Left(Border::Beyond));
+            return Ok(false);
+        }
+        let holder = self.root.dir(directory.as_bytes())?;
+        let mut descent = Descent::new(&holder, Mount::of(&**holder)?);
+        if !is_dir {
+            return Ok(self.remove_one(&descent, path, name, None, tell) == Some(true));
+        }
+        // What is known by its path is not to be used by it any more.
+        self.root.forget_parents();
+        match self.enter(&mut descent, path, name.to_vec(), tell) {
+            Entered::In => {}
+            Entered::Stays | Entered::Ends => return Ok(false),
+        }
+        while let Some(level) = descent.lowest() {
             let Some((name, is_dir)) = level.names.next() else {
-                let Some(done) = stack.pop() else { break };
+                let Some(done) = descent.leave()? else { break };
                 let is_gone = match done.is_kept {
                     true => Some(false),
-                    false => self.remove_one(&done.path, true, tell),
+                    false => self.remove_one(&descent, path, &done.name, Some(&done), tell),
                 };
-                goes_on = is_gone.is_some();
-                match stack.last_mut() {
-                    Some(above) => above.is_kept |= is_gone != Some(true),
-                    None => return is_gone == Some(true),
-                }
+                let Some(above) = descent.lowest() else { return Ok(is_gone == Some(true)) };
+                let Some(is_gone) = is_gone else { break };
+                above.is_kept |= !is_gone;
+                path.truncate(path.len() - done.name.len() - 1);
                 continue;
             };
-            let Ok(path) = level.path.join(&name) else {
-                level.is_kept = true;
-                continue;
-            };
-            if self.filter.excludes(path.as_bytes(), is_dir, Side::Receiver) {
+            let len = path.len();
+            path.push(b'/');
+            path.extend_from_slice(&name);
+            if self.filter.excludes(path, is_dir, Side::Receiver) {
                 level.is_kept = true;
             } else if is_dir {
-                goes_on = self.enter(path, &mut stack, tell);
+                match self.enter(&mut descent, path, name, tell) {
+                    // Its path is the one that counts now.
+                    Entered::In => continue,
+                    Entered::Stays => descent.keep(),
+                    Entered::Ends => break,
+                }
             } else {
-                let is_gone = self.remove_one(&path, false, tell);
-                level.is_kept |= is_gone != Some(true);
-                goes_on = is_gone.is_some();
+                match self.remove_one(&descent, path, &name, None, tell) {
+                    Some(true) => {}
+                    Some(false) => descent.keep(),
+                    None => break,
+                }
             }
+            path.truncate(len);
         }
-        false
+        Ok(false)
     }
 
-    /// What cannot be listed stays, and all above it.
-    fn enter(
-        &self,
-        path: RelPath,
-        stack: &mut Vec<Level>,
-        tell: &mut dyn FnMut(&RelPath, Removed) -> bool,
-    ) -> bool {
-        if !self.dry_run {
-            // What is ours but not writable is made so; if that fails, the removal says why.
-            let _ = self.root.use_dir(&path);
-        }
-        match self.root.list(&path) {
-            Ok(names) => {
-                stack.push(Level { path, names: names.into_iter(), is_kept: false });
-                true
+    /// What cannot be opened or listed stays, and all above it.
+    fn enter(&self, descent: &mut Descent<'_>, path: &[u8], name: Vec<u8>, tell: Tell<'_>) -> Entered {
+        let entered = descent.open(&name, !self.dry_run).and_then(|opened| {
+            if !self.crosses && opened.mount != descent.here().1 {
+                return Ok(false);
             }
-            Err(error) => {
-                stack.iter_mut().for_each(|level| level.is_kept = true);
-                tell(&path, Removed::Failed(error))
-            }
-        }
+            descent.enter(name, opened, !self.dry_run).map(|()| true)
+        });
+        let goes_on = match entered {
+            Ok(true) => return Entered::In,
+            Ok(false) => tell(&told(path).0, Removed::Left(Border::MountPoint)),
+            Err(error) => tell(&told(path).0, Removed::Failed(error)),
+        };
+        if goes_on { Entered::Stays } else { Entered::Ends }
     }
 
-    /// None when it is to end.
+    /// Removes one entry of the directory that the descent is in; `directory` is its level, if it is an empty one. None when all
+    /// is to end.
     fn remove_one(
         &mut self,
-        path: &RelPath,
-        is_dir: bool,
-        tell: &mut dyn FnMut(&RelPath, Removed) -> bool,
+        descent: &Descent<'_>,
+        path: &[u8],
+        name: &[u8],
+        directory: Option<&Level>,
+        tell: Tell<'_>,
     ) -> Option<bool> {
-        let is_free = self.free.contains(path);
+        let (path, is_whole) = told(path);
+        let is_free = is_whole && self.free.contains(&path);
         if self.left == 0 && !is_free {
-            tell(path, Removed::OverLimit);
+            tell(&path, Removed::OverLimit);
             return None;
         }
-        let removed = match (self.dry_run, is_dir) {
+        let (above, mount) = descent.here();
+        let is_mounted = || Mount::of_name(above, name).is_ok_and(|there| there.is_mounted_on(mount));
+        let removed = match (self.dry_run, directory) {
+            (true, Some(level)) if level.mount.is_mounted_on(mount) => Err(Errno::BUSY),
+            (true, None) if is_mounted() => Err(Errno::BUSY),
             (true, _) => Ok(()),
-            (false, true) => self.remove_dir(path),
-            (false, false) => self.root.unlink(path),
+            (false, Some(level)) => match fs::unlinkat(above, name, AtFlags::REMOVEDIR) {
+                // What an interrupted transfer may have left in it is all that is left.
+                Err(Errno::NOTEMPTY | Errno::EXIST) => {
+                    level.remove_ours().and_then(|()| fs::unlinkat(above, name, AtFlags::REMOVEDIR))
+                }
+                removed => removed,
+            },
+            (false, None) => fs::unlinkat(above, name, AtFlags::empty()),
         };
-        let is_gone = removed.is_ok();
-        self.left -= u64::from(is_gone && !is_free);
-        let goes_on = tell(path, removed.map_or_else(Removed::Failed, |()| Removed::Gone));
-        goes_on.then_some(is_gone)
+        let removed = match removed {
+            Ok(()) if is_free => Removed::Moved,
+            Ok(()) => Removed::Gone,
+            Err(Errno::BUSY) if self.dry_run || is_mounted() => Removed::Left(Border::MountPoint),
+            Err(error) => Removed::Failed(error.into()),
+        };
+        let is_gone = matches!(removed, Removed::Gone | Removed::Moved);
+        self.left -= u64::from(matches!(removed, Removed::Gone));
+        tell(&path, removed).then_some(is_gone)
     }
+}
 
-    /// An empty one, but for what an interrupted transfer may have left in it.
-    fn remove_dir(&self, path: &RelPath) -> io::Result<()> {
-        match self.root.remove_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-                self.root.remove_ours(path)?;
-                self.root.remove_dir(path)
-            }
-            removed => removed,
-        }
+/// What came of going into a directory.
+enum Entered {
+    In,
+    /// It stays.
+    Stays,
+    /// All is to end.
+    Ends,
+}
+
+/// The path that is told, and whether it is the whole one: of one that is longer than a path may be, the beginning and the end.
+fn told(path: &[u8]) -> (RelPath, bool) {
+    const HEAD: usize = 1000;
+    const NAME: usize = 200;
+    if let Ok(path) = RelPath::from_bytes(path) {
+        return (path, true);
     }
+    let cut = |text: &[u8], len: usize| text[..text.len().min(len)].to_vec();
+    let parts = path.split(|&byte| byte == b'/').map(|part| cut(part, NAME));
+    let mut head: Vec<u8> = Vec::new();
+    for part in parts {
+        if head.len() + part.len() > HEAD {
+            break;
+        }
+        head.extend_from_slice(&part);
+        head.push(b'/');
+    }
+    let last = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let text = [&head[..], "\u{2026}/".as_bytes(), &cut(last, NAME)].concat();
+    (RelPath::from_bytes(&text).unwrap_or_default(), false)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn path(text: &str) -> RelPath {
-        RelPath::from_bytes(text.as_bytes()).unwrap()
-    }
-
-    fn tree() -> (tempfile::TempDir, Root) {
-        let temp = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(temp.path().join("root/d/e")).unwrap();
-        std::fs::create_dir(temp.path().join("outside")).unwrap();
-        for name in ["root/d/a", "root/d/e/b", "root/f", "outside/x", "root/d/.0123456789abcdef.fhpart"] {
-            std::fs::write(temp.path().join(name), "").unwrap();
-        }
-        std::os::unix::fs::symlink("../../outside", temp.path().join("root/d/link")).unwrap();
-        let root = Root::open(temp.path().join("root")).unwrap();
-        (temp, root)
-    }
-
-    fn remove(root: &Root, filter: &Filter, dry_run: bool, left: u64, at: &str) -> (bool, Vec<String>) {
-        let mut said = Vec::new();
-        let free = HashSet::from([path("d/e/b")]);
-        let mut removal = Removal { root, filter, dry_run, left, free: &free };
-        let is_gone = removal.remove(
-            path(at),
-            root.metadata(&path(at)).unwrap().unwrap().is_dir(),
-            &mut |path, removed| {
-                said.push(match removed {
-                    Removed::Gone => path.to_string(),
-                    Removed::OverLimit => format!("{path}: over"),
-                    Removed::Failed(error) => format!("{path}: {error}"),
-                });
-                true
-            },
-        );
-        said.sort();
-        (is_gone, said)
-    }
-
-    #[test]
-    fn a_directory_goes_with_all_that_is_in_it_and_nothing_outside() {
-        let (temp, root) = tree();
-        let all = ["d", "d/a", "d/e", "d/e/b", "d/link"].map(str::to_string).to_vec();
-        assert_eq!(remove(&root, &Filter::default(), true, 99, "d"), (true, all.clone()));
-        assert!(temp.path().join("root/d/e/b").exists(), "a dry run");
-        assert_eq!(remove(&root, &Filter::default(), false, 99, "d"), (true, all));
-        assert!(!temp.path().join("root/d").exists() && temp.path().join("outside/x").exists());
-        assert_eq!(remove(&root, &Filter::default(), false, 1, "f"), (true, vec!["f".into()]));
-    }
-
-    #[test]
-    fn what_is_protected_stays_with_the_directories_above_it() {
-        let (temp, root) = tree();
-        let filter = Filter::new(&[b"- b".to_vec()]).unwrap();
-        let (is_gone, said) = remove(&root, &filter, false, 99, "d");
-        assert_eq!((is_gone, said), (false, vec!["d/a".into(), "d/link".into()]));
-        assert!(temp.path().join("root/d/e/b").exists());
-    }
-
-    #[test]
-    fn no_more_go_than_may() {
-        let (temp, root) = tree();
-        for left in 0..4 {
-            let (is_gone, said) = remove(&root, &Filter::default(), true, left, "d");
-            let counted = said.iter().filter(|line| *line != "d/e/b").count() as u64;
-            assert!(
-                !is_gone && counted == left + 1 && said.iter().any(|line| line.ends_with("over")),
-                "{said:?}"
-            );
-        }
-        assert!(temp.path().join("root/d/e/b").exists());
-    }
-}
+mod tests;

@@ -195,13 +195,6 @@ impl Root {
         Ok(temporary::remove(&dir, &names::part(name), &names::journal(name))?)
     }
 
-    /// Removes what transfers that were interrupted have left in a directory.
-    pub(crate) fn remove_ours(&self, path: &RelPath) -> io::Result<()> {
-        let dir = self.dir(path.as_bytes())?;
-        let ours = self.list_where(path, names::is_ours)?;
-        Ok(ours.iter().try_for_each(|(name, _)| fs::unlinkat(&dir, &name[..], AtFlags::empty()))?)
-    }
-
     fn list_where(&self, path: &RelPath, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<(Vec<u8>, bool)>> {
         let mut names = Vec::new();
         for_each_name(&*self.dir(path.as_bytes())?, |dir, name, kind| {
@@ -552,7 +545,7 @@ fn refused(error: Errno) -> io::Error {
 }
 
 /// Changes the mode of what is called `name` in `dir`, but never through a symbolic link.
-fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
+pub(crate) fn chmod_nofollow(dir: BorrowedFd<'_>, name: &[u8], mode: u32) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let there = fs::openat(dir, name, flags, Mode::empty())?;
     if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {

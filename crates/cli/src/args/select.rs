@@ -23,6 +23,9 @@ pub struct Select {
     /// Take only what failed in an earlier run of the same command, by its --json report or its --manifest
     #[arg(long, value_name = "FILE", conflicts_with = "files_from", help_heading = SELECT)]
     pub retry_failed: Option<PathBuf>,
+    /// Stay on the file system of each source: what is mounted below it arrives as an empty directory
+    #[arg(short = 'x', long, help_heading = SELECT)]
+    pub one_file_system: bool,
     /// Leave out smaller files, such as 1K
     #[arg(long, value_name = "SIZE", value_parser = values::size_or_none, help_heading = SELECT)]
     pub min_size: Option<u64>,

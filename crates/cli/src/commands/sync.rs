@@ -22,9 +22,16 @@ fn options(args: &Sync) -> Result<SyncOptions, String> {
     if args.max_delete.is_some() && !deletes {
         return Err("--max-delete needs --delete".into());
     }
+    if args.delete_across_mounts && !deletes {
+        return Err("--delete-across-mounts needs --delete".into());
+    }
     let when = if args.delete_before { DeleteWhen::Before } else { DeleteWhen::After };
-    let delete =
-        deletes.then_some(DeleteOptions { when, excluded: args.delete_excluded, max: args.max_delete });
+    let delete = deletes.then_some(DeleteOptions {
+        when,
+        excluded: args.delete_excluded,
+        max: args.max_delete,
+        across_mounts: args.delete_across_mounts,
+    });
     Ok(SyncOptions { checksum: args.checksum, detect_renames: args.detect_renames, delete })
 }
 
@@ -45,7 +52,7 @@ mod tests {
 
     #[test]
     fn every_way_of_deleting() {
-        let delete = |when, excluded, max| Some(DeleteOptions { when, excluded, max });
+        let delete = |when, excluded, max| Some(DeleteOptions { when, excluded, max, across_mounts: false });
         for (arguments, expected) in [
             ("a b", None),
             ("a --delete b", delete(DeleteWhen::After, false, None)),
@@ -59,8 +66,14 @@ mod tests {
                 "{arguments}"
             );
         }
+        assert!(sync("--delete --delete-across-mounts a b").unwrap().delete.unwrap().across_mounts);
         assert!(sync("-c a b").unwrap().checksum && sync("--detect-renames a b").unwrap().detect_renames);
-        for wrong in ["--max-delete 3 a b", "--delete-before --delete-after a b", "--max-delete -1 a b"] {
+        for wrong in [
+            "--max-delete 3 a b",
+            "--delete-across-mounts a b",
+            "--delete-before --delete-after a b",
+            "--max-delete -1 a b",
+        ] {
             assert!(sync(wrong).is_err(), "{wrong}");
         }
     }

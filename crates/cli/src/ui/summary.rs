@@ -30,6 +30,17 @@ pub fn line(report: &Report, dry_run: bool) -> String {
         let would = if dry_run { "would delete " } else { "deleted " };
         parts.push(format!("{would}{}", report.deleted));
     }
+    if report.replaced > 0 {
+        let would = if dry_run { "would replace " } else { "replaced " };
+        parts.push(format!("{would}{} of another kind", report.replaced));
+    }
+    if report.left_count > 0 {
+        parts.push(format!(
+            "{}left {} that are mounted",
+            if dry_run { "would have " } else { "" },
+            report.left_count
+        ));
+    }
     if report.failed_count > 0 {
         parts.push(format!("{} FAILED", report.failed_count));
     }
@@ -110,16 +121,19 @@ mod tests {
             bytes_resumed: 1 << 20,
             skipped: 2,
             deleted: 4,
+            replaced: 5,
+            left_count: 6,
             failed_count: 3,
             transport: "ssh".into(),
             rtt_mean_ms: 0.0,
             bottleneck: String::new(),
             ..report()
         };
-        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, 3 FAILED, 3.4 s, \
+        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, left 6 that are mounted, 3 FAILED, 3.4 s, \
                     10.1 Gbit/s over ssh";
         assert_eq!(line(&report, false), text);
-        let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, would delete 4, 3 FAILED";
+        let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, would delete 4, \
+                   would replace 5 of another kind, would have left 6 that are mounted, 3 FAILED";
         assert_eq!(line(&report, true), dry);
     }
 

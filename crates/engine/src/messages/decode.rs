@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{Algorithm, Attributes, CHUNK, ChunkCv, Digest, Digests, Node, Time};
+use farhaul_store::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
 
 use super::{
-    ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
+    ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
 };
 use crate::codec::{Malformed, Reader};
 use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
@@ -122,6 +122,12 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         49 => Message::Confirmed { count: reader.varint()? },
         50 => Message::BlocksPut { count: reader.varint()?, is_last: decode_flag(&mut reader)? },
         51 => Message::Word(reader.bytes()?.to_vec()),
+        54 => Message::Left { path: reader.bytes()?.to_vec(), border: decode_border(&mut reader)? },
+        55 => Message::Replaced {
+            path: reader.bytes()?.to_vec(),
+            was: decode_sort(&mut reader)?,
+            by: decode_sort(&mut reader)?,
+        },
         34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
         _ => return Err(Malformed),
     };
@@ -222,11 +228,24 @@ fn decode_digests(reader: &mut Reader<'_>) -> Result<Digests, Malformed> {
     Ok(Digests { tree, extra })
 }
 
+fn decode_border(reader: &mut Reader<'_>) -> Result<Border, Malformed> {
+    Ok(match reader.byte()? {
+        0 => Border::MountPoint,
+        1 => Border::Beyond,
+        _ => return Err(Malformed),
+    })
+}
+
+fn decode_sort(reader: &mut Reader<'_>) -> Result<Sort, Malformed> {
+    Sort::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Malformed)
+}
+
 fn decode_presence(reader: &mut Reader<'_>) -> Result<Presence, Malformed> {
     Ok(match reader.byte()? {
         0 => Presence::Plain,
         1 => Presence::Directory,
         2 => Presence::DirectoryEnd,
+        3 => Presence::DirectoryUnlisted,
         _ => return Err(Malformed),
     })
 }

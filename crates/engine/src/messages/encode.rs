@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{CHUNK, Node};
+use farhaul_store::{Border, CHUNK, Node};
 
 use super::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
@@ -60,6 +60,7 @@ impl Encoder {
                     Presence::Plain => 0,
                     Presence::Directory => 1,
                     Presence::DirectoryEnd => 2,
+                    Presence::DirectoryUnlisted => 3,
                 });
             }
             Message::PresentEnd { is_complete } => out.extend_from_slice(&[9, u8::from(*is_complete)]),
@@ -102,6 +103,19 @@ impl Encoder {
                 out.push(22);
                 put_bytes(out, path);
                 put_reason(out, reason);
+            }
+            Message::Left { path, border } => {
+                out.push(54);
+                put_bytes(out, path);
+                out.push(match border {
+                    Border::MountPoint => 0,
+                    Border::Beyond => 1,
+                });
+            }
+            Message::Replaced { path, was, by } => {
+                out.push(55);
+                put_bytes(out, path);
+                out.extend_from_slice(&[was.number(), by.number()]);
             }
             Message::Names { names, is_last } => {
                 put_numbers(out, 23, &[u64::from(*is_last), names.len() as u64]);

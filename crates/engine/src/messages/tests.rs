@@ -1,6 +1,6 @@
 //! Every message there and back, and bytes that are none.
 
-use farhaul_store::{Algorithm, Digest};
+use farhaul_store::{Algorithm, Border, Digest};
 use proptest::prelude::*;
 
 use super::encode::put_numbers;
@@ -49,6 +49,7 @@ fn all() -> Vec<Message> {
         Message::LeftOut { path: b"a/b".to_vec() },
         Message::Present { path: b"a".to_vec(), presence: Presence::Directory },
         Message::Present { path: b"a/b".to_vec(), presence: Presence::Plain },
+        Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryUnlisted },
         Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryEnd },
         Message::PresentEnd { is_complete: true },
         Message::Compared { id: 1, is_same: true },
@@ -62,6 +63,10 @@ fn all() -> Vec<Message> {
             digests: Digests { tree: Digest([3; 32]), extra: vec![(Algorithm::Md5, vec![9; 16])] },
         },
         Message::Deleted { path: b"too/much".to_vec() },
+        Message::Left { path: b"disk".to_vec(), border: Border::MountPoint },
+        Message::Left { path: b"disk/x".to_vec(), border: Border::Beyond },
+        Message::Replaced { path: b"x".to_vec(), was: Sort::Symlink, by: Sort::Directory },
+        Message::Replaced { path: b"y".to_vec(), was: Sort::Device, by: Sort::File },
         Message::NotDeleted { path: b"x".to_vec(), reason: "busy".into() },
         Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
         Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },

@@ -1,6 +1,7 @@
 //! What one end of a session knows when it has ended well.
 
 use super::failures::FailureList;
+use super::noted::Left;
 use crate::messages::EndFigures;
 
 #[derive(Debug, Default)]
@@ -10,6 +11,8 @@ pub(crate) struct End {
     pub(crate) links: u64,
     pub(crate) skipped: u64,
     pub(crate) deleted: u64,
+    pub(crate) replaced: u64,
+    pub(crate) left: Left,
     pub(crate) renames: u64,
     pub(crate) bytes: u64,
     pub(crate) bytes_resumed: u64,

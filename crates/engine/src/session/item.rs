@@ -3,7 +3,7 @@
 use farhaul_store::{RelPath, WriteOptions};
 
 use super::receiver::Rules;
-use crate::messages::{ManifestEntry, What};
+use crate::messages::{ManifestEntry, Sort, What};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Item {
@@ -17,6 +17,8 @@ pub(crate) struct Item {
     pub(crate) booked: usize,
     /// Nothing is in its place, not even a part that an earlier transfer has left.
     pub(crate) is_place_free: bool,
+    /// What is in its place, if it is of another sort and makes room.
+    pub(crate) replaces: Option<Sort>,
 }
 
 impl Item {

@@ -106,7 +106,7 @@ mod tests {
                 what: crate::messages::What::HardLink { to },
                 attributes: farhaul_store::Attributes::new(),
             };
-            Item { entry, path: path(name), parent: None, booked: 0, is_place_free: false }
+            Item { entry, path: path(name), parent: None, booked: 0, is_place_free: false, replaces: None }
         };
         let mut links = Links::default();
         links.expect(1, &path("f")).unwrap();

@@ -20,6 +20,7 @@ mod item;
 mod large;
 mod links;
 pub(crate) mod meter;
+mod noted;
 mod outcome;
 mod packets;
 mod path_memory;

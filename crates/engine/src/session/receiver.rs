@@ -17,6 +17,7 @@ mod notes;
 mod opening;
 mod patching;
 mod renaming;
+mod replacing;
 mod settling;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -41,6 +42,7 @@ use super::end::End;
 use super::failures::{Failures, plain};
 use super::item::Item;
 use super::links::{Links, Outcome};
+use super::noted::Noted;
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
 use super::surplus::{Conflicts, Surplus};
@@ -138,6 +140,7 @@ pub(crate) struct Receiver {
     /// Directories in which a name was taken for another one.
     ambiguous: Mutex<HashSet<RelPath>>,
     failures: Failures,
+    noted: Noted,
     counts: Counts,
     pub(crate) notes: Notes,
     is_client: bool,
@@ -176,6 +179,8 @@ struct Conversation {
     listing_failed: bool,
     /// In whose places there are directories.
     blocked: Vec<Item>,
+    /// Surplus directories of which a dry run has found that something stays.
+    staying: HashSet<RelPath>,
     /// What the destination has under other names, if that is looked for.
     renames: Option<Renames>,
     /// Runs when all is there.
@@ -211,6 +216,7 @@ impl Conversation {
                 .map(|delete| Surplus::new(conflicts(delete), &receiver.shared.budget)),
             listing_failed: false,
             blocked: Vec::new(),
+            staying: HashSet::new(),
             renames: receiver
                 .rules
                 .sync
@@ -270,6 +276,7 @@ pub(crate) fn run(
         links: Mutex::new(Links::within(&shared.budget)),
         ambiguous: Mutex::default(),
         failures: Failures::new(supervisor.is_client()),
+        noted: Noted::default(),
         counts: Counts::default(),
         notes: wanted.notes,
         is_client: supervisor.is_client(),
@@ -443,6 +450,8 @@ impl Receiver {
             links: self.counts.links.load(Relaxed),
             skipped: self.counts.skipped.load(Relaxed),
             deleted: self.counts.deleted.load(Relaxed),
+            replaced: self.noted.replaced_count(),
+            left: self.noted.take_left(),
             renames: self.counts.renames.load(Relaxed),
             bytes: self
                 .shared
@@ -537,6 +546,7 @@ impl Receiver {
                 self.counts.files.fetch_add(1, Relaxed);
                 self.shared.progress.files_done.fetch_add(1, Relaxed);
                 self.shared.progress.detail(|| file.item.path.to_string());
+                self.note_replaced(&file.item, file.item.replaces);
                 replies.push(Message::Done { id: file.item.id() });
                 self.link_target_done(&file.item, Outcome::There);
                 self.child_done(&file.item);

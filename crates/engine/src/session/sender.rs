@@ -27,6 +27,7 @@ use super::end::End;
 use super::exchange::arrived_bytes;
 use super::failures::Failures;
 use super::large::{FileJob, Large};
+use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
@@ -218,6 +219,7 @@ pub(crate) struct Sender {
     /// Under which id a file that has changed is announced again.
     renewals: Mutex<HashMap<u64, u64>>,
     failures: Failures,
+    noted: Noted,
     counts: Mutex<Counts>,
     /// The client's manifest, and its lines for directories whose end has not been told.
     log: Option<Arc<Log>>,
@@ -269,6 +271,7 @@ pub(crate) fn run(
         names: Mutex::new(Names { is_awaited, kept: shared.budget.nothing(), ..Names::default() }),
         renewals: Mutex::default(),
         failures: Failures::new(supervisor.is_client()),
+        noted: Noted::default(),
         counts: Mutex::default(),
         log,
         directories: Mutex::default(),
@@ -371,6 +374,14 @@ impl Sender {
                 if let (Some(log), false) = (&self.log, self.dry_run) {
                     log.add(Record::of_path(&path, Fate::Deleted));
                 }
+                Ok(())
+            }
+            Message::Left { path, border } => {
+                self.noted.left(&self.shared, &path, border, self.dry_run);
+                Ok(())
+            }
+            Message::Replaced { path, was, by } => {
+                self.noted.replaced(&self.shared, &path, was, by, self.dry_run);
                 Ok(())
             }
             Message::NotDeleted { path, reason } => {
@@ -589,6 +600,8 @@ impl Sender {
             links: counts.links,
             skipped: counts.skipped,
             deleted: counts.deleted,
+            replaced: self.noted.replaced_count(),
+            left: self.noted.take_left(),
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, theirs.as_ref().map(|_| counts.given_up))
                 .saturating_add(counts.listed_bytes),

@@ -32,10 +32,10 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The paths, and which of them are directories.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = (RelPath, bool)> + '_ {
+    /// The names, and which of them are directories.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u8], bool)> {
         let names = self.names.split(|&byte| byte == 0).filter_map(|name| name.split_first());
-        names.filter_map(|(kind, name)| Some((self.directory.join(name).ok()?, *kind == b'd')))
+        names.map(|(kind, name)| (name, *kind == b'd'))
     }
 }
 
@@ -45,6 +45,8 @@ struct Open {
     names: HashSet<u64>,
     /// The destination has a directory there, so that there is something to compare.
     is_there: bool,
+    /// The source has said all that it says of what is in there, which is not all that there is.
+    is_unlisted: bool,
 }
 
 /// What becomes of a directory in the place of a file.
@@ -130,8 +132,20 @@ impl Surplus {
         let above = self.open.last().is_none_or(|above| above.is_there);
         let is_there =
             above && roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
-        self.open.push(Open { path: path.clone(), meta, names: HashSet::new(), is_there });
+        self.open.push(Open {
+            path: path.clone(),
+            meta,
+            names: HashSet::new(),
+            is_there,
+            is_unlisted: false,
+        });
         Ok(())
+    }
+
+    /// The source does not say what is in the directory at `path`, which was entered last. False if it is another one.
+    pub(crate) fn leave_unlisted(&mut self, path: &RelPath) -> bool {
+        let open = self.open.last_mut().filter(|open| open.path == *path);
+        open.map(|open| open.is_unlisted = true).is_some()
     }
 
     /// Everything in the directory entered last has been named: what else the destination has there is surplus.
@@ -140,7 +154,7 @@ impl Surplus {
             return Err(Error::Misbehaved("a directory ended that had not begun".into()));
         };
         self.names_open -= open.names.len();
-        if self.gap.is_some() || !open.is_there {
+        if self.gap.is_some() || !open.is_there || open.is_unlisted {
             return Ok(());
         }
         let there = match roots.list(&open.path) {
@@ -154,8 +168,12 @@ impl Surplus {
         for (name, is_dir) in there {
             let has = |is_dir: bool| open.names.contains(&self.hasher.hash_one((&name[..], is_dir)));
             let is_kept = has(is_dir) || has(!is_dir) && !(is_dir && self.conflicts == Conflicts::Surplus);
-            let protects = |path: &RelPath| filter.excludes(path.as_bytes(), is_dir, Side::Receiver);
-            if !is_kept && open.path.join(&name).is_ok_and(|path| !protects(&path)) {
+            // Its path may be longer than any that the source can have.
+            let path = || match open.path.is_empty() {
+                true => name.clone(),
+                false => [open.path.as_bytes(), b"/", &name].concat(),
+            };
+            if !is_kept && !filter.excludes(&path(), is_dir, Side::Receiver) {
                 names.push(if is_dir { b'd' } else { b'f' });
                 names.extend_from_slice(&name);
                 names.push(0);
@@ -192,7 +210,7 @@ mod tests {
         RelPath::from_bytes(text.as_bytes()).unwrap()
     }
 
-    /// Feeds a listing such as `a d/ d/x d.`, where a slash enters and a dot leaves.
+    /// Feeds a listing such as `a d/ d/x d.`, where a slash enters, a question mark says no more, and a dot leaves.
     fn compare(listing: &str, conflicts: Conflicts, filter: &[&str]) -> Result<Vec<String>, Error> {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(temp.path().join("d/e")).unwrap();
@@ -208,6 +226,8 @@ mod tests {
             if let Some(directory) = word.strip_suffix('/') {
                 surplus.name(&path(directory), true)?;
                 surplus.enter(&root, &path(directory), None)?;
+            } else if let Some(directory) = word.strip_suffix('?') {
+                assert!(surplus.leave_unlisted(&path(directory)));
             } else if word == "." {
                 surplus.leave(&root, &filter)?;
             } else {
@@ -216,8 +236,14 @@ mod tests {
         }
         surplus.leave(&root, &filter)?;
         let found = surplus.take().unwrap();
-        let shown = |(path, is_dir): (RelPath, bool)| format!("{path}{}", if is_dir { "/" } else { "" });
-        let mut found: Vec<_> = found.iter().flat_map(Found::paths).map(shown).collect();
+        let shown = |found: &Found| {
+            let shown = |(name, is_dir): (&[u8], bool)| {
+                let path = found.directory.join(name).unwrap();
+                format!("{path}{}", if is_dir { "/" } else { "" })
+            };
+            found.names().map(shown).collect::<Vec<_>>()
+        };
+        let mut found: Vec<_> = found.iter().flat_map(shown).collect();
         found.sort();
         Ok(found)
     }
@@ -233,6 +259,7 @@ mod tests {
             ("a b d", Conflicts::Keep, &[], ""),
             ("a b d", Conflicts::Surplus, &[], "d/"),
             ("a/ . b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Surplus, &[], ""),
+            ("a b d/ d? .", Conflicts::Keep, &[], ""),
             ("new/ new/x . a b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Keep, &[], ""),
         ] {
             assert_eq!(compare(listing, conflicts, filter).unwrap().join(" "), expected, "{listing:?}");

@@ -15,8 +15,8 @@ pub(crate) const OUTSTANDING_MAX: usize = 512 << 10;
 /// The same in bytes of names and attributes, four times what our sender has under way: a name that shares its beginning with the
 /// one before it takes a hundred times more room here than it took to send.
 const NAMES_BYTES_MAX: usize = 256 << 20;
-/// More levels than a path of 4095 bytes can have.
-const DEPTH_MAX: usize = 2048;
+/// As many levels as there can be: a path of 4095 bytes has 2048 components, and the destination itself is one level more.
+const DEPTH_MAX: usize = 2049;
 
 #[derive(Debug)]
 pub(crate) struct Directory {

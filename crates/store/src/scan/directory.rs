@@ -19,6 +19,7 @@ use super::Source;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::entry::{Entry, Meta};
 use crate::generated::Generated;
+use crate::mount::Mount;
 use crate::path::RelPath;
 use crate::root::Root;
 
@@ -68,6 +69,11 @@ impl Directory {
     pub(super) fn child(parent: &Arc<Directory>, name: Vec<u8>, cache: &Arc<FdCache>) -> Arc<Directory> {
         let way = Way::Child { parent: parent.clone(), name };
         Arc::new(Directory { way, open: Mutex::default(), cache: cache.clone() })
+    }
+
+    /// Where it lies, which opening it alone can tell.
+    pub(super) fn mount(&self) -> io::Result<Option<Mount>> {
+        Ok(Some(Mount::of(&*self.fd()?)?))
     }
 
     /// A descriptor of it, shared with whoever else has it open. A tree is at most as deep as a path has components,

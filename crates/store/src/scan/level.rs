@@ -16,6 +16,7 @@ use super::ScanItem;
 use super::directory::Directory;
 use super::selection::Names;
 use crate::entry::Entry;
+use crate::mount::Mount;
 use crate::path::RelPath;
 
 /// Bytes that one getdents call fills: about a thousand names.
@@ -32,6 +33,8 @@ pub(super) struct Level {
     only: Option<Names>,
     /// What is wanted below the name given last, if not all.
     below: Option<Names>,
+    /// In one of its places something is mounted, which is not listed; until that has been said.
+    is_unlisted: bool,
 }
 
 /// The directory in one of the source's places.
@@ -39,6 +42,8 @@ pub(super) struct Part {
     directory: Arc<Directory>,
     /// Which of the source's places that is.
     pub(super) place: usize,
+    /// Where the source lies there, if no other mount is to be entered.
+    mount: Option<Mount>,
     fd: Option<Arc<OwnedFd>>,
     names: Vec<u8>,
     listed: Vec<Listed>,
@@ -57,10 +62,11 @@ struct Listed {
 }
 
 impl Part {
-    pub(super) fn new(directory: Arc<Directory>, place: usize) -> Part {
+    pub(super) fn new(directory: Arc<Directory>, place: usize, mount: Option<Mount>) -> Part {
         Part {
             directory,
             place,
+            mount,
             fd: None,
             names: Vec::new(),
             listed: Vec::new(),
@@ -68,6 +74,14 @@ impl Part {
             cookie: None,
             is_over: false,
         }
+    }
+
+    /// A directory in this one; none if it is not to be entered. One in which names are `asked` for is.
+    pub(super) fn below(&self, directory: Arc<Directory>, asked: bool) -> Option<Part> {
+        let Some(mount) = self.mount else { return Some(Part::new(directory, self.place, None)) };
+        // What cannot be opened says so when it is listed.
+        let there = directory.mount().ok().flatten().unwrap_or(mount);
+        (asked || there == mount).then(|| Part::new(directory, self.place, Some(there)))
     }
 
     pub(super) fn directory(&self) -> Arc<Directory> {
@@ -137,7 +151,11 @@ impl Part {
 
 impl Level {
     pub(super) fn new(parts: Vec<Part>, path: RelPath, entry: Entry, only: Option<Names>) -> Level {
-        Level { parts, turn: 0, path, entry, only, below: None }
+        Level { parts, turn: 0, path, entry, only, below: None, is_unlisted: false }
+    }
+
+    pub(super) fn unlisted(self, is_unlisted: bool) -> Level {
+        Level { is_unlisted, ..self }
     }
 
     /// Whether this is the directory that `entry` describes.
@@ -161,6 +179,11 @@ impl Level {
         }
         path.extend_from_slice(name);
         path
+    }
+
+    /// Whether it is still to be said that not all has been listed.
+    pub(super) fn take_unlisted(&mut self) -> bool {
+        std::mem::take(&mut self.is_unlisted)
     }
 
     /// What is wanted below the name given last; none for everything.

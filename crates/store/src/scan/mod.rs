@@ -69,6 +69,9 @@ pub struct ScanOptions {
     pub only: Option<Selection>,
     /// Symbolic links are taken for what they lead to, below a root only while they stay there.
     pub follow: bool,
+    /// Of a directory that lies on another mount than its source, or on another device, only the directory itself is given.
+    /// Names that are asked for are given all the same.
+    pub one_file_system: bool,
 }
 
 impl ScanOptions {
@@ -112,6 +115,10 @@ pub enum ScanItem {
     DirEnd {
         path: RelPath,
         entry: Entry,
+    },
+    /// What is in this directory, which ends next, is not given, or not all of it: something is mounted there.
+    Unlisted {
+        path: RelPath,
     },
     /// A file outside the limits.
     LeftOut {
@@ -166,6 +173,9 @@ impl Scanner {
                 Err((place, error)) => {
                     let path = level.shown_path();
                     return Some(ScanItem::Failed { path, error: self.in_place(place, error) });
+                }
+                Ok(None) if level.take_unlisted() => {
+                    return Some(ScanItem::Unlisted { path: level.path().clone() });
                 }
                 Ok(None) => return self.stack.pop().map(Level::end),
                 Ok(Some((name, _))) if names::is_ours(&name) => {}
@@ -233,8 +243,12 @@ impl Scanner {
             return Ok(Some(ScanItem::LeftOut { path }));
         }
         if entry.kind == Kind::Dir {
-            let part = |(place, handle, _)| Part::new(Directory::of_source(handle, &self.cache), place);
-            let parts = there.into_iter().map(part).collect();
+            let mut parts = Vec::new();
+            for (place, handle, _) in there {
+                let directory = Directory::of_source(handle, &self.cache);
+                let mount = if self.options.one_file_system { directory.mount()? } else { None };
+                parts.push(Part::new(directory, place, mount));
+            }
             self.push(Level::new(parts, path.clone(), entry.clone(), below));
         } else if path.is_empty() || below.is_some() {
             return Err(rustix::io::Errno::NOTDIR.into());
@@ -294,12 +308,15 @@ impl Scanner {
         }
         let handle = SourceRef::child(&level.parts()[parts[0]].directory(), &name);
         if entry.kind == Kind::Dir {
-            let child = |&number: &usize| {
+            let mut inside = Vec::new();
+            for &number in parts {
                 let above = &level.parts()[number];
-                Part::new(Directory::child(&above.directory(), name.clone(), &self.cache), above.place)
-            };
-            let parts = parts.iter().map(child).collect();
-            self.push(Level::new(parts, path.clone(), entry.clone(), below));
+                let directory = Directory::child(&above.directory(), name.clone(), &self.cache);
+                inside.extend(above.below(directory, below.is_some()));
+            }
+            let is_unlisted = inside.len() < parts.len();
+            let level = Level::new(inside, path.clone(), entry.clone(), below);
+            self.push(level.unlisted(is_unlisted));
         }
         ScanItem::Entry { path, entry, handle }
     }
@@ -350,8 +367,13 @@ impl Scanner {
             if self.stack.iter().any(|level| level.is(&entry)) {
                 return failed(&path, io::Error::other("the symbolic link leads to a directory above it"));
             }
-            let part = Part::new(Directory::of_source(handle.clone(), &self.cache), 0);
-            self.push(Level::new(vec![part], path.clone(), entry.clone(), below));
+            let directory = Directory::of_source(handle.clone(), &self.cache);
+            let level = self.stack.last_mut().expect("the link was found in the level on top");
+            let part = level.parts()[0].below(directory, below.is_some());
+            let is_unlisted = part.is_none();
+            let inside = part.into_iter().collect();
+            let level = Level::new(inside, path.clone(), entry.clone(), below);
+            self.push(level.unlisted(is_unlisted));
         }
         Some(ScanItem::Entry { path, entry, handle })
     }

@@ -44,6 +44,7 @@ fn check_order(items: &[ScanItem]) {
                 }
             }
             ScanItem::DirEnd { path, .. } => assert_eq!(open.pop().as_ref(), Some(path)),
+            ScanItem::Unlisted { path } => assert_eq!(open.last(), Some(path)),
             ScanItem::LeftOut { .. } | ScanItem::Failed { .. } => {}
         }
     }

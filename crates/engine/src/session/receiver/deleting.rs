@@ -3,6 +3,7 @@
 //! Always true: nothing is removed before the whole source has been listed without an error, and nothing but what a complete
 //! comparison has found or what is in the place of a file.
 
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_store::{RelPath, Removal, Removed, Root};
@@ -63,7 +64,10 @@ impl Receiver {
     pub(super) fn note_left_out(&self, path: &[u8], conversation: &mut Conversation) -> Result<(), Error> {
         let path = RelPath::from_bytes(path).map_err(|error| Error::Misbehaved(error.to_string()))?;
         match conversation.surplus_after(self.delete_options()) {
-            Some(surplus) => surplus.name(&path, false),
+            Some(surplus) => match surplus.leave_unlisted(&path) {
+                true => Ok(()),
+                false => surplus.name(&path, false),
+            },
             None => Ok(()),
         }
     }
@@ -77,7 +81,9 @@ impl Receiver {
     ) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         let path = match (path.is_empty(), presence) {
-            (true, Presence::Directory | Presence::DirectoryEnd) => RelPath::empty(),
+            (true, Presence::Directory | Presence::DirectoryEnd | Presence::DirectoryUnlisted) => {
+                RelPath::empty()
+            }
             _ => RelPath::from_bytes(path).map_err(|error| Error::Misbehaved(error.to_string()))?,
         };
         // Without a comparison there is nothing to be deleted, whatever is said.
@@ -89,6 +95,10 @@ impl Receiver {
                     surplus.name(&path, true)?;
                 }
                 surplus.enter(&target.roots, &path, None)
+            }
+            Presence::DirectoryUnlisted => {
+                surplus.leave_unlisted(&path);
+                Ok(())
             }
             Presence::DirectoryEnd => surplus.leave(&target.roots, &self.protection),
         }
@@ -125,18 +135,27 @@ impl Receiver {
                     .warn(format!("nothing was deleted in {directory}: names there are taken for others"));
                 continue;
             }
-            if !self.rules.dry_run {
-                // What is ours but not writable is made so; if that fails, the removal says why.
-                let _ = target.roots.each_with(&found.directory, |root| root.create_dir(&found.directory));
-            }
-            let goes_on = found
-                .paths()
-                .try_for_each(|(path, is_dir)| self.delete(target, delete, path, is_dir).1.then_some(()));
+            let directory = &found.directory;
+            let touches = |root: &Root| !self.rules.dry_run && !self.is_beyond(root, delete, directory);
+            // What is ours but not writable is made so; if that fails, the removal says why.
+            let _ = target.roots.each_with(directory, |root| match touches(root) {
+                true => root.create_dir(directory),
+                false => Ok(()),
+            });
+            let goes_on = found.names().try_for_each(|(name, is_dir)| {
+                let (is_gone, goes_on) = self.delete(target, delete, directory, name, is_dir);
+                if self.rules.dry_run && is_dir && !is_gone {
+                    conversation.staying.extend(directory.join(name).ok());
+                }
+                goes_on.then_some(())
+            });
             let restore = |(mode, mtime)| {
-                let directory = &found.directory;
-                target.roots.each_with(directory, |root| root.set_meta(directory, mode, Some(mtime)))
+                target.roots.each_with(directory, |root| match touches(root) {
+                    true => root.set_meta(directory, mode, Some(mtime)),
+                    false => Ok(()),
+                })
             };
-            if let Some(Err(error)) = found.meta.filter(|_| !self.rules.dry_run).map(restore) {
+            if let Some(Err(error)) = found.meta.map(restore) {
                 let reason = format!("cannot set mode and time: {}", plain(&error));
                 self.not_deleted(&found.directory, &reason);
             }
@@ -146,8 +165,23 @@ impl Receiver {
         }
     }
 
+    /// Whether a directory is beyond what is mounted below the destination, so that nothing in it may be changed by deletion.
+    fn is_beyond(&self, root: &Root, delete: DeleteOptions, directory: &RelPath) -> bool {
+        let none = HashSet::new();
+        let removal =
+            Removal { crosses: delete.across_mounts, ..Removal::new(root, &self.protection, &none) };
+        removal.is_beyond(directory).unwrap_or(false)
+    }
+
     /// Whether all of it is gone, and whether more may go.
-    fn delete(&self, target: &Target, delete: DeleteOptions, path: RelPath, is_dir: bool) -> (bool, bool) {
+    fn delete(
+        &self,
+        target: &Target,
+        delete: DeleteOptions,
+        directory: &RelPath,
+        name: &[u8],
+        is_dir: bool,
+    ) -> (bool, bool) {
         let left = delete.max.unwrap_or(u64::MAX).saturating_sub(self.counts.deleted.load(Relaxed));
         let (filter, dry_run) = (&self.protection, self.rules.dry_run);
         let free = self.moves.sources();
@@ -156,32 +190,34 @@ impl Receiver {
         let is_in = |roots: &[Root], path: &RelPath| {
             roots.iter().any(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
         };
+        // A name that makes the path too long can have come by other ways only, and may be in any of them.
+        let path = directory.join(name);
         for (index, root) in roots.iter().enumerate() {
             let others = &roots[index + 1..];
-            if !goes_on || target.roots.is_spread() && !is_in(&roots[index..=index], &path) {
+            let is_here = || path.as_ref().is_ok_and(|path| is_in(&roots[index..=index], path));
+            if !goes_on || target.roots.is_spread() && !is_here() {
                 continue;
             }
-            let mut removal = Removal { root, filter, dry_run, left, free: &free };
-            is_gone &= removal.remove(path.clone(), is_dir, &mut |path, removed| {
+            let crosses = delete.across_mounts;
+            let mut removal = Removal { dry_run, crosses, left, ..Removal::new(root, filter, &free) };
+            is_gone &= removal.remove(directory, name, is_dir, &mut |path, removed| {
                 // A directory goes when it goes from the last of its places.
                 let is_told = !matches!(removed, Removed::Gone) || !is_in(others, path);
-                goes_on = !is_told || self.tell_removed(path, removed, delete, free.contains(path));
+                goes_on = !is_told || self.tell_removed(path, removed, delete);
                 goes_on
             });
         }
         (is_gone && goes_on, goes_on)
     }
 
-    fn tell_removed(
-        &self,
-        path: &RelPath,
-        removed: Removed,
-        delete: DeleteOptions,
-        is_renamed: bool,
-    ) -> bool {
+    fn tell_removed(&self, path: &RelPath, removed: Removed, delete: DeleteOptions) -> bool {
         match removed {
             // It has been told under its new name.
-            Removed::Gone if is_renamed => {}
+            Removed::Moved => {}
+            Removed::Left(border) => {
+                self.noted.left(&self.shared, path.as_bytes(), border, self.rules.dry_run);
+                self.shared.send(&[Message::Left { path: path.as_bytes().to_vec(), border }]);
+            }
             Removed::Gone => {
                 self.counts.deleted.fetch_add(1, Relaxed);
                 tell_deleted(&self.shared, path.as_bytes(), self.rules.dry_run);
@@ -227,7 +263,7 @@ impl Receiver {
                 conversation.blocked.push(item);
             }
             // It would have been removed ahead.
-            Some(DeleteWhen::Before) if self.rules.dry_run => {
+            Some(DeleteWhen::Before) if self.rules.dry_run && !conversation.staying.contains(&item.path) => {
                 self.put(target, item, conversation)?;
             }
             Some(_) | None => self.refuse(&item, DIRECTORY_THERE),
@@ -240,7 +276,9 @@ impl Receiver {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         for item in std::mem::take(&mut conversation.blocked) {
             let delete = self.delete_options().filter(|_| !conversation.listing_failed);
-            if delete.is_some_and(|delete| self.delete(target, delete, item.path.clone(), true).0) {
+            let directory = item.path.parent().unwrap_or_default();
+            let name = item.path.file_name().unwrap_or_default();
+            if delete.is_some_and(|delete| self.delete(target, delete, &directory, name, true).0) {
                 self.put(target, item, conversation)?;
             } else {
                 self.refuse(&item, DIRECTORY_THERE);

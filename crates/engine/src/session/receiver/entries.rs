@@ -21,7 +21,7 @@ use super::settling::finish_small;
 use super::{Conversation, Destination, LOCK, Receiver};
 use crate::error::Error;
 use crate::manifest::Fate;
-use crate::messages::{Decision, ManifestEntry, Message, RENEWAL, What};
+use crate::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, What};
 use crate::options::Overwrite;
 
 impl Receiver {
@@ -55,7 +55,14 @@ impl Receiver {
             return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
         }
         let is_place_free = parent.is_some_and(|parent| parent.is_new);
-        let item = Item { entry, path, parent: parent.map(|parent| parent.id), booked, is_place_free };
+        let item = Item {
+            entry,
+            path,
+            parent: parent.map(|parent| parent.id),
+            booked,
+            is_place_free,
+            replaces: None,
+        };
         self.note_entry(target, &item, conversation)?;
         if parent.is_some_and(|parent| parent.is_nameless) {
             return self.entry_of_nameless(item);
@@ -107,25 +114,11 @@ impl Receiver {
 
     fn directory(&self, target: &Target, item: Item) -> Result<(), Error> {
         let (entry, path) = (&item.entry, &item.path);
-        let made = match self.rules.dry_run {
-            true => self.would_make(target, path),
-            false => self.with_descriptor(|| {
-                target.roots.make_dir(|root| {
-                    root.make_dir(path).or_else(|error| match self.rules.sync {
-                        // As a file is replaced by another one.
-                        Some(_) if error.kind() == std::io::ErrorKind::NotADirectory => {
-                            let there = root.metadata(path)?;
-                            there
-                                .map_or(Ok(()), |there| self.may_replace(&there))
-                                .map_err(std::io::Error::other)?;
-                            root.unlink(path)?;
-                            root.make_dir(path)
-                        }
-                        Some(_) | None => Err(error),
-                    })
-                })
-            }),
-        };
+        let made = self.with_descriptor(|| self.make_directory(target, path));
+        let made = made.map(|(is_new, replaced)| {
+            self.note_replaced(&item, replaced);
+            is_new
+        });
         let is_made = made.is_ok();
         let is_new = matches!(made, Ok(true)) && !self.rules.dry_run;
         if let Ok(false) = made {
@@ -168,7 +161,9 @@ impl Receiver {
                 conversation.comparing.insert(item.id(), Comparing { item, from: None });
             }
             Ok(Want::Room) => return self.blocked(target, item, conversation),
-            Ok(Want::Content) => return self.fetch(target, item, conversation),
+            Ok(Want::Content(replaces)) => {
+                return self.fetch(target, Item { replaces, ..item }, conversation);
+            }
             Ok(Want::New) => {
                 let is_place_free = item.parent.is_some() && !self.has_partial(&item.path);
                 return self.fetch(target, Item { is_place_free, ..item }, conversation);
@@ -249,6 +244,7 @@ impl Receiver {
             self.counts.files.fetch_add(1, Relaxed);
             conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
             self.notes.add(|| self.record(&item, Fate::WouldSend));
+            self.note_replaced(&item, item.replaces);
             self.link_target_done(&item, Outcome::Listed);
             self.child_done(&item);
             return Ok(());
@@ -332,9 +328,10 @@ impl Receiver {
         let ours = (existing.mtime.secs, existing.mtime.nanos);
         let theirs = (entry.mtime_secs, entry.mtime_nanos);
         let by_content = self.rules.sync.is_some_and(|sync| sync.checksum);
-        let unless = |kept| if kept { Want::Nothing } else { Want::Content };
+        let content = || Want::Content(Some(existing.kind.into()));
+        let unless = |kept| if kept { Want::Nothing } else { content() };
         let want = match self.rules.overwrite {
-            Overwrite::Always => Want::Content,
+            Overwrite::Always => content(),
             Overwrite::Never => Want::Nothing,
             Overwrite::Older => unless(ours >= theirs),
             Overwrite::Different => match entry.what {
@@ -342,13 +339,13 @@ impl Receiver {
                     match (by_content && size > 0, ours == theirs) {
                         (true, _) => Want::Comparison,
                         (false, is_same) if is_same || by_content => Want::Same(existing),
-                        (false, _) => Want::Content,
+                        (false, _) => content(),
                     }
                 }
-                _ => Want::Content,
+                _ => content(),
             },
         };
-        if matches!(want, Want::Content) {
+        if matches!(want, Want::Content(_)) {
             self.may_replace(&existing)?;
         }
         Ok(want)
@@ -473,7 +470,7 @@ impl Receiver {
         entry.path = Vec::new();
         let booked = path.as_bytes().len() + entry.names_bytes();
         let parent = self.tree.lock().expect(LOCK).add(&path, booked)?.map(|parent| parent.id);
-        let item = Item { entry, path, parent, booked, is_place_free: false };
+        let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
         match item.entry.what {
             What::Directory => self.tree.lock().expect(LOCK).open(Directory {
                 id: item.id(),
@@ -515,7 +512,7 @@ impl Receiver {
         let booked = path.as_bytes().len() + entry.names_bytes();
         self.tree.lock().expect(LOCK).add(&path, booked)?;
         let is_file = matches!(entry.what, What::File { .. });
-        let item = Item { entry, path, parent: None, booked, is_place_free: false };
+        let item = Item { entry, path, parent: None, booked, is_place_free: false, replaces: None };
         if self.rules.dry_run {
             self.counts.files.fetch_add(1, Relaxed);
             self.counts.bytes_listed.fetch_add(size, Relaxed);
@@ -542,7 +539,8 @@ impl Receiver {
 
 /// What is wanted of a file.
 pub(super) enum Want {
-    Content,
+    /// Content, in the place of what is there.
+    Content(Option<Sort>),
     /// Content; nothing is called so.
     New,
     /// It may not be overwritten.

@@ -71,12 +71,15 @@ impl Receiver {
                 self.may_replace(existing)?;
             }
         }
+        let was = existing.filter(|_| !is_there).map(|existing| existing.kind.into());
         if self.rules.dry_run {
+            self.note_replaced(item, was);
             return Ok(Made::New);
         }
         if !is_there {
             let cannot = |error: std::io::Error| self.cannot("create it", path, &error);
             target.roots.of(path).make_node(path, node, mode).map_err(cannot)?;
+            self.note_replaced(item, was);
         }
         target
             .roots
@@ -117,7 +120,9 @@ impl Receiver {
             }
             self.may_replace(existing)?;
         }
+        let was = existing.map(|existing| existing.kind.into());
         if self.rules.dry_run {
+            self.note_replaced(item, was);
             return Ok(Made::New);
         }
         let mtime = entry.mtime();
@@ -126,6 +131,7 @@ impl Receiver {
             .of(path)
             .symlink(to, path, mtime)
             .map_err(|error| self.cannot("create the link", path, &error))?;
+        self.note_replaced(item, was);
         Ok(Made::New)
     }
 
@@ -179,7 +185,9 @@ impl Receiver {
         if outcome == Outcome::Kept {
             return Err("the file that it is a link to was not overwritten".into());
         }
+        let was = there.map(|there| there.kind.into());
         if self.rules.dry_run {
+            self.note_replaced(item, was);
             return Ok(Made::New);
         }
         let (before, root) = (target.roots.of(path), target.roots.of(to));
@@ -188,6 +196,7 @@ impl Receiver {
             // What it takes the place of is on another device.
             before.unlink(path).map_err(cannot)?;
         }
+        self.note_replaced(item, was);
         Ok(Made::New)
     }
 

@@ -5,7 +5,6 @@
 
 use farhaul_store::{NameError, RelPath, is_about_attributes, name_error};
 
-use super::super::destination::Target;
 use super::super::failures::plain;
 use super::super::item::Item;
 use super::super::tree::Directory;
@@ -30,14 +29,6 @@ impl Receiver {
     /// Whether names in a directory were taken for others.
     pub(super) fn is_ambiguous(&self, directory: &RelPath) -> bool {
         self.ambiguous.lock().expect(LOCK).contains(directory)
-    }
-
-    /// What [`farhaul_store::Root::make_dir`] would say, as far as names go.
-    pub(super) fn would_make(&self, target: &Target, path: &RelPath) -> std::io::Result<bool> {
-        match target.roots.lookup(path) {
-            Err(error) if name_error(&error).is_some() => Err(error),
-            _ => Ok(true),
-        }
     }
 
     /// An entry below a directory that could not have its name.

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam_channel::{Receiver as Channel, TryRecvError};
-use farhaul_store::{Filter, Meta, RelPath, Root, Side, WriteOptions, clone_file};
+use farhaul_store::{Filter, Meta, RelPath, Removal, Root, Side, WriteOptions, clone_file};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -161,10 +161,12 @@ impl Receiver {
     fn list_in_background(&self, root: &Root) -> Channel<Index> {
         let (send, listing) = crossbeam_channel::bounded(1);
         let (root, filter, shared) = (root.clone(), self.protection.clone(), self.shared.clone());
+        // What is not deleted there has no other name.
+        let crosses = self.delete_options().is_none_or(|delete| delete.across_mounts);
         let list = move || {
             shared.work(|| {
                 let kept = shared.budget.nothing();
-                let (index, is_all) = list(&root, &filter, kept, &|| !shared.is_stopped());
+                let (index, is_all) = list(&root, &filter, crosses, kept, &|| !shared.is_stopped());
                 if !is_all {
                     let text =
                         "warning: renames are looked for among the first million files of the destination";
@@ -230,6 +232,7 @@ impl Receiver {
             Record { digest, note, ..self.record(&item, Fate::Renamed) }
         });
         self.shared.send(&[Message::Renamed { id: entry.id, from: from.into_bytes() }]);
+        self.note_replaced(&item, item.replaces);
         self.link_target_done(&item, if self.rules.dry_run { Outcome::Listed } else { Outcome::There });
         self.child_done(&item);
     }
@@ -317,12 +320,23 @@ fn candidate(index: &mut Index, entry: &ManifestEntry, path: &RelPath) -> Option
     Some(olds[found].path.clone())
 }
 
-/// The files of a tree that the filter lets go, and whether these are all.
-fn list(root: &Root, filter: &Filter, kept: Charge, goes_on: &dyn Fn() -> bool) -> (Index, bool) {
+/// The files of a tree that the filter lets go, and whether these are all. `crosses`: also what is mounted below the root.
+fn list(
+    root: &Root,
+    filter: &Filter,
+    crosses: bool,
+    kept: Charge,
+    goes_on: &dyn Fn() -> bool,
+) -> (Index, bool) {
+    let none = HashSet::new();
+    let removal = Removal { crosses, ..Removal::new(root, filter, &none) };
     let mut index = Index { files: HashMap::new(), kept };
     let mut bytes = 0;
     let mut stack = vec![RelPath::empty()];
     while let Some(directory) = stack.pop() {
+        if removal.is_beyond(&directory).unwrap_or(true) {
+            continue;
+        }
         // What cannot be listed has nothing that could be taken.
         for (name, is_dir) in root.list(&directory).unwrap_or_default() {
             let Ok(path) = directory.join(&name) else { continue };
@@ -369,7 +383,7 @@ mod tests {
         }
         let root = Root::open(temp.path()).unwrap();
         let filter = Filter::new(&[b"- hidden/".to_vec()]).unwrap();
-        let (mut index, is_all) = list(&root, &filter, Charge::default(), &|| true);
+        let (mut index, is_all) = list(&root, &filter, true, Charge::default(), &|| true);
         assert!(is_all && index.files.len() == 2);
         let mut find = |path: &str, size| {
             let ctime = farhaul_store::Time::default();
@@ -392,6 +406,6 @@ mod tests {
         assert_eq!(find("new/b", 3).as_deref(), Some("d/b"), "what is free has another name");
         assert_eq!(find("d/b", 3).as_deref(), Some("a"), "not itself");
         assert_eq!(find("new/c", 4), None);
-        assert!(!list(&root, &filter, Charge::default(), &|| false).1);
+        assert!(!list(&root, &filter, true, Charge::default(), &|| false).1);
     }
 }

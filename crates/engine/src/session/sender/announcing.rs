@@ -107,6 +107,7 @@ impl Sender {
                     continue;
                 }
                 Some(ScanItem::LeftOut { path }) => (path, Presence::Plain),
+                Some(ScanItem::Unlisted { path }) => (path, Presence::DirectoryUnlisted),
                 Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
                 Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
                     Kind::Dir => (path, Presence::Directory),
@@ -140,6 +141,10 @@ impl Sender {
                     batch.push(Message::SourceFailed { path, reason });
                 }
                 ScanItem::LeftOut { path } => {
+                    batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                }
+                ScanItem::Unlisted { path } => {
+                    self.shared.progress.detail(|| format!("not entered {path}: something is mounted there"));
                     batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                 }
                 ScanItem::DirEnd { .. } => {

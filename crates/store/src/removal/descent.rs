@@ -1,0 +1,171 @@
+//! The directories on the way down to what is being removed: one below the other, each listed when it is entered.
+//!
+//! Always true: a directory is opened by its name in the one above, through no symbolic link; only the lowest [`OPEN_LEVELS`]
+//! are open, and one above them is opened again through `..` and known by its device and inode, so that the depth of a tree
+//! costs names, no descriptors and no stack.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+use crate::dir::{Dir, for_each_name};
+use crate::entry::Meta;
+use crate::mount::Mount;
+use crate::names;
+use crate::root::chmod_nofollow;
+
+/// Directories of one way down that are open.
+const OPEN_LEVELS: usize = 32;
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+pub(super) struct Level {
+    /// What it is called in the directory above.
+    pub(super) name: Vec<u8>,
+    /// What is in it, and which of it are directories.
+    pub(super) names: std::vec::IntoIter<(Vec<u8>, bool)>,
+    /// Something in it stays.
+    pub(super) is_kept: bool,
+    pub(super) mount: Mount,
+    fd: Option<OwnedFd>,
+    /// Device and inode.
+    id: (u64, u64),
+    /// The mode to be given back, if something stays.
+    mode_before: Option<u32>,
+}
+
+/// What was opened, before it is decided whether to go in.
+pub(super) struct Opened {
+    fd: OwnedFd,
+    stat: Stat,
+    pub(super) mount: Mount,
+}
+
+pub(super) struct Descent<'a> {
+    holder: &'a Dir,
+    holder_mount: Mount,
+    levels: Vec<Level>,
+}
+
+impl<'a> Descent<'a> {
+    /// Begins in `holder`, an open directory.
+    pub(super) fn new(holder: &'a Dir, holder_mount: Mount) -> Descent<'a> {
+        Descent { holder, holder_mount, levels: Vec::new() }
+    }
+
+    /// The directory entered last.
+    pub(super) fn lowest(&mut self) -> Option<&mut Level> {
+        self.levels.last_mut()
+    }
+
+    /// Something in the directory entered last stays.
+    pub(super) fn keep(&mut self) {
+        if let Some(level) = self.levels.last_mut() {
+            level.is_kept = true;
+        }
+    }
+
+    /// The directory entered last, or the holder, and where it lies.
+    pub(super) fn here(&self) -> (BorrowedFd<'_>, Mount) {
+        let level = self.levels.last();
+        let fd = level.and_then(|level| level.fd.as_ref()).map_or(self.holder.as_fd(), |fd| fd.as_fd());
+        (fd, level.map_or(self.holder_mount, |level| level.mount))
+    }
+
+    /// Opens the directory `name` in the one entered last. One of ours that we may not write to or look into is given a mode
+    /// that lets us, if `may_change`.
+    pub(super) fn open(&self, name: &[u8], may_change: bool) -> io::Result<Opened> {
+        let (above, _) = self.here();
+        let fd = match fs::openat(above, name, DIRECTORY, Mode::empty()) {
+            Err(Errno::ACCESS) if may_change => {
+                let meta = Meta::from(&fs::statat(above, name, AtFlags::SYMLINK_NOFOLLOW)?);
+                if !meta.is_dir() || !needs_mode(&meta) {
+                    return Err(Errno::ACCESS.into());
+                }
+                chmod_nofollow(above, name, meta.mode | 0o700)?;
+                fs::openat(above, name, DIRECTORY, Mode::empty())?
+            }
+            opened => opened?,
+        };
+        let (stat, mount) = (fs::fstat(&fd)?, Mount::of(&fd)?);
+        Ok(Opened { fd, stat, mount })
+    }
+
+    /// Goes into what was opened as `name`.
+    pub(super) fn enter(&mut self, name: Vec<u8>, opened: Opened, may_change: bool) -> io::Result<()> {
+        let Opened { fd, stat, mount } = opened;
+        let meta = Meta::from(&stat);
+        let mut mode_before = None;
+        if may_change && needs_mode(&meta) && fs::fchmod(&fd, Mode::from_raw_mode(meta.mode | 0o700)).is_ok()
+        {
+            mode_before = Some(meta.mode);
+        }
+        let mut names = Vec::new();
+        for_each_name(&fd, |dir, name, kind| {
+            if names::is_ours(name) {
+                return Ok(());
+            }
+            let is_dir = match kind {
+                fs::FileType::Unknown => {
+                    Meta::from(&fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?).is_dir()
+                }
+                kind => kind == fs::FileType::Directory,
+            };
+            names.push((name.to_vec(), is_dir));
+            Ok(())
+        })?;
+        if let Some(upper) = self.levels.len().checked_sub(OPEN_LEVELS) {
+            self.levels[upper].fd = None;
+        }
+        self.levels.push(Level {
+            name,
+            names: names.into_iter(),
+            is_kept: false,
+            mount,
+            fd: Some(fd),
+            id: (meta.dev, meta.ino),
+            mode_before,
+        });
+        Ok(())
+    }
+
+    /// Goes back to the directory above; what has been left, if there was anything.
+    pub(super) fn leave(&mut self) -> io::Result<Option<Level>> {
+        let Some(done) = self.levels.pop() else { return Ok(None) };
+        if let (true, Some(mode), Some(fd)) = (done.is_kept, done.mode_before, &done.fd) {
+            let _ = fs::fchmod(fd, Mode::from_raw_mode(mode));
+        }
+        if let (Some(above), Some(fd)) = (self.levels.last_mut().filter(|above| above.fd.is_none()), &done.fd)
+        {
+            let again = fs::openat(fd, "..", DIRECTORY, Mode::empty())?;
+            let stat = Meta::from(&fs::fstat(&again)?);
+            if (stat.dev, stat.ino) != above.id {
+                return Err(io::Error::other("a directory above it has been moved meanwhile"));
+            }
+            above.fd = Some(again);
+        }
+        Ok(Some(done))
+    }
+}
+
+impl Level {
+    /// Removes what transfers that were interrupted have left in it.
+    pub(super) fn remove_ours(&self) -> rustix::io::Result<()> {
+        let Some(fd) = &self.fd else { return Ok(()) };
+        let mut ours = Vec::new();
+        let listed = for_each_name(fd, |_, name, _| {
+            ours.extend(names::is_ours(name).then(|| name.to_vec()));
+            Ok(())
+        });
+        listed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        ours.iter().try_for_each(|name| fs::unlinkat(fd, &name[..], AtFlags::empty()))
+    }
+}
+
+/// Whether a directory is ours and its mode keeps us from emptying it.
+fn needs_mode(meta: &Meta) -> bool {
+    let user = rustix::process::geteuid();
+    meta.mode & 0o700 != 0o700 && meta.uid == user.as_raw() && !user.is_root()
+}

@@ -1,0 +1,313 @@
+"""What `sync` may not go into, and what it must not pass over: mounts below either end, trees deeper than a path is long, links to
+directories, things of another kind. Mounts are in folders of the pair of hosts, and go with them."""
+
+import contextlib
+import os
+
+import pytest
+
+from harness.hosts import call
+from harness.product import EXIT_SOME_FAILED, cp, finish
+from harness.trees import differences, fill, names
+
+
+def text_lines(outcome, start):
+    """The lines that begin so, in order."""
+    return sorted(line for line in outcome.stderr.splitlines() if line.startswith(start))
+
+
+@contextlib.contextmanager
+def mounted(net, folder, of=None, size=16):
+    """Mounts a file system in memory at `folder`, or binds `of` there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if of is None:
+        net.pair.mount_memory(folder, size)
+    else:
+        call("mount", "--bind", str(of), str(folder))
+    try:
+        yield folder
+    finally:
+        call("umount", "-l", str(folder))
+
+
+@pytest.fixture(params=["another file system", "a bind mount"])
+def mount(request, net, way):
+    """Mounts something at a folder: what lies there is then on another mount, of the same file system or of another one."""
+    with contextlib.ExitStack() as stack:
+        def put(folder):
+            of = None
+            if request.param == "a bind mount":
+                of = way.target.parent / f"bound-{len(list(way.target.parent.iterdir()))}"
+                of.mkdir()
+            return stack.enter_context(mounted(net, folder, of))
+        yield put
+
+
+# ---- mounts below the destination --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["--delete-after", "--delete-before"])
+def test_what_is_mounted_below_the_destination_stays(way, mount, when):
+    fill(way.source, "a shared/x")
+    fill(way.target, "gone/disk/ gone/y shared/ top/")
+    for folder in ("gone/disk", "shared", "top"):
+        mount(way.target / folder)
+    fill(way.target, "gone/disk/precious gone/disk/d/precious shared/precious top/precious")
+    left = ["gone/disk: something is mounted there", "shared/precious: it is on what is mounted above it",
+            "top: something is mounted there"]
+    dry = way.sync(when, "--dry-run")
+    assert text_lines(dry, "would leave") == [f"would leave {line}" for line in left], dry
+    assert text_lines(dry, "would delete ") == ["would delete gone/y"] and dry.report["deleted"] == 1
+    done = way.sync(when, "-v")
+    assert text_lines(done, "left ") == [f"left {line}" for line in left], done
+    assert done.report["deleted"] == 1 and done.report["left_count"] == 3
+    assert sorted(f"{entry['path']}: {entry['reason']}" for entry in done.report["left"]) == left
+    assert names(way.target) == ("a gone gone/disk gone/disk/d gone/disk/d/precious gone/disk/precious"
+                                 " shared shared/precious shared/x top top/precious")
+
+
+@pytest.mark.parametrize("when", ["--delete-after", "--delete-before"])
+def test_with_the_option_what_is_mounted_is_emptied(way, mount, when):
+    fill(way.source, "a shared/x")
+    fill(way.target, "gone/disk/ gone/y shared/")
+    for folder in ("gone/disk", "shared"):
+        mount(way.target / folder)
+    fill(way.target, "gone/disk/d/old shared/old")
+    arguments = [when, "--delete-across-mounts"]
+    dry = way.sync(*arguments, "--dry-run")
+    left = ["gone/disk: something is mounted there"]
+    assert text_lines(dry, "would leave") == [f"would leave {line}" for line in left] and dry.report["deleted"] == 4, dry
+    done = way.sync(*arguments, "-v")
+    assert text_lines(done, "left ") == [f"left {line}" for line in left] and done.report["deleted"] == 4, done
+    assert names(way.target) == "a gone gone/disk shared shared/x"
+
+
+@pytest.mark.parametrize("when", ["--delete-after", "--delete-before"])
+def test_a_directory_with_a_mount_in_it_makes_no_room_for_a_file(way, mount, when):
+    fill(way.source, "a x")
+    (way.source / "link").symlink_to("a")
+    fill(way.target, "x/disk/ x/y link/disk/")
+    for folder in ("x/disk", "link/disk"):
+        mount(way.target / folder)
+    fill(way.target, "x/disk/precious link/disk/precious")
+    dry = way.sync(when, "--dry-run", expect=EXIT_SOME_FAILED)
+    assert dry.report["failed_count"] == 2 and dry.report["left_count"] == 2, dry
+    done = way.sync(when, expect=EXIT_SOME_FAILED)
+    assert done.report["failed_count"] == 2 and "directory is in its place" in done.stderr, done
+    assert names(way.target) == "a link link/disk link/disk/precious x x/disk x/disk/precious"
+
+
+def test_a_file_that_something_is_mounted_on_stays(net, way):
+    fill(way.source, "a")
+    fill(way.target, "d/hosts d/old")
+    fill(way.target.parent, "other")
+    call("mount", "--bind", str(way.target.parent / "other"), str(way.target / "d/hosts"))
+    try:
+        for dry in (["--dry-run"], []):
+            outcome = way.sync("--delete", *dry)
+            assert [entry["path"] for entry in outcome.report["left"]] == ["d/hosts"] and outcome.report["deleted"] == 1
+        assert names(way.target) == "a d d/hosts"
+    finally:
+        call("umount", "-l", str(way.target / "d/hosts"))
+
+
+def test_what_is_mounted_is_not_renamed(way, mount):
+    fill(way.source, "new/big")
+    (way.source / "new/big").write_bytes(b"x" * 300_000)
+    fill(way.target, "disk/")
+    mount(way.target / "disk")
+    fill(way.target, "disk/old")
+    (way.target / "disk/old").write_bytes(b"x" * 300_000)
+    for path in (way.source / "new/big", way.target / "disk/old"):
+        os.utime(path, (1_500_000_000, 1_500_000_000))
+    done = way.sync("--delete", "--detect-renames")
+    assert (done.report["renames"], done.report["files"], done.report["left_count"]) == (0, 1, 1), done
+    assert names(way.target) == "disk disk/old new new/big"
+
+
+def test_each_disk_of_a_spread_destination_is_its_own(net, ssh_road, near):
+    """The second directory is another file system than the first, which is no border; what is mounted in it is one."""
+    far = ssh_road.far
+    fill(near, "tree/a")
+    fill(far, "one/tree/old two/tree/")
+    with mounted(net, far / "two"):
+        fill(far, "two/tree/old2 two/tree/disk/")
+        with mounted(net, far / "two/tree/disk"):
+            fill(far, "two/tree/disk/precious")
+            spread = ["--spread", f"{far}/one,{far}/two"]
+            done = ssh_road.sync("--delete", *spread, near / "tree", f"beta:{far}/one/tree")
+            assert done.report["deleted"] == 2 and [entry["path"] for entry in done.report["left"]] == ["disk"], done
+            assert (far / "two/tree/disk/precious").exists()
+
+
+# ---- mounts below a source ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["-x", "--one-file-system"])
+@pytest.mark.parametrize("verb", ["cp", "sync"])
+def test_one_file_system_sends_mount_points_as_empty_directories(net, way, option, verb):
+    fill(way.source, "a d/disk/ d/b bound/")
+    fill(way.source.parent, "elsewhere/x")
+    with mounted(net, way.source / "d/disk"), mounted(net, way.source / "bound", of=way.source.parent / "elsewhere"):
+        fill(way.source, "d/disk/inside/y")
+        (way.source / "d/disk").chmod(0o751)
+        way.sync(option, verb=verb, target_slash="")
+        assert names(way.target) == "a bound d d/b d/disk"
+        assert (way.target / "d/disk").stat().st_mode & 0o777 == 0o751, "the mode of what is mounted"
+        everything = way.sync(verb=verb, target_slash="-all")
+        assert everything.report["files"] == 4
+
+
+@pytest.mark.parametrize("when", ["--delete-after", "--delete-before"])
+def test_what_is_not_looked_at_is_not_deleted_at_the_other_end(net, way, when):
+    fill(way.source, "a disk/")
+    fill(way.target, "a old disk/inside/y")
+    with mounted(net, way.source / "disk"):
+        fill(way.source, "disk/inside/x")
+        report = way.sync("-x", when).report
+        assert report["deleted"] == 1 and names(way.target) == "a disk disk/inside disk/inside/y"
+    report = way.sync("-x", when).report
+    assert report["deleted"] == 2 and names(way.target) == "a disk", "nothing is mounted there any more"
+
+
+def test_a_name_that_is_asked_for_is_sent_from_beyond_a_border(net, way):
+    fill(way.source, "disk/ a")
+    with mounted(net, way.source / "disk"):
+        fill(way.source, "disk/x disk/y")
+        way.sync("-x", "--files-from", "-", input=b"a\ndisk/x\n")
+        assert names(way.target) == "a disk disk/x"
+
+
+def test_a_source_that_is_a_mount_point_itself_is_sent(net, way):
+    with mounted(net, way.source):
+        fill(way.source, "a d/b")
+        assert way.sync("-x").report["files"] == 2
+
+
+# ---- trees deeper than a path is long ----------------------------------------------------------------------------------
+
+
+def make_deep(top, levels, name):
+    """Directories in one another, each with a file beside the next one."""
+    top.mkdir(parents=True, exist_ok=True)
+    at = os.open(top, os.O_RDONLY)
+    for _ in range(levels - 1):
+        os.close(os.open("file", os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=at))
+        os.mkdir(name, dir_fd=at)
+        below = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+        os.close(at)
+        at = below
+    os.close(at)
+
+
+def count_deep(top, name):
+    """How many levels there are."""
+    levels, at = 1, os.open(top, os.O_RDONLY)
+    with contextlib.suppress(FileNotFoundError):
+        while True:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY, dir_fd=at)
+            os.close(at)
+            levels, at = levels + 1, below
+    os.close(at)
+    return levels
+
+
+@pytest.mark.parametrize("when, levels, name", [
+    ("--delete-after", 400, "a-name-of-twenty-bytes"), ("--delete-before", 400, "a-name-of-twenty-bytes"),
+    ("--delete-after", 10_000, "level")])
+def test_a_surplus_tree_is_deleted_however_deep_it_is(net, way, levels, name, when):
+    fill(way.source, "a")
+    with mounted(net, way.target, size=200):
+        make_deep(way.target / "deep", levels, name)
+        count = 2 * levels - 1
+        if levels < 1000:
+            assert way.sync(when, "--dry-run").report["deleted"] == count
+        assert way.sync(when).report["deleted"] == count and names(way.target) == "a"
+
+
+@pytest.mark.parametrize("verb", ["cp", "sync"])
+@pytest.mark.parametrize("levels, name, arrive", [(400, "a-name-of-twenty-bytes", 179), (5_000, "d", 2049)])
+def test_of_a_deep_source_what_does_not_arrive_has_failed(net, way, verb, levels, name, arrive):
+    """A path has at most 4095 bytes: what is below it cannot be named to the other end."""
+    with mounted(net, way.source, size=200), mounted(net, way.target, size=200):
+        make_deep(way.source / "top" if verb == "cp" else way.source, levels, name)
+        top = way.source / "top" if verb == "cp" else way.source
+        report = way.sync(verb=verb, slash="/", expect=EXIT_SOME_FAILED).report
+        assert any("too long" in entry["reason"] for entry in report["failed"])
+        assert count_deep(top, name) == levels
+        came = count_deep(way.target / "top" if verb == "cp" else way.target, name)
+        assert arrive - 2 <= came <= arrive, came
+
+
+def test_what_verify_cannot_look_at_is_not_left_out_in_silence(net, near):
+    fill(near, "source/a")
+    with mounted(net, near / "copy", size=200):
+        cp(net.alpha, "--manifest", near / "manifest", near / "source/", near / "copy/")
+        # The directories above are in the manifest, so that it goes into them.
+        make_deep(near / "copy/deep", 600, "a-name-of-twenty-bytes")
+        done = net.alpha.run(["farhaul", "verify", "--extra", near / "manifest", near / "copy"])
+        assert done.returncode == 1 and b"deep" in done.stdout + done.stderr, done
+
+
+# ---- what makes room for another kind ----------------------------------------------------------------------------------
+
+
+REPLACED = [
+    "dir-for-file: a file makes room for a directory",
+    "dir-for-link: a symbolic link makes room for a directory",
+    "dir-for-pipe: a pipe makes room for a directory",
+    "file-for-dangling: a symbolic link makes room for a file",
+    "file-for-link: a symbolic link makes room for a file",
+    "file-for-pipe: a pipe makes room for a file",
+    "hard-for-link: a symbolic link makes room for a file",
+    "large-for-link: a symbolic link makes room for a file",
+    "link-for-file: a file makes room for a symbolic link",
+    "link-for-pipe: a pipe makes room for a symbolic link",
+    "pipe-for-file: a file makes room for a pipe",
+    "pipe-for-link: a symbolic link makes room for a pipe",
+]
+
+
+def kinds(source, target):
+    """For each pair of kinds an entry of one in the place of one of the other. What both have of the same kind makes no room."""
+    fill(source, "dir-for-file/x dir-for-link/x dir-for-pipe/x file-for-dangling file-for-link file-for-pipe first same-file")
+    (source / "large-for-link").write_bytes(b"x" * (3 << 20))
+    os.link(source / "first", source / "hard-for-link")
+    for name in ("link-for-file", "link-for-pipe", "same-link"):
+        (source / name).symlink_to("first")
+    for name in ("pipe-for-file", "pipe-for-link"):
+        os.mkfifo(source / name)
+    fill(target, "dir-for-file link-for-file pipe-for-file dir/precious old-first")
+    (target / "same-file").write_text("another content")
+    for name, to in (("dir-for-link", "dir"), ("file-for-dangling", "nowhere"), ("file-for-link", "old-first"), ("same-link", "dir"),
+                     ("hard-for-link", "old-first"), ("large-for-link", "old-first"), ("pipe-for-link", "dir")):
+        (target / name).symlink_to(to)
+    for name in ("dir-for-pipe", "file-for-pipe", "link-for-pipe"):
+        os.mkfifo(target / name)
+
+
+def test_whatever_makes_room_for_another_kind_is_listed_and_counted(way):
+    kinds(way.source, way.target)
+    before = names(way.target)
+    dry = way.sync("--specials", "--dry-run")
+    assert text_lines(dry, "would replace ")[:len(REPLACED)] == [f"would replace {line}" for line in REPLACED], dry
+    assert dry.report["replaced"] == len(REPLACED) and names(way.target) == before
+    done = way.sync("--specials", "-v")
+    assert text_lines(done, "replaced ") == [f"replaced {line}" for line in REPLACED], done
+    assert done.report["replaced"] == len(REPLACED) and done.report["deleted"] == 0
+    assert (way.target / "dir/precious").exists() and (way.target / "old-first").exists()
+    assert way.sync("--specials").report["replaced"] == 0
+    assert f"replaced {len(REPLACED)} of another kind" in done.stderr.splitlines()[-1]
+
+
+def test_a_copy_lists_the_same_of_what_it_replaces(way):
+    kinds(way.source, way.target)
+    stay = ("dir-for-file", "dir-for-link", "dir-for-pipe", "file-for-pipe", "link-for-pipe")
+    expected = [line for line in REPLACED if not line.startswith(stay)]
+    for dry in (["--dry-run"], []):
+        done = way.sync("--specials", "-v", *dry, verb="cp", slash="/", expect=EXIT_SOME_FAILED)
+        does = "would replace" if dry else "replaced"
+        found = [line for line in text_lines(done, f"{does} ") if "makes room" in line]
+        assert found == [f"{does} {line}" for line in expected] and done.report["replaced"] == len(expected), done
+        assert {entry["path"].split("/")[0] for entry in done.report["failed"]} >= set(stay), done
+    assert (way.target / "dir-for-link").is_symlink() and not (way.target / "dir/x").exists()

@@ -252,6 +252,11 @@ def test_what_verify_cannot_look_at_is_not_left_out_in_silence(net, near):
 # ---- what makes room for another kind ----------------------------------------------------------------------------------
 
 
+def tick(net):
+    """Lets the clock that files' times are taken from go on: a link of this very tick counts as made in the run."""
+    net.alpha.run(["sleep", "0.05"], check=True)
+
+
 REPLACED = [
     "dir-for-file: a file makes room for a directory",
     "dir-for-link: a symbolic link makes room for a directory",
@@ -311,3 +316,129 @@ def test_a_copy_lists_the_same_of_what_it_replaces(way):
         assert found == [f"{does} {line}" for line in expected] and done.report["replaced"] == len(expected), done
         assert {entry["path"].split("/")[0] for entry in done.report["failed"]} >= set(stay), done
     assert (way.target / "dir-for-link").is_symlink() and not (way.target / "dir/x").exists()
+
+
+# ---- links to directories that are kept --------------------------------------------------------------------------------
+
+
+def test_a_link_to_a_directory_is_kept_and_used(net, way):
+    disk = way.target.parent / "disk"
+    fill(way.source, "a data/x data/deep/y data/large")
+    (way.source / "data/large").write_bytes(os.urandom(5 << 20))
+    fill(way.target, "a")
+    fill(way.target.parent, "disk/x disk/old disk/deep/old")
+    (disk / "x").write_text("another version")
+    (way.target / "data").symlink_to("../disk" if way.road.name == "daemon" else disk)
+    tick(net)
+    for when, deleted in (("--dry-run", 2), ("--delete-before", 2), ("--delete-after", 0)):
+        arguments = ["--delete", when] if when == "--dry-run" else [when]
+        done = way.sync("-K", "-v", *arguments)
+        assert (done.report["deleted"], done.report["replaced"]) == (deleted, 0), done
+        assert (way.target / "data").is_symlink()
+    assert names(disk) == "deep deep/y large x" and differences(way.source / "data", disk) == []
+    (way.source / "data/x").write_text("new")
+    assert way.sync("--keep-dirlinks").report["files"] == 1
+    assert differences(way.source / "data", disk) == [], "its mode and time, too"
+    done = way.sync("-v")
+    assert done.report["replaced"] == 1 and not (way.target / "data").is_symlink(), done
+
+
+def test_what_a_kept_link_leads_to_on_another_file_system_is_not_deleted(net, way):
+    fill(way.source, "data/x")
+    fill(way.target, "a")
+    with mounted(net, way.target.parent / "disk") as disk:
+        fill(disk, "old")
+        (way.target / "data").symlink_to("../disk")
+        tick(net)
+        done = way.sync("-K", "--delete")
+        assert [entry["path"] for entry in done.report["left"]] == ["data/old"] and names(disk) == "old x", done
+        assert way.sync("-K", "--delete", "--delete-across-mounts").report["deleted"] == 1
+        assert names(disk) == "x"
+
+
+def test_a_copy_uses_kept_links_too(net, way):
+    fill(way.source, "data/x")
+    fill(way.target, "a")
+    fill(way.target.parent, "disk/")
+    (way.target / "data").symlink_to("../disk")
+    tick(net)
+    way.sync("-K", verb="cp", slash="/")
+    assert names(way.target.parent / "disk") == "x" and (way.target / "data").is_symlink()
+
+
+@pytest.mark.parametrize("what", ["made by a transfer", "made by a copy", "of somebody else", "with two names",
+                                  "up", "through one made by a transfer", "to another directory of the destination"])
+def test_a_link_that_cannot_be_trusted_is_not_used(net, way, what):
+    fill(way.source, "data/x")
+    fill(way.target, "a other/y inner/y")
+    fill(way.target.parent, "disk/z/ origin/")
+    link, to = way.target / "data", "../disk"
+    if what == "up":
+        to = ".."
+    elif what.startswith("to another"):
+        to = "inner"
+        fill(way.source, "inner/y other/y a")
+    elif what.startswith("through"):
+        to = "brought/z"
+    link.symlink_to(to)
+    if what == "made by a copy":
+        os.utime(link, (1_500_000_000, 1_500_000_000), follow_symlinks=False)
+    elif what == "of somebody else":
+        os.chown(link, 54321, 54321, follow_symlinks=False)
+    elif what == "with two names":
+        os.link(link, way.target / "second", follow_symlinks=False)
+    elif what in ("made by a transfer", "through one made by a transfer"):
+        name = "data" if what == "made by a transfer" else "brought"
+        if name == "data":
+            link.unlink()
+        (way.target.parent / "origin" / name).symlink_to("../disk")
+        cp(net.alpha, f"{way.target.parent}/origin/", way.target)
+    tick(net)
+    before = names(way.target.parent / "disk")
+    done = way.sync("-K", "--delete", "--filter", "protect second", "--filter", "protect brought", expect=EXIT_SOME_FAILED)
+    assert "is not used" in done.stderr or "leads" in done.stderr, done
+    assert link.is_symlink() and names(way.target.parent / "disk") == before
+    assert not (way.target / "inner/x").exists() and not (way.target.parent / "x").exists()
+
+
+def test_a_daemon_follows_a_link_only_beneath_its_root(net, daemon_road, near):
+    root, far = net.daemon.root, daemon_road.far
+    fill(near, "tree/in/x tree/out/x tree/absolute/x tree/chain/x")
+    fill(far, "tree/ inside/")
+    outside = net.folder("outside")
+    (far / "tree/in").symlink_to("../inside")
+    (far / "tree/out").symlink_to(os.path.relpath(outside, far / "tree"))
+    (far / "tree/absolute").symlink_to(far / "inside")
+    (far / "tree/chain").symlink_to("../hop")
+    (far / "hop").symlink_to("inside")
+    tick(net)
+    done = daemon_road.sync("-K", near / "tree", daemon_road.url("tree"), expect=EXIT_SOME_FAILED)
+    assert names(far / "inside") == "x" and names(outside) == "" and root in far.parents, done
+    assert (far / "tree/out").is_symlink() and (far / "tree/absolute").is_symlink() and (far / "tree/chain").is_symlink()
+    assert done.stderr.count("is not used") >= 3, done
+
+
+def test_a_link_that_is_swapped_during_the_run_leads_nowhere_else(net, way):
+    """The directory that was found at first goes on being used, whatever the link says from then on."""
+    fill(way.target.parent, "disk/ evil/")
+    fill(way.target, "a")
+    (way.target / "data").symlink_to("../disk")
+    way.source.mkdir()
+    (way.source / "data").mkdir()
+    for number in range(300):
+        (way.source / f"data/{number}").write_bytes(os.urandom(60_000))
+    tick(net)
+    ends = (way.source, way.road.url("tree")) if way.is_push else (way.road.url("tree"), way.target)
+    process = way.road.start("-K", "--rate", "100M", *ends, verb="sync")
+    swaps = 0
+    while process.poll() is None:
+        aside = way.target / "aside"
+        aside.symlink_to("../evil" if swaps % 2 == 0 else "/etc")
+        if names(way.target.parent / "disk"):
+            aside.replace(way.target / "data")
+            swaps += 1
+        else:
+            aside.unlink()
+    outcome = finish(process)
+    assert swaps > 0 and names(way.target.parent / "evil") == "", outcome
+    assert outcome.code == 0 and len(names(way.target.parent / "disk").split()) == 300, outcome

@@ -325,6 +325,9 @@ pub struct Keep {
     /// Skip symbolic links that lead out of what is copied
     #[arg(long, help_heading = KEEP)]
     pub safe_links: bool,
+    /// Where a directory comes, use a symbolic link to a directory that the receiver has (its user's, or root's)
+    #[arg(short = 'K', long, help_heading = KEEP)]
+    pub keep_dirlinks: bool,
 }
 
 #[derive(Group, Debug, Default)]
@@ -451,6 +454,7 @@ impl Transfer {
             devices: self.keep.devices,
             follow: self.keep.follow,
             safe_links: self.keep.safe_links,
+            keep_dirlinks: self.keep.keep_dirlinks,
             select: default.select,
             spread: default.spread,
             sync: None,
@@ -518,7 +522,7 @@ mod tests {
         let text = "--overwrite never --verify readback --cipher chacha20-poly1305 --policy low --rate 2G --min-rate 1M --flows 4 \
                     --path 10.0.0.1=10.0.0.2 --path [fd00::1]=fd00::2 \
                     --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
-                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links a b";
+                    --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K a b";
         let expected = TransferOptions {
             overwrite: Overwrite::Never,
             verify: Verify::Readback,
@@ -548,6 +552,7 @@ mod tests {
             devices: true,
             follow: true,
             safe_links: true,
+            keep_dirlinks: true,
             select: SelectOptions::default(),
             spread: SpreadOptions::default(),
             sync: None,

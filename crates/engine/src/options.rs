@@ -297,6 +297,8 @@ pub struct TransferOptions {
     pub follow: bool,
     /// Symbolic links that lead out of what is copied are skipped.
     pub safe_links: bool,
+    /// A symbolic link that was at the receiver before, and leads to a directory, is used where a directory comes.
+    pub keep_dirlinks: bool,
     /// Default: everything is taken.
     pub select: SelectOptions,
     /// Default: each location is one place.
@@ -342,6 +344,7 @@ impl Default for TransferOptions {
             devices: false,
             follow: false,
             safe_links: false,
+            keep_dirlinks: false,
             select: SelectOptions::default(),
             spread: SpreadOptions::default(),
             sync: None,

@@ -3,8 +3,11 @@
 //! Always true: every operation takes a checked path, walks to its parent directory without following any symbolic
 //! link, and then names a single component relative to that directory's descriptor; the last component is not followed
 //! either. What a user names may lead through links that stay below the root; that is asked for by name ([`Root::follow`],
-//! [`Root::metadata_followed`]). Descriptors of parents are kept (a bounded number), so that a directory of many files is walked to once.
+//! [`Root::metadata_followed`]). A link that is there may be used for its directory ([`Root::keep_link`]): then what is below it is
+//! resolved in the same way below that directory. Descriptors of parents are kept (a bounded number), so that a directory of many files is walked to once.
 //! From: openat2(2), RESOLVE_BENEATH; where the kernel lacks it, one O_NOFOLLOW open a component does the same.
+
+mod dirlinks;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use self::dirlinks::DirLinks;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{Meta, Node, Time};
@@ -41,6 +45,10 @@ struct Inner {
     parents: Mutex<Parents>,
     /// The kernel (or a filter in front of it) does not know openat2.
     walks: AtomicBool,
+    /// When it was opened.
+    opened: dirlinks::Moment,
+    /// Links that are used as directories.
+    links: DirLinks,
 }
 
 #[derive(Default)]
@@ -64,7 +72,8 @@ impl Root {
     }
 
     fn of(fd: Arc<Dir>, walks: bool) -> Root {
-        let inner = Inner { fd, parents: Mutex::default(), walks: AtomicBool::new(walks) };
+        let (walks, opened) = (AtomicBool::new(walks), dirlinks::now());
+        let inner = Inner { fd, parents: Mutex::default(), walks, opened, links: DirLinks::default() };
         Root { inner: Arc::new(inner) }
     }
 
@@ -96,10 +105,9 @@ impl Root {
 
     /// What is at `path`, if anything.
     pub fn metadata(&self, path: &RelPath) -> io::Result<Option<Meta>> {
-        let (dir, name) = path.split();
-        let stat = match self.dir(dir) {
-            Ok(fd) if name.is_empty() => fs::fstat(&fd),
-            Ok(fd) => fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW),
+        let stat = match self.spot(path) {
+            Ok((dir, b".")) => fs::fstat(&dir),
+            Ok((dir, name)) => fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW),
             Err(error) if is_absent(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
@@ -114,7 +122,7 @@ impl Root {
     /// otherwise, or if the file system does not take it.
     pub fn lookup(&self, path: &RelPath) -> io::Result<Option<Meta>> {
         let (dir, name) = path.split();
-        if name.is_empty() {
+        if name.is_empty() || self.inner.links.at(path.as_bytes()).is_some() {
             return self.metadata(path);
         }
         let dir = match self.dir(dir) {
@@ -225,8 +233,8 @@ impl Root {
         };
         let mine = meta.uid == rustix::process::geteuid().as_raw();
         if meta.mode & 0o700 != 0o700 && mine && !rustix::process::geteuid().is_root() {
-            let (dir, name) = path.split();
-            chmod_nofollow(self.dir(dir)?.as_fd(), name, meta.mode | 0o700)?;
+            let (dir, name) = self.spot(path)?;
+            chmod_nofollow(dir.as_fd(), name, meta.mode | 0o700)?;
         }
         Ok(())
     }
@@ -281,9 +289,7 @@ impl Root {
 
     /// Sets what is given of anything at `path`; a symbolic link has no mode of its own and keeps its.
     pub fn set_meta(&self, path: &RelPath, mode: Option<u32>, mtime: Option<Time>) -> io::Result<()> {
-        let (dir, name) = path.split();
-        let dir = self.dir(dir)?;
-        let name = if name.is_empty() { b"." } else { name };
+        let (dir, name) = self.spot(path)?;
         if let Some(mode) = mode {
             chmod_nofollow(dir.as_fd(), name, mode)?;
         }
@@ -300,10 +306,9 @@ impl Root {
         attributes: &Attributes,
         kinds: AttributeKinds,
     ) -> io::Result<()> {
-        let (dir, name) = path.split();
-        let name = if name.is_empty() { b"." } else { name };
+        let (dir, name) = self.spot(path)?;
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = fs::openat(self.dir(dir)?, name, flags, Mode::empty())?;
+        let there = fs::openat(dir, name, flags, Mode::empty())?;
         if Meta::from(&fs::fstat(&there)?).kind == crate::entry::FileKind::Symlink {
             return Ok(());
         }
@@ -445,45 +450,42 @@ impl Root {
         if let Some(fd) = self.parents().get(path) {
             return Ok(fd);
         }
-        let fd = Arc::new(Dir::new(self.walk_to(path)?));
+        let fd = match self.inner.links.nearest(path) {
+            Some((dir, [])) => dir,
+            Some((dir, below)) => Arc::new(Dir::new(self.walk_to(&dir, below)?)),
+            None => Arc::new(Dir::new(self.walk_to(&self.inner.fd, path)?)),
+        };
         self.parents().put(path, fd.clone());
         Ok(fd)
     }
 
-    fn walk_to(&self, path: &[u8]) -> io::Result<OwnedFd> {
+    /// What has to be named to change what is at `path`: the directory that holds it, and its name there; a directory that
+    /// has no name below the root, and one that a link stands for, is the `.` in itself.
+    fn spot<'a>(&self, path: &'a RelPath) -> io::Result<(Arc<Dir>, &'a [u8])> {
+        if let Some(dir) = self.inner.links.at(path.as_bytes()) {
+            return Ok((dir, b"."));
+        }
+        let (dir, name) = path.split();
+        Ok((self.dir(dir)?, if name.is_empty() { b"." } else { name }))
+    }
+
+    fn walk_to(&self, start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
         if !self.inner.walks.load(Relaxed) {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
             for flags in [DIRECTORY, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC] {
-                match fs::openat2(&*self.inner.fd, path, flags, Mode::empty(), resolve) {
+                match fs::openat2(start, path, flags, Mode::empty(), resolve) {
                     // Not readable, but perhaps to be entered.
                     Err(Errno::ACCESS) if !flags.contains(OFlags::PATH) => {}
                     // A filter of a container may refuse calls that it does not know with EPERM.
                     Err(Errno::NOSYS | Errno::PERM) => break,
                     // EAGAIN: a rename raced with the walk; the slow way does not mind.
-                    Err(Errno::AGAIN) => return self.walk_by_component(path),
+                    Err(Errno::AGAIN) => return walk_by_component(start, path),
                     opened => return opened.map_err(refused),
                 }
             }
             self.inner.walks.store(true, Relaxed);
         }
-        self.walk_by_component(path)
-    }
-
-    fn walk_by_component(&self, path: &[u8]) -> io::Result<OwnedFd> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut at: Option<OwnedFd> = None;
-        for component in path.split(|&byte| byte == b'/') {
-            let above = at.as_ref().map_or(self.inner.fd.as_fd(), |fd| fd.as_fd());
-            let next = match fs::openat(above, component, flags, Mode::empty()) {
-                // What O_DIRECTORY says of a symbolic link.
-                Err(Errno::NOTDIR) if is_link(above, component) => Err(Errno::LOOP),
-                opened => opened,
-            };
-            at = Some(next.map_err(refused)?);
-        }
-        let at = at.ok_or(Errno::INVAL)?;
-        // A path descriptor cannot be listed or synced; the same directory again, if we may read it.
-        Ok(fs::openat(&at, ".", DIRECTORY, Mode::empty()).unwrap_or(at))
+        walk_by_component(start, path)
     }
 
     fn parents(&self) -> MutexGuard<'_, Parents> {
@@ -494,6 +496,23 @@ impl Root {
     pub(crate) fn forget_parents(&self) {
         self.parents().open.clear();
     }
+}
+
+fn walk_by_component(start: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut at: Option<OwnedFd> = None;
+    for component in path.split(|&byte| byte == b'/') {
+        let above = at.as_ref().map_or(start.as_fd(), |fd| fd.as_fd());
+        let next = match fs::openat(above, component, flags, Mode::empty()) {
+            // What O_DIRECTORY says of a symbolic link.
+            Err(Errno::NOTDIR) if is_link(above, component) => Err(Errno::LOOP),
+            opened => opened,
+        };
+        at = Some(next.map_err(refused)?);
+    }
+    let at = at.ok_or(Errno::INVAL)?;
+    // A path descriptor cannot be listed or synced; the same directory again, if we may read it.
+    Ok(fs::openat(&at, ".", DIRECTORY, Mode::empty()).unwrap_or(at))
 }
 
 impl std::fmt::Debug for Root {

@@ -91,13 +91,15 @@ pub(crate) struct Target {
     /// The source that has taken it.
     pub(crate) renamed: OnceLock<Vec<u8>>,
     pub(crate) asked: Asked,
+    /// No link in it may lead out of this.
+    pub(crate) confined_to: Option<Root>,
 }
 
 impl Target {
     /// Everything goes into `root`, which was there, under its own name.
     pub(crate) fn new(root: Root, asked: Asked) -> Target {
         let (roots, renamed) = (Roots::one(root), OnceLock::new());
-        Target { roots, is_new: false, prefix: None, rename: None, renamed, asked }
+        Target { roots, is_new: false, prefix: None, rename: None, renamed, asked, confined_to: None }
     }
 
     /// The place of the directory whose content was asked for: the destination itself.

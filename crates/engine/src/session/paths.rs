@@ -319,7 +319,12 @@ fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
 fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
     let is_directory = wish.is_directory || last_component(path).is_none();
     let name = shown(path);
-    let target = |root: Root, rename| Target { rename, ..Target::new(root, Asked::Anything) };
+    let confined_to = Some(root.clone());
+    let target = |root: Root, rename| Target {
+        rename,
+        confined_to: confined_to.clone(),
+        ..Target::new(root, Asked::Anything)
+    };
     let outside = |_| files(format!("{name} is not a path below this daemon's root"));
     let path = RelPath::from_written(path).map_err(outside)?;
     if path.is_empty() {

@@ -83,6 +83,8 @@ pub(crate) struct Rules {
     /// For a client of this host, not for whoever owns it.
     pub(crate) is_daemon: bool,
     pub(crate) safe_links: bool,
+    /// A link to a directory is used where a directory comes.
+    pub(crate) keep_dirlinks: bool,
     /// Mode bits that may be set.
     pub(crate) mode_mask: u32,
 }
@@ -97,6 +99,7 @@ impl Rules {
             devices: options.devices,
             is_daemon,
             safe_links: options.safe_links,
+            keep_dirlinks: options.keep_dirlinks,
             overwrite: options.overwrite,
             verify: options.verify,
             durable: options.durable && !options.dry_run,

@@ -94,6 +94,8 @@ impl Receiver {
                 if !path.is_empty() {
                     surplus.name(&path, true)?;
                 }
+                // Making the directory says why a link is not used.
+                let _ = self.keep_links(target, &path);
                 surplus.enter(&target.roots, &path, None)
             }
             Presence::DirectoryUnlisted => {

@@ -63,6 +63,10 @@ impl Receiver {
             is_place_free,
             replaces: None,
         };
+        if matches!(item.entry.what, What::Directory) {
+            // What is in there is compared; if the link is not used, making the directory says why.
+            let _ = self.keep_links(target, &item.path);
+        }
         self.note_entry(target, &item, conversation)?;
         if parent.is_some_and(|parent| parent.is_nameless) {
             return self.entry_of_nameless(item);

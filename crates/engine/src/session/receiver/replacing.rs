@@ -1,4 +1,4 @@
-//! What makes room for an entry of another sort.
+//! What makes room for an entry of another sort, and what is kept for one: a link to a directory where a directory comes.
 //!
 //! Always true: what has made room is told once, when the entry is in its place, or in a dry run when it would be asked for; a
 //! directory is not told here, since it is deleted and told entry by entry.
@@ -23,8 +23,18 @@ impl Receiver {
         self.shared.send(&[Message::Replaced { path: path.to_vec(), was, by }]);
     }
 
+    /// Uses a link to a directory that is in the place of one, if that is asked for; an error says why it is not used.
+    pub(super) fn keep_links(&self, target: &Target, path: &RelPath) -> io::Result<()> {
+        if !self.rules.keep_dirlinks || path.is_empty() {
+            return Ok(());
+        }
+        let (confined_to, deletes) = (target.confined_to.as_ref(), self.delete_options().is_some());
+        target.roots.each_with(path, |root| root.keep_link(path, confined_to, deletes).map(|_| ()))
+    }
+
     /// Makes sure that there is a directory; true if there was none, and what has made room for it.
     pub(super) fn make_directory(&self, target: &Target, path: &RelPath) -> io::Result<(bool, Option<Sort>)> {
+        self.keep_links(target, path)?;
         let replaced = Cell::new(None);
         let made = target.roots.make_dir(|root| {
             let there = match self.rules.dry_run {

@@ -1,0 +1,277 @@
+//! Symbolic links of the receiver that stand for directories (`--keep-dirlinks`).
+//!
+//! A link is followed once: it is opened itself, looked at and read through that descriptor, and the directory that it leads to
+//! is opened and kept. Everything below the link's path is then resolved below that directory, through no symbolic link, so that
+//! it makes no difference what becomes of the link.
+//!
+//! Always true: a link is followed only if it belongs to root or to our user, was there before the root was opened, and is not
+//! known to be brought by a transfer; a confined root's link leads, beneath the confining root, straight to its directory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{DIRECTORY, Root};
+use crate::dir::Dir;
+use crate::path::{RelPath, escape};
+
+/// Links that are used at a time: each holds a descriptor.
+const LINKS_MAX: usize = 256;
+/// Links on the way of one link.
+const STEPS_MAX: usize = 40;
+const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The directories that links stand for, by the paths of the links.
+#[derive(Default)]
+pub(super) struct DirLinks {
+    /// There are some.
+    any: AtomicBool,
+    by_path: Mutex<BTreeMap<Vec<u8>, Arc<Dir>>>,
+}
+
+impl DirLinks {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Arc<Dir>>> {
+        self.by_path.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory of the lowest link on the way to `path`, and what of the path is below it.
+    pub(super) fn nearest<'a>(&self, path: &'a [u8]) -> Option<(Arc<Dir>, &'a [u8])> {
+        if !self.any.load(Relaxed) {
+            return None;
+        }
+        let links = self.lock();
+        let mut end = path.len();
+        loop {
+            if let Some(dir) = links.get(&path[..end]) {
+                let below = path[end..].strip_prefix(b"/").unwrap_or_default();
+                return Some((dir.clone(), below));
+            }
+            end = path[..end].iter().rposition(|&byte| byte == b'/')?;
+        }
+    }
+
+    /// The directory that is used for the link at `path`.
+    pub(super) fn at(&self, path: &[u8]) -> Option<Arc<Dir>> {
+        if self.any.load(Relaxed) { self.lock().get(path).cloned() } else { None }
+    }
+}
+
+/// Seconds and nanoseconds since 1970, by the clock that files' times are taken from.
+pub(super) type Moment = (i64, u32);
+
+/// The time now.
+pub(super) fn now() -> Moment {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    (now.tv_sec, now.tv_nsec as u32)
+}
+
+impl Root {
+    /// Uses the symbolic link at `path` for the directory that it leads to; what is below `path` is from then on what is in
+    /// there. False if no such link is there. An error says why one is not used. Below `confining` if it is given.
+    ///
+    /// With `distinct`, a link into the root itself is refused: what it leads to has another name there.
+    pub fn keep_link(&self, path: &RelPath, confining: Option<&Root>, distinct: bool) -> io::Result<bool> {
+        if self.inner.links.at(path.as_bytes()).is_some() {
+            return Ok(true);
+        }
+        let (parent, name) = path.split();
+        if name.is_empty() {
+            return Ok(false);
+        }
+        let parent = self.dir(parent)?;
+        let link = match fs::openat(&*parent, name, PATH, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(false),
+            link => link?,
+        };
+        let target = match judge(&link, Some(self.inner.opened))? {
+            Judged::NoLink => return Ok(false),
+            Judged::Link(target) => target,
+            Judged::Refused(why) => {
+                // What leads to no directory is no reason to fail: it makes room as any other link does.
+                let leads_to = fs::statat(&*parent, name, AtFlags::empty());
+                let is_dir =
+                    leads_to.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
+                return if is_dir { Err(refused(why)) } else { Ok(false) };
+            }
+        };
+        let found = match confining {
+            Some(confining) => beneath(confining, &parent, &target),
+            None => walk(&parent, &target),
+        };
+        let directory = match found {
+            // It leads nowhere, or to something else.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(false);
+            }
+            found => found?,
+        };
+        self.check_place(&directory, path, distinct)?;
+        let directory = fs::openat(&directory, ".", DIRECTORY, Mode::empty()).unwrap_or(directory);
+        let mut links = self.inner.links.lock();
+        if links.len() >= LINKS_MAX {
+            return Err(refused("more links to directories are there than are used at a time"));
+        }
+        links.insert(path.as_bytes().to_vec(), Arc::new(Dir::new(directory)));
+        self.inner.links.any.store(true, Relaxed);
+        drop(links);
+        self.forget_parents();
+        Ok(true)
+    }
+
+    /// A directory must not hold itself, nor be there twice.
+    fn check_place(&self, directory: &OwnedFd, path: &RelPath, distinct: bool) -> io::Result<()> {
+        let wanted = id(directory.as_fd())?;
+        let mut above = path.parent();
+        while let Some(at) = above {
+            if id(self.dir(at.as_bytes())?.as_fd())? == wanted {
+                return Err(refused("it leads to a directory above it"));
+            }
+            above = at.parent();
+        }
+        if self.inner.links.lock().values().any(|other| id(other.as_fd()).is_ok_and(|other| other == wanted))
+        {
+            return Err(refused("another link leads to the same directory"));
+        }
+        if above_of(&self.inner.fd, |at| at == wanted)? {
+            return Err(refused("it leads to a directory above it"));
+        }
+        let root = id(self.inner.fd.as_fd())?;
+        if distinct && above_of(directory, |at| at == root)? {
+            let why = "it leads to another directory of the destination, and deletion takes them for two";
+            return Err(refused(why));
+        }
+        Ok(())
+    }
+}
+
+fn id(fd: BorrowedFd<'_>) -> rustix::io::Result<(u64, u64)> {
+    fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+/// Whether a directory, or any above it, is the one that is looked for by device and inode.
+fn above_of(directory: &OwnedFd, is_it: impl Fn((u64, u64)) -> bool) -> io::Result<bool> {
+    let mut at = open_path(directory.as_fd(), b".")?;
+    loop {
+        let here = id(at.as_fd())?;
+        if is_it(here) {
+            return Ok(true);
+        }
+        at = open_path(at.as_fd(), b"..")?;
+        if id(at.as_fd())? == here {
+            return Ok(false);
+        }
+    }
+}
+
+fn open_path(at: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<OwnedFd> {
+    fs::openat(at, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+enum Judged {
+    /// Something else is there.
+    NoLink,
+    /// Where it leads.
+    Link(Vec<u8>),
+    Refused(&'static str),
+}
+
+/// Whether a link may be followed, by what the kernel says of it. One that a transfer has brought has the time that it had
+/// at its source, one that was made here has that of its birth. `before` is when it must have been there.
+fn judge(link: &OwnedFd, before: Option<Moment>) -> io::Result<Judged> {
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let told = fs::statx(link, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
+    if FileType::from_raw_mode(told.stx_mode.into()) != FileType::Symlink {
+        return Ok(Judged::NoLink);
+    }
+    let user = rustix::process::geteuid();
+    if told.stx_uid != 0 && told.stx_uid != user.as_raw() {
+        return Ok(Judged::Refused("it belongs neither to root nor to the user who receives"));
+    }
+    if told.stx_nlink > 1 {
+        return Ok(Judged::Refused("it has several names"));
+    }
+    let has_birth = StatxFlags::from_bits_retain(told.stx_mask).contains(StatxFlags::BTIME);
+    let moment = |time: &fs::StatxTimestamp| (time.tv_sec, time.tv_nsec);
+    // Without a birth time there is only when it was last made, named or given to somebody.
+    let born = moment(if has_birth { &told.stx_btime } else { &told.stx_ctime });
+    if before.is_some_and(|before| born >= before) {
+        return Ok(Judged::Refused("it was made after this run began"));
+    }
+    let may_be_ours = before.is_some() || told.stx_uid == user.as_raw();
+    if may_be_ours && moment(&told.stx_mtime) != born {
+        return Ok(Judged::Refused("it was brought by a copy: make it again (ln -sfn) if it is to be used"));
+    }
+    Ok(Judged::Link(fs::readlinkat(link, c"", Vec::new())?.into_bytes()))
+}
+
+/// Opens what `target`, seen from `parent`, leads to beneath `confining`: by a way without any further link.
+fn beneath(confining: &Root, parent: &OwnedFd, target: &[u8]) -> io::Result<OwnedFd> {
+    if target.first() == Some(&b'/') {
+        return Err(refused("it leads out of the root"));
+    }
+    // Where the link is, as the kernel sees it. Should it move meanwhile, another place beneath the root is found.
+    let place = |fd: BorrowedFd<'_>| -> io::Result<Vec<u8>> {
+        let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        Ok(fs::readlinkat(fs::CWD, name, Vec::new())?.into_bytes())
+    };
+    let (root, at) = (place(confining.inner.fd.as_fd())?, place(parent.as_fd())?);
+    let root = root.strip_suffix(b"/").unwrap_or(&root);
+    let inner = at.strip_prefix(root).filter(|inner| inner.is_empty() || inner[0] == b'/');
+    let Some(inner) = inner else { return Err(refused("it is not where it was")) };
+    let way = [b".", inner, b"/", target].concat();
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    match fs::openat2(&*confining.inner.fd, way, flags, Mode::empty(), resolve) {
+        Err(Errno::XDEV) => Err(refused("it leads out of the root")),
+        Err(Errno::LOOP) => Err(refused("it leads through another link")),
+        Err(Errno::NOSYS | Errno::PERM) => Err(refused("this kernel cannot follow it safely")),
+        found => Ok(found?),
+    }
+}
+
+/// Opens what `target`, seen from `parent`, leads to, one component after the other; a link on the way has to be one that may be
+/// followed, too, but for those that root has made for everybody.
+fn walk(parent: &OwnedFd, target: &[u8]) -> io::Result<OwnedFd> {
+    let mut at = open_path(parent.as_fd(), b".")?;
+    // What is still to be walked, the next component last.
+    let mut rest: Vec<Vec<u8>> = Vec::new();
+    let mut steps = 0;
+    let mut add = |rest: &mut Vec<Vec<u8>>, at: &mut OwnedFd, target: &[u8]| -> io::Result<()> {
+        steps += 1;
+        if steps > STEPS_MAX {
+            return Err(Errno::LOOP.into());
+        }
+        if target.first() == Some(&b'/') {
+            *at = open_path(fs::CWD, b"/")?;
+        }
+        let parts = target.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
+        rest.extend(parts.rev().map(<[u8]>::to_vec));
+        Ok(())
+    };
+    add(&mut rest, &mut at, target)?;
+    while let Some(name) = rest.pop() {
+        let next = fs::openat(&at, &name[..], PATH, Mode::empty())?;
+        match judge(&next, None)? {
+            Judged::NoLink => at = open_path(next.as_fd(), b".")?,
+            Judged::Link(target) => add(&mut rest, &mut at, &target)?,
+            Judged::Refused(why) => {
+                return Err(refused(&format!("it leads through the link {}: {why}", escape(&name))));
+            }
+        }
+    }
+    Ok(at)
+}
+
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("the link to a directory is not used: {why}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use farhaul_store::Generated;
+use farhaul_store::{Generated, RelPath};
 use zeroize::Zeroizing;
 
 use crate::bootstrap::{
@@ -151,9 +151,11 @@ impl Plan {
             Location::Pipe => return Plan::to_own_output(paths, pipe, options),
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
+        // A pipe or a device is read as a file is.
+        let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|there| !there.is_dir());
         let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
-            None => path.is_file(),
-            Some(places) => places.iter().any(|place| Path::new(OsStr::from_bytes(place)).is_file()),
+            None => is_file(path),
+            Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
         };
         let single_file = pipe || paths.len() == 1 && is_file(&paths[0]);
         let request = Request {
@@ -281,7 +283,10 @@ impl Plan {
                 let (options, names) = (&self.request.options, self.names.clone());
                 Side::Send(session::local_origin(paths, options, names)?)
             }
-            Near::SendPipe => Side::Send(Origin::Pipe { name: b"stdin".to_vec() }),
+            Near::SendPipe => {
+                let name = RelPath::from_bytes(b"stdin").expect("a plain name");
+                Side::Send(Origin::Pipe { name })
+            }
             Near::ReceivePipe => Side::Receive(Destination::Pipe),
             Near::Receive(path) if session::is_null(path) => Side::Receive(Destination::Null),
             Near::Receive(path) => {

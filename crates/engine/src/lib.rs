@@ -45,7 +45,9 @@ pub use options::{
     Policy, RateOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
 };
 pub use progress::Progress;
-pub use report::{Action, CpuChoice, FailedEntry, PathFigures, REPORT_SCHEMA, Report, SpreadFigures, Stage};
+pub use report::{
+    Action, CpuChoice, FailedEntry, NotTakenEntry, PathFigures, REPORT_SCHEMA, Report, SpreadFigures, Stage,
+};
 pub use retry::{FailedRun, Retry};
 pub use testing::Testing;
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};

@@ -126,7 +126,7 @@ impl SelectOptions {
             mtime_max: self.mtime_max,
         };
         let one_file_system = self.one_file_system;
-        Ok(ScanOptions { filter, limits, only: None, follow: false, one_file_system })
+        Ok(ScanOptions { filter, limits, one_file_system, ..ScanOptions::default() })
     }
 }
 

@@ -30,6 +30,15 @@ pub struct LeftEntry {
     pub reason: String,
 }
 
+/// One entry that is there and was not taken: a pipe, a socket, a device, a symbolic link that leads out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotTakenEntry {
+    /// As [`FailedEntry::path`].
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// What was to be done with an entry that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -89,6 +98,12 @@ pub struct Report {
     pub failed: Vec<FailedEntry>,
     /// At most a bounded number of failures is listed; this counts all of them.
     pub failed_count: u64,
+    /// Entries of kinds that were not asked for; they did not fail.
+    #[serde(default)]
+    pub not_taken: Vec<NotTakenEntry>,
+    /// At most a bounded number of them is listed; this counts all of them.
+    #[serde(default)]
+    pub not_taken_count: u64,
     /// From the session's start to its end.
     pub seconds: f64,
     /// Content bits per second from the session's start to its end.

@@ -1,5 +1,7 @@
 //! What the manifest says of a file, directory or link, and what the system says of one that exists.
 
+use std::time::SystemTime;
+
 use rustix::fs::{self, FileType, Stat};
 
 /// A point in time of a file: seconds and nanoseconds since 1970.
@@ -15,6 +17,12 @@ impl Time {
     pub fn new(secs: i64, nanos: u32) -> Time {
         Time { secs, nanos: nanos.min(999_999_999) }
     }
+
+    /// What the clock says.
+    pub fn now() -> Time {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        Time::new(now.as_secs().try_into().unwrap_or(0), now.subsec_nanos())
+    }
 }
 
 /// What an entry is.
@@ -24,6 +32,10 @@ pub enum Kind {
     File {
         size: u64,
         sparse: bool,
+    },
+    /// Content that is read to its end, wherever that is. A pipe may be silent for long in between.
+    Stream {
+        is_pipe: bool,
     },
     Dir,
     Symlink {

@@ -56,11 +56,10 @@ impl Generated {
 
     /// A file made just now.
     pub(crate) fn entry(&self) -> Entry {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Entry {
             kind: Kind::File { size: self.size, sparse: false },
             mode: 0o644,
-            mtime: Time::new(now.as_secs().try_into().unwrap_or(0), now.subsec_nanos()),
+            mtime: Time::now(),
             ctime: Time::default(),
             dev: 0,
             ino: 0,

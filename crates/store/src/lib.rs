@@ -69,7 +69,7 @@ pub use ranges::ChunkMap;
 pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};
 pub use root::Root;
-pub use scan::{Limits, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
+pub use scan::{Limits, Nodes, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
 pub use small::{TempFile, Unnamed, WriteOptions, write_new, write_whole};
 
 /// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.

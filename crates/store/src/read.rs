@@ -12,13 +12,13 @@ use rustix::io::Errno;
 use crate::CHUNK;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::direct::Direct;
-use crate::entry::{Entry, Kind, Meta, Time};
+use crate::entry::{Entry, FileKind, Kind, Meta, Node, Time};
 use crate::extra::{Algorithm, Hashers};
 use crate::generated::Generated;
 use crate::path::RelPath;
 use crate::pool::Block;
 use crate::root::Root;
-use crate::scan::SourceRef;
+use crate::scan::{SourceRef, size_of_device as device_size};
 
 /// An open source.
 #[derive(Debug)]
@@ -43,6 +43,7 @@ struct DiskFile {
     file: File,
     /// None where the file cannot be read past the cache, or need not.
     direct: Option<Direct>,
+    /// Of a device with the size that the device itself says.
     meta: Meta,
     sparse: bool,
 }
@@ -187,6 +188,9 @@ impl DiskFile {
     fn open(source: &SourceRef, entry: &Entry) -> io::Result<DiskFile> {
         let file = source.open()?;
         let meta = Meta::from(&fs::fstat(&file)?);
+        if source.is_device() {
+            return DiskFile::of_device(file, meta, entry);
+        }
         let listed = |size: u64| {
             (meta.dev, meta.ino, meta.size, meta.mtime) == (entry.dev, entry.ino, size, entry.mtime)
         };
@@ -195,6 +199,18 @@ impl DiskFile {
             return Err(changed());
         }
         Ok(DiskFile::new(file, meta, sparse))
+    }
+
+    /// A block device that was named. Whether its content has changed nothing says.
+    fn of_device(file: File, meta: Meta, entry: &Entry) -> io::Result<DiskFile> {
+        let Kind::File { size, .. } = entry.kind else { return Err(changed()) };
+        let is_device = matches!(meta.kind, FileKind::Special(Node::BlockDevice { .. }));
+        if !is_device || (meta.dev, meta.ino) != (entry.dev, entry.ino) || device_size(&file)? != size {
+            return Err(changed());
+        }
+        // Several read it at once, each from where the last one left off; no place of a disk says how fast this one is. Advice only.
+        let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
+        Ok(DiskFile { file, direct: None, meta: Meta { size, ..meta }, sparse: false })
     }
 
     fn new(file: File, meta: Meta, sparse: bool) -> DiskFile {
@@ -246,6 +262,9 @@ impl DiskFile {
 
     fn unchanged(&self) -> io::Result<bool> {
         let now = Meta::from(&fs::fstat(&self.file)?);
+        if !self.meta.is_file() {
+            return Ok(device_size(&self.file)? == self.meta.size);
+        }
         Ok((now.size, now.mtime, now.ctime) == (self.meta.size, self.meta.mtime, self.meta.ctime))
     }
 }

@@ -41,6 +41,9 @@ pub fn line(report: &Report, dry_run: bool) -> String {
             report.left_count
         ));
     }
+    if report.not_taken_count > 0 {
+        parts.push(format!("{} not taken", report.not_taken_count));
+    }
     if report.failed_count > 0 {
         parts.push(format!("{} FAILED", report.failed_count));
     }
@@ -123,17 +126,18 @@ mod tests {
             deleted: 4,
             replaced: 5,
             left_count: 6,
+            not_taken_count: 5,
             failed_count: 3,
             transport: "ssh".into(),
             rtt_mean_ms: 0.0,
             bottleneck: String::new(),
             ..report()
         };
-        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, left 6 that are mounted, 3 FAILED, 3.4 s, \
+        let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, left 6 that are mounted, 5 not taken, 3 FAILED, 3.4 s, \
                     10.1 Gbit/s over ssh";
         assert_eq!(line(&report, false), text);
         let dry = "would copy 7 files, 1.00 MiB from an earlier run, 2 files already there, would delete 4, \
-                   would replace 5 of another kind, would have left 6 that are mounted, 3 FAILED";
+                   would replace 5 of another kind, would have left 6 that are mounted, 5 not taken, 3 FAILED";
         assert_eq!(line(&report, true), dry);
     }
 

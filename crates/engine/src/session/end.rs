@@ -1,6 +1,7 @@
 //! What one end of a session knows when it has ended well.
 
 use super::failures::FailureList;
+use super::not_taken::NotTakenList;
 use super::noted::Left;
 use crate::messages::EndFigures;
 
@@ -20,6 +21,7 @@ pub(crate) struct End {
     /// The single source has taken the destination's name.
     pub(crate) renamed: bool,
     pub(crate) failures: FailureList,
+    pub(crate) not_taken: NotTakenList,
     pub(crate) ours: EndFigures,
     pub(crate) theirs: EndFigures,
 }

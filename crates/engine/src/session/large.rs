@@ -44,6 +44,8 @@ pub(crate) struct FileJob {
     /// Of the whole content, if it was read as a whole.
     pub(crate) digest: Mutex<Option<[u8; 32]>>,
     pub(crate) put: PutBytes,
+    /// Bytes of a stream, once it has ended.
+    pub(crate) streamed: AtomicU64,
 }
 
 /// Content bytes of a file that were put, without what was put again.
@@ -68,7 +70,12 @@ impl PutBytes {
 impl FileJob {
     /// Sent as one piece of a pack, not chunk by chunk.
     pub(crate) fn is_whole(&self) -> bool {
-        self.size <= CHUNK
+        self.size <= CHUNK && !self.is_stream()
+    }
+
+    /// Its size is known at its end.
+    pub(crate) fn is_stream(&self) -> bool {
+        matches!(self.entry.kind, farhaul_store::Kind::Stream { .. })
     }
 }
 

@@ -20,6 +20,7 @@ mod item;
 mod large;
 mod links;
 pub(crate) mod meter;
+mod not_taken;
 mod noted;
 mod outcome;
 mod packets;
@@ -118,11 +119,9 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
             let digests = options.verify != Verify::Transit;
             let growth = options.follow_growth_secs.map(std::time::Duration::from_secs);
             let taking = sender::Taking::new(&options, terms.strip_setuid);
-            let tells_skipped = options.manifest.is_some() && terms.log.is_none();
             let dry_run = options.dry_run;
             let sync = options.sync;
-            let plan =
-                ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped, sync };
+            let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
             sender::run(&mut supervisor, origin, plan, terms.log.clone())
         }
         Side::Receive(destination) => {

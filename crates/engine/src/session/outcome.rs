@@ -74,6 +74,8 @@ impl Outcome {
             bytes_matched: end.bytes_matched,
             failed: end.failures.listed.clone(),
             failed_count: end.failures.count,
+            not_taken: end.not_taken.listed,
+            not_taken_count: end.not_taken.count,
             seconds,
             goodput_bps: end.bytes as f64 * 8.0 / seconds.max(1e-9),
             wire_bytes_sent: sender.wire_bytes_sent,

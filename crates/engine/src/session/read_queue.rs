@@ -8,22 +8,18 @@
 //! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
 //! whoever finished that chunk; a file that changed while it was read is never completed.
 
+mod streaming;
 mod told;
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_net::PollFd;
-use farhaul_store::{Block, CHUNK, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
+use farhaul_store::{Block, CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
 pub(super) use self::told::Theirs;
 use super::exchange::Outlet;
-use super::failures::plain;
 use super::large::{FileJob, Large, Trouble};
 use super::meter::Meter;
 use super::shared::{Filled, Shared};
@@ -46,7 +42,8 @@ enum Work {
     Compare(Arc<FileJob>, [u8; 32]),
     /// A chunk in whose place the receiver has something.
     Told(Arc<Large>, u64, Theirs),
-    Pipe(u64, Option<Unread>),
+    /// What is read to its end.
+    Stream(Arc<FileJob>, Option<Unread>),
     /// Nothing is waiting now.
     Nothing,
     Closed,
@@ -59,7 +56,9 @@ struct Waiting {
     files: VecDeque<Waited>,
     /// Large files that have been begun, the next one first; kept only if there may be several.
     begun: VecDeque<Arc<Large>>,
-    pipe: Option<(u64, Option<Unread>)>,
+    /// Pipes are read one after the other, in the order in which they were named: their writers may be silent for long.
+    pipes: VecDeque<(Arc<FileJob>, Option<Unread>)>,
+    is_pipe_read: bool,
     closed: bool,
     /// Readers that have nothing to do: only they need to be woken, which is a system call.
     idle: usize,
@@ -69,6 +68,7 @@ enum Waited {
     Whole(Arc<FileJob>, Option<Unread>, Sent),
     Large(Arc<Large>),
     Compare(Arc<FileJob>, [u8; 32]),
+    Stream(Arc<FileJob>, Option<Unread>),
 }
 
 /// How far ahead a large file is looked for to keep another device busy.
@@ -80,7 +80,7 @@ impl Waiting {
         while lanes > 1 && self.begun.len() < lanes {
             let large = |waited: &Waited| match waited {
                 Waited::Large(large) => Some(large.job.entry.dev),
-                Waited::Whole(..) | Waited::Compare(..) => None,
+                Waited::Whole(..) | Waited::Compare(..) | Waited::Stream(..) => None,
             };
             let is_busy = |device: u64| self.begun.iter().any(|begun| begun.job.entry.dev == device);
             let ahead = || self.files.iter().take(AHEAD).enumerate();
@@ -104,9 +104,6 @@ pub(crate) struct ReadQueue {
     pub(crate) digests: bool,
     waiting: Mutex<Waiting>,
     more: Condvar,
-    has_pipe: AtomicBool,
-    /// Bytes of standard input, once it has ended.
-    pub(crate) pipe_size: AtomicU64,
     /// Content bytes that the receiver has kept and that were found to be the source's.
     pub(super) resumed: AtomicU64,
     /// A file that has changed may be read again.
@@ -144,8 +141,6 @@ impl ReadQueue {
             digests,
             waiting: Mutex::default(),
             more: Condvar::new(),
-            has_pipe: AtomicBool::new(false),
-            pipe_size: AtomicU64::new(0),
             resumed: AtomicU64::new(0),
             may_renew,
             growth,
@@ -211,19 +206,21 @@ impl ReadQueue {
         is_first
     }
 
-    /// Standard input, announced as entry `id`.
-    pub(crate) fn push_pipe(&self, id: u64, unread: Option<Unread>) {
-        self.has_pipe.store(true, Ordering::Release);
-        self.push(|waiting| waiting.pipe = Some((id, unread)));
+    pub(crate) fn push_stream(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+        self.push(|waiting| match job.entry.kind {
+            Kind::Stream { is_pipe: true } => waiting.pipes.push_back((job, unread)),
+            _ => waiting.files.push_back(Waited::Stream(job, unread)),
+        });
+    }
+
+    /// The next pipe may be read.
+    pub(super) fn end_pipe(&self) {
+        self.push(|waiting| waiting.is_pipe_read = false);
     }
 
     /// Whether the receiver wants files that nobody has begun to read.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.waiting.lock().expect(LOCK).files.is_empty()
-    }
-
-    pub(crate) fn has_pipe(&self) -> bool {
-        self.has_pipe.load(Ordering::Acquire)
     }
 
     pub(crate) fn close(&self) {
@@ -254,8 +251,11 @@ impl ReadQueue {
             if let Some((large, chunk, theirs)) = waiting.told.pop_front() {
                 return Work::Told(large, chunk, theirs);
             }
-            if let Some((id, unread)) = waiting.pipe.take() {
-                return Work::Pipe(id, unread);
+            if !waiting.is_pipe_read
+                && let Some((job, unread)) = waiting.pipes.pop_front()
+            {
+                waiting.is_pipe_read = true;
+                return Work::Stream(job, unread);
             }
             waiting.begin(self.lanes);
             if let Some(large) = waiting.begun.pop_front() {
@@ -289,6 +289,11 @@ impl ReadQueue {
                         return Work::Compare(job, digest);
                     }
                 }
+                Some(Waited::Stream(..)) => {
+                    if let Some(Waited::Stream(job, unread)) = waiting.files.pop_front() {
+                        return Work::Stream(job, unread);
+                    }
+                }
                 None if wait => {
                     waiting.idle += 1;
                     (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).expect(LOCK);
@@ -317,7 +322,7 @@ impl ReadQueue {
                 Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
                 Work::Told(large, chunk, Theirs::Marks(marks)) => reader.patch(&large, chunk, &marks),
                 Work::Told(large, chunk, Theirs::Kept(cv)) => reader.confirm(&large, chunk, cv),
-                Work::Pipe(id, _unread) => reader.pipe(id),
+                Work::Stream(job, unread) => reader.stream(&job, unread),
             }
         }
     }
@@ -355,7 +360,7 @@ impl ReadQueue {
     }
 
     /// Nothing more will be sent: the session ends, or the receiver has all that it wanted.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.shared.is_stopped() || self.waiting.lock().expect(LOCK).closed
     }
 
@@ -376,6 +381,8 @@ struct Pack {
     again: usize,
     pieces: Vec<Piece>,
     unread: Vec<Unread>,
+    /// What is said when it is on its way.
+    ends: Vec<Message>,
 }
 
 struct Reader<'a> {
@@ -402,6 +409,9 @@ impl Reader<'_> {
     fn flush(&mut self) {
         if let Some(pack) = self.pack.take() {
             self.hand_over(pack.block, pack.content, pack.again, &pack.pieces);
+            if !pack.ends.is_empty() {
+                self.queue.shared.send(&pack.ends);
+            }
         }
     }
 
@@ -418,6 +428,7 @@ impl Reader<'_> {
                 again: 0,
                 pieces: Vec::new(),
                 unread: Vec::new(),
+                ends: Vec::new(),
             });
         }
     }
@@ -530,68 +541,6 @@ impl Reader<'_> {
             Err(trouble) => self.queue.fail(large, trouble),
         }
         self.queue.let_go(large);
-    }
-
-    /// Reads standard input to its end.
-    fn pipe(&mut self, id: u64) {
-        let input = match std::io::stdin().as_fd().try_clone_to_owned() {
-            Ok(input) => File::from(input),
-            Err(error) => return self.fail_pipe(id, &error),
-        };
-        let mut size = 0;
-        let mut chunk = 0;
-        loop {
-            let Some(mut block) = self.take_block() else { return };
-            let content = match self.fill(&input, &mut block[..CHUNK as usize]) {
-                Ok(Some(content)) => content,
-                Ok(None) => return,
-                Err(error) => return self.fail_pipe(id, &error),
-            };
-            if content == 0 {
-                break;
-            }
-            let digest = match self.queue.digests {
-                true => self.digesting.time(|| chunk_cv(&block[..content])),
-                false => [0; 32],
-            };
-            let piece = Piece { file: id, chunk, len: content as u32, is_patch: false, digest };
-            self.hand_over(block, content, 0, &[piece]);
-            size += content as u64;
-            chunk += 1;
-        }
-        self.queue.pipe_size.store(size, Ordering::Release);
-        self.queue.shared.send(&[Message::FileEnd { id, size, chunks: chunk }]);
-    }
-}
-
-// ---- standard input ------------------------------------------------------------------------------------------------
-
-impl Reader<'_> {
-    fn fail_pipe(&self, id: u64, error: &std::io::Error) {
-        let reason = format!("cannot read standard input: {}", plain(error));
-        self.queue.shared.send(&[Message::FileFailed { id, reason }]);
-    }
-
-    /// Reads until `buffer` is full or the input ends; none when the session ends while the producer is silent.
-    fn fill(&self, mut input: &File, buffer: &mut [u8]) -> std::io::Result<Option<usize>> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let mut readable = [PollFd::readable(input.as_raw_fd())];
-            farhaul_net::wait(&mut readable, Some(Duration::from_millis(100)))?;
-            if self.queue.is_over() {
-                return Ok(None);
-            }
-            if !readable[0].is_ready() {
-                continue;
-            }
-            match self.reading.time(|| input.read(&mut buffer[filled..])) {
-                Ok(0) => break,
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(Some(filled))
     }
 }
 

@@ -42,6 +42,7 @@ use super::end::End;
 use super::failures::{Failures, plain};
 use super::item::Item;
 use super::links::{Links, Outcome};
+use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::shared::Shared;
 use super::supervisor::{Step, Supervisor};
@@ -144,6 +145,7 @@ pub(crate) struct Receiver {
     ambiguous: Mutex<HashSet<RelPath>>,
     failures: Failures,
     noted: Noted,
+    not_taken: NotTaken,
     counts: Counts,
     pub(crate) notes: Notes,
     is_client: bool,
@@ -280,6 +282,7 @@ pub(crate) fn run(
         ambiguous: Mutex::default(),
         failures: Failures::new(supervisor.is_client()),
         noted: Noted::default(),
+        not_taken: NotTaken::new(supervisor.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,
         is_client: supervisor.is_client(),
@@ -465,6 +468,7 @@ impl Receiver {
             bytes_matched: self.shared.content_matched.load(Relaxed),
             renamed: self.original.get().is_some(),
             failures: self.failures.take(),
+            not_taken: self.not_taken.take(),
             ours: EndFigures { spread: self.spread_figures(), ..supervisor.figures() },
             theirs,
         }
@@ -502,6 +506,7 @@ impl Receiver {
                 Ok(())
             }
             Message::Skipped { path, reason } => {
+                self.not_taken.add(&path, &reason, &self.shared.progress);
                 self.notes.add(|| Record::of_path(&path, Fate::Skipped).because(&reason));
                 Ok(())
             }

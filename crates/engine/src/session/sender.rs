@@ -17,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use farhaul_store::{
-    AttributeKinds, Attributes, Kind, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
+    AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
 };
 
 use self::announcing::OUTSTANDING;
@@ -27,6 +27,7 @@ use super::end::End;
 use super::exchange::arrived_bytes;
 use super::failures::Failures;
 use super::large::{FileJob, Large};
+use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
 use super::shared::Shared;
@@ -52,7 +53,7 @@ pub(crate) enum Origin {
     Scan(Box<Scan>),
     /// Standard input, under this name.
     Pipe {
-        name: Vec<u8>,
+        name: RelPath,
     },
 }
 
@@ -72,7 +73,8 @@ impl Scan {
     pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<Scan, Error> {
         let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
         let awaits_names = options.select.by_name;
-        let scan = ScanOptions { follow: options.follow, ..options.select.scan()? };
+        let nodes = Nodes { pipes: options.specials, devices: options.devices };
+        let scan = ScanOptions { follow: options.follow, nodes, ..options.select.scan()? };
         Ok(Scan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
     }
 
@@ -151,8 +153,6 @@ pub(crate) struct ReadPlan {
     /// Files are followed until they have not grown for so long.
     pub(crate) growth: Option<Duration>,
     pub(crate) taking: Taking,
-    /// The receiver writes a manifest.
-    pub(crate) tells_skipped: bool,
     /// None for a copy, of which the receiver removes and renames nothing.
     pub(crate) sync: Option<SyncOptions>,
 }
@@ -185,7 +185,9 @@ impl Taking {
             Kind::Special(node) if !node.is_device() && !self.specials => {
                 Some("a pipe or socket (--specials takes it)")
             }
-            Kind::File { .. } | Kind::Dir | Kind::Symlink { .. } | Kind::Special(_) => None,
+            Kind::File { .. } | Kind::Stream { .. } | Kind::Dir | Kind::Symlink { .. } | Kind::Special(_) => {
+                None
+            }
         }
     }
 
@@ -206,15 +208,14 @@ pub(crate) struct Sender {
     outstanding: Arc<Outstanding>,
     room: Condvar,
     queue: Arc<ReadQueue>,
-    /// The content comes from standard input.
-    is_pipe: bool,
     /// Chunks must leave in order and without holes: the receiver writes to a pipe.
     in_order: bool,
     dry_run: bool,
     growth: Option<Duration>,
     taking: Taking,
-    tells_skipped: bool,
     sync: Option<SyncOptions>,
+    not_taken: NotTaken,
+    is_client: bool,
     names: Mutex<Names>,
     /// Under which id a file that has changed is announced again.
     renewals: Mutex<HashMap<u64, u64>>,
@@ -250,7 +251,7 @@ pub(crate) fn run(
     plan: ReadPlan,
     log: Option<Arc<Log>>,
 ) -> (End, Option<Error>) {
-    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, tells_skipped, sync } = plan;
+    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
     let shared = supervisor.shared.clone();
     let queue =
@@ -261,13 +262,13 @@ pub(crate) fn run(
         outstanding: Arc::default(),
         room: Condvar::new(),
         queue: queue.clone(),
-        is_pipe: matches!(origin, Origin::Pipe { .. }),
         in_order,
         dry_run,
         growth,
         taking,
-        tells_skipped,
         sync,
+        not_taken: NotTaken::new(supervisor.is_client()),
+        is_client: supervisor.is_client(),
         names: Mutex::new(Names { is_awaited, kept: shared.budget.nothing(), ..Names::default() }),
         renewals: Mutex::default(),
         failures: Failures::new(supervisor.is_client()),
@@ -330,7 +331,8 @@ impl Sender {
                 // It may have crossed the news that the file has changed.
                 for id in [id].into_iter().chain(self.renewals.lock().expect(LOCK).remove(&id)) {
                     let Some(pending) = self.remove(id) else { continue };
-                    counts.given_up = counts.given_up.saturating_add(self.give_up(&pending));
+                    let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
+                    counts.given_up = counts.given_up.saturating_add(given_up);
                     if let Some(large) = pending.stage.large() {
                         large.cancel();
                     }
@@ -445,12 +447,13 @@ impl Sender {
             return Ok(());
         }
         let Some(unread) = unread.take() else { return Err(unknown(id)) };
+        let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
         pending.stage = Stage::Whole;
-        let Some(job) = pending.job.clone() else {
+        if job.is_stream() {
             drop(table);
-            self.queue.push_pipe(id, Some(unread));
+            self.queue.push_stream(job, Some(unread));
             return Ok(());
-        };
+        }
         let (have, old_chunks) = match decision {
             Decision::Have(ranges) => (ranges, 0),
             Decision::Patch { have, old_chunks } => (have, old_chunks),
@@ -481,7 +484,7 @@ impl Sender {
         self.note(&mut pending, fate);
         self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
         self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
-        let is_file = pending.job.is_some() || self.is_pipe;
+        let is_file = pending.job.is_some();
         self.shared.progress.files_done.fetch_add(u64::from(is_file), Relaxed);
         Ok(())
     }
@@ -522,7 +525,7 @@ impl Sender {
             self.shared.progress.detail(|| job.path.to_string());
         }
         self.renewals.lock().expect(LOCK).retain(|_, renewed| *renewed != id);
-        if pending.job.is_some() || id == 0 && self.queue.has_pipe() {
+        if pending.job.is_some() {
             counts.files += 1;
             self.shared.progress.files_done.fetch_add(1, Relaxed);
         } else {
@@ -545,6 +548,7 @@ impl Sender {
         let too_often = pending.again > AGAIN_MAX;
         let (job, large) = (pending.job.clone(), pending.stage.large().cloned());
         drop(table);
+        let job = job.filter(|job| !job.is_stream());
         let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_store::CHUNK));
         if job.is_some() && chunk >= chunks {
             return Err(Error::Misbehaved(format!("chunk {chunk} lies beyond file {id}")));
@@ -582,15 +586,6 @@ impl Sender {
         Ok(())
     }
 
-    /// What of a failed entry's content was put, at most: standard input is all that there is.
-    fn give_up(&self, entry: &Pending) -> u64 {
-        match &entry.job {
-            Some(job) => job.put.give_up(),
-            None if self.is_pipe => u64::MAX,
-            None => 0,
-        }
-    }
-
     /// `theirs` have come if the end is a good one.
     fn end(&self, supervisor: &Supervisor, theirs: Option<EndFigures>) -> End {
         let counts = in_any_case(self.counts.lock());
@@ -609,6 +604,7 @@ impl Sender {
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),
+            not_taken: self.not_taken.take(),
             ours: supervisor.figures(),
             theirs: theirs.unwrap_or_default(),
         }

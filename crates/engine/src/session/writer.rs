@@ -197,9 +197,9 @@ impl Incoming {
         matches!(self.kind, Kind::Whole)
     }
 
-    /// It has a partial file.
+    /// It has a partial file, or the like, open.
     pub(crate) fn is_large(&self) -> bool {
-        matches!(self.kind, Kind::Chunked(_))
+        matches!(self.kind, Kind::Chunked(_) | Kind::Stream(_))
     }
 
     /// Its size, if it is known by now.

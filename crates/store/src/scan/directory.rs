@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -109,6 +109,9 @@ enum Place {
     Child(Arc<Directory>, Box<[u8]>),
     /// What a symbolic link leads to.
     FollowedChild(Arc<Directory>, Box<[u8]>),
+    /// A block device that the user named for its content.
+    Device(PathBuf),
+    StandardInput,
     /// Nowhere.
     Generated(Generated),
 }
@@ -121,6 +124,32 @@ impl SourceRef {
             Some(root) => Place::NamedBeneath(root.clone(), plain_path(place)?),
         };
         Ok(SourceRef { place })
+    }
+
+    /// Standard input of this process.
+    pub fn standard_input() -> SourceRef {
+        SourceRef { place: Place::StandardInput }
+    }
+
+    pub fn is_standard_input(&self) -> bool {
+        matches!(self.place, Place::StandardInput)
+    }
+
+    /// It lies below a root that it must not leave.
+    pub(super) fn is_confined(&self) -> bool {
+        matches!(self.place, Place::NamedBeneath(..))
+    }
+
+    /// The same, meant for the content of the block device that is there.
+    pub(super) fn of_device(self) -> SourceRef {
+        match self.place {
+            Place::Named(path) => SourceRef { place: Place::Device(path) },
+            place => SourceRef { place },
+        }
+    }
+
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self.place, Place::Device(_))
     }
 
     pub(super) fn of_generated(generated: Generated) -> SourceRef {
@@ -156,7 +185,7 @@ impl SourceRef {
 
     /// Its extended attributes; a link has none.
     pub fn attributes(&self, kinds: AttributeKinds) -> io::Result<Attributes> {
-        if kinds.is_none() || self.generated().is_some() {
+        if kinds.is_none() || self.generated().is_some() || self.is_device() {
             return Ok(Attributes::new());
         }
         let there = self.open_with(OFlags::PATH | OFlags::CLOEXEC)?;
@@ -166,7 +195,9 @@ impl SourceRef {
     /// What is there now.
     pub(super) fn look(&self) -> io::Result<Meta> {
         match &self.place {
-            Place::Named(path) => Ok(Meta::from(&fs::statat(fs::CWD, path, AtFlags::empty())?)),
+            Place::Named(path) | Place::Device(path) => {
+                Ok(Meta::from(&fs::statat(fs::CWD, path, AtFlags::empty())?))
+            }
             Place::NamedBeneath(root, path) => {
                 let there = root.open_followed(path, OFlags::PATH)?;
                 Ok(Meta::from(&fs::fstat(&there)?))
@@ -177,6 +208,7 @@ impl SourceRef {
             Place::FollowedChild(parent, name) => {
                 Ok(Meta::from(&fs::statat(parent.fd()?, &name[..], AtFlags::empty())?))
             }
+            Place::StandardInput => Ok(Meta::from(&fs::fstat(std::io::stdin())?)),
             Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }
@@ -186,14 +218,22 @@ impl SourceRef {
         Ok(Some(self.look()?).filter(Meta::is_file).map(|meta| meta.entry(Vec::new())))
     }
 
+    /// Opens what is read to its end. Non-blocking: a pipe that nobody writes to yet is waited for by who reads, and can be given up.
+    pub fn open_stream(&self) -> io::Result<File> {
+        match self.place {
+            Place::StandardInput => Ok(io::stdin().as_fd().try_clone_to_owned()?.into()),
+            _ => self.open(),
+        }
+    }
+
     /// Opens the file for reading. Non-blocking, so that a pipe that has taken the file's place does not hold us.
     pub(crate) fn open(&self) -> io::Result<File> {
         Ok(self.open_with(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)?.into())
     }
 
-    fn open_with(&self, flags: OFlags) -> io::Result<OwnedFd> {
+    pub(super) fn open_with(&self, flags: OFlags) -> io::Result<OwnedFd> {
         match &self.place {
-            Place::Named(path) => Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?),
+            Place::Named(path) | Place::Device(path) => Ok(fs::openat(fs::CWD, path, flags, Mode::empty())?),
             Place::NamedBeneath(root, path) => root.open_followed(path, flags),
             Place::Child(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags | OFlags::NOFOLLOW, Mode::empty())?)
@@ -201,7 +241,7 @@ impl SourceRef {
             Place::FollowedChild(parent, name) => {
                 Ok(fs::openat(parent.fd()?, &name[..], flags, Mode::empty())?)
             }
-            Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
+            Place::StandardInput | Place::Generated(_) => Err(rustix::io::Errno::NOENT.into()),
         }
     }
 }

@@ -6,7 +6,9 @@
 
 mod directory;
 mod level;
+mod named;
 mod selection;
+mod sizes;
 
 use std::collections::VecDeque;
 use std::io;
@@ -25,8 +27,11 @@ use crate::root::Root;
 pub use directory::SourceRef;
 use directory::{Directory, FdCache};
 use level::{Level, Part, SCRATCH_BYTES};
+pub use named::Nodes;
+pub(crate) use named::size_of_device;
 use selection::Asked;
 pub use selection::Selection;
+use sizes::Sizes;
 
 /// Levels whose directories stay open; deeper trees have the upper ones closed and opened again on the way back.
 const OPEN_LEVELS: usize = 32;
@@ -72,6 +77,8 @@ pub struct ScanOptions {
     /// Of a directory that lies on another mount than its source, or on another device, only the directory itself is given.
     /// Names that are asked for are given all the same.
     pub one_file_system: bool,
+    /// Named sources of these kinds go as what they are.
+    pub nodes: Nodes,
 }
 
 impl ScanOptions {
@@ -138,6 +145,7 @@ pub struct Scanner {
     cache: Arc<FdCache>,
     scratch: Vec<std::mem::MaybeUninit<u8>>,
     options: ScanOptions,
+    sizes: Sizes,
     /// The source being scanned.
     source: Option<Source>,
 }
@@ -151,6 +159,7 @@ impl Scanner {
             cache: Arc::default(),
             scratch,
             options,
+            sizes: Sizes::default(),
             source: None,
         }
     }
@@ -233,7 +242,7 @@ impl Scanner {
             }
         }
         let (_, handle, entry) = there.first().cloned().ok_or(rustix::io::Errno::NOENT)?;
-        if let Some((other, ..)) = there.iter().find(|(_, _, other)| !is_same(&entry, other)) {
+        if let Some((other, ..)) = there.iter().skip(1).find(|(_, _, other)| !is_same(&entry, other)) {
             return Err(self.conflict(there[0].0, *other));
         }
         if self.options.excludes(&path, &entry) {
@@ -253,6 +262,8 @@ impl Scanner {
         } else if path.is_empty() || below.is_some() {
             return Err(rustix::io::Errno::NOTDIR.into());
         }
+        // What a device says of itself has been asked for.
+        let entry = if handle.is_device() { entry } else { self.sizes.judged(entry, &handle) };
         Ok(Some(ScanItem::Entry { path, entry, handle }))
     }
 
@@ -260,7 +271,7 @@ impl Scanner {
     fn look_at(&self, source: &Source, place: &Path) -> io::Result<(SourceRef, Entry)> {
         let handle = SourceRef::of_source(source, place)?;
         let meta = handle.look()?;
-        Ok((handle, meta.entry(Vec::new())))
+        named::taken(handle, &meta, self.options.nodes)
     }
 
     /// A name of a directory in several places: given with its first one, if the others fit.
@@ -318,6 +329,7 @@ impl Scanner {
             let level = Level::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
+        let entry = self.sizes.judged(entry, &handle);
         ScanItem::Entry { path, entry, handle }
     }
 
@@ -375,6 +387,7 @@ impl Scanner {
             let level = Level::new(inside, path.clone(), entry.clone(), below);
             self.push(level.unlisted(is_unlisted));
         }
+        let entry = self.sizes.judged(entry, &handle);
         Some(ScanItem::Entry { path, entry, handle })
     }
 
@@ -413,6 +426,7 @@ fn is_same(one: &Entry, other: &Entry) -> bool {
         (Kind::File { size, .. }, Kind::File { size: other_size, .. }) => {
             size == other_size && one.mtime == other.mtime
         }
+        (Kind::Stream { .. }, _) => false,
         (one, other) => one == other,
     }
 }

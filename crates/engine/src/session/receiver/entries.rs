@@ -13,7 +13,7 @@ use super::super::failures::plain;
 use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::tree::{Directory, OUTSTANDING_MAX};
-use super::super::writer::{self, Incoming, Kind};
+use super::super::writer::{Incoming, Kind};
 use super::comparing::{Comparing, Look};
 use super::deleting::DIRECTORY_THERE;
 use super::linking::Made;
@@ -254,16 +254,7 @@ impl Receiver {
             return Ok(());
         }
         target.roots.assign(path, size);
-        if matches!(item.entry.what, What::Stream) {
-            return match writer::Stream::create(target.roots.of(path), path) {
-                Ok(stream) => self.accept(item, Kind::Stream(stream), Decision::Send, conversation),
-                Err(error) => {
-                    self.refuse(&item, &self.cannot("create", path, &error));
-                    Ok(())
-                }
-            };
-        }
-        if size <= CHUNK {
+        if size <= CHUNK && !matches!(item.entry.what, What::Stream) {
             return self.accept(item, Kind::Whole, Decision::Send, conversation);
         }
         self.open_large(target, item, conversation)

@@ -17,7 +17,7 @@ use super::super::destination::Target;
 use super::super::item::Item;
 use super::super::large::Large;
 use super::super::tree::OUTSTANDING_MAX;
-use super::super::writer::{Incoming, Kind};
+use super::super::writer::{Incoming, Kind, Stream};
 use super::entries::Want;
 use super::{Conversation, Destination, Receiver, Told, Waiting};
 use crate::error::Error;
@@ -102,7 +102,7 @@ impl Receiver {
         }
     }
 
-    /// Opens the partial file of a large file, now or when there is room.
+    /// Opens the partial file of a large file, or the temporary one of a stream, now or when there is room.
     pub(super) fn open_large(
         &self,
         target: &Target,
@@ -144,7 +144,9 @@ impl Receiver {
     ) -> Result<(), Error> {
         let deadline = waited.unwrap_or_else(|| Instant::now() + LOCK_WAIT);
         let (entry, path) = (&item.entry, &item.path);
-        let What::File { size, inode, device, ctime, sparse, .. } = entry.what else { return Ok(()) };
+        let What::File { size, inode, device, ctime, sparse, .. } = entry.what else {
+            return self.open_stream(target, item, conversation);
+        };
         let state = SourceState { ctime, ino: inode, dev: device };
         let identity = Identity { size, mtime: entry.mtime(), state, sparse };
         let partial = match self.open_for(target, path, &identity) {
@@ -201,6 +203,21 @@ impl Receiver {
         }
         let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };
         self.accept(item, Kind::chunked(partial), decision, conversation)
+    }
+
+    fn open_stream(&self, target: &Target, item: Item, conversation: &mut Conversation) -> Result<(), Error> {
+        let path = &item.path;
+        match Stream::create(target.roots.of(path), path) {
+            Ok(stream) => self.accept(item, Kind::Stream(stream), Decision::Send, conversation),
+            Err(error) if is_out_of_descriptors(&error) && !self.large_open.is_none() => {
+                conversation.postponed.push_front(item);
+                Ok(())
+            }
+            Err(error) => {
+                self.refuse(&item, &self.cannot("create", path, &error));
+                Ok(())
+            }
+        }
     }
 
     fn open_for(

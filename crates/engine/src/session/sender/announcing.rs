@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use farhaul_store::{Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, Time};
+use farhaul_store::{Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, SourceRef, Time};
 
 use super::notes::Links;
 use super::outstanding::Booking;
@@ -44,27 +44,17 @@ impl Sender {
         self.shared.send(&[Message::EntriesEnd]);
     }
 
-    fn announce_pipe(&self, name: Vec<u8>) {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-        let entry = ManifestEntry {
-            id: 0,
-            path: name,
-            mode: 0o644,
-            mtime_secs: now.as_secs() as i64,
-            mtime_nanos: now.subsec_nanos(),
-            what: What::Stream,
-            attributes: Attributes::new(),
-        };
-        let stage = Stage::Undecided { compared: false, unread: Some(Unread::new(&self.shared)) };
-        let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&entry, Fate::Sent, None)));
-        let booking = Some(Booking::new(&self.outstanding, entry.names_bytes(), None));
-        let pending = Pending { size: 0, job: None, stage, again: 0, record, _booking: booking };
-        let mut table = self.table.lock().expect(LOCK);
-        table.pending.insert(0, pending);
-        table.announced = 1;
-        drop(table);
-        self.shared.progress.files_total.store(1, Relaxed);
-        self.shared.send(&[Message::Entry(entry)]);
+    fn announce_pipe(&self, name: RelPath) {
+        let kind = Kind::Stream { is_pipe: true };
+        let (mtime, ctime) = (Time::now(), Time::default());
+        let entry = Entry { kind, mode: 0o644, mtime, ctime, dev: 0, ino: 0, nlink: 1 };
+        let told = manifest_entry(0, name.as_bytes().to_vec(), &entry, What::Stream);
+        let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&told, Fate::Sent, None)));
+        let booking = Booking::new(&self.outstanding, told.names_bytes(), None);
+        let job = file_job(0, entry, SourceRef::standard_input(), name);
+        self.table.lock().expect(LOCK).announced = 1;
+        self.admit(&told, Some(job), record, booking);
+        self.shared.send(&[Message::Entry(told)]);
     }
 
     fn announce_scan(&self, mut scan: Scan) {
@@ -111,7 +101,9 @@ impl Sender {
                 Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
                 Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
                     Kind::Dir => (path, Presence::Directory),
-                    Kind::File { .. } | Kind::Symlink { .. } | Kind::Special(_) => (path, Presence::Plain),
+                    Kind::File { .. } | Kind::Stream { .. } | Kind::Symlink { .. } | Kind::Special(_) => {
+                        (path, Presence::Plain)
+                    }
                 },
             };
             batch.push(Message::Present { path: path.into_bytes(), presence });
@@ -157,13 +149,13 @@ impl Sender {
                         *sparse = false;
                     }
                     if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
-                        self.shared.progress.notice(format!("skipped {path}: {why}"));
+                        self.not_taken.add(path.as_bytes(), why, &self.shared.progress);
                         if let Some(log) = &self.log {
                             log.add(Record::of_path(path.as_bytes(), Fate::Skipped).because(why));
                         }
                         let reason = why.to_string();
                         let skipped = || Message::Skipped { path: path.as_bytes().to_vec(), reason };
-                        batch.extend(self.tells_skipped.then(skipped));
+                        batch.extend((!self.is_client).then(skipped));
                         batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                         continue;
                     }
@@ -192,19 +184,8 @@ impl Sender {
                             self.directories.lock().expect(LOCK).insert(next_id, record);
                         }
                     } else {
-                        let job = matches!(told.what, What::File { .. }).then(|| {
-                            let (digest, put) = Default::default();
-                            Arc::new(FileJob {
-                                id: next_id,
-                                size: told.size(),
-                                entry,
-                                source: handle,
-                                path,
-                                is_renewed: false,
-                                digest,
-                                put,
-                            })
-                        });
+                        let has_content = matches!(told.what, What::File { .. } | What::Stream);
+                        let job = has_content.then(|| file_job(next_id, entry, handle, path));
                         self.admit(&told, job, record, booking);
                     }
                     batch.push(Message::Entry(told));
@@ -256,7 +237,7 @@ impl Sender {
             _booking: Some(booking),
         };
         self.table.lock().expect(LOCK).pending.insert(entry.id, pending);
-        if matches!(entry.what, What::File { .. }) {
+        if matches!(entry.what, What::File { .. } | What::Stream) {
             self.shared.progress.files_total.fetch_add(1, Relaxed);
             self.shared.progress.bytes_total.fetch_add(size, Relaxed);
         }
@@ -269,10 +250,17 @@ impl Sender {
     }
 }
 
+fn file_job(id: u64, entry: Entry, source: SourceRef, path: RelPath) -> Arc<FileJob> {
+    let size = if let Kind::File { size, .. } = entry.kind { size } else { 0 };
+    let (digest, put, streamed) = Default::default();
+    Arc::new(FileJob { id, size, entry, source, path, is_renewed: false, digest, put, streamed })
+}
+
 /// `keeps_paths`: hard links have to know them.
 fn describe(entry: &Entry, links: &mut Links, id: u64, path: &RelPath, keeps_paths: bool) -> What {
     match &entry.kind {
         Kind::Dir => What::Directory,
+        Kind::Stream { .. } => What::Stream,
         Kind::Symlink { target } => What::Symlink { target: target.clone() },
         Kind::Special(node) => What::Special(*node),
         Kind::File { size, sparse } => {

@@ -41,9 +41,10 @@ impl Sender {
     /// Writes what became of an entry into the manifest, if there is one.
     pub(super) fn note(&self, pending: &mut Pending, fate: Fate) {
         let (Some(log), Some(mut record)) = (&self.log, pending.record.take()) else { return };
-        let own = pending.job.as_ref().and_then(|job| match (job.size, self.queue.digests) {
+        let job = pending.job.as_ref();
+        let own = job.and_then(|job| match (job.size, self.queue.digests) {
             // Nobody has read it.
-            (0, true) => Some(whole_digest(&[])),
+            (0, true) if !job.is_stream() => Some(whole_digest(&[])),
             _ => *job.digest.lock().expect(LOCK),
         });
         if matches!(fate, Fate::Sent | Fate::Renamed)
@@ -51,8 +52,8 @@ impl Sender {
         {
             record.digest = record.digest.or(own);
         }
-        if self.is_pipe {
-            record.kind = manifest::Kind::File { size: self.queue.pipe_size.load(Acquire) };
+        if let Some(job) = job.filter(|job| job.is_stream()) {
+            record.kind = manifest::Kind::File { size: job.streamed.load(Acquire) };
         }
         log.add(Record { fate, ..*record });
     }

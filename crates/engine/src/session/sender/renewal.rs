@@ -116,9 +116,10 @@ impl Sender {
         let Kind::File { size, sparse } = entry.kind else { return };
         let is_renewed = job.is_renewed || !follows;
         let (source, path) = (job.source.clone(), job.path.clone());
-        let (digest, put) = Default::default();
+        let (digest, put, streamed) = Default::default();
         let renewed =
-            Arc::new(FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put });
+            FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put, streamed };
+        let renewed = Arc::new(renewed);
         {
             let mut table = self.table.lock().expect(LOCK);
             // The receiver has given it up meanwhile.

@@ -1,0 +1,122 @@
+//! Whether the size that a file's entry says can be believed. Pseudo file systems make their files' content when it is read, and say
+//! 0 or a page whatever it is; FUSE says 0 for what its server makes so.
+//!
+//! Always true: a file system is asked once a scan what it is, so a file costs no system call.
+
+use std::io;
+
+use rustix::fs;
+
+use super::directory::SourceRef;
+use crate::entry::{Entry, Kind};
+
+/// From `statfs(2)` and linux/magic.h: proc, sysfs, debugfs, tracefs, cgroup (1 and 2), configfs, securityfs, selinuxfs, resctrl, bpf,
+/// nfsd, fusectl, apparmorfs, binfmt_misc.
+const PSEUDO: [u64; 15] = [
+    0x9fa0,
+    0x6265_6572,
+    0x6462_6720,
+    0x7472_6163,
+    0x0027_e0eb,
+    0x6367_7270,
+    0x6265_6570,
+    0x7363_6673,
+    0xf97c_ff8c,
+    0x0765_5821,
+    0xcafe_4a11,
+    0x6e66_7364,
+    0x6573_5543,
+    0x5a3c_69f0,
+    0x4249_4e4d,
+];
+const FUSE: u64 = 0x6573_5546;
+/// What claims to be larger is memory or the like (/proc/kcore: 128 TiB), and is taken at its word: it does not fit anywhere.
+const BELIEVED_FROM: u64 = 1 << 40;
+
+/// How far a file system's sizes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    All,
+    /// But for 0.
+    NotZero,
+    None,
+}
+
+/// What is known of the file systems that a scan has met.
+#[derive(Default)]
+pub(super) struct Sizes {
+    known: Vec<(u64, Trust)>,
+}
+
+impl Sizes {
+    /// The entry, as something that is read to its end if its size cannot be believed.
+    pub(super) fn judged(&mut self, entry: Entry, handle: &SourceRef) -> Entry {
+        let Kind::File { size, .. } = entry.kind else { return entry };
+        let is_true = match self.trust(entry.dev, handle) {
+            Trust::All => true,
+            Trust::NotZero => size > 0,
+            Trust::None => size >= BELIEVED_FROM,
+        };
+        if is_true { entry } else { Entry { kind: Kind::Stream { is_pipe: false }, nlink: 1, ..entry } }
+    }
+
+    fn trust(&mut self, device: u64, handle: &SourceRef) -> Trust {
+        // The one met last is the one met next, as a rule.
+        if let Some(at) = self.known.iter().rposition(|known| known.0 == device) {
+            let last = self.known.len() - 1;
+            self.known.swap(at, last);
+            return self.known[last].1;
+        }
+        // What cannot be asked cannot be read either, and says so then.
+        let trust = ask(handle).unwrap_or(Trust::All);
+        self.known.push((device, trust));
+        trust
+    }
+}
+
+fn ask(handle: &SourceRef) -> io::Result<Trust> {
+    // Some architectures have it signed, others of 32 bits.
+    let kind = fs::fstatfs(&handle.look_into()?)?.f_type as u64 & 0xffff_ffff;
+    Ok(match kind {
+        FUSE => Trust::NotZero,
+        kind if PSEUDO.contains(&kind) => Trust::None,
+        _ => Trust::All,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::path::RelPath;
+    use crate::scan::Source;
+
+    fn judged(sizes: &mut Sizes, path: &Path) -> Kind {
+        let source = Source {
+            path: PathBuf::from(path),
+            also: Vec::new(),
+            dest: RelPath::empty(),
+            beneath: None,
+            generated: None,
+        };
+        let handle = SourceRef::of_source(&source, path).unwrap();
+        let entry = handle.look().unwrap().entry(Vec::new());
+        sizes.judged(entry, &handle).kind
+    }
+
+    #[test]
+    fn only_where_content_is_made_a_size_is_not_believed() {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("empty"), "").unwrap();
+        let mut sizes = Sizes::default();
+        for _ in 0..2 {
+            assert_eq!(judged(&mut sizes, Path::new("/proc/self/status")), Kind::Stream { is_pipe: false });
+            assert_eq!(judged(&mut sizes, &temp.path().join("empty")), Kind::File { size: 0, sparse: false });
+        }
+        assert_eq!(sizes.known.len(), 2, "each file system is asked once");
+        if Path::new("/proc/kcore").exists() {
+            assert!(matches!(judged(&mut sizes, Path::new("/proc/kcore")), Kind::File { .. }));
+        }
+    }
+}

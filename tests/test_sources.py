@@ -210,6 +210,75 @@ def test_a_dry_run_reads_no_pipe(road, near):
     assert report["files"] == 1 and not (road.far / "copy").exists()
 
 
+# ---- two of one name -----------------------------------------------------------------------------------------------------
+
+def two(folder, size=10):
+    """Files x of equal size in a and b, and a directory d with one file in each of them."""
+    for name in "ab":
+        fill(folder, f"{name}/ {name}/d/ {name}/e/")
+        make_file(folder / name / "x", size, seed=ord(name))
+        make_file(folder / name / "d/same", size, seed=ord(name))
+        (folder / name / "d" / name).write_text(name)
+    return folder
+
+
+def ends(road, near, direction, sources):
+    """The words of the command, with all sources in the destination's `in/`."""
+    if direction == "push":
+        return [f"{near}/{source}" for source in sources] + [road.url("in/")]
+    return [road.url() + f"/{source}" for source in sources] + [f"{near}/in/"]
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+@pytest.mark.parametrize("sources", [["a/x", "b/x"], ["a/d", "b/d"], ["a/x", "b/d", "b/x"], ["a/x", "a/x"], ["a/", "a/"]])
+def test_two_sources_of_one_name_are_refused(road, near, direction, sources):
+    two(near if direction == "push" else road.far, 3 * MIB)
+    outcome = road.cp(*ends(road, near, direction, sources), expect=EXIT_USAGE)
+    assert all(outcome.error_line.count(source) for source in {sources[0], sources[-1]}), outcome
+    target = (road.far if direction == "push" else near) / "in"
+    assert not target.exists() or os.listdir(target) == []
+
+
+def test_patterns_that_match_two_of_one_name_are_refused(road, near):
+    two(road.far)
+    outcome = road.cp(road.url("[ab]/x"), f"{near}/in/", expect=EXIT_USAGE)
+    assert "a/x" in outcome.error_line and "b/x" in outcome.error_line and os.listdir(near / "in") == []
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_contents_that_meet_keep_the_first_of_each_name(road, near, direction):
+    """Directories of one name become one; the second file of a name fails."""
+    here, there = (near, road.far) if direction == "push" else (road.far, near)
+    two(here, 2 * MIB)
+    (here / "b/e").rmdir()
+    (here / "b/e").write_text("a directory in a")
+    outcome = road.cp("--manifest", near / "m.jsonl", *ends(road, near, direction, ["a/", "b/"]), expect=EXIT_SOME_FAILED)
+    assert {entry["path"] for entry in outcome.report["failed"]} == {"x", "d/same", "e"}, outcome
+    assert all("another source has it, too" in entry["reason"] for entry in outcome.report["failed"])
+    assert names(there / "in") == "d d/a d/b d/same e x"
+    for name in ("x", "d/same"):
+        assert sha256(there / "in" / name) == sha256(here / "a" / name)
+    lines = [json.loads(line) for line in (near / "m.jsonl").read_text().splitlines()]
+    assert [line["result"] for line in lines if line.get("path") == "x"].count("sent") == 1
+
+
+def test_a_name_beside_a_content_that_has_it(road, near):
+    two(near)
+    for sources, first in ((["a/x", "b/"], "a/x"), (["b/", "a/x"], "b/x")):
+        outcome = road.cp(*ends(road, near, "push", sources), expect=EXIT_SOME_FAILED)
+        assert [entry["path"] for entry in outcome.report["failed"]] in (["x"], [f"{near}/a/x"]), outcome
+        assert (road.far / "in/x").read_bytes() == (near / first).read_bytes()
+        (road.far / "in/x").unlink()
+
+
+def test_what_a_filter_leaves_out_has_no_name(road, near):
+    """The first x is too large, so the second is the only one."""
+    fill(near, "a/ b/x")
+    make_file(near / "a/x", 5000)
+    report = road.cp("--max-size", "1k", *ends(road, near, "push", ["a/", "b/"])).report
+    assert report["files"] == 1 and (road.far / "in/x").read_bytes() == (near / "b/x").read_bytes()
+
+
 # ---- files whose size is not what their entry says -------------------------------------------------------------------------
 
 @pytest.mark.parametrize("direction", ["push", "pull"])

@@ -216,6 +216,7 @@ impl Plan {
             Location::Pipe => Near::ReceivePipe,
             Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
         };
+        session::are_written_distinct(&paths)?;
         let far = far.expect("a pull has a remote source");
         let single_file = matches!(near, Near::ReceivePipe);
         // Several flows would bring the chunks out of order, and a pipe takes them in order.

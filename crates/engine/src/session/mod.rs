@@ -8,6 +8,7 @@
 mod came;
 mod crew;
 mod destination;
+mod distinct;
 pub(crate) mod end;
 pub(crate) mod exchange;
 mod failures;
@@ -48,6 +49,7 @@ pub(crate) use supervisor::{session_bytes_max, session_bytes_min};
 use std::sync::Arc;
 
 pub(crate) use destination::{is_null, last_component, with_slash_if_home};
+pub(crate) use distinct::are_written_distinct;
 pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
 pub use packets::{FlowIdentity, Opened, Packets, Payload};

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use farhaul_store::{Allowance, Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
 
 use super::destination::{Asked, Target, last_component, with_slash_if_home};
+use super::distinct::are_distinct;
 use super::failures::plain;
 use super::roots::Roots;
 use super::{Origin, Scan};
@@ -69,7 +70,8 @@ pub(crate) fn local_origin(
             Some(places) => merged(places.iter().map(|place| source(place, None)).collect::<Result<_, _>>()?),
         }
     };
-    let sources = paths.iter().map(one).collect::<Result<_, _>>()?;
+    let sources: Vec<_> = paths.iter().map(one).collect::<Result<_, _>>()?;
+    are_distinct(&sources)?;
     let mut scan = Scan::new(sources, options)?;
     let only = names.map(Selection::new).transpose();
     scan.options.only = only.map_err(|error| Error::Usage(format!("a name that is asked for: {error}")))?;
@@ -118,6 +120,7 @@ pub(crate) fn far_origin(
         let what = "several files match, and the destination is one name: end it with a slash to have a directory made";
         return Err(Error::Usage(what.into()));
     }
+    are_distinct(&sources)?;
     let options = &request.options;
     let only_content = sources.len() == 1 && sources[0].dest.is_empty();
     if options.sync.is_some() && !only_content {

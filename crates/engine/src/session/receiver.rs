@@ -38,6 +38,7 @@ use self::renaming::{Moves, Renames};
 pub(crate) use self::settling::{Whole, finish_small};
 use super::crew::together;
 use super::destination::Target;
+use super::distinct::Names;
 use super::end::End;
 use super::failures::{Failures, plain};
 use super::item::Item;
@@ -170,6 +171,8 @@ struct Counts {
 /// What only the conversing thread knows.
 struct Conversation {
     next_id: u64,
+    /// Names of sources that have come.
+    names: Names,
     entries_done: bool,
     finish_sent: bool,
     replies: Vec<Message>,
@@ -209,6 +212,7 @@ impl Conversation {
         let is_there = matches!(&receiver.destination, Destination::Tree(target) if target.prefix.is_none());
         Conversation {
             next_id: 0,
+            names: Names::default(),
             entries_done: false,
             finish_sent: false,
             replies: Vec::new(),

@@ -7,6 +7,7 @@
 mod directory;
 mod level;
 mod named;
+mod overlap;
 mod selection;
 mod sizes;
 
@@ -29,6 +30,7 @@ use directory::{Directory, FdCache};
 use level::{Level, Part, SCRATCH_BYTES};
 pub use named::Nodes;
 pub(crate) use named::size_of_device;
+use overlap::Overlap;
 use selection::Asked;
 pub use selection::Selection;
 use sizes::Sizes;
@@ -146,6 +148,7 @@ pub struct Scanner {
     scratch: Vec<std::mem::MaybeUninit<u8>>,
     options: ScanOptions,
     sizes: Sizes,
+    overlap: Overlap,
     /// The source being scanned.
     source: Option<Source>,
 }
@@ -154,6 +157,7 @@ impl Scanner {
     pub fn new(sources: Vec<Source>, options: ScanOptions) -> Scanner {
         let scratch = vec![std::mem::MaybeUninit::uninit(); SCRATCH_BYTES];
         Scanner {
+            overlap: Overlap::new(&sources),
             sources: sources.into(),
             stack: Vec::new(),
             cache: Arc::default(),
@@ -222,9 +226,13 @@ impl Scanner {
 
     fn try_begin(&mut self, source: &Source) -> io::Result<Option<ScanItem>> {
         let path = source.dest.clone();
+        self.overlap.begin(source);
         if let Some(generated) = source.generated {
-            let handle = SourceRef::of_generated(generated);
-            return Ok(Some(ScanItem::Entry { path, entry: generated.entry(), handle }));
+            let (entry, handle) = (generated.entry(), SourceRef::of_generated(generated));
+            if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
+                return Err(error);
+            }
+            return Ok(Some(ScanItem::Entry { path, entry, handle }));
         }
         let below = match self.options.only.as_ref().map(|only| only.of_source(&path)) {
             None | Some(Asked::All) => None,
@@ -250,6 +258,9 @@ impl Scanner {
         }
         if !self.options.limits.allow(&entry) {
             return Ok(Some(ScanItem::LeftOut { path }));
+        }
+        if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
+            return Err(error);
         }
         if entry.kind == Kind::Dir {
             let mut parts = Vec::new();
@@ -318,6 +329,9 @@ impl Scanner {
             return ScanItem::Failed { path: path.into_bytes(), error: rustix::io::Errno::NOTDIR.into() };
         }
         let handle = SourceRef::child(&level.parts()[parts[0]].directory(), &name);
+        if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
+            return ScanItem::Failed { path: path.into_bytes(), error };
+        }
         if entry.kind == Kind::Dir {
             let mut inside = Vec::new();
             for &number in parts {
@@ -374,6 +388,9 @@ impl Scanner {
         }
         if below.is_some() && entry.kind != Kind::Dir {
             return failed(&path, rustix::io::Errno::NOTDIR.into());
+        }
+        if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
+            return failed(&path, error);
         }
         if entry.kind == Kind::Dir {
             if self.stack.iter().any(|level| level.is(&entry)) {

@@ -45,6 +45,7 @@ impl Receiver {
         };
         self.note_name(target, &entry.path);
         let is_below = entry.path.contains(&b'/');
+        let name = (!is_below).then(|| entry.path.clone());
         if entry.path == path.as_bytes() {
             // It is kept once.
             entry.path = Vec::new();
@@ -53,6 +54,9 @@ impl Receiver {
         let parent = self.tree.lock().expect(LOCK).add(&path, booked)?;
         if parent.is_none() && is_below {
             return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
+        }
+        if let (None, Some(name)) = (parent, name.filter(|name| !name.is_empty())) {
+            conversation.names.take(&name)?;
         }
         let is_place_free = parent.is_some_and(|parent| parent.is_new);
         let item = Item {

@@ -1,5 +1,6 @@
 //! Announcing: the scan's entries become messages, and files outstanding ones, as far as the receiver keeps up.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -128,7 +129,11 @@ impl Sender {
             let Some(item) = meter.time(|| scanner.next()) else { break };
             match item {
                 ScanItem::Failed { path, error } => {
-                    let reason = format!("cannot read: {}", plain(&error));
+                    let reason = match error.kind() {
+                        // Nothing is wrong with it but its name.
+                        ErrorKind::AlreadyExists => plain(&error),
+                        _ => format!("cannot read: {}", plain(&error)),
+                    };
                     self.fail(&path, &reason, Action::Copy, None);
                     batch.push(Message::SourceFailed { path, reason });
                 }

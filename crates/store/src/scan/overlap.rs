@@ -1,0 +1,105 @@
+//! Sources that meet at the destination: the contents of two directories (`a/ b/`), or a name beside a content that has it, too.
+//! Directories of one name become one; of anything else the first stays, and the second fails.
+//!
+//! Always true: nothing is remembered of what was given out: an earlier source is asked whether it has the name. Without a source
+//! that is a directory's content, nothing is asked, as then all names differ.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, OFlags};
+
+use super::{ScanOptions, Source, shown};
+use crate::entry::{Entry, FileKind, Kind, Meta};
+use crate::path::RelPath;
+
+#[derive(Default)]
+pub(super) struct Overlap {
+    may_meet: bool,
+    earlier: Vec<Source>,
+    current: Option<Source>,
+}
+
+impl Overlap {
+    pub(super) fn new(sources: &[Source]) -> Overlap {
+        let may_meet = sources.len() > 1 && sources.iter().any(|source| source.dest.is_empty());
+        Overlap { may_meet, ..Overlap::default() }
+    }
+
+    pub(super) fn begin(&mut self, source: &Source) {
+        if self.may_meet {
+            self.earlier.extend(self.current.replace(source.clone()));
+        }
+    }
+
+    /// Why `entry` cannot go under the name `path`, if another source has that.
+    pub(super) fn conflict(&self, path: &RelPath, entry: &Entry, options: &ScanOptions) -> Option<io::Error> {
+        if path.is_empty() {
+            return None;
+        }
+        let taken = self.earlier.iter().find_map(|source| {
+            let inner = below(source, path)?;
+            source.places().find_map(|place| {
+                let there = look(source, place, inner, options.follow)?;
+                is_taken(&there, path, entry, options).then(|| joined(place, inner))
+            })
+        })?;
+        let taken = shown(Path::new(OsStr::from_bytes(&taken)));
+        let what = format!("another source has it, too, which stays: {taken}");
+        Some(io::Error::new(io::ErrorKind::AlreadyExists, what))
+    }
+}
+
+/// The path within a source of what goes as `path`, if it can have that.
+fn below<'a>(source: &Source, path: &'a RelPath) -> Option<&'a [u8]> {
+    if source.dest.is_empty() {
+        return Some(path.as_bytes());
+    }
+    let rest = path.as_bytes().strip_prefix(source.dest.as_bytes())?;
+    if rest.is_empty() { Some(rest) } else { rest.strip_prefix(b"/") }
+}
+
+fn joined(place: &Path, inner: &[u8]) -> Vec<u8> {
+    let mut path = place.as_os_str().as_bytes().to_vec();
+    if !inner.is_empty() && !path.ends_with(b"/") {
+        path.push(b'/');
+    }
+    path.extend_from_slice(inner);
+    path
+}
+
+fn look(source: &Source, place: &Path, inner: &[u8], follow: bool) -> Option<Meta> {
+    if source.generated.is_some() {
+        // Its name is its own: no other source that is named has it.
+        return None;
+    }
+    // What is named is followed.
+    let follow = follow || inner.is_empty();
+    let path = joined(place, inner);
+    match &source.beneath {
+        None => {
+            let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+            Some(Meta::from(&fs::statat(fs::CWD, &path[..], flags).ok()?))
+        }
+        Some(root) => {
+            let flags = if follow { OFlags::PATH } else { OFlags::PATH | OFlags::NOFOLLOW };
+            let there = root.open_followed(&RelPath::from_written(&path).ok()?, flags).ok()?;
+            Some(Meta::from(&fs::fstat(there).ok()?))
+        }
+    }
+}
+
+/// Whether an earlier source has sent what it has there, and that is no directory as this one is.
+fn is_taken(there: &Meta, path: &RelPath, entry: &Entry, options: &ScanOptions) -> bool {
+    let earlier = there.entry(Vec::new());
+    let is_sent = match there.kind {
+        // Two of them, or one in the place of another, are for the receiver to tell.
+        FileKind::Special(_) => false,
+        FileKind::File | FileKind::Dir | FileKind::Symlink => {
+            !options.excludes(path, &earlier) && options.limits.allow(&earlier)
+        }
+    };
+    is_sent && !(there.is_dir() && entry.kind == Kind::Dir)
+}

@@ -98,6 +98,16 @@ impl Place {
         }
     }
 
+    /// Standard input, also by the names that the system has for it.
+    pub fn is_input(&self) -> bool {
+        const NAMES: [&str; 3] = ["/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"];
+        match self {
+            Place::Pipe => true,
+            Place::Local(path) => NAMES.iter().any(|name| path.as_os_str() == *name),
+            Place::Ssh(..) | Place::Daemon(..) => false,
+        }
+    }
+
     /// Takes everything and gives nothing.
     pub fn is_sink(&self) -> bool {
         self.path() == b"null:"

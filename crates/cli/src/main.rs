@@ -3,10 +3,11 @@
 //! How to read it: `args.rs` has every option once; help, man page and completions come from it. `location.rs` says
 //! what `user@host:path` and `fh://` mean. `commands/` has a file a verb, the only places that call the engine,
 //! the daemon, bench or wanem. `ui/` turns counters and reports into lines. stdout is data, everything else goes to stderr.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod args;
 mod commands;
+mod descriptors;
 mod exit;
 mod location;
 mod selection;
@@ -15,16 +16,40 @@ mod ui;
 mod values;
 
 use clap::Parser;
+use clap::error::ErrorKind;
+use farhaul_engine::ExitCode;
+use ui::printer;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// As many as there is use for.
 const DESCRIPTORS: u64 = 64 << 10;
 
 fn main() -> std::process::ExitCode {
-    let args = args::Args::parse();
-    raise_descriptor_limit();
-    signals::survive_file_size_limit();
-    commands::run(args.verb)
+    match args::Args::try_parse() {
+        Ok(args) => {
+            raise_descriptor_limit();
+            signals::survive_file_size_limit();
+            commands::run(args.verb)
+        }
+        Err(error) => exit::process_code(told(&error)),
+    }
+}
+
+/// Prints what the parser has to say: help and version are what was asked for, on stdout, and are not lost without a word.
+fn told(message: &clap::Error) -> ExitCode {
+    if !matches!(message.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // When stderr is gone there is nobody left to tell.
+        let _ = message.print();
+        return ExitCode::Usage;
+    }
+    match printer::written(message.print()) {
+        Ok(()) => ExitCode::Ok,
+        Err(error) => {
+            printer::error(&error, None);
+            error.exit_code()
+        }
+    }
 }
 
 /// The usual 1024 are for programs that use select(2). What cannot be raised is lived with: fewer files are open at a time.

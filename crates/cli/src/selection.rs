@@ -2,6 +2,7 @@
 //!
 //! Always true: nothing is read to its end that is longer than the engine would take.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
@@ -13,6 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use farhaul_engine::{Error, FilterError, RuleList, SelectOptions, Separator};
 
 use crate::args::select::{Origin, Rules, Select};
+use crate::descriptors;
 
 /// Twice what the engine takes of names: comments, and what JSON adds.
 const NAMES_FILE_MAX: u64 = 64 << 20;
@@ -21,6 +23,9 @@ type Names = Vec<Vec<u8>>;
 
 /// What is chosen, and the names if it is by name.
 pub fn read(select: &Select) -> Result<(SelectOptions, Option<Names>), Error> {
+    if reads_stdin(select) {
+        descriptors::input()?;
+    }
     let separator = if select.from0 { Separator::Nul } else { Separator::Newline };
     let rules = rules(&select.rules, separator).map_err(|error| Error::Usage(error.to_string()))?;
     let names = select.files_from.as_deref().map(|path| names(path, separator)).transpose()?;
@@ -36,6 +41,18 @@ pub fn read(select: &Select) -> Result<(SelectOptions, Option<Names>), Error> {
         one_file_system: select.one_file_system,
     };
     Ok((options, names))
+}
+
+/// An empty list of names, or of patterns, is a list.
+fn reads_stdin(select: &Select) -> bool {
+    let is_read = |(origin, value): &(Origin, OsString)| match origin {
+        Origin::IncludeFrom | Origin::ExcludeFrom => value == "-",
+        // A rule that merges a file ends with its name.
+        Origin::Filter => value.as_bytes().ends_with(b" -"),
+        Origin::Include | Origin::Exclude => false,
+    };
+    select.files_from.as_deref().is_some_and(|path| path.as_os_str() == "-")
+        || select.rules.0.iter().any(is_read)
 }
 
 fn rules(rules: &Rules, separator: Separator) -> Result<RuleList, FilterError> {

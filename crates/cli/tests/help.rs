@@ -102,15 +102,18 @@ fn a_refused_job_answers_in_json_when_asked() {
 }
 
 #[test]
-fn a_reader_that_leaves_early_is_no_panic() {
-    for arguments in [&["completions", "bash"][..], &["man"], &["--help"], &["cp", "--json", "h:a", "h:b"]] {
+fn a_reader_that_leaves_early_is_an_error_and_no_panic() {
+    let refused = &["cp", "--json", "h:a", "h:b"];
+    for (arguments, code) in
+        [(&["completions", "bash"][..], 6), (&["man"], 6), (&["--help"], 6), (refused, 2)]
+    {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = Command::new(env!("CARGO_BIN_EXE_farhaul"));
         let output = command.args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(!stderr.contains("panicked"), "{arguments:?}: {stderr}");
-        assert!(output.status.code().is_some_and(|code| code <= 2), "{arguments:?}: {:?}", output.status);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
     }
 }
 

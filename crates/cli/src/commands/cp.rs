@@ -13,6 +13,7 @@ use farhaul_engine::{
 
 use crate::args::select::Select;
 use crate::args::{self, Connection, Cp, Output};
+use crate::descriptors;
 use crate::exit;
 use crate::location::{Host, Place};
 use crate::selection;
@@ -177,6 +178,12 @@ fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), 
     }
     if *destination == Place::Pipe && output.json {
         return usage("--json and - as the destination both need stdout; leave one of them");
+    }
+    if sources.iter().any(Place::is_input) {
+        descriptors::input()?;
+    }
+    if *destination == Place::Pipe {
+        descriptors::output()?;
     }
     Ok(())
 }

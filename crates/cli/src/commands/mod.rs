@@ -16,6 +16,9 @@ use std::process;
 use farhaul_engine::{CpuList, ExitCode, contained};
 
 use crate::args::Verb;
+use crate::args::bench::{BenchOutput, BenchPart};
+use crate::args::lab::LabVerb;
+use crate::descriptors;
 use crate::exit::process_code;
 use crate::ui::printer;
 
@@ -30,6 +33,13 @@ pub fn run(verb: Verb) -> process::ExitCode {
 fn run_verb(verb: Verb) -> process::ExitCode {
     // Before anything starts a thread, which keeps what it began with.
     if let Some(Err(error)) = verb.cpus().map(CpuList::apply) {
+        printer::error(&error, None);
+        return process_code(error.exit_code());
+    }
+    // Nothing is begun whose outcome could not be told.
+    if reports_to_stdout(&verb)
+        && let Err(error) = descriptors::output()
+    {
         printer::error(&error, None);
         return process_code(error.exit_code());
     }
@@ -51,5 +61,36 @@ fn run_verb(verb: Verb) -> process::ExitCode {
             printer::error(&error, None);
             process_code(error.exit_code())
         }
+    }
+}
+
+/// Whether what it finds or says goes to stdout whatever happens.
+fn reports_to_stdout(verb: &Verb) -> bool {
+    match verb {
+        Verb::Cp(args) => args.output.json,
+        Verb::Sync(args) => args.output.json,
+        Verb::Verify(args) => args.json,
+        Verb::Serve(args) => args.json,
+        Verb::Keygen(args) => args.json,
+        Verb::Lab(args) => match &args.verb {
+            LabVerb::Up(up) => up.json,
+            LabVerb::Set(set) => set.json,
+            LabVerb::Stats(_) => true,
+            LabVerb::Run(_) | LabVerb::Exec(_) | LabVerb::World(_) => false,
+        },
+        Verb::Bench(args) => reporting(&args.part).is_some_and(|output| output.json || !output.quiet),
+        Verb::Completions { .. } | Verb::Man { .. } => true,
+        // Its stdout is the channel.
+        Verb::Endpoint => false,
+    }
+}
+
+fn reporting(part: &BenchPart) -> Option<&BenchOutput> {
+    match part {
+        BenchPart::Cpu(args) => Some(&args.output),
+        BenchPart::Disk(args) => Some(&args.output),
+        BenchPart::Link(args) => Some(&args.output),
+        BenchPart::Transfer(args) => Some(&args.output),
+        BenchPart::Endpoint => None,
     }
 }

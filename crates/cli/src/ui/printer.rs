@@ -1,12 +1,13 @@
 //! Writes lines to stderr and data to stdout.
 //!
-//! Always true: a reader that went away is no panic; text that came from elsewhere cannot steer the terminal.
+//! Always true: a reader that went away is an error and no panic; text that came from elsewhere cannot steer the terminal.
 
 use std::io::{self, Write};
 
 use farhaul_engine::{Error, FailedEntry};
 use serde::Serialize;
 
+use crate::descriptors;
 use crate::exit;
 
 /// As many failed entries are listed; the report has more.
@@ -71,22 +72,26 @@ fn failure_lines(failed: &[FailedEntry], count: u64) -> Vec<String> {
 
 /// One JSON value and a line end on stdout.
 pub fn json(value: &impl Serialize) -> Result<(), Error> {
-    let mut text = serde_json::to_vec(value).map_err(|error| stdout_error(error.into()))?;
+    let mut text = serde_json::to_vec(value).map_err(|error| lost(&error.into()))?;
     text.push(b'\n');
     data(&text)
 }
 
-/// Bytes on stdout. A reader that has left early has what it wanted.
+/// Bytes on stdout. What does not get there was asked for and is missing, whoever is to blame.
 pub fn data(bytes: &[u8]) -> Result<(), Error> {
-    let mut stdout = io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(stdout_error(error)),
-        _ => Ok(()),
-    }
+    written(io::stdout().lock().write_all(bytes))
 }
 
-fn stdout_error(source: io::Error) -> Error {
-    Error::Io { what: "cannot write to stdout".into(), source }
+/// Whether what was written to stdout, as `outcome` says, is out.
+pub fn written(outcome: io::Result<()>) -> Result<(), Error> {
+    descriptors::output()?;
+    outcome.and_then(|()| io::stdout().flush()).map_err(|error| lost(&error))
+}
+
+fn lost(error: &io::Error) -> Error {
+    let text = error.to_string();
+    let why = text.split(" (os error").next().unwrap_or_default().to_lowercase();
+    Error::Files { what: format!("cannot write to standard output: {why}"), hint: None }
 }
 
 /// Escapes what a terminal would act on.

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fs::File;
-use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
+use farhaul_net::PollFd;
 use farhaul_store::{
     CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile,
     Unnamed, chunk_cv, is_about_attributes, name_error, whole_digest,
@@ -535,7 +536,7 @@ pub(crate) fn complete(receiver: &Receiver, file: &Incoming) -> Result<(), Strin
     let cannot = |error: std::io::Error| receiver.cannot("finish", &file.item.path, &error);
     let options = file.item.write_options(&receiver.rules);
     match &file.kind {
-        Kind::Whole | Kind::Null(_) => Ok(()),
+        Kind::Whole | Kind::Null(_) | Kind::Pipe(_) => Ok(()),
         Kind::Chunked(partial) => {
             let Some(partial) = partial.write().expect(LOCK).take() else { return Ok(()) };
             if receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
@@ -562,7 +563,6 @@ pub(crate) fn complete(receiver: &Receiver, file: &Incoming) -> Result<(), Strin
             file.set_digest(stream.digest(file.size()), receiver.rules);
             Ok(())
         }
-        Kind::Pipe(_) => std::io::stdout().flush().map_err(cannot),
     }
 }
 
@@ -614,13 +614,29 @@ fn write_stream(stream: &Stream, piece: &Piece, data: &[u8]) -> Result<(), Strin
 
 /// Writes what is next in order. Blocks are sent in order, so the one that is waited for is always on its way.
 fn write_pipe(state: &mut PipeState) -> Result<(), String> {
-    let mut output = std::io::stdout().lock();
     while let Some((arrived, range)) = state.waiting.remove(&state.next) {
-        output
-            .write_all(&arrived.block[range.clone()])
+        write_out(&arrived.block[range.clone()])
             .map_err(|error| format!("cannot write to standard output: {}", plain(&error)))?;
         state.written += range.len() as u64;
         state.next += 1;
+    }
+    Ok(())
+}
+
+/// Past the standard library's buffer, which takes a descriptor that is not open for writing for one that takes everything.
+fn write_out(mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(std::io::stdout(), bytes) {
+            Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            // Whoever shares it has made it non-blocking.
+            Err(rustix::io::Errno::AGAIN) => {
+                let mut writable = [PollFd::writable(std::io::stdout().as_raw_fd())];
+                farhaul_net::wait(&mut writable, None)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
     Ok(())
 }

@@ -124,21 +124,26 @@ fn change(args: &Set) -> Result<ExitCode, Error> {
     change.check()?;
     let links = Control::change(args.which.lab.as_deref(), change)?;
     if args.json {
-        print(&serde_json::json!({"schema": 1, "ok": true, "links": links}));
+        return Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn show(args: &Stats) -> Result<ExitCode, Error> {
     let links = Control::stats(args.which.lab.as_deref())?;
-    print(&serde_json::json!({"schema": 1, "ok": true, "links": links}));
-    Ok(ExitCode::SUCCESS)
+    Ok(ended(print(&serde_json::json!({"schema": 1, "ok": true, "links": links}))))
 }
 
-fn print(value: &serde_json::Value) {
-    if let Err(error) = printer::json(value) {
+/// Writes a report; an error, which has been told, is what the process ends with.
+fn print(value: &serde_json::Value) -> Result<(), ExitCode> {
+    printer::json(value).map_err(|error| {
         printer::error(&error, None);
-    }
+        exit::process_code(error.exit_code())
+    })
+}
+
+fn ended(printed: Result<(), ExitCode>) -> ExitCode {
+    printed.err().unwrap_or(ExitCode::SUCCESS)
 }
 
 fn enter(args: Exec) -> Result<ExitCode, Error> {

@@ -54,11 +54,13 @@ pub fn run(args: &World) -> Result<ExitCode, Error> {
                 Err(error) => not_started(&command, &error),
             }
         }
-        purpose => {
-            announce(&job, purpose, control.name(), &environments.of(A));
-            watch.until_asked();
-            ExitCode::SUCCESS
-        }
+        purpose => match announce(&job, purpose, control.name(), &environments.of(A)) {
+            Ok(()) => {
+                watch.until_asked();
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        },
     };
     if let Some(statistics) = statistics {
         statistics.total(&lab);
@@ -127,15 +129,19 @@ impl Watch {
     }
 }
 
-fn announce(job: &Job, purpose: Purpose, name: &str, environment: &[(String, String)]) {
+fn announce(
+    job: &Job,
+    purpose: Purpose,
+    name: &str,
+    environment: &[(String, String)],
+) -> Result<(), ExitCode> {
     if purpose == Purpose::UpJson {
         let map: serde_json::Map<String, serde_json::Value> =
             environment.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-        super::print(&serde_json::json!({"schema": 1, "ok": true, "lab": name, "environment": map}));
-        return;
+        return super::print(&serde_json::json!({"schema": 1, "ok": true, "lab": name, "environment": map}));
     }
     if job.quiet {
-        return;
+        return Ok(());
     }
     let program = job.program.display();
     for (index, link) in job.plan.links.iter().enumerate() {
@@ -150,6 +156,7 @@ fn announce(job: &Job, purpose: Purpose, name: &str, environment: &[(String, Str
         "On A, try:    ping $FARHAUL_LAB_B;  scp FILE $FARHAUL_LAB_B:;  farhaul cp FILE $FARHAUL_LAB_B:",
     );
     printer::line("Ctrl-C ends the lab and all that runs in it.");
+    Ok(())
 }
 
 fn warn_if_overloaded(lab: &Lab) {

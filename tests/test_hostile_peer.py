@@ -218,6 +218,7 @@ BROKEN_ENTRIES = {
     "hard link to the last number": hard_link_to(2**64 - 1),
     "starts at one": numbered(1),
     "the same number twice": numbered(0, 0),
+    "the same name twice": lambda session, _: [session.entry("asked", size=0), session.entry("asked", size=0)],
     "a number left out": numbered(0, 2),
     "the last number": numbered(2**64 - 1),
     "block device": entry_with_kind(0x60),

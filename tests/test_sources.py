@@ -11,6 +11,7 @@ import threading
 
 import pytest
 
+from harness import fuse
 from harness.product import EXIT_FILES, EXIT_SOME_FAILED, EXIT_USAGE
 from harness.trees import fill, make_file, names, sha256
 
@@ -118,6 +119,13 @@ def test_the_manifest_has_what_came_through_a_pipe(ssh_road, near, direction):
     assert (line["result"], line["size"]) == ("sent", len(CONTENT))
     target = (road.far if is_push else near) / "copy"
     road.alpha.run(["farhaul", "verify", near / "m.jsonl", target], check=True)
+
+
+@pytest.mark.parametrize("name", ["/dev/stdin", "/dev/fd/0", "/dev/fd/1", "/proc/self/fd/1"])
+def test_descriptors_of_the_far_program_are_no_sources(ssh_road, near, name):
+    """They are the channel of the transfer itself, or nothing."""
+    outcome = ssh_road.cp(f"beta:{name}", near / "copy", expect=EXIT_FILES, timeout=60)
+    assert name in outcome.error_line and not (near / "copy").exists()
 
 
 # ---- devices and sockets -------------------------------------------------------------------------------------------------
@@ -343,3 +351,27 @@ def test_what_waits_for_ever_fails_by_itself(road, near):
     outcome = road.cp(source, near / "file", road.url("in/"), timeout=60, check=False)
     assert (road.far / "in/file").read_text() == "it"
     assert outcome.code == 0 or [entry["path"] for entry in outcome.report["failed"]] == [source.name], outcome
+
+
+@needs_root
+@pytest.mark.parametrize("target", ["copy", "null:"])
+def test_files_of_fuse_are_read_to_their_end(road, near, target):
+    """A server makes their content when it is read, and says any size."""
+    content = CONTENT[:MIB + MIB // 2]
+    files = {"zero": (0, content), "short": (4096, b"6bytes"), "long": (10, content), "longer": (2 * MIB, CONTENT),
+             "shorter": (2 * MIB, content), "empty": (0, b""), "nothing": (4096, b""), "true": (5, b"truth"),
+             "large": (len(CONTENT), CONTENT)}
+    (near / "mount").mkdir()
+    with fuse.mounted(near / "mount", files):
+        assert sorted(os.listdir(near / "mount")) == sorted(files)
+        report = road.cp("--manifest", near / "m.jsonl", near / "mount", road.url(target)).report
+        again = road.cp(f"{near}/mount/", road.url(target)).report
+    assert report["files"] == len(files) and report["failed"] == []
+    if target == "copy":
+        for name, (_, content) in files.items():
+            assert (road.far / "copy" / name).read_bytes() == content, name
+        assert again["skipped"] == 2, "what is as large as it says"
+        lines = [json.loads(line) for line in (near / "m.jsonl").read_text().splitlines()]
+        sizes = {line["path"]: line["size"] for line in lines if line.get("kind") == "file" or "size" in line}
+        assert all(sizes[f"mount/{name}"] == len(content) for name, (_, content) in files.items()), sizes
+        road.alpha.run(["farhaul", "verify", near / "m.jsonl", road.far], check=True)

@@ -175,6 +175,17 @@ impl SourceFile {
         }
     }
 
+    /// Whether there is nothing behind the size that the file's entry says, which is looked for only where no space is allocated to it:
+    /// its content may be made when it is read.
+    pub fn ends_at_its_size(&self) -> io::Result<bool> {
+        match &self.0 {
+            Open::Disk(file) if file.meta.allocated == 0 && file.meta.is_file() => {
+                Ok(file.read_at(&mut [0], file.meta.size)? == 0)
+            }
+            Open::Disk(_) | Open::Generated(_) => Ok(true),
+        }
+    }
+
     /// Whether the file is still what it was when it was opened.
     pub fn unchanged(&self) -> io::Result<bool> {
         match &self.0 {

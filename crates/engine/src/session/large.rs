@@ -18,15 +18,34 @@ pub(super) struct Trouble {
     pub(super) reason: String,
     /// It is not what it was: what it is now may be read.
     pub(super) is_change: bool,
+    /// It is what it was, but not of the size that its entry says: it may be read to its end.
+    pub(super) is_unsized: bool,
 }
 
 impl Trouble {
     pub(super) fn changed() -> Trouble {
-        Trouble { reason: "the source changed while it was read".into(), is_change: true }
+        Trouble { reason: "the source changed while it was read".into(), is_change: true, is_unsized: false }
+    }
+
+    /// What has been read of it is less, or more, than its size.
+    pub(super) fn of_size(file: &SourceFile) -> Trouble {
+        match file.unchanged() {
+            Ok(true) => Trouble {
+                reason: "its content is not of the size that its file system says".into(),
+                is_change: false,
+                is_unsized: true,
+            },
+            Ok(false) => Trouble::changed(),
+            Err(error) => Trouble::of(&error),
+        }
     }
 
     pub(super) fn of(error: &std::io::Error) -> Trouble {
-        Trouble { reason: format!("cannot read: {}", plain(error)), is_change: is_changed(error) }
+        Trouble {
+            reason: format!("cannot read: {}", plain(error)),
+            is_change: is_changed(error),
+            is_unsized: false,
+        }
     }
 }
 
@@ -227,7 +246,10 @@ impl Large {
         }
         let unread = self.unread.lock().expect(LOCK).take();
         let unchanged = |file: Arc<SourceFile>| match file.unchanged() {
-            Ok(true) => Ok(self.had + self.chunks_sent.load(Ordering::Acquire)),
+            Ok(true) if file.ends_at_its_size().unwrap_or(true) => {
+                Ok(self.had + self.chunks_sent.load(Ordering::Acquire))
+            }
+            Ok(true) => Err(Trouble::of_size(&file)),
             Ok(false) => Err(Trouble::changed()),
             Err(error) => Err(Trouble::of(&error)),
         };

@@ -140,7 +140,17 @@ fn expanded(confinement: &Confinement, path: &[u8], allowance: &mut Allowance) -
     };
     let expanded = expand(&base, &pattern, allowance);
     let expanded = expanded.map_err(|error| files(format!("{}: {error}", shown(path))))?;
+    if let (Confinement::User, Some(own)) = (confinement, expanded.iter().find(|path| is_descriptor(path))) {
+        return Err(files(format!("{} belongs to the program at the far end", shown(own))));
+    }
     expanded.iter().map(|path| source(path, root)).collect()
+}
+
+/// What a program has open is nothing of the user's where the program is the far end.
+fn is_descriptor(path: &[u8]) -> bool {
+    let directories = [&b"/dev/fd/"[..], b"/proc/self/fd/", b"/proc/thread-self/fd/"];
+    matches!(path, b"/dev/stdin" | b"/dev/stdout" | b"/dev/stderr")
+        || directories.iter().any(|directory| path.starts_with(directory))
 }
 
 /// One source of the same one in several places.

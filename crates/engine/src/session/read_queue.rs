@@ -117,6 +117,8 @@ pub(crate) struct ReadQueue {
 pub(super) enum Unsettled {
     /// It has changed.
     Changed(Arc<FileJob>),
+    /// It has another size than its entry says.
+    Unsized(Arc<FileJob>),
     /// All of it has been sent, in so many chunks, and it may have grown.
     Sent(Arc<FileJob>, u64, Option<Unread>),
     /// It is not read before it has stopped growing.
@@ -346,6 +348,9 @@ impl ReadQueue {
         if trouble.is_change && self.may_renew {
             return self.settle_later(Unsettled::Changed(job.clone()));
         }
+        if trouble.is_unsized && self.may_renew {
+            return self.settle_later(Unsettled::Unsized(job.clone()));
+        }
         self.shared.send(&[Message::FileFailed { id: job.id, reason: trouble.reason }]);
     }
 
@@ -537,7 +542,10 @@ impl Reader<'_> {
                     self.hand_over(block, want, again, &[piece]);
                 }
             }
-            Ok(_) => self.queue.fail(large, Trouble::changed()),
+            Ok(_) => {
+                let trouble = large.file().map_or_else(|trouble| trouble, |file| Trouble::of_size(&file));
+                self.queue.fail(large, trouble);
+            }
             Err(trouble) => self.queue.fail(large, trouble),
         }
         self.queue.let_go(large);
@@ -548,5 +556,8 @@ fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), Trouble> {
     let cannot = |error: std::io::Error| Trouble::of(&error);
     let file = SourceFile::open(&job.source, &job.entry).map_err(cannot)?;
     let len = file.read_chunk(0, place).map_err(cannot)?;
-    if len == place.len() && file.unchanged().map_err(cannot)? { Ok(()) } else { Err(Trouble::changed()) }
+    if len != place.len() || !file.ends_at_its_size().map_err(cannot)? {
+        return Err(Trouble::of_size(&file));
+    }
+    if file.unchanged().map_err(cannot)? { Ok(()) } else { Err(Trouble::changed()) }
 }

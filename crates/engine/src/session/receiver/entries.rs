@@ -272,7 +272,7 @@ impl Receiver {
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
         let fits = entry.id % RENEWAL == id % RENEWAL && entry.id > id;
-        if !fits || !matches!(entry.what, What::File { .. }) {
+        if !fits || !matches!(entry.what, What::File { .. } | What::Stream) {
             return Err(Error::Misbehaved(format!("file {id} was announced again as something else")));
         }
         // It may have failed meanwhile, which the sender is told.
@@ -284,12 +284,17 @@ impl Receiver {
         // What has come of it may be there as a partial file with a journal.
         let item = Item { entry, booked, is_place_free: false, ..file.item.clone() };
         drop(file);
-        self.shared.progress.notice(format!("{} changed while it was read; it is read again", item.path));
+        let how = match item.entry.what {
+            What::Stream => "has another size than its file system says",
+            _ => "changed while it was read",
+        };
+        self.shared.progress.notice(format!("{} {how}; it is read again", item.path));
         self.shared.progress.bytes_total.fetch_add(item.entry.size(), Relaxed);
         match &self.destination {
             Destination::Tree(target) => self.fetch_content(target, item, conversation),
             Destination::Null => {
-                let kind = if item.entry.size() <= CHUNK { Kind::Whole } else { Kind::null() };
+                let is_whole = item.entry.size() <= CHUNK && item.entry.what != What::Stream;
+                let kind = if is_whole { Kind::Whole } else { Kind::null() };
                 self.accept(item, kind, Decision::Send, conversation)
             }
             Destination::Pipe => {

@@ -15,7 +15,7 @@ use super::super::unread::Unread;
 use super::announcing::{file, manifest_entry};
 use super::{LOCK, Pending, Sender, Stage};
 use crate::manifest::{self, Record};
-use crate::messages::{ManifestEntry, Message, RENEWAL};
+use crate::messages::{ManifestEntry, Message, RENEWAL, What};
 
 /// How often a file may be announced again.
 const RENEWALS_MAX: u64 = 1 << 15;
@@ -53,6 +53,10 @@ impl Sender {
                         Some(quiet) => watched.push(Watched::new(job, None, None, quiet)),
                         None => watched.push(Watched::changed(job)),
                     }
+                    continue;
+                }
+                Unsettled::Unsized(job) => {
+                    self.renew_as_stream(&job);
                     continue;
                 }
                 Unsettled::Sent(job, chunks, unread) => (job, Some(chunks), unread),
@@ -112,9 +116,28 @@ impl Sender {
                 "the source changed while it was read, and again when it was read once more".into(),
             );
         }
+        let how = if follows { "has grown while it was read" } else { "changed while it was read" };
+        self.announce_again(job, entry, job.is_renewed || !follows, how);
+    }
+
+    /// Announces a file again as one that is read to its end.
+    fn renew_as_stream(&self, job: &Arc<FileJob>) {
+        if (job.id + RENEWAL) / RENEWAL > RENEWALS_MAX {
+            let reason = "its size is never what its file system says".to_string();
+            return self.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+        }
+        let entry = Entry { kind: Kind::Stream { is_pipe: false }, nlink: 1, ..job.entry.clone() };
+        self.announce_again(job, entry, job.is_renewed, "has another size than its file system says");
+    }
+
+    fn announce_again(&self, job: &Arc<FileJob>, entry: Entry, is_renewed: bool, how: &str) {
+        let id = job.id + RENEWAL;
         let linked = entry.nlink > 1;
-        let Kind::File { size, sparse } = entry.kind else { return };
-        let is_renewed = job.is_renewed || !follows;
+        let what = match entry.kind {
+            Kind::File { size, sparse } => file(&entry, size, sparse, linked),
+            _ => What::Stream,
+        };
+        let size = size_of(&entry);
         let (source, path) = (job.source.clone(), job.path.clone());
         let (digest, put, streamed) = Default::default();
         let renewed =
@@ -138,9 +161,7 @@ impl Sender {
             table.pending.insert(id, pending);
         }
         self.renewals.lock().expect(LOCK).insert(job.id, id);
-        let how = if follows { "has grown while it was read" } else { "changed while it was read" };
         self.shared.progress.notice(format!("{} {how}; it is read again", job.path));
-        let what = file(&entry, size, sparse, linked);
         // What cannot be read now was told when it was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
         let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };

@@ -107,3 +107,20 @@ def test_names_that_the_file_system_does_not_take(folding):
     fill(folding.target, "plain sub/ok")
     folding.sync(slash="/")
     assert differences(folding.source, folding.target) == []
+
+
+@pytest.mark.parametrize("sources", [["a/X", "b/x"], ["a/", "b/"]])
+def test_two_sources_whose_names_are_one_there(folding, near, sources):
+    """One of them is there, whole, and the other fails."""
+    road, size = folding.road, 3 * MIB
+    fill(folding.source, "a/ b/")
+    for name, seed in (("a/X", 1), ("b/x", 2)):
+        make_file(folding.source / name, size, seed)
+        make_file(folding.source / f"{name}-small", 100, seed)
+    here, there = (f"{folding.source}", road.url("tree/")) if folding.is_push else (road.url("tree"), f"{folding.target}/")
+    outcome = road.cp(*(f"{here}/{source}" for source in sources), there, expect=EXIT_SOME_FAILED)
+    assert {path.rpartition("/")[2] for path in failures(outcome)} <= {"X", "x", "X-small", "x-small"}
+    assert outcome.report["failed_count"] == outcome.report["files"] == (1 if len(sources[0]) > 2 else 2), outcome
+    [failed] = [name for name in failures(outcome) if not name.endswith("small")]
+    kept = folding.source / ("b/x" if failed == "X" else "a/X")
+    assert (folding.target / "x").read_bytes() == kept.read_bytes()

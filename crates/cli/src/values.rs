@@ -59,6 +59,13 @@ pub fn age(text: &str) -> Result<u64, String> {
     })
 }
 
+/// `027`: mode bits of group and others.
+pub fn mask(text: &str) -> Result<u32, String> {
+    let is_octal = !text.is_empty() && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let bits = u32::from_str_radix(text, 8).ok().filter(|bits| is_octal && bits & !0o077 == 0);
+    bits.ok_or_else(|| format!("'{text}' is not a mask; write octal bits of group and others, such as 027"))
+}
+
 /// How many flows are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flows {
@@ -161,6 +168,15 @@ fn scaled(text: &str, base: u64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masks_are_octal_and_leave_the_owner_alone() {
+        let table = [("027", Some(0o027)), ("0", Some(0)), ("0077", Some(0o077)), ("22", Some(0o22))];
+        let wrong = ["", "8", "127", "0o27", "+27", " 27", "-1", "1000"].map(|text| (text, None));
+        for (text, bits) in table.into_iter().chain(wrong) {
+            assert_eq!(mask(text).ok(), bits, "{text:?}");
+        }
+    }
 
     #[test]
     fn rates_are_decimal_bits() {

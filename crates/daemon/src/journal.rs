@@ -1,4 +1,4 @@
-//! The daemon's log of sessions: one line each, when it ends.
+//! The daemon's log of sessions: a line when one begins, and one when it ends.
 
 use farhaul_engine::Error;
 use farhaul_engine::bootstrap::Established;
@@ -14,7 +14,7 @@ pub(crate) struct Visitor {
 impl Visitor {
     pub(crate) fn of(established: &Established) -> Visitor {
         let key = established.peer_key.clone().unwrap_or_default();
-        tracing::debug!(
+        tracing::info!(
             peer = established.peer,
             key,
             transport = established.transport.name(),

@@ -37,6 +37,8 @@ pub struct ServeConfig {
     pub identity: PathBuf,
     /// Refuse whatever would write.
     pub read_only: bool,
+    /// Mode bits of group and others that nothing gets; the process's own mask should be the same.
+    pub mask: u32,
     /// Let clients ask for `--cipher none`.
     pub allow_cipher_none: bool,
     /// What goes wrong at this end, for tests.
@@ -59,6 +61,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
         authorized: Arc::new(authorized),
         admit: Arc::new(move |request, _key| admission.judge(request)),
         memory: config.memory,
+        mask: config.mask,
     })?;
     let stop = daemon.stop_handle();
     signals::on_end(move |signal| {
@@ -73,6 +76,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
         root = %root.display(),
         key = identity.fingerprint(),
         authorized = keys,
+        mask = format!("{:03o}", config.mask),
         "serving"
     );
     if keys == 0 {

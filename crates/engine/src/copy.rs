@@ -271,6 +271,9 @@ impl Plan {
                 return run_here(params.request, side, &terms, progress).and_manifest(log.as_deref());
             }
         };
+        if let (Ok(established), Some(log), Side::Send(_)) = (&established, &log, &side) {
+            log.set_mask(established.mask);
+        }
         let outcome = match established {
             Ok(established) => session::run(established, side, &terms, progress),
             Err(error) => Outcome::failed(error),
@@ -508,6 +511,7 @@ pub(crate) fn local_pair(request: Request) -> Result<(Established, Established),
             stop: Stop::default(),
             control_process: None,
             registration: None,
+            mask: 0,
         })
     };
     Ok((make(near, true)?, make(far, false)?))

@@ -228,6 +228,9 @@ pub struct HelloReply {
     /// Daemon only: joins later connections to this session.
     #[serde(default)]
     pub ticket: Option<Token>,
+    /// Daemon only: the mode bits of group and others that nothing gets there.
+    #[serde(default)]
+    pub mask: u32,
 }
 
 impl HelloReply {
@@ -244,6 +247,7 @@ impl HelloReply {
             secret_half: None,
             paths: Vec::new(),
             ticket: None,
+            mask: 0,
         }
     }
 

@@ -128,6 +128,8 @@ pub(crate) struct Log {
     room: Condvar,
     /// The single source has this name at the destination.
     renamed: OnceLock<Vec<u8>>,
+    /// Mode bits that nothing gets at the destination.
+    mask: OnceLock<u32>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
@@ -157,6 +159,7 @@ impl Log {
             more: Condvar::new(),
             room: Condvar::new(),
             renamed: OnceLock::new(),
+            mask: OnceLock::new(),
             thread: Mutex::default(),
         });
         let writer = log.clone();
@@ -168,6 +171,11 @@ impl Log {
     /// The first component of all paths is another one at the destination. To be said before the first record.
     pub(crate) fn set_renamed(&self, name: &[u8]) {
         let _ = self.renamed.set(name.to_vec());
+    }
+
+    /// The destination takes these bits off all modes. To be said before the first record.
+    pub(crate) fn set_mask(&self, mask: u32) {
+        let _ = self.mask.set(mask);
     }
 
     pub(crate) fn add(&self, record: Record) {
@@ -201,9 +209,10 @@ impl Log {
         loop {
             let end = self.wait_for_more(&mut records);
             let renamed = self.renamed.get().map(Vec::as_slice);
+            let mask = self.mask.get().copied().unwrap_or(0);
             let at = now();
             for record in records.drain(..) {
-                text::line(&record, renamed, at, &mut out);
+                text::line(&record, renamed, mask, at, &mut out);
                 if out.len() >= WRITE_BYTES {
                     self.put(&mut file, &mut out)?;
                 }

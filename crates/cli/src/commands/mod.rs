@@ -81,7 +81,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         Verb::Bench(args) => reporting(&args.part).is_some_and(|output| output.json || !output.quiet),
         Verb::Completions { .. } | Verb::Man { .. } => true,
         // Its stdout is the channel.
-        Verb::Endpoint => false,
+        Verb::Endpoint(_) => false,
     }
 }
 

@@ -3,6 +3,8 @@
 use farhaul_daemon::ServeConfig;
 use farhaul_engine::bootstrap::default_identity_path;
 use farhaul_engine::{ExitCode, MemoryLimits};
+use rustix::fs::Mode;
+use rustix::process::umask;
 
 use crate::args::Serve;
 use crate::exit;
@@ -19,7 +21,8 @@ pub fn run(args: Serve) -> ExitCode {
     } else {
         log::to_stderr(level)
     }
-    match farhaul_daemon::serve(config(args)) {
+    let mask = set_mask(args.mask);
+    match farhaul_daemon::serve(config(args, mask)) {
         Ok(()) => ExitCode::Ok,
         Err(error) => {
             printer::chain(&error);
@@ -33,7 +36,16 @@ fn memory(process: Option<u64>, key: Option<u64>) -> MemoryLimits {
     MemoryLimits { process, key: key.unwrap_or(process / 2) }
 }
 
-fn config(args: Serve) -> ServeConfig {
+/// What is made by the way, such as directories on the way to a destination, has it from the process. The bits of its owner are
+/// what the daemon works with.
+fn set_mask(wanted: Option<u32>) -> u32 {
+    let inherited = umask(Mode::from_raw_mode(0o077));
+    let mask = wanted.unwrap_or(inherited.as_raw_mode()) & 0o077;
+    umask(Mode::from_raw_mode(mask));
+    mask
+}
+
+fn config(args: Serve, mask: u32) -> ServeConfig {
     let own_keys = || default_identity_path().with_file_name("authorized_keys");
     ServeConfig {
         listen: args.listen,
@@ -41,6 +53,7 @@ fn config(args: Serve) -> ServeConfig {
         authorized_keys: args.authorized_keys.unwrap_or_else(own_keys),
         identity: args.identity.unwrap_or_else(default_identity_path),
         read_only: args.read_only,
+        mask,
         allow_cipher_none: args.allow_cipher_none,
         testing: args.testing.of_engine(),
         memory: memory(args.memory, args.memory_per_key),

@@ -1,8 +1,9 @@
-//! Clients that a daemon serves: lines as in a `.pub` file, read again whenever the file has changed.
+//! Clients that a daemon serves: lines as in a `.pub` file, read again whenever somebody is judged.
+//!
+//! Always true: what counts is the content of the file now. Neither its times nor its size can hide a change.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,50 +22,67 @@ pub struct AuthorizedKeys {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
-    /// Modification time and length of what was read.
-    version: Option<(SystemTime, u64)>,
-    /// Public key and comment.
-    keys: Vec<(Vec<u8>, String)>,
+    /// What was read last, if it could be.
+    content: Option<Vec<u8>>,
+    keys: Arc<Keys>,
+}
+
+/// Public keys, each with its comment.
+#[derive(Debug, Default)]
+pub(crate) struct Keys(Vec<(Vec<u8>, String)>);
+
+impl Keys {
+    pub(crate) fn has(&self, spki: &[u8]) -> bool {
+        self.0.iter().any(|key| key.0 == spki)
+    }
 }
 
 impl AuthorizedKeys {
     /// Reads the file; a line that is no key is reported in the log and skipped.
     pub fn load(path: &Path) -> Result<AuthorizedKeys, Error> {
-        let read = || Error::io(format!("cannot read the authorized keys {}", path.display()));
-        let version = version(path).map_err(read())?;
-        let keys = parse(&std::fs::read_to_string(path).map_err(read())?, path);
-        Ok(AuthorizedKeys {
-            path: path.to_path_buf(),
-            state: Mutex::new(State { version: Some(version), keys }),
-        })
+        let failed = Error::io(format!("cannot read the authorized keys {}", path.display()));
+        let content = std::fs::read(path).map_err(failed)?;
+        let keys = Arc::new(parse(&content, path));
+        let state = Mutex::new(State { content: Some(content), keys });
+        Ok(AuthorizedKeys { path: path.to_path_buf(), state })
     }
 
-    /// The comment of an authorized key.
-    pub(crate) fn comment_of(&self, spki: &[u8]) -> Option<String> {
+    /// The keys as they are now.
+    pub(crate) fn now(&self) -> Arc<Keys> {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         self.refresh(&mut state);
-        state.keys.iter().find(|key| key.0 == spki).map(|key| key.1.clone())
+        Arc::clone(&state.keys)
     }
 
     /// A file that has gone or cannot be read authorises nobody: taking the file away must close the door.
     fn refresh(&self, state: &mut State) {
-        let now = version(&self.path).ok();
-        if now == state.version && now.is_some() {
+        let content = match std::fs::read(&self.path) {
+            Ok(content) => Some(content),
+            Err(error) => {
+                if state.content.is_some() {
+                    tracing::warn!(
+                        "cannot read the authorized keys {}, nobody is let in: {error}",
+                        self.path.display()
+                    );
+                }
+                None
+            }
+        };
+        if content == state.content {
             return;
         }
-        match (now, std::fs::read_to_string(&self.path)) {
-            (Some(now), Ok(text)) => *state = State { version: Some(now), keys: parse(&text, &self.path) },
-            _ => {
-                tracing::warn!("cannot read the authorized keys {}: nobody is let in", self.path.display());
-                *state = State::default();
-            }
+        state.keys =
+            Arc::new(content.as_deref().map(|content| parse(content, &self.path)).unwrap_or_default());
+        if content.is_some() {
+            tracing::info!(authorized = state.keys.0.len(), "the authorized keys have changed");
         }
+        state.content = content;
     }
 
     pub fn len(&self) -> usize {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).keys.len()
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).keys.0.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -72,14 +90,9 @@ impl AuthorizedKeys {
     }
 }
 
-fn version(path: &Path) -> std::io::Result<(SystemTime, u64)> {
-    let meta = std::fs::metadata(path)?;
-    Ok((meta.modified()?, meta.len()))
-}
-
-fn parse(text: &str, path: &Path) -> Vec<(Vec<u8>, String)> {
+fn parse(content: &[u8], path: &Path) -> Keys {
     let mut keys = Vec::new();
-    for (index, line) in text.lines().enumerate() {
+    for (index, line) in String::from_utf8_lossy(content).lines().enumerate() {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
@@ -89,7 +102,7 @@ fn parse(text: &str, path: &Path) -> Vec<(Vec<u8>, String)> {
             None => tracing::warn!("{}:{}: not a farhaul public key, skipped", path.display(), index + 1),
         }
     }
-    keys
+    Keys(keys)
 }
 
 fn parse_line(line: &str) -> Option<(Vec<u8>, String)> {
@@ -127,12 +140,24 @@ mod tests {
         .unwrap();
         let keys = AuthorizedKeys::load(&file).unwrap();
         assert_eq!(keys.len(), 1);
-        assert_eq!(keys.comment_of(&spki(&alice)).as_deref(), Some("alice"));
-        assert_eq!(keys.comment_of(&spki(&bob)), None);
-        std::fs::write(&file, format!("{}\n", bob.public_line(""))).unwrap();
-        assert_eq!(keys.comment_of(&spki(&alice)), None);
-        assert_eq!(keys.comment_of(&spki(&bob)).as_deref(), Some(""));
+        let lets_in = |who: &Identity| keys.now().has(&spki(who));
+        assert!(lets_in(&alice) && !lets_in(&bob));
+        std::fs::write(&file, format!("{}\n", bob.public_line("1"))).unwrap();
+        assert!(!lets_in(&alice) && lets_in(&bob));
+        // Of the same length and with the same time, as `cp -p` and `rsync -t` may leave it.
+        let before = std::fs::metadata(&file).unwrap();
+        std::fs::write(&file, format!("{}\n", alice.public_line("2"))).unwrap();
+        std::fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(before.modified().unwrap())
+            .unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().len(), before.len());
+        assert!(lets_in(&alice) && !lets_in(&bob));
         std::fs::remove_file(&file).unwrap();
-        assert_eq!(keys.comment_of(&spki(&bob)), None);
+        assert!(!lets_in(&alice) && !lets_in(&bob));
+        std::fs::write(&file, [bob.public_line("Bj").as_bytes(), b"\xf6rn\n"].concat()).unwrap();
+        assert!(lets_in(&bob));
     }
 }

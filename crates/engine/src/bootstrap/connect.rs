@@ -346,6 +346,7 @@ impl Attempt<'_> {
             stop: Stop::default(),
             control_process: None,
             registration: None,
+            mask: reply.mask & 0o777,
         }
     }
 }

@@ -203,6 +203,7 @@ fn join(
         stop,
         control_process: None,
         registration: None,
+        mask: 0,
     })
 }
 

@@ -5,7 +5,7 @@
 //! that it receives at its address gets answers three times as long as its questions at most (RFC 9000 section 8).
 
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_net::UdpLink;
@@ -29,6 +29,8 @@ pub use super::serve::Admit;
 const SESSIONS_END_TIME: Duration = Duration::from_secs(10);
 /// Connections that wait until they are looked at; the system may have a lower bound.
 const ACCEPT_BACKLOG: i32 = 4096;
+/// How often it is looked who is still let in; a session of somebody who is not ends after two looks.
+const KEYS_INTERVAL: Duration = Duration::from_millis(300);
 /// Pause after the system refused a connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,6 +44,8 @@ pub struct ListenConfig {
     pub admit: Arc<Admit>,
     /// What its sessions may keep in memory.
     pub memory: MemoryLimits,
+    /// Mode bits of group and others that nothing gets here.
+    pub mask: u32,
 }
 
 /// A daemon that listens, ready to [`run`](Daemon::run).
@@ -100,8 +104,10 @@ impl Daemon {
             authorized: config.authorized,
             quic: quic.clone(),
             admit: config.admit,
+            mask: config.mask,
             handler,
             stop: stop.flag.clone(),
+            strangers: Mutex::default(),
             live: Arc::new(()),
         });
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -120,7 +126,9 @@ impl Daemon {
                 tokio::spawn(accept_tcp(Arc::clone(&shared), tcp, address.port()));
                 endpoints.push(endpoint);
             }
+            tokio::spawn(watch_keys(Arc::clone(&shared)));
             stop.wake.notified().await;
+            shared.registry.stop_all();
             for endpoint in &endpoints {
                 endpoint.close(quinn::VarInt::from_u32(0), b"the daemon is ending");
             }
@@ -180,6 +188,17 @@ fn endpoint(
     let socket = TokioRuntime.wrap_udp_socket(udp)?;
     let demux = Arc::new(Demux::new(socket, registry.clone())?);
     Endpoint::new_with_abstract_socket(EndpointConfig::default(), Some(config), demux, Arc::new(TokioRuntime))
+}
+
+/// Ends sessions of keys that were removed from the list.
+async fn watch_keys(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(KEYS_INTERVAL).await;
+        if !shared.registry.is_empty() {
+            let keys = shared.authorized.now();
+            shared.registry.end_strangers(|client| keys.has(client));
+        }
+    }
 }
 
 async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {

@@ -41,6 +41,7 @@ impl Fixture {
                 true => Err(Refusal::new(RefusalCode::Forbidden, "not for you")),
                 false => Ok(()),
             }),
+            mask: 0,
         })
         .unwrap();
         let address = daemon.local_addrs()[0];
@@ -592,6 +593,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
         identity: Identity::load(&fixture.path("host")).unwrap(),
         authorized: Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap()),
         admit: Arc::new(|_, _| Ok(())),
+        mask: 0,
     });
     assert!(matches!(result, Err(Error::Connect { hint: Some(_), .. })));
 }

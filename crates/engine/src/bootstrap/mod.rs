@@ -32,7 +32,7 @@ mod trust;
 use std::net::{IpAddr, SocketAddr};
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -112,6 +112,8 @@ pub struct Established {
     pub peer_version: String,
     /// The far end's UDP ports, for messages about firewalls.
     pub udp_ports: Vec<u16>,
+    /// Mode bits of group and others that nothing gets at the far end, a daemon.
+    pub mask: u32,
     /// What the user should know although it works.
     pub warnings: Vec<String>,
     /// Set when this end should stop, resumably: the client is gone, or the daemon ends. To be looked at often.
@@ -265,15 +267,27 @@ impl Fallback {
 
 /// A flag that ends a session from outside.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicBool>);
+pub struct Stop(Arc<AtomicU8>);
+
+const STOPPED: u8 = 1;
+const REVOKED: u8 = 2;
 
 impl Stop {
     pub fn stop(&self) {
-        self.0.store(true, Relaxed);
+        self.0.fetch_or(STOPPED, Relaxed);
+    }
+
+    /// Whoever is at the other end may not be here any more.
+    pub fn revoke(&self) {
+        self.0.fetch_or(REVOKED, Relaxed);
     }
 
     pub fn is_set(&self) -> bool {
-        self.0.load(Relaxed)
+        self.0.load(Relaxed) != 0
+    }
+
+    pub fn is_revoked(&self) -> bool {
+        self.0.load(Relaxed) & REVOKED != 0
     }
 }
 

@@ -28,6 +28,8 @@ use crate::hello::{HelloError, printable};
 const ADDRESS_STEP: Duration = Duration::from_millis(250);
 /// Head start of UDP over TCP, which is not needed where UDP answers sooner.
 const UDP_HEAD_START: Duration = Duration::from_millis(200);
+/// Who sleeps so much longer than he wanted has not listened well.
+const STARVED: Duration = Duration::from_millis(500);
 /// What a server that says no more than that it is busy means.
 const CROWD: &str = "too many clients at once";
 
@@ -299,8 +301,8 @@ impl Race<'_> {
                 Some(Err(_)) => {}
                 // Heard meanwhile: the longer patience holds from the next turn on.
                 None if is_short && is_heard() => {}
-                // Somebody is there, then, and has too much to do.
-                None if is_heard() || listens.load(Ordering::Relaxed) => {
+                // Somebody is there, then, and has too much to do, or this host has.
+                None if until.elapsed() > STARVED || is_heard() || listens.load(Ordering::Relaxed) => {
                     return waiting.ok_or(failure.of_one_who_is_there());
                 }
                 None => return waiting.ok_or(failure),

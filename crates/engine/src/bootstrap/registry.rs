@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use super::demux::FirstDatagram;
-use super::{FlowSetup, attached_indices, random_flow_ids};
+use super::{FlowSetup, Stop, attached_indices, random_flow_ids};
 use crate::budget::{Budget, Charge};
 use crate::error::Error;
 use crate::hello::Token;
@@ -49,6 +49,9 @@ struct Session {
     /// Those that further connections may have, and those that had one.
     indices: Range<u16>,
     taken: HashSet<u16>,
+    stop: Stop,
+    /// The client was not among those who are let in when that was looked at last.
+    is_missed: bool,
     attached: Sender<FlowSetup>,
 }
 
@@ -97,12 +100,15 @@ pub(crate) struct Registered {
     pub(crate) first: Vec<Receiver<FirstDatagram>>,
     pub(crate) ticket: Token,
     pub(crate) attached: Receiver<FlowSetup>,
+    /// Ends this session.
+    pub(crate) stop: Stop,
 }
 
 impl Registry {
     /// Enters a session of the client with the key `client`, whose `flows` flows travel as datagrams or not.
     pub(crate) fn register(&self, client: &[u8], flows: usize, datagrams: bool) -> Result<Registered, Error> {
         let ticket = Token::random()?;
+        let stop = Stop::default();
         let (attached_to, attached) = crossbeam_channel::bounded(ATTACHED_WAITING);
         {
             let mut tickets = self.tickets();
@@ -116,6 +122,8 @@ impl Registry {
                 client: client.to_vec(),
                 indices: attached_indices(flows),
                 taken: HashSet::new(),
+                stop: stop.clone(),
+                is_missed: false,
                 attached: attached_to,
             };
             tickets.insert(ticket.0, session);
@@ -145,7 +153,7 @@ impl Registry {
             first.push(receiver);
         }
         drop(table);
-        Ok(Registered { registration, ids, first, ticket, attached })
+        Ok(Registered { registration, ids, first, ticket, attached, stop })
     }
 
     /// Hands a datagram to the session that waits for it. What belongs to nobody or comes too fast is dropped.
@@ -175,6 +183,26 @@ impl Registry {
             return Err(NotAdmitted::Index(index));
         }
         Ok(session.attached.clone())
+    }
+
+    pub(crate) fn stop_all(&self) {
+        self.tickets().values().for_each(|session| session.stop.stop());
+    }
+
+    /// Ends the sessions of clients that are not let in any more. A client has to be missed twice: the first
+    /// look may have met a list that was just being written.
+    pub(crate) fn end_strangers(&self, is_let_in: impl Fn(&[u8]) -> bool) {
+        for session in self.tickets().values_mut() {
+            let is_missed = !is_let_in(&session.client);
+            if is_missed && session.is_missed {
+                session.stop.revoke();
+            }
+            session.is_missed = is_missed;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tickets().is_empty()
     }
 
     fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
@@ -234,6 +262,23 @@ mod tests {
         session.first.iter().for_each(|first| first.try_iter().for_each(drop));
         deliver();
         assert_eq!(waiting() as u64, FIRST_BYTES_MAX / (60_000 + FIRST_BYTES as u64));
+    }
+
+    #[test]
+    fn who_is_missed_twice_is_stopped_and_nobody_else() {
+        let registry = Registry::default();
+        assert!(registry.is_empty());
+        let [alice, bob] = [b"alice", b"bob__"].map(|client| registry.register(client, 1, true).unwrap());
+        let without = |name: &'static [u8]| registry.end_strangers(|client| client != name);
+        without(b"alice");
+        without(b"bob__");
+        without(b"alice");
+        assert!(!alice.stop.is_set() && !bob.stop.is_set(), "each was missed once at a time");
+        without(b"alice");
+        assert!(alice.stop.is_revoked() && !bob.stop.is_set());
+        registry.stop_all();
+        assert!(bob.stop.is_set() && !bob.stop.is_revoked());
+        assert!(!registry.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! in need; a handshake ends when its time is over; whatever goes wrong, the daemon goes on.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::net::TcpStream;
@@ -45,10 +45,58 @@ pub(crate) struct Shared {
     /// Of connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
     pub(crate) admit: Arc<Admit>,
+    pub(crate) mask: u32,
     pub(crate) handler: Arc<Handler>,
     pub(crate) stop: Stop,
+    pub(crate) strangers: Mutex<Strangers>,
     /// One clone for each session thread: the count tells how many run.
     pub(crate) live: Arc<()>,
+}
+
+/// Lines of the log that strangers can cause in [`STRANGERS_TIME`].
+const STRANGERS_MAX: u32 = 20;
+const STRANGERS_TIME: Duration = Duration::from_secs(10);
+
+/// How often strangers have knocked lately.
+#[derive(Debug, Default)]
+pub(crate) struct Strangers {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Strangers {
+    /// Whether this one gets a line, and how many had none before it.
+    fn count(&mut self, now: Instant) -> Option<u32> {
+        let is_over = self.since.is_none_or(|since| now.duration_since(since) >= STRANGERS_TIME);
+        let untold = if is_over { self.count.saturating_sub(STRANGERS_MAX) } else { 0 };
+        if is_over {
+            *self = Strangers { since: Some(now), count: 0 };
+        }
+        self.count += 1;
+        (self.count <= STRANGERS_MAX).then_some(untold)
+    }
+}
+
+impl Shared {
+    fn log(&self, peer: SocketAddr, failure: &Failure) {
+        match failure {
+            Failure::UnknownKey(key) => {
+                let mut strangers = self.strangers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                match strangers.count(Instant::now()) {
+                    Some(0) => tracing::warn!(%peer, key, "refused: the key is not authorized"),
+                    Some(untold) => tracing::warn!(
+                        %peer,
+                        key,
+                        untold,
+                        "refused: the key is not authorized; others before it had no line"
+                    ),
+                    None => {}
+                }
+            }
+            Failure::Refused { key, text } => tracing::info!(%peer, key, reason = text, "refused"),
+            failure => tracing::debug!(%peer, %failure, "a handshake came to nothing"),
+        }
+    }
 }
 
 /// Who is at the other end, and what the two share.
@@ -81,8 +129,8 @@ enum Failure {
     /// Its fingerprint.
     #[error("the key is not authorized")]
     UnknownKey(String),
-    #[error("refused: {0}")]
-    Refused(String),
+    #[error("refused: {text}")]
+    Refused { key: String, text: String },
 }
 
 impl Failure {
@@ -117,7 +165,7 @@ where
 pub(crate) async fn serve_quic(shared: Arc<Shared>, incoming: quinn::Incoming, port: u16, place: Place) {
     let remote = canonical(incoming.remote_address());
     if let Err(failure) = quic_handshake(&shared, incoming, remote, port, place).await {
-        tracing::debug!(%remote, %failure, "handshake over UDP");
+        shared.log(remote, &failure);
     }
 }
 
@@ -145,7 +193,8 @@ async fn quic_handshake(
     };
     let (mut send, body) = in_time(until, first).await?;
     drop(place);
-    let client = Client { key, remote, master: quic::export_secret(&connection)?, port };
+    let (spki, key) = (key.clone(), fingerprint(&key));
+    let client = Client { key: spki, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
         Ok(FirstFrame::Attach(_)) => {
@@ -165,7 +214,7 @@ async fn quic_handshake(
         }
         Err(refusal) => {
             quic::write_frame(&mut send, &HelloReply::refuse(refusal.clone())).await?;
-            Err(Failure::Refused(refusal.text))
+            Err(Failure::Refused { key, text: refusal.text })
         }
     };
     // The client closes when it has read the reply; what it lost is sent again until then.
@@ -181,8 +230,9 @@ pub(crate) async fn serve_tcp(
     port: u16,
     place: Place,
 ) {
-    if let Err(failure) = tcp_handshake(&shared, stream, canonical(remote), port, place).await {
-        tracing::debug!(%remote, %failure, "handshake over TCP");
+    let remote = canonical(remote);
+    if let Err(failure) = tcp_handshake(&shared, stream, remote, port, place).await {
+        shared.log(remote, &failure);
     }
 }
 
@@ -206,7 +256,8 @@ async fn tcp_handshake(
     }
     let body = in_time(until, tls.read_frame()).await?;
     drop(place);
-    let client = Client { key, remote, master: tls.export_secret()?, port };
+    let (spki, key) = (key.clone(), fingerprint(&key));
+    let client = Client { key: spki, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {
             Ok((reply, registered)) => {
@@ -228,7 +279,7 @@ async fn tcp_handshake(
     };
     let reply = HelloReply::refuse(refusal.clone());
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
-    Err(Failure::Refused(refusal.text))
+    Err(Failure::Refused { key, text: refusal.text })
 }
 
 async fn start_stream(
@@ -243,8 +294,9 @@ async fn start_stream(
     let link = FlowLink::Stream(tls.into_link()?);
     let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
     let flows = Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() };
+    let key = fingerprint(&client.key);
     start(shared, hello, client, flows, Transport::Tcp, registered)
-        .map_err(|refusal| Failure::Refused(refusal.text))
+        .map_err(|refusal| Failure::Refused { key, text: refusal.text })
 }
 
 /// Judges an [`Attach`] and answers it if it is good.
@@ -299,9 +351,14 @@ fn prepare(
     let minimum = budget.charge(session_bytes_min(options)).map_err(|full| busy(full.into()))?;
     let mut registered = shared.registry.register(&client.key, flows, datagrams).map_err(busy)?;
     registered.registration.admit(budget, minimum);
+    if shared.stop.is_set() {
+        // It may have been too late for who ends all sessions.
+        registered.stop.stop();
+    }
     let mut reply = HelloReply::accept(registered.ids.clone());
     reply.ticket = Some(registered.ticket.clone());
     reply.udp_ports = vec![client.port];
+    reply.mask = shared.mask;
     reply.paths = paths;
     Ok((reply, registered))
 }
@@ -361,8 +418,9 @@ fn start(
         peer_key: Some(fingerprint(&client.key)),
         peer_version: hello::printable(hello.version.as_bytes(), 40),
         udp_ports: vec![client.port],
+        mask: shared.mask,
         warnings: Vec::new(),
-        stop: shared.stop.clone(),
+        stop: registered.stop,
         control_process: None,
         registration: Some(registered.registration),
     };
@@ -390,4 +448,18 @@ fn refusal_of(error: &HelloError) -> Refusal {
         | HelloError::Malformed(_) => RefusalCode::Usage,
     };
     Refusal::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_do_not_fill_the_log() {
+        let (mut strangers, begin) = (Strangers::default(), Instant::now());
+        let told = (0..100).filter(|_| strangers.count(begin) == Some(0)).count();
+        assert_eq!(told, STRANGERS_MAX as usize);
+        assert_eq!(strangers.count(begin + STRANGERS_TIME), Some(80));
+        assert_eq!(strangers.count(begin + STRANGERS_TIME), Some(0));
+    }
 }

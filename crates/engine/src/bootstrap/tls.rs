@@ -225,10 +225,7 @@ impl ClientCertVerifier for ClientKeys {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
         let proved = self.signatures.verify(message, cert, dss)?;
-        match self.authorized.comment_of(cert) {
-            Some(_) => Ok(proved),
-            None => Err(self.refused.refuse(fingerprint(cert))),
-        }
+        if self.authorized.now().has(cert) { Ok(proved) } else { Err(self.refused.refuse(fingerprint(cert))) }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

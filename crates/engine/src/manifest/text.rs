@@ -69,8 +69,9 @@ pub(super) fn end(report: &Report) -> Vec<u8> {
     out
 }
 
-/// The line of one record. `renamed` is what the first component of its path is called at the destination.
-pub(super) fn line(record: &Record, renamed: Option<&[u8]>, at: Duration, out: &mut Vec<u8>) {
+/// The line of one record. `renamed` is what the first component of its path is called at the destination, where modes lack the bits of
+/// `mask`.
+pub(super) fn line(record: &Record, renamed: Option<&[u8]>, mask: u32, at: Duration, out: &mut Vec<u8>) {
     out.push(b'{');
     name(out, "path", &record.path);
     if let Some(renamed) = renamed {
@@ -110,10 +111,13 @@ pub(super) fn line(record: &Record, renamed: Option<&[u8]>, at: Duration, out: &
         Kind::Unknown | Kind::Directory | Kind::Special(Node::Fifo | Node::Socket) => {}
     }
     if kind.is_some() {
-        let mode = record.mode;
-        let octal = [9, 6, 3, 0].map(|shift| b'0' + (mode >> shift & 7) as u8);
-        plain(out, ",\"mode\":\"", &octal);
+        let octal = |mode: u32| [9, 6, 3, 0].map(|shift| b'0' + (mode >> shift & 7) as u8);
+        plain(out, ",\"mode\":\"", &octal(record.mode));
         out.push(b'"');
+        if record.mode & mask != 0 && !matches!(record.kind, Kind::Symlink { .. }) {
+            plain(out, ",\"dest_mode\":\"", &octal(record.mode & !mask));
+            out.push(b'"');
+        }
         let (secs, nanos) = record.mtime;
         number(out, ",\"mtime_ns\":", i128::from(secs) * 1_000_000_000 + i128::from(nanos));
     }
@@ -226,6 +230,8 @@ pub(crate) struct Entry {
     pub(crate) place: Vec<u8>,
     pub(crate) kind: Kind,
     pub(crate) mode: u32,
+    /// At the destination, if that has masked it.
+    pub(crate) place_mode: Option<u32>,
     pub(crate) mtime: Option<(i64, u32)>,
     pub(crate) digest: Option<[u8; 32]>,
     pub(crate) extra: Vec<(Algorithm, Vec<u8>)>,
@@ -251,6 +257,7 @@ struct Raw {
     major: Option<u32>,
     minor: Option<u32>,
     mode: Option<String>,
+    dest_mode: Option<String>,
     mtime_ns: Option<i128>,
     digest: Option<String>,
     blake3: Option<String>,
@@ -303,7 +310,9 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line, String> {
         // Of a later version.
         Some(_) => Kind::Unknown,
     };
-    let mode = raw.mode.as_deref().map_or(Ok(0), |mode| u32::from_str_radix(mode, 8));
+    let octal = |mode: &str| u32::from_str_radix(mode, 8).map_err(|_| missing("octal mode"));
+    let mode = raw.mode.as_deref().map_or(Ok(0), octal)?;
+    let place_mode = raw.dest_mode.as_deref().map(octal).transpose()?;
     let digest = raw.digest.as_deref().map(|digest| unhex(digest, 32)).transpose()?;
     let mut extra = Vec::new();
     for (algorithm, digest) in [
@@ -318,7 +327,8 @@ pub(crate) fn parse(line: &[u8]) -> Result<Line, String> {
     }
     let fate = raw.result.as_deref().and_then(Fate::from_name).ok_or_else(|| missing("known result"))?;
     Ok(Line::Entry(Box::new(Entry {
-        mode: mode.map_err(|_| missing("octal mode"))?,
+        mode,
+        place_mode,
         mtime: raw.mtime_ns.and_then(split_time),
         digest: digest.map(|digest| digest.try_into().expect("it has 32 bytes")),
         path,
@@ -365,7 +375,7 @@ mod tests {
 
     fn written(record: &Record, renamed: Option<&[u8]>) -> String {
         let mut out = Vec::new();
-        line(record, renamed, AT, &mut out);
+        line(record, renamed, 0, AT, &mut out);
         String::from_utf8(out).unwrap()
     }
 
@@ -378,6 +388,20 @@ mod tests {
             extra: vec![(Algorithm::Md5, vec![1; 16])],
             ..Record::of_path(b"run7/a b", Fate::Sent)
         }
+    }
+
+    #[test]
+    fn a_mode_that_the_destination_masks_stands_beside_the_sources() {
+        let masked = |mask| {
+            let mut out = Vec::new();
+            line(&record(), None, mask, AT, &mut out);
+            match parse(&out).unwrap() {
+                Line::Entry(entry) => (entry.mode, entry.place_mode),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(masked(0o027), (0o4755, Some(0o4750)));
+        assert_eq!(masked(0o022), (0o4755, None), "it takes nothing");
     }
 
     #[test]

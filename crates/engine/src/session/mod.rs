@@ -82,6 +82,8 @@ pub(crate) enum Side {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Terms {
     pub(crate) strip_setuid: bool,
+    /// Mode bits that nothing gets here.
+    pub(crate) mask: u32,
     /// Files that the client may have read or written at a time for its disks; none for as many as it has directories.
     pub(crate) lanes_max: Option<usize>,
     /// Names that the sender is to be asked for.
@@ -127,7 +129,7 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
             sender::run(&mut supervisor, origin, plan, terms.log.clone())
         }
         Side::Receive(destination) => {
-            let rules = Rules::new(&options, terms.strip_setuid);
+            let rules = Rules::new(&options, terms);
             let notes = receiver::Notes::new(options.manifest.clone(), terms.log.clone());
             let wish = receiver::Wanted { filter, names: terms.names.as_deref(), notes };
             receiver::run(&mut supervisor, destination, rules, wish, threads)

@@ -36,6 +36,7 @@ pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
 pub(crate) use self::settling::{Whole, finish_small};
+use super::Terms;
 use super::crew::together;
 use super::destination::Target;
 use super::distinct::Names;
@@ -92,9 +93,9 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(options: &TransferOptions, strip_setuid: bool) -> Rules {
-        let is_daemon = strip_setuid;
-        let strip_setuid = strip_setuid || !options.keep_setuid;
+    pub(crate) fn new(options: &TransferOptions, terms: &Terms) -> Rules {
+        let is_daemon = terms.strip_setuid;
+        let strip_setuid = is_daemon || !options.keep_setuid;
         Rules {
             attributes: AttributeKinds::chosen(options.xattrs, options.acls, is_daemon, options.keep_setuid),
             specials: options.specials,
@@ -111,7 +112,7 @@ impl Rules {
             delta: options.delta == Some(true) && options.verify != Verify::Transit,
             in_place: options.in_place,
             sync: options.sync,
-            mode_mask: if strip_setuid { 0o1777 } else { 0o7777 },
+            mode_mask: if strip_setuid { 0o1777 } else { 0o7777 } & !terms.mask,
         }
     }
 }

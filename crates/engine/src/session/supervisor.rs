@@ -488,6 +488,9 @@ impl Supervisor {
     }
 
     fn check(&mut self) -> Result<(), Error> {
+        if self.stop.is_revoked() {
+            return Err(self.revoked());
+        }
         if self.stop.is_set() {
             return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
         }

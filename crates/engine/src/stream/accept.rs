@@ -104,6 +104,7 @@ impl Listener {
             authorized,
             admit: Arc::new(admit),
             memory: MemoryLimits::of_this_host(),
+            mask: 0,
         })?;
         let addresses = daemon.local_addrs();
         let stop = daemon.stop_handle();

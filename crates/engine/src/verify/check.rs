@@ -143,7 +143,11 @@ impl Checker<'_> {
         if !self.job.metadata {
             return None;
         }
-        if let Some(mode) = line.mode.filter(|&mode| !is_link && mode & 0o1777 != meta.mode & 0o1777) {
+        let has = |mode: u32| mode & 0o1777 == meta.mode & 0o1777;
+        if let Some(mode) =
+            line.mode.filter(|&mode| !is_link && !has(mode) && !line.place_mode.is_some_and(has))
+        {
+            let mode = line.place_mode.unwrap_or(mode);
             return Some(format!("mode {:04o} instead of {mode:04o}", meta.mode));
         }
         let is_older =

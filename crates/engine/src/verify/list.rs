@@ -31,6 +31,8 @@ pub(super) struct Expected {
     /// Unknown in lists that are no manifests.
     pub(super) size: Option<u64>,
     pub(super) mode: Option<u32>,
+    /// The other one that is right: the destination has masked it.
+    pub(super) place_mode: Option<u32>,
     pub(super) mtime: Option<(i64, u32)>,
     pub(super) content: Content,
     /// It was brought, or was there already.
@@ -137,7 +139,8 @@ fn expected(entry: Entry) -> Expected {
     let mode = Some(entry.mode).filter(|_| !entry.place.is_empty());
     let is_there =
         matches!(entry.fate, Fate::Sent | Fate::Unchanged | Fate::Renamed) && kind != Kind::Unknown;
-    Expected { path: entry.place, kind, size, mode, mtime: entry.mtime, content, is_there }
+    let (place_mode, mtime) = (entry.place_mode, entry.mtime);
+    Expected { path: entry.place, kind, size, mode, place_mode, mtime, content, is_there }
 }
 
 fn moved(path: &[u8], like: &[u8]) -> Vec<u8> {
@@ -191,6 +194,7 @@ fn sum(line: &[u8], algorithm: Algorithm) -> Result<Expected, String> {
         kind: Kind::File { size: 0 },
         size: None,
         mode: None,
+        place_mode: None,
         mtime: None,
         content: Content::Plain(algorithm, digest),
         is_there: true,

@@ -68,6 +68,7 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
         authorized: Arc::new(AuthorizedKeys::load(&path("client.pub")).unwrap()),
         admit: Arc::new(|_, _| Ok(())),
         memory: farhaul_engine::MemoryLimits::default(),
+        mask: 0,
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());

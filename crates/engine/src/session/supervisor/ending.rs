@@ -13,15 +13,18 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 /// ... unless it fits the packets of a close.
 const LAST_WORDS_BYTES: u64 = 2 << 10;
 
+/// What somebody hears who is thrown out gets so much time.
+const GOODBYE: Duration = Duration::from_millis(300);
+
+fn abort_for(error: &Error) -> Message {
+    let hint = error.hint().unwrap_or_default().to_string();
+    Message::Abort { code: error.exit_code() as u8, reason: error.to_string(), hint }
+}
+
 impl Supervisor {
     /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
     pub(crate) fn abort(&mut self, error: &Error) {
-        let hint = error.hint().unwrap_or_default().to_string();
-        self.shared.send(&[Message::Abort {
-            code: error.exit_code() as u8,
-            reason: error.to_string(),
-            hint,
-        }]);
+        self.shared.send(&[abort_for(error)]);
         let end = Instant::now() + CONNECT_MAX;
         // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
         while Instant::now() < end && !self.shared.flush(CHECK_INTERVAL) {
@@ -29,6 +32,15 @@ impl Supervisor {
                 return;
             }
         }
+    }
+
+    /// The peer's key was taken off the list: it hears so, if it takes no time, and that is all.
+    pub(super) fn revoked(&self) -> Error {
+        let what = "the client's key is no longer authorized by the daemon".to_string();
+        let error = Error::Auth { what, hint: Some("ask who runs the daemon".into()) };
+        self.shared.send(&[abort_for(&error)]);
+        self.shared.flush(GOODBYE);
+        error
     }
 
     /// Says that this end has finished, which is the last that either says. Where a user waits, nobody waits for an answer: the last

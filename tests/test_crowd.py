@@ -22,7 +22,7 @@ printf '%{count}s' '' >&9
 wait
 """
 #: What the daemon may take for a crowd: far less than what each client might ask for by itself.
-MEMORY_MAX_MIB = 2048
+MEMORY_MAX_MIB = 1024
 
 
 def resident_mib(pid):

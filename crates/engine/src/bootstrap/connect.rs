@@ -126,10 +126,11 @@ pub(crate) fn connect_asking(
         .map_err(Error::io("cannot start the runtime of the handshake"))?;
     let mut pin = trust::first_pin(&known.keys_of(&name), target);
     let begin = Instant::now();
-    let mut pause = PAUSES.0;
+    let (mut pause, mut tries) = (PAUSES.0, 0);
     // Again with a key that the user has agreed to, once, and as long as the daemon is busy.
     loop {
         let takes_tcp = begin.elapsed() >= CONNECT_TIME;
+        tries += 1;
         let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
         let attempt = Attempt { host, target, identity, addresses, params, takes_tcp };
         match attempt.run(&runtime, &pin) {
@@ -151,7 +152,14 @@ pub(crate) fn connect_asking(
                     Verdict::Refuse(error) => return Err(error),
                 }
             }
-            Err(failure) if failure.is_passing() && begin.elapsed() + pause < target.busy_wait => {
+            // Where a crowd begins to send, a path may lose all that is said over UDP and TCP in ten seconds, but hardly twice.
+            Err(failure)
+                if (failure.is_passing()
+                    || matches!(failure, Failure::Silent)
+                        && tries == 1
+                        && !params.request.options.udp_only)
+                    && begin.elapsed() + pause < target.busy_wait =>
+            {
                 tracing::debug!(%failure, "the daemon is asked again");
                 std::thread::sleep(jittered(pause)?);
                 pause = (pause + pause / 2).min(PAUSES.1);

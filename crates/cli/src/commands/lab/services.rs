@@ -115,6 +115,8 @@ impl Services {
             let mut serve = Command::new(folders.root.join("bin/farhaul"));
             serve.args(["serve", "--listen", &listen, "--root"]).arg(&folders.home);
             serve.arg("--authorized-keys").arg(&authorized_keys).arg("-i").arg(folders.keys.join("daemon"));
+            // Its home is what it serves, and what it remembers is its own.
+            serve.env("XDG_STATE_HOME", folders.root.join("state"));
             self.start_server(lab, host, "farhaul serve", serve, DAEMON_PORT, folders)?;
         }
         let key = folders.keys.join("client");

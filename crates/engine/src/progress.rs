@@ -175,7 +175,7 @@ mod tests {
     fn who_has_much_to_say_waits_for_who_reads() {
         let progress = Progress::default();
         assert!(progress.take_notices().is_empty(), "somebody reads");
-        let (line, count) = ("y".repeat(1 << 20), 3 * NOTICES_BYTES_MAX >> 20);
+        let (line, count) = ("y".repeat(1 << 20), (3 * NOTICES_BYTES_MAX) >> 20);
         std::thread::scope(|scope| {
             scope.spawn(|| (0..count).for_each(|_| progress.notice(line.clone())));
             let mut seen = 0;

@@ -30,6 +30,7 @@ use farhaul_store::{AttributeKinds, Filter, RelPath, Request};
 
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
+use self::naming::Ambiguous;
 pub(crate) use self::notes::Notes;
 use self::opening::LargeOpen;
 pub(crate) use self::patching::Told;
@@ -144,7 +145,7 @@ pub(crate) struct Receiver {
     tree: Mutex<Tree>,
     links: Mutex<Links>,
     /// Directories in which a name was taken for another one.
-    ambiguous: Mutex<HashSet<RelPath>>,
+    ambiguous: Mutex<Ambiguous>,
     failures: Failures,
     noted: Noted,
     not_taken: NotTaken,

@@ -7,6 +7,7 @@
 //! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
 
 pub(super) mod announcing;
+mod names;
 mod notes;
 mod outstanding;
 mod renewal;
@@ -21,6 +22,8 @@ use farhaul_store::{
 };
 
 use self::announcing::OUTSTANDING;
+use self::names::Names;
+pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
 use self::outstanding::{Booking, Outstanding};
 use super::crew::together;
 use super::end::End;
@@ -43,10 +46,6 @@ use crate::report::Action;
 
 /// A chunk that arrives damaged is sent again this often before its file fails.
 const AGAIN_MAX: u32 = 3;
-
-/// Names that a receiver may ask for, and their bytes together.
-pub(crate) const NAMES_MAX: usize = 1 << 20;
-pub(crate) const NAMES_BYTES_MAX: usize = 32 << 20;
 
 /// What is to be sent.
 pub(crate) enum Origin {
@@ -87,20 +86,6 @@ impl Scan {
         Scanner::new(self.sources.clone(), self.options.clone())
     }
 }
-
-/// Names that have come so far.
-#[derive(Default)]
-struct Names {
-    names: Vec<Vec<u8>>,
-    bytes: usize,
-    /// Whether any are expected, and whether all are here.
-    is_awaited: bool,
-    is_complete: bool,
-    kept: Charge,
-}
-
-/// What a name takes beside its bytes, once in the list that comes and once in the sorted one.
-const NAME_BYTES: usize = 64;
 
 struct Pending {
     size: u64,
@@ -269,7 +254,7 @@ pub(crate) fn run(
         sync,
         not_taken: NotTaken::new(supervisor.is_client()),
         is_client: supervisor.is_client(),
-        names: Mutex::new(Names { is_awaited, kept: shared.budget.nothing(), ..Names::default() }),
+        names: Mutex::new(Names::new(is_awaited, &shared.budget)),
         renewals: Mutex::default(),
         failures: Failures::new(supervisor.is_client()),
         noted: Noted::default(),
@@ -396,25 +381,6 @@ impl Sender {
 
     fn may_delete(&self) -> bool {
         self.sync.is_some_and(|sync| sync.delete.is_some())
-    }
-
-    fn take_names(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
-        let mut names = self.names.lock().expect(LOCK);
-        names.bytes = more.iter().fold(names.bytes, |sum, name| sum.saturating_add(name.len()));
-        if !names.is_awaited || names.is_complete {
-            return Err(Error::Misbehaved("it asked for names out of order".into()));
-        }
-        if names.names.len() + more.len() > NAMES_MAX || names.bytes > NAMES_BYTES_MAX {
-            return Err(Error::Misbehaved("it asked for more names than are allowed".into()));
-        }
-        let count = names.names.len() + more.len();
-        let bytes = 2 * names.bytes + NAME_BYTES * count;
-        names.kept.hold(bytes as u64)?;
-        names.names.extend(more);
-        names.is_complete = is_last;
-        drop(names);
-        self.room.notify_all();
-        Ok(())
     }
 
     fn decide(&self, id: u64, decision: Decision, counts: &mut Counts) -> Result<(), Error> {

@@ -12,6 +12,7 @@ mod carriers;
 mod ending;
 mod further_paths;
 mod gone;
+mod memory;
 mod rate;
 mod usage;
 
@@ -27,7 +28,7 @@ use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 use farhaul_store::BlockPool;
 use zeroize::Zeroizing;
 
-use super::flow_thread::{self, FILLING_MAX, FlowThread, WINDOW_MIN};
+use super::flow_thread::{self, FILLING_MAX, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
@@ -37,6 +38,7 @@ use super::standing::grants_of;
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
 use gone::lost;
+pub(crate) use memory::{session_bytes_max, session_bytes_min};
 use rate::{part_of, rate_policy};
 
 use crate::bootstrap::{
@@ -78,27 +80,6 @@ pub(crate) enum Step {
 
 /// What a thread that dials hands back: the dialer, for the next time, and what it got.
 type Dialed = (Fallback, Result<Option<FlowSetup>, Error>);
-
-/// What a session has besides blocks whatever it does: its threads' stacks, what arrived in its flows, its first datagrams.
-const SESSION_BYTES: u64 = 1 << 20;
-/// What its tables may have: the names of a manifest, hard links, what is compared before something is deleted.
-const TABLES_BYTES: u64 = 1 << 30;
-
-/// Bytes that a session has at least.
-pub(crate) fn session_bytes_min(options: &TransferOptions) -> u64 {
-    let flows = (options.flow_count() + options.further_flows()) as u64;
-    let blocks = (WINDOW_MIN * flows).max(BLOCKS_MIN as u64);
-    SESSION_BYTES + blocks * BLOCK_BYTES as u64
-}
-
-/// Bytes that a session may have at most: a receiver's blocks take twice what was asked for when the stream carrier takes over.
-pub(crate) fn session_bytes_max(options: &TransferOptions) -> u64 {
-    options
-        .memory_bytes
-        .saturating_mul(2)
-        .saturating_add(session_bytes_min(options))
-        .saturating_add(TABLES_BYTES)
-}
 
 /// One session, seen from its main thread.
 pub(crate) struct Supervisor {

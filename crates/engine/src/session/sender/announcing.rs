@@ -74,18 +74,6 @@ impl Sender {
         self.announce_tree(scan.scanner(), scan.delete == Some(DeleteWhen::After));
     }
 
-    /// None when the session ends first.
-    fn wait_for_names(&self) -> Option<Vec<Vec<u8>>> {
-        let mut names = self.names.lock().expect(LOCK);
-        while !names.is_complete {
-            if self.shared.is_stopped() {
-                return None;
-            }
-            (names, _) = self.room.wait_timeout(names, Duration::from_millis(100)).expect(LOCK);
-        }
-        Some(std::mem::take(&mut names.names))
-    }
-
     /// Says what there will be, without sending anything of it.
     fn list_ahead(&self, mut scanner: Scanner) {
         let mut batch = Vec::new();

@@ -532,10 +532,10 @@ fn rest_of_text(start: &[u8], from: &mut impl Read) -> String {
     printable(&text, 120)
 }
 
-/// Text from the network on one line of a terminal: no control characters, bounded.
+/// Text from the network on one line of a terminal: nothing that steers it or hides, bounded.
 pub fn printable(bytes: &[u8], chars_max: usize) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(chars_max * 4)]);
-    let safe = text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c });
+    let safe = text.trim_end().chars().map(|c| if farhaul_store::is_unprintable(c) { ' ' } else { c });
     safe.take(chars_max).collect()
 }
 

@@ -39,7 +39,7 @@ pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use endpoint::serve_endpoint;
 pub use error::{Error, ExitCode};
 pub use farhaul_net::Fault;
-pub use farhaul_store::{Algorithm, FilterError, RuleList, Separator, escape, unescape};
+pub use farhaul_store::{Algorithm, FilterError, RuleList, Separator, escape, is_unprintable, unescape};
 pub use options::{
     Cipher, DeleteOptions, DeleteWhen, FLOWS_MAX, MEMORY_MIN, ManifestOptions, Overwrite, PathAddresses,
     Policy, RateOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,

@@ -63,7 +63,7 @@ pub use links::leads_out;
 pub use mount::Border;
 pub use overflow::{Overflow, OverflowShare, Parked};
 pub use partial::{Identity, Partial, Patched, Resume, SourceState};
-pub use path::{PathError, RelPath, escape, unescape};
+pub use path::{PathError, RelPath, escape, is_unprintable, unescape};
 pub use pool::{Block, BlockPool};
 pub use ranges::ChunkMap;
 pub use read::{Digests, SourceFile, is_changed};

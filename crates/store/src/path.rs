@@ -146,15 +146,26 @@ impl fmt::Debug for RelPath {
     }
 }
 
-/// Bytes as text for terminals: control characters, bidirectional overrides and what is not UTF-8 are escaped, and so
-/// is the backslash, so that different names never look the same.
+/// Whether a terminal acts on a character (controls, also those of C1, and line ends of Unicode's own), or it has no width or changes
+/// the order of others, so that a text looks like another one. All that is shown to people is judged by this.
+pub fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+                | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Bytes as text for terminals: what is not printable and what is not UTF-8 is escaped, and so is the backslash, so that different
+/// names never look the same.
 pub fn escape(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(bytes.len());
     for piece in bytes.utf8_chunks() {
         for character in piece.valid().chars() {
-            let reorders = matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-            if character.is_control() || character == '\\' || reorders {
+            if character == '\\' || is_unprintable(character) {
                 text.extend(character.escape_default());
             } else {
                 text.push(character);
@@ -267,6 +278,12 @@ mod tests {
     fn terminals_see_no_control_characters() {
         assert_eq!(escape(b"a\x1b[31m\r\n\xff\\"), "a\\u{1b}[31m\\r\\n\\xff\\\\");
         assert_eq!(escape("é\u{202e}x".as_bytes()), "é\\u{202e}x");
+        for hidden in "\u{61c}\u{200b}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{2060}\u{2066}\u{2069}\u{9b}\u{e0041}".chars() {
+            assert_eq!(escape(hidden.to_string().as_bytes()), hidden.escape_default().to_string());
+        }
+        for shown in "日本語 العربية עברית 👍🏽 ǅ ́".chars() {
+            assert!(!is_unprintable(shown), "{shown:?}");
+        }
     }
 
     #[test]
@@ -289,7 +306,7 @@ mod tests {
                 for component in path.as_bytes().split(|&byte| byte == b'/') {
                     prop_assert!(!component.is_empty() && component != b"." && component != b"..");
                 }
-                prop_assert!(!path.escape().chars().any(char::is_control));
+                prop_assert!(!path.escape().chars().any(is_unprintable));
             }
         }
     }

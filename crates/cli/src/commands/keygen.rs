@@ -21,7 +21,7 @@ struct Made<'a> {
 pub fn run(args: &Keygen) -> Result<(), Error> {
     let file = args.file.clone().unwrap_or_else(default_identity_path);
     let comment = args.comment.clone().unwrap_or_else(default_comment);
-    if comment.contains(char::is_control) {
+    if comment.contains(farhaul_engine::is_unprintable) {
         return Err(Error::Usage("the comment must be one line of text".into()));
     }
     let fingerprint = keygen(&file, &comment)?;
@@ -55,7 +55,7 @@ fn default_comment() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "user".into());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "host" } else { host.trim() };
-    format!("{user}@{host}").replace(char::is_control, "")
+    format!("{user}@{host}").replace(farhaul_engine::is_unprintable, "")
 }
 
 #[cfg(test)]

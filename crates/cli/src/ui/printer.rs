@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use farhaul_engine::{Error, FailedEntry};
+use farhaul_engine::{Error, FailedEntry, is_unprintable};
 use serde::Serialize;
 
 use crate::descriptors;
@@ -72,9 +72,8 @@ fn failure_lines(failed: &[FailedEntry], count: u64) -> Vec<String> {
 
 /// One JSON value and a line end on stdout.
 pub fn json(value: &impl Serialize) -> Result<(), Error> {
-    let mut text = serde_json::to_vec(value).map_err(|error| lost(&error.into()))?;
-    text.push(b'\n');
-    data(&text)
+    let text = serde_json::to_string(value).map_err(|error| lost(&error.into()))?;
+    data(format!("{}\n", harmless_json(&text)).as_bytes())
 }
 
 /// Bytes on stdout. What does not get there was asked for and is missing, whoever is to blame.
@@ -94,11 +93,27 @@ fn lost(error: &io::Error) -> Error {
     Error::Files { what: format!("cannot write to standard output: {why}"), hint: None }
 }
 
+/// The same JSON, of which a terminal shows all that there is: JSON itself leaves most of what is not printable as it is.
+pub fn harmless_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_unprintable(c) {
+            // Outside of strings JSON has nothing of the kind.
+            let units =
+                c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            out.push_str(&units);
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Escapes what a terminal would act on.
 pub fn harmless(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
+        if is_unprintable(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -146,5 +161,10 @@ mod tests {
         assert_eq!(harmless("a\x1b[2Jb\r\n\u{9b}"), "a\\u{1b}[2Jb\\r\\n\\u{9b}");
         assert_eq!(harmless("abc\u{202e}gpj.exe"), "abc\\u{202e}gpj.exe");
         assert_eq!(harmless("Grüße 日本"), "Grüße 日本");
+        assert_eq!(harmless("a\u{200f}\u{61c}\u{2028}\u{200b}"), "a\\u{200f}\\u{61c}\\u{2028}\\u{200b}");
+        let value = "é\u{202e}\u{9b}\u{e0041}\n";
+        let text = harmless_json(&serde_json::to_string(value).unwrap());
+        assert_eq!(text, r#""é\u202e\u009b\udb40\udc41\n""#);
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), value);
     }
 }

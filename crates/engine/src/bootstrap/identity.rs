@@ -108,7 +108,7 @@ pub fn fingerprint(spki: &[u8]) -> String {
 }
 
 fn public_line(spki: &[u8], comment: &str) -> String {
-    let comment: String = comment.chars().filter(|c| !c.is_control()).collect();
+    let comment = comment.replace(farhaul_store::is_unprintable, "");
     format!("{KEY_TYPE} {} {comment}", STANDARD.encode(spki)).trim_end().to_string()
 }
 

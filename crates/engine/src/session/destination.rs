@@ -113,7 +113,7 @@ impl Target {
     /// The place of a manifest path.
     pub(crate) fn place(&self, path: &[u8]) -> Result<RelPath, Error> {
         let refuse = |why: &str| {
-            let shown = String::from_utf8_lossy(path).escape_debug().to_string();
+            let shown = farhaul_store::escape(path);
             Error::Misbehaved(format!("it sent the path \"{shown}\", {why}"))
         };
         let checked = RelPath::from_bytes(path)

@@ -79,13 +79,12 @@ impl AsyncUdpSocket for Demux {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         let received = std::task::ready!(self.inner.poll_recv(cx, bufs, meta))?;
-        for (buffer, meta) in bufs.iter().zip(meta.iter_mut()).take(received) {
+        for (buffer, meta) in bufs.iter_mut().zip(meta.iter_mut()).take(received) {
             let len = meta.len.min(buffer.len());
-            if farhaul_proto::is_ours(buffer.first().copied().unwrap_or(0)) && len > 0 {
-                hand_over(&self.registry, &buffer[..len], meta, self.local);
-                // quinn skips what has no length.
-                meta.len = 0;
-            }
+            let ours = |datagram: &[u8]| hand_over(&self.registry, datagram, meta, self.local);
+            // quinn skips what has no length.
+            let left = sort_out(&mut buffer[..len], meta.stride, ours);
+            meta.len = left;
         }
         Poll::Ready(Ok(received))
     }
@@ -107,20 +106,65 @@ impl AsyncUdpSocket for Demux {
     }
 }
 
-/// Splits what the kernel coalesced and delivers each datagram.
-fn hand_over(registry: &Registry, bytes: &[u8], meta: &RecvMeta, listening: SocketAddr) {
+/// Splits what the kernel coalesced, which may be of both kinds, and judges each datagram by itself: ours go to `ours`, the others
+/// move to the front. Returns how many bytes of those are left.
+fn sort_out(bytes: &mut [u8], stride: usize, ours: impl Fn(&[u8])) -> usize {
+    let (len, stride) = (bytes.len(), stride.max(1));
+    let mut left = 0;
+    for start in (0..len).step_by(stride) {
+        let end = (start + stride).min(len);
+        if farhaul_proto::is_ours(bytes[start]) {
+            ours(&bytes[start..end]);
+        } else {
+            // Only the last may be shorter, and it stays the last.
+            if left != start {
+                bytes.copy_within(start..end, left);
+            }
+            left += end - start;
+        }
+    }
+    left
+}
+
+fn hand_over(registry: &Registry, datagram: &[u8], meta: &RecvMeta, listening: SocketAddr) {
     let from = canonical(meta.addr);
     let local = meta.dst_ip.map_or(listening, |ip| SocketAddr::new(ip, listening.port()));
     let local = canonical(local);
-    for datagram in bytes.chunks(meta.stride.max(1)) {
-        if let Some(header) = farhaul_proto::Header::decode(datagram) {
-            let first = || FirstDatagram { bytes: datagram.to_vec(), from, local, _kept: None };
-            registry.deliver(header.flow_id, datagram.len(), first);
-        }
+    if let Some(header) = farhaul_proto::Header::decode(datagram) {
+        let first = || FirstDatagram { bytes: datagram.to_vec(), from, local, _kept: None };
+        registry.deliver(header.flow_id, datagram.len(), first);
     }
 }
 
 /// IPv4 as IPv4, also when it came through a socket for both.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn each_datagram_of_a_batch_is_judged_by_itself() {
+        // Ours begin with 5; what QUIC sends has other first bytes.
+        for (batch, ours, others) in [
+            ("5aaCbb5ccDdd5e", vec!["5aa", "5cc", "5e"], "CbbDdd"),
+            ("Caa5bbDc", vec!["5bb"], "CaaDc"),
+            ("Caa", vec![], "Caa"),
+            ("5aa5bb", vec!["5aa", "5bb"], ""),
+            ("", vec![], ""),
+        ] {
+            let found = RefCell::new(Vec::new());
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).replace('\u{5}', "5");
+            let mut bytes = batch.replace('5', "\u{5}").into_bytes();
+            let left = sort_out(&mut bytes, 3, |datagram| found.borrow_mut().push(text(datagram)));
+            assert_eq!(
+                (found.into_inner(), text(&bytes[..left])),
+                (ours.into_iter().map(String::from).collect(), others.into())
+            );
+        }
+    }
 }

@@ -204,8 +204,50 @@ impl FlowShared {
 pub(crate) struct Control {
     stream: Mutex<ControlStream>,
     changed: Condvar,
-    encoder: Mutex<Encoder>,
+    outbox: Mutex<Outbox>,
 }
+
+/// Messages in the order in which they go, and what of them the control stream has not taken. Locked before the stream, and only for
+/// as long as nothing has to be waited for.
+#[derive(Default)]
+struct Outbox {
+    encoder: Encoder,
+    bytes: Vec<u8>,
+    /// Of `bytes`, and in all.
+    taken: usize,
+    taken_ever: u64,
+}
+
+impl Outbox {
+    /// Where what was put in last ends, counted from the first byte.
+    fn end(&self) -> u64 {
+        self.taken_ever + (self.bytes.len() - self.taken) as u64
+    }
+
+    fn put(&mut self, messages: &[Message]) {
+        for message in messages {
+            self.encoder.encode(message, &mut self.bytes);
+        }
+    }
+
+    /// Gives the stream what it takes; returns whether it took any.
+    fn pour(&mut self, stream: &mut ControlStream) -> bool {
+        let written = stream.write(&self.bytes[self.taken..]);
+        self.taken += written;
+        self.taken_ever += written as u64;
+        if self.taken == self.bytes.len() {
+            self.bytes.clear();
+            self.taken = 0;
+        } else if self.taken >= OUTBOX_FOLD {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        written > 0
+    }
+}
+
+/// Bytes of an outbox that are gone before its rest is moved to the front.
+const OUTBOX_FOLD: usize = 1 << 20;
 
 /// Window of the control stream: a manifest of tens of thousands of entries per round trip.
 const CONTROL_WINDOW: u64 = 8 << 20;
@@ -213,7 +255,7 @@ const CONTROL_WINDOW: u64 = 8 << 20;
 impl Control {
     fn new() -> Control {
         let stream = Mutex::new(ControlStream::new(CONTROL_WINDOW));
-        Control { stream, changed: Condvar::new(), encoder: Mutex::default() }
+        Control { stream, changed: Condvar::new(), outbox: Mutex::default() }
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ControlStream> {
@@ -468,36 +510,54 @@ impl Shared {
         in_any_case(self.failure.lock()).take()
     }
 
-    /// Sends messages to the peer, in this order and behind all that were sent before. Waits for room.
+    /// Sends messages to the peer, in this order and behind all that were sent before. Waits for room, but holds up nobody else.
     pub(crate) fn send(&self, messages: &[Message]) {
-        if messages.is_empty() {
-            return;
-        }
-        // Held to the end: a path's prefix refers to the message before it.
-        let mut encoder = self.control.encoder.lock().expect("no thread panics while it holds the encoder");
-        let mut bytes = Vec::new();
-        for message in messages {
-            encoder.encode(message, &mut bytes);
-        }
-        let mut rest = &bytes[..];
+        let end = self.say(messages);
         let deadline = Instant::now() + SEND_PATIENCE;
-        while !rest.is_empty() && !self.is_stopped() {
-            let mut stream = self.control.lock();
-            let written = stream.write(rest);
-            rest = &rest[written..];
-            if written > 0 {
-                drop(stream);
-                self.wake_flows();
-            } else {
-                let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
-                if self.progress.cancelled() {
-                    self.fail(Error::Interrupted);
-                } else if Instant::now() >= deadline {
-                    let what = "the far end has not taken what it was told for 300 s".to_string();
-                    self.fail(Error::Lost { what, hint: None });
-                }
+        while self.pour() < end && !self.is_stopped() {
+            let stream = self.control.lock();
+            let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
+            if self.progress.cancelled() {
+                self.fail(Error::Interrupted);
+            } else if Instant::now() >= deadline {
+                let what = "the far end has not taken what it was told for 300 s".to_string();
+                self.fail(Error::Lost { what, hint: None });
             }
         }
+    }
+
+    /// As [`Shared::send`], without waiting: for who has to watch over the session, and says little. Returns where the messages end.
+    pub(crate) fn say(&self, messages: &[Message]) -> u64 {
+        let mut outbox = self.outbox();
+        outbox.put(messages);
+        let end = outbox.end();
+        self.pour_out(outbox);
+        end
+    }
+
+    /// Gives the control stream what waits for room; returns how much it has taken in all.
+    pub(crate) fn pour(&self) -> u64 {
+        self.pour_out(self.outbox())
+    }
+
+    fn pour_out(&self, mut outbox: MutexGuard<'_, Outbox>) -> u64 {
+        let has_poured = !outbox.bytes.is_empty() && outbox.pour(&mut self.control.lock());
+        let taken = outbox.taken_ever;
+        drop(outbox);
+        if has_poured {
+            self.wake_flows();
+        }
+        taken
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.control.outbox.lock().expect("no thread panics while it holds the outbox")
+    }
+
+    /// Whether the peer has everything that was said.
+    pub(crate) fn is_all_acked(&self) -> bool {
+        let outbox = self.outbox();
+        outbox.bytes.is_empty() && self.control.lock().is_all_acked()
     }
 
     /// Moves bytes that have arrived into `decoder`; waits up to `wait` for some.
@@ -530,10 +590,11 @@ impl Shared {
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         loop {
-            let stream = self.control.lock();
-            if stream.is_all_acked() {
+            self.pour();
+            if self.is_all_acked() {
                 return true;
             }
+            let stream = self.control.lock();
             if self.is_stopped() || self.peer_closed().is_some() || Instant::now() >= end {
                 return false;
             }
@@ -545,6 +606,54 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn shared() -> Arc<Shared> {
+        let pool = BlockPool::new(1, BLOCK_BYTES).unwrap();
+        Shared::new("sender", Vec::new(), pool, 0, Arc::default())
+    }
+
+    #[test]
+    fn who_waits_for_room_in_the_control_stream_holds_up_nobody() {
+        let shared = shared();
+        let word = |number: u32| Message::Word(number.to_le_bytes().repeat(4096));
+        let waiting: Vec<_> = (0..3)
+            .map(|_| {
+                let shared = shared.clone();
+                std::thread::spawn(move || (0..2000).for_each(|number| shared.send(&[word(number)])))
+            })
+            .collect();
+        let is_full = || shared.control.lock().write(&[0]) == 0;
+        while !is_full() {
+            std::thread::yield_now();
+        }
+        // No flow takes anything; the session has to go on all the same.
+        for index in 0..100 {
+            shared.say(&[Message::FlowDown { index }]);
+        }
+        assert!(!waiting.iter().any(|thread| thread.is_finished()) && !shared.is_all_acked());
+        assert!(!shared.flush(Duration::ZERO));
+        shared.stop();
+        waiting.into_iter().for_each(|thread| thread.join().unwrap());
+    }
+
+    #[test]
+    fn an_outbox_keeps_the_order_and_loses_nothing() {
+        let (mut outbox, mut stream) = (Outbox::default(), ControlStream::new(CONTROL_WINDOW));
+        let mut ends = Vec::new();
+        for number in 0..700u32 {
+            outbox.put(&[Message::Word(number.to_le_bytes().repeat(8192))]);
+            ends.push(outbox.end());
+            outbox.pour(&mut stream);
+        }
+        assert!(ends.is_sorted() && outbox.taken_ever == stream.unacked() && outbox.end() == ends[699]);
+        assert!(outbox.bytes.len() - outbox.taken == (outbox.end() - outbox.taken_ever) as usize);
+        assert!(!outbox.pour(&mut stream), "it is full");
+        let mut other = ControlStream::new(CONTROL_WINDOW);
+        while outbox.pour(&mut other) {
+            other = ControlStream::new(CONTROL_WINDOW);
+        }
+        assert_eq!((outbox.taken_ever, outbox.bytes.len()), (ends[699], 0));
+    }
 
     #[test]
     fn blocks_that_wait_for_a_flow_fit_the_cache() {

@@ -252,7 +252,7 @@ impl Supervisor {
             supervisor.open_flow(flow, Part::StandBy)?;
         }
         if supervisor.is_initiator {
-            supervisor.shared.send(&[Message::Start]);
+            supervisor.shared.say(&[Message::Start]);
         }
         if role == Role::Receiver {
             supervisor.warm_blocks();
@@ -448,7 +448,7 @@ impl Supervisor {
         }
         if self.shared.progress.cancelled() {
             let reason = "it was interrupted at the other end".to_string();
-            self.shared.send(&[Message::Abort {
+            self.shared.say(&[Message::Abort {
                 code: ExitCode::Interrupted as u8,
                 reason,
                 hint: String::new(),
@@ -484,12 +484,14 @@ impl Supervisor {
         }
         if let Some(rate) = self.shared.progress.take_rate_wish() {
             self.apply_rate(rate);
-            self.shared.send(&[Message::Rate(rate)]);
+            self.shared.say(&[Message::Rate(rate)]);
         }
         let held = self.shared.control.lock().held_bytes();
         self.control_kept.hold(held)?;
         self.obey_path_wishes()?;
         self.ask_for_paths();
+        // What was said without waiting.
+        self.shared.pour();
         self.publish();
         let now = self.shared.elapsed();
         self.poll_fallback()?;
@@ -526,7 +528,7 @@ impl Supervisor {
         if udp.iter().all(|flow| !self.is_used(flow.path)) {
             // A path that was not wanted is better than none.
             self.apply_paths(0)?;
-            self.shared.send(&[Message::PathsUnused(0)]);
+            self.shared.say(&[Message::PathsUnused(0)]);
         }
         let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
         if answered < SILENCE {

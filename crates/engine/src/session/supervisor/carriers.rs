@@ -75,7 +75,7 @@ impl Supervisor {
                 messages.push(Message::FlowDown { index: flow.index });
             }
         }
-        self.shared.send(&messages);
+        self.shared.say(&messages);
     }
 
     /// A flow hands over what it has and ends; a spare takes its place when its path comes back.
@@ -173,7 +173,7 @@ impl Supervisor {
             let answered = Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed));
             if now.saturating_sub(answered) >= SILENCE {
                 self.retire(flow);
-                self.shared.send(&[Message::FlowDown { index: flow.index }]);
+                self.shared.say(&[Message::FlowDown { index: flow.index }]);
             }
         }
     }

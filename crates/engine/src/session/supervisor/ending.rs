@@ -24,7 +24,7 @@ fn abort_for(error: &Error) -> Message {
 impl Supervisor {
     /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
     pub(crate) fn abort(&mut self, error: &Error) {
-        self.shared.send(&[abort_for(error)]);
+        self.shared.say(&[abort_for(error)]);
         let end = Instant::now() + CONNECT_MAX;
         // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
         while Instant::now() < end && !self.shared.flush(CHECK_INTERVAL) {

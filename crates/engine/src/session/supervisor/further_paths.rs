@@ -83,7 +83,7 @@ impl Supervisor {
         for addition in additions {
             let (path, addresses) = (addition.number as u64, addition.addresses);
             self.further.asked.push(addition);
-            self.shared.send(&[Message::PathAdd { path, addresses }]);
+            self.shared.say(&[Message::PathAdd { path, addresses }]);
         }
     }
 
@@ -126,7 +126,7 @@ impl Supervisor {
             self.book_added(number, addresses);
         }
         let ports = local.iter().map(SocketAddr::port).collect();
-        self.shared.send(&[Message::PathOpen { path, is_open, ports }]);
+        self.shared.say(&[Message::PathOpen { path, is_open, ports }]);
         Ok(())
     }
 

@@ -25,7 +25,7 @@ impl Supervisor {
         }
         if unused != self.unused_paths {
             self.apply_paths(unused)?;
-            self.shared.send(&[Message::PathsUnused(unused)]);
+            self.shared.say(&[Message::PathsUnused(unused)]);
         }
         Ok(())
     }

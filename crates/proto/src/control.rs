@@ -274,7 +274,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_survive_loss_reordering_and_fail_over(seed: u64, lens in proptest::collection::vec(1usize..3000, 1..60)) {
+        fn bytes_survive_loss_reordering_and_fail_over(seed: [u8; 32], lens in proptest::collection::vec(1usize..3000, 1..60)) {
             let (mut from, mut to) = (ControlStream::new(1 << 14), ControlStream::new(1 << 14));
             let mut random = crate::random::Random::new(seed);
             let (mut written, mut received, mut on_way) = (Vec::new(), Vec::new(), Vec::new());

@@ -1,23 +1,32 @@
-//! A small seeded generator (xorshift64*): for numbers that need to be unforeseen by a peer's guess, not secret for ever.
+//! A generator whose numbers nobody can foresee from those before, unless he has the seed: SHA-256 of seed and count. A peer sees what
+//! is drawn here, as packet numbers that are left out.
+
+use sha2::{Digest, Sha256};
 
 /// The generator.
-#[derive(Debug, Clone)]
-pub(crate) struct Random(u64);
+#[derive(Clone)]
+pub(crate) struct Random {
+    seed: [u8; 32],
+    drawn: u64,
+}
+
+impl std::fmt::Debug for Random {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Random").field("drawn", &self.drawn).finish_non_exhaustive()
+    }
+}
 
 impl Random {
-    pub(crate) fn new(seed: u64) -> Self {
-        // splitmix64's finaliser: neighbouring seeds must not give neighbouring streams.
-        let mut state = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Random((state ^ (state >> 31)) | 1)
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Random { seed, drawn: 0 }
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        let digest = Sha256::new().chain_update(self.seed).chain_update(self.drawn.to_le_bytes()).finalize();
+        self.drawn += 1;
+        let mut number = [0; 8];
+        number.copy_from_slice(&digest[..8]);
+        u64::from_le_bytes(number)
     }
 
     /// A number below `bound`, which is at least one.

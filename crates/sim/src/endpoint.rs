@@ -75,7 +75,7 @@ impl Endpoint {
                 payload_max_initial: scenario.payload,
                 mtu_candidates: scenario.mtu_candidates.clone(),
                 reliable: scenario.reliable,
-                seed: seed ^ (index << 32),
+                seed: seed_of(seed ^ (index << 32)),
                 ..FlowConfig::default()
             };
             let mut flow = Flow::new(config, now);
@@ -242,6 +242,13 @@ impl Endpoint {
     pub(crate) fn in_flight(&self) -> u64 {
         self.flows.iter().map(|end| end.flow.in_flight()).sum()
     }
+}
+
+/// The same for the same number, as all of a simulation.
+fn seed_of(number: u64) -> [u8; 32] {
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&number.to_le_bytes());
+    seed
 }
 
 fn byte_at(offset: u64) -> u8 {

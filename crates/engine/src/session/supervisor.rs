@@ -351,7 +351,7 @@ impl Supervisor {
     }
 
     fn flow_config(&self, is_stream: bool) -> Result<FlowConfig, Error> {
-        let mut seed = [0; 8];
+        let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| Error::Io {
             what: "the system gives no random numbers".into(),
             source: std::io::Error::other(error.to_string()),
@@ -359,7 +359,6 @@ impl Supervisor {
         let is_clear = self.options.cipher == Cipher::None;
         let extra = if is_clear { CLEAR_EXTRA as u16 } else { 0 };
         let sealed_multiple = if is_clear { 1 } else { CIPHER_BLOCK };
-        let seed = u64::from_le_bytes(seed);
         if is_stream {
             let payload_max_initial = PAYLOAD_STREAM - extra;
             return Ok(FlowConfig {

@@ -33,8 +33,9 @@ pub struct FlowConfig {
     pub feedback_interval_min: Duration,
     /// Longest time between two feedbacks while something arrives; default 25 ms.
     pub feedback_interval_max: Duration,
-    /// Seeds the choice of skipped packet numbers; should be unforeseeable for the peer. Default 0.
-    pub seed: u64,
+    /// Seeds the choice of skipped packet numbers, which the peer must not foresee: from the system's generator but in simulations.
+    /// Default zeros.
+    pub seed: [u8; 32],
 }
 
 impl Default for FlowConfig {
@@ -48,7 +49,7 @@ impl Default for FlowConfig {
             block_len_max: 2 << 20,
             feedback_interval_min: Duration::from_micros(500),
             feedback_interval_max: Duration::from_millis(25),
-            seed: 0,
+            seed: [0; 32],
         }
     }
 }

@@ -215,7 +215,7 @@ fn each_way_to_break_the_protocol_is_noticed() {
 fn acknowledging_a_number_that_was_left_out_ends_the_session() {
     let mut caught = 0;
     for seed in 0..40 {
-        let (mut sender, _) = pair_of(FlowConfig { seed, ..FlowConfig::default() });
+        let (mut sender, _) = pair_of(FlowConfig { seed: [seed; 32], ..FlowConfig::default() });
         sender.queue(8, 100_000);
         let numbers: Vec<u64> = sender.send(ms(10)).iter().map(|(packet, _)| packet.number).collect();
         let Some(gap) = numbers.windows(2).find(|pair| pair[1] == pair[0] + 2).map(|pair| pair[0] + 1) else {

@@ -287,7 +287,7 @@ impl Ledger {
         rtt: &Rtt,
         outcome: &mut Outcome,
     ) -> Result<u64, Misbehaviour> {
-        if feedback.newest >= self.next_number() {
+        if feedback.newest >= self.next_number() || self.was_skipped(feedback.newest) {
             return Err(Misbehaviour::AckOfUnsent);
         }
         self.sample_rtt(now, feedback, outcome);
@@ -333,6 +333,12 @@ impl Ledger {
         let whole = now - at;
         let delay = Duration::from_micros(feedback.delay_us);
         outcome.rtt = Some(whole.checked_sub(delay).unwrap_or(whole));
+    }
+
+    fn was_skipped(&self, number: u64) -> bool {
+        let index = (number / 64).checked_sub(self.floor / 64).and_then(|index| usize::try_from(index).ok());
+        let word = index.and_then(|index| self.words.get(index));
+        word.is_some_and(|word| word.skipped >> (number % 64) & 1 == 1)
     }
 
     fn sent_at(&self, number: u64) -> Option<Timestamp> {

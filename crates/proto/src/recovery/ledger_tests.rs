@@ -273,3 +273,11 @@ fn where_round_trips_become_shorter_nothing_is_counted_before_its_losses_are_fou
     }
     assert!(counted >= 64 * 4, "{counted}");
 }
+
+#[test]
+fn a_number_that_was_left_out_is_not_the_newest_either() {
+    // Number 9 was left out; its own bit is not set, so the map alone would not tell.
+    let told = hear(&mut ledger(), 22, 9, 0b1_1111_1111);
+    assert_eq!(told.err(), Some(Misbehaviour::AckOfUnsent));
+    assert!(hear(&mut ledger(), 22, 8, 0b1_1111_1111).is_ok());
+}

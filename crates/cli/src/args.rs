@@ -409,6 +409,16 @@ pub struct Keygen {
 }
 
 impl Verb {
+    /// Whether it comes to hold private keys, or the secrets of sessions.
+    pub fn holds_keys(&self) -> bool {
+        match self {
+            Verb::Cp(_) | Verb::Sync(_) | Verb::Serve(_) | Verb::Endpoint(_) | Verb::Keygen(_) => true,
+            Verb::Verify(_) | Verb::Lab(_) | Verb::Bench(_) | Verb::Completions { .. } | Verb::Man { .. } => {
+                false
+            }
+        }
+    }
+
     /// The cores that it was told to run on.
     pub fn cpus(&self) -> Option<&CpuList> {
         match self {

@@ -20,7 +20,7 @@ use clap::error::ErrorKind;
 use farhaul_engine::ExitCode;
 use ui::printer;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
 /// As many as there is use for.
 const DESCRIPTORS: u64 = 64 << 10;
@@ -28,6 +28,9 @@ const DESCRIPTORS: u64 = 64 << 10;
 fn main() -> std::process::ExitCode {
     match args::Args::try_parse() {
         Ok(args) => {
+            if args.verb.holds_keys() {
+                stay_out_of_dumps();
+            }
             raise_descriptor_limit();
             signals::survive_file_size_limit();
             commands::run(args.verb)
@@ -49,6 +52,15 @@ fn told(message: &clap::Error) -> ExitCode {
             printer::error(&error, None);
             error.exit_code()
         }
+    }
+}
+
+/// No core dump of keys is written or handed to a collector, and no other process of the same user looks into this one's memory.
+/// For a debugger there is `FARHAUL_DUMPABLE=1`.
+fn stay_out_of_dumps() {
+    if std::env::var_os("FARHAUL_DUMPABLE").is_none_or(|value| value != "1") {
+        // Where that is refused, all is as for other programs.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     }
 }
 

@@ -45,7 +45,7 @@ fn read_questions(gone: Arc<AtomicBool>) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         while let Ok(body) = hello::read_frame(&mut stdin().lock()) {
-            if sender.send(body).is_err() {
+            if sender.send(body.to_vec()).is_err() {
                 break;
             }
         }

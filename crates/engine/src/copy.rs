@@ -6,7 +6,6 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use farhaul_store::{Generated, RelPath};
-use zeroize::Zeroizing;
 
 use crate::bootstrap::{
     self, DaemonTarget, Established, Fallback, FlowLink, FlowSetup, HelloParams, SshTarget, Stop, Transport,
@@ -19,6 +18,7 @@ use crate::options::{SpreadOptions, TransferOptions, in_each};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::retry::Retry;
+use crate::secret::Secret;
 use crate::session::{
     self, Destination, Origin, Outcome, Side, Terms, Wish, last_component, with_slash_if_home,
 };
@@ -485,8 +485,8 @@ fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress
 pub(crate) fn local_pair(request: Request) -> Result<(Established, Established), Error> {
     let cannot = || Error::io("cannot join the two ends");
     let (near, far) = std::os::unix::net::UnixStream::pair().map_err(cannot())?;
-    let mut secret = [0; 32];
-    getrandom::fill(&mut secret).map_err(|error| Error::Io {
+    let mut secret = Secret::zeros();
+    getrandom::fill(&mut secret[..]).map_err(|error| Error::Io {
         what: "the system gives no random numbers".into(),
         source: std::io::Error::other(error.to_string()),
     })?;
@@ -494,7 +494,7 @@ pub(crate) fn local_pair(request: Request) -> Result<(Established, Established),
         let write = stream.try_clone().map_err(cannot())?;
         let link = farhaul_net::StreamLink::from_fds(stream.into(), write.into()).map_err(cannot())?;
         Ok(Established {
-            master: Zeroizing::new(secret),
+            master: secret.clone(),
             is_initiator,
             request: request.clone(),
             flows: vec![FlowSetup { index: 0, send_id: 0, recv_id: 0, link: FlowLink::Stream(link) }],

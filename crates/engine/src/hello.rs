@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::bootstrap::Interface;
 use crate::error::Error;
@@ -100,15 +100,18 @@ impl std::fmt::Debug for Token {
 
 impl Serialize for Token {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&STANDARD.encode(self.0))
+        serializer.serialize_str(&Zeroizing::new(STANDARD.encode(self.0)))
     }
 }
 
 impl<'de> Deserialize<'de> for Token {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let bytes = STANDARD.decode(text).map_err(D::Error::custom)?;
-        let bytes = bytes.try_into().map_err(|_| D::Error::custom("a token has 32 bytes"))?;
+        let text = Zeroizing::new(String::deserialize(deserializer)?);
+        // A little more than fits, which the decoder wants.
+        let mut bytes = Zeroizing::new([0; 48]);
+        let wrong = || D::Error::custom("a token has 32 bytes");
+        let len = STANDARD.decode_slice(text.as_bytes(), &mut bytes[..]).map_err(|_| wrong())?;
+        let bytes = bytes[..len].try_into().map_err(|_| wrong())?;
         Ok(Token(bytes))
     }
 }
@@ -399,10 +402,12 @@ impl From<HelloError> for Error {
     }
 }
 
-/// A frame ready to be written: length, then JSON.
-pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, HelloError> {
-    let mut frame = vec![0; 4];
+/// A frame ready to be written: length, then JSON. It may hold half a secret or a ticket, and is wiped.
+pub fn encode<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, HelloError> {
+    let mut frame = Wiped::default();
+    frame.extend(&[0; 4]);
     serde_json::to_writer(&mut frame, value).map_err(|error| HelloError::Malformed(error.to_string()))?;
+    let mut frame = frame.0;
     let len = frame.len() - 4;
     if len > FRAME_MAX {
         return Err(HelloError::TooLong(len));
@@ -410,6 +415,32 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, HelloError> {
     // FRAME_MAX fits in 32 bits, so the conversion cannot lose anything.
     frame[..4].copy_from_slice(&(len as u32).to_be_bytes());
     Ok(frame)
+}
+
+/// Bytes of a frame that grow as they come, and are wiped: also where they lay before they grew.
+#[derive(Default)]
+pub(crate) struct Wiped(pub(crate) Zeroizing<Vec<u8>>);
+
+impl Wiped {
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        if self.0.capacity() - self.0.len() < bytes.len() {
+            let mut larger = Zeroizing::new(Vec::with_capacity(2 * (self.0.len() + bytes.len())));
+            larger.extend_from_slice(&self.0);
+            self.0 = larger;
+        }
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+impl Write for Wiped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Judges a length prefix. Text where a length is expected (a shell's greeting) reads as a huge number.
@@ -424,16 +455,25 @@ pub fn frame_len(prefix: [u8; 4]) -> Result<usize, HelloError> {
 }
 
 /// Reads one frame and not a byte more.
-pub fn read_frame(from: &mut impl Read) -> Result<Vec<u8>, HelloError> {
+pub fn read_frame(from: &mut impl Read) -> Result<Zeroizing<Vec<u8>>, HelloError> {
     let mut prefix = [0; 4];
     read_exact(from, &mut prefix)?;
     let len = match frame_len(prefix) {
         Err(HelloError::Foreign(_)) => return Err(HelloError::Foreign(rest_of_text(&prefix, from))),
         other => other?,
     };
-    let mut body = Vec::new();
-    from.take(len as u64).read_to_end(&mut body)?;
-    if body.len() < len { Err(HelloError::Closed) } else { Ok(body) }
+    let mut body = Wiped::default();
+    let mut chunk = Zeroizing::new([0; 4096]);
+    while body.0.len() < len {
+        let want = chunk.len().min(len - body.0.len());
+        match from.read(&mut chunk[..want]) {
+            Ok(0) => return Err(HelloError::Closed),
+            Ok(count) => body.extend(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(body.0)
 }
 
 /// Writes one frame.

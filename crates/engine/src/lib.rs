@@ -25,6 +25,7 @@ mod options;
 mod progress;
 mod report;
 mod retry;
+mod secret;
 pub mod session;
 pub mod stream;
 mod testing;
@@ -49,5 +50,6 @@ pub use report::{
     Action, CpuChoice, FailedEntry, NotTakenEntry, PathFigures, REPORT_SCHEMA, Report, SpreadFigures, Stage,
 };
 pub use retry::{FailedRun, Retry};
+pub use secret::Secret;
 pub use testing::Testing;
 pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};

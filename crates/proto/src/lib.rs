@@ -26,7 +26,7 @@ mod time;
 mod wire;
 
 pub use control::ControlStream;
-pub use crypto::{Aead, CipherSuite, Direction, EPOCH_BITS, PacketKeys};
+pub use crypto::{Aead, CipherSuite, Direction, EPOCH_BITS, PacketKeys, wipe_dead_stack};
 pub use error::{Error, Misbehaviour};
 pub use flow::{
     CIPHER_BLOCK, Event, Flow, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span,

@@ -330,7 +330,7 @@ impl Attempt<'_> {
 
     fn established(
         &self,
-        master: zeroize::Zeroizing<[u8; 32]>,
+        master: crate::Secret,
         flows: Vec<FlowSetup>,
         fallback: Fallback,
         transport: Transport,

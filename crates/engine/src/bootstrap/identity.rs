@@ -57,7 +57,8 @@ impl Identity {
                 hint: Some(format!("chmod 600 {}", path.display())),
             });
         }
-        let mut pem = Zeroizing::new(Vec::new());
+        // Room for all, so that it never moves: where it lay before would not be wiped.
+        let mut pem = Zeroizing::new(Vec::with_capacity(KEY_FILE_MAX as usize + 1024));
         file.take(KEY_FILE_MAX)
             .read_to_end(&mut pem)
             .map_err(Error::io(format!("cannot read the key {}", path.display())))?;
@@ -76,8 +77,8 @@ impl Identity {
     }
 
     fn from_pem(pem: &[u8]) -> Option<Identity> {
-        let key = PrivateKeyDer::from_pem_slice(pem).ok()?;
-        let signing = rustls::crypto::aws_lc_rs::sign::any_eddsa_type(match &key {
+        let key = Zeroizing::new(PrivateKeyDer::from_pem_slice(pem).ok()?);
+        let signing = rustls::crypto::aws_lc_rs::sign::any_eddsa_type(match &*key {
             PrivateKeyDer::Pkcs8(pkcs8) => pkcs8,
             _ => return None,
         })
@@ -138,7 +139,8 @@ pub fn keygen(path: &Path, comment: &str) -> Result<String, Error> {
 
 fn private_pem(pkcs8: &[u8]) -> String {
     let body = Zeroizing::new(STANDARD.encode(pkcs8));
-    let mut pem = String::from("-----BEGIN PRIVATE KEY-----\n");
+    let mut pem = String::with_capacity(2 * body.len() + 128);
+    pem.push_str("-----BEGIN PRIVATE KEY-----\n");
     for line in body.as_bytes().chunks(64) {
         pem.extend(line.iter().map(|&byte| char::from(byte)));
         pem.push('\n');

@@ -37,12 +37,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use farhaul_net::{Link as _, StreamLink, UdpLink};
-use zeroize::Zeroizing;
 
 use crate::budget::Budget;
 use crate::error::Error;
 use crate::hello::{GENERATIONS, Request};
 use crate::options::TransferOptions;
+use crate::secret::Secret;
 
 pub use authorized::AuthorizedKeys;
 pub use connect::{DaemonTarget, Dialer, daemon_connect};
@@ -90,7 +90,7 @@ impl Transport {
 
 /// A session that both ends have agreed on: a secret that only they have, and links.
 pub struct Established {
-    pub master: Zeroizing<[u8; 32]>,
+    pub master: Secret,
     /// The client.
     pub is_initiator: bool,
     pub request: Request,

@@ -19,7 +19,8 @@ use super::insistent::{Heard, Insistent};
 use super::race::Failure;
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 use crate::error::Error;
-use crate::hello::{self, HelloError};
+use crate::hello::{self, HelloError, Wiped};
+use crate::secret::Secret;
 
 /// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.
 const INITIAL_RTT: Duration = Duration::from_millis(150);
@@ -128,11 +129,12 @@ fn client_endpoint(remote: SocketAddr, heard: Heard) -> std::io::Result<Endpoint
 }
 
 /// The session's secret, the same at both ends of this connection and of no other.
-pub(crate) fn export_secret(connection: &Connection) -> Result<Zeroizing<[u8; 32]>, Error> {
-    let mut secret = Zeroizing::new([0; 32]);
+pub(crate) fn export_secret(connection: &Connection) -> Result<Secret, Error> {
+    let mut secret = Secret::zeros();
     connection
         .export_keying_material(&mut secret[..], EXPORTER_LABEL, b"")
         .map_err(|_| Error::Connect { what: "QUIC gives no key material".into(), hint: None })?;
+    farhaul_proto::wipe_dead_stack();
     Ok(secret)
 }
 
@@ -143,18 +145,18 @@ pub(crate) fn peer_key(connection: &Connection) -> Option<Vec<u8>> {
 }
 
 /// Reads one frame.
-pub(crate) async fn read_frame(from: &mut RecvStream) -> Result<Vec<u8>, HelloError> {
+pub(crate) async fn read_frame(from: &mut RecvStream) -> Result<Zeroizing<Vec<u8>>, HelloError> {
     let mut prefix = [0; 4];
     read_exact(from, &mut prefix).await?;
     let len = hello::frame_len(prefix)?;
-    let mut body = Vec::new();
-    let mut chunk = [0; 4096];
-    while body.len() < len {
-        let want = chunk.len().min(len - body.len());
+    let mut body = Wiped::default();
+    let mut chunk = Zeroizing::new([0; 4096]);
+    while body.0.len() < len {
+        let want = chunk.len().min(len - body.0.len());
         read_exact(from, &mut chunk[..want]).await?;
-        body.extend_from_slice(&chunk[..want]);
+        body.extend(&chunk[..want]);
     }
-    Ok(body)
+    Ok(body.0)
 }
 
 async fn read_exact(from: &mut RecvStream, into: &mut [u8]) -> Result<(), HelloError> {

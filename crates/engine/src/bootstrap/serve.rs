@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
-use zeroize::Zeroizing;
 
 use super::authorized::AuthorizedKeys;
 use super::demux::canonical;
@@ -25,6 +24,7 @@ use crate::budget::Budgets;
 use crate::contained::contained;
 use crate::error::Error;
 use crate::hello::{self, Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
+use crate::secret::Secret;
 use crate::session::{session_bytes_max, session_bytes_min};
 
 /// Judges a request before anything is set up for it; the second argument is the client's fingerprint.
@@ -103,7 +103,7 @@ impl Shared {
 struct Client {
     key: Vec<u8>,
     remote: SocketAddr,
-    master: Zeroizing<[u8; 32]>,
+    master: Secret,
     port: u16,
 }
 

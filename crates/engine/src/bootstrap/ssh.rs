@@ -25,6 +25,7 @@ use super::{
 };
 use crate::error::Error;
 use crate::hello::{self, GENERATIONS, Hello, HelloError, HelloReply, Token, printable};
+use crate::secret::Secret;
 
 /// How long ssh may take to end after its far end did.
 const SSH_END_TIME: Duration = Duration::from_secs(5);
@@ -372,22 +373,20 @@ pub(super) fn client_ip(ssh_connection: &str) -> Option<IpAddr> {
 }
 
 /// Both halves are needed to know the session's secret.
-pub(super) fn session_secret(
-    client: Option<&Token>,
-    server: Option<&Token>,
-) -> Result<Zeroizing<[u8; 32]>, Error> {
+pub(super) fn session_secret(client: Option<&Token>, server: Option<&Token>) -> Result<Secret, Error> {
     let (Some(client), Some(server)) = (client, server) else {
         return Err(Error::Misbehaved("it sent no half of the session's secret".into()));
     };
     let mut halves = Zeroizing::new([0; 64]);
     halves[..32].copy_from_slice(&client.0);
     halves[32..].copy_from_slice(&server.0);
-    let mut master = Zeroizing::new([0; 32]);
+    let mut master = Secret::zeros();
     hkdf::Salt::new(hkdf::HKDF_SHA256, b"farhaul ssh session")
         .extract(&halves[..])
         .expand(&[b"master"], hkdf::HKDF_SHA256)
         .and_then(|key| key.fill(&mut master[..]))
         .map_err(|_| Error::Io { what: "cannot derive a key".into(), source: io::ErrorKind::Other.into() })?;
+    farhaul_proto::wipe_dead_stack();
     Ok(master)
 }
 

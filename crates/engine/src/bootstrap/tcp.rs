@@ -17,7 +17,8 @@ use zeroize::Zeroizing;
 use super::half_open::HANDSHAKE_BYTES;
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 use crate::error::Error;
-use crate::hello::{self, HelloError};
+use crate::hello::{self, HelloError, Wiped};
+use crate::secret::Secret;
 
 /// Sealed bytes that wait for the socket once packets flow.
 const CARRIER_BYTES: usize = 512 << 10;
@@ -126,18 +127,18 @@ impl Tls {
     }
 
     /// Reads one frame.
-    pub(crate) async fn read_frame(&mut self) -> Result<Vec<u8>, HelloError> {
+    pub(crate) async fn read_frame(&mut self) -> Result<Zeroizing<Vec<u8>>, HelloError> {
         let mut prefix = [0; 4];
         self.read_exact(&mut prefix).await?;
         let len = hello::frame_len(prefix)?;
-        let mut body = Vec::new();
-        let mut chunk = [0; 4096];
-        while body.len() < len {
-            let want = chunk.len().min(len - body.len());
+        let mut body = Wiped::default();
+        let mut chunk = Zeroizing::new([0; 4096]);
+        while body.0.len() < len {
+            let want = chunk.len().min(len - body.0.len());
             self.read_exact(&mut chunk[..want]).await?;
-            body.extend_from_slice(&chunk[..want]);
+            body.extend(&chunk[..want]);
         }
-        Ok(body)
+        Ok(body.0)
     }
 
     /// Writes one frame.
@@ -153,9 +154,10 @@ impl Tls {
     }
 
     /// The session's secret, the same at both ends of this connection and of no other.
-    pub(crate) fn export_secret(&self) -> Result<Zeroizing<[u8; 32]>, Error> {
-        let secret = Zeroizing::new([0; 32]);
-        self.connection.export_keying_material(secret, EXPORTER_LABEL, None).map_err(|error| Error::Connect {
+    pub(crate) fn export_secret(&self) -> Result<Secret, Error> {
+        let exported = self.connection.export_keying_material(Secret::zeros(), EXPORTER_LABEL, None);
+        farhaul_proto::wipe_dead_stack();
+        exported.map_err(|error| Error::Connect {
             what: format!("TLS gives no key material: {error}"),
             hint: None,
         })

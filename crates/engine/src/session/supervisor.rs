@@ -26,7 +26,6 @@ use crossbeam_channel::Receiver;
 use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 use farhaul_store::BlockPool;
-use zeroize::Zeroizing;
 
 use super::flow_thread::{self, FILLING_MAX, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
@@ -51,6 +50,7 @@ use crate::hello::Direction;
 use crate::messages::{Decoder, Message};
 use crate::options::{self, Cipher, RateOptions, TransferOptions};
 use crate::progress::Progress;
+use crate::secret::Secret;
 use crate::trailer::BLOCK_BYTES;
 
 /// So many times what memory holds may lie in a file beside it.
@@ -87,7 +87,7 @@ pub(crate) struct Supervisor {
     options: TransferOptions,
     is_sender: bool,
     is_initiator: bool,
-    master: Zeroizing<[u8; 32]>,
+    master: Secret,
     decoder: Decoder,
     /// There may be messages that the caller has not seen.
     is_behind: bool,

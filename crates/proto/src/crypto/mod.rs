@@ -1,13 +1,14 @@
 //! The key schedule of packets: which key and nonce seal which packet number. The cipher itself is the caller's.
 //!
 //! Always true: flows, directions and epochs never share a key; a forged packet number neither makes us derive more than one
-//! key ahead nor forget one that is in use.
+//! key ahead nor forget one that is in use; what keys are made of is wiped when it is let go of.
 //! From: RFC 9001 sections 5 and 6 (labels, nonce, limits). Differs: epochs are counted by packet number, so nothing announces
 //! them; an epoch's secret comes from the flow's secret and the epoch's number.
 
 use crate::wire::Header;
 use hkdf::Hkdf;
 use sha2::Sha256;
+use zeroize::{Zeroize, Zeroizing};
 
 /// A key that is ready to seal and open packets.
 pub trait Aead: Send {
@@ -43,13 +44,14 @@ pub const EPOCH_BITS: u32 = 22;
 struct EpochKey<K> {
     epoch: u64,
     key: K,
-    iv: [u8; 12],
+    iv: Zeroizing<[u8; 12]>,
 }
 
 /// The keys of one flow and one direction.
 pub struct PacketKeys<S: CipherSuite> {
     suite: S,
-    flow_secret: [u8; 32],
+    /// In one place, so that nothing is left behind where the keys were moved from.
+    flow_secret: Box<Zeroizing<[u8; 32]>>,
     flow_index: u16,
     epoch_bits: u32,
     previous: Option<EpochKey<S::Key>>,
@@ -71,8 +73,8 @@ impl<S: CipherSuite> PacketKeys<S> {
             Direction::ToInitiator => 1,
         };
         let [high, low] = flow_index.to_be_bytes();
-        let mut flow_secret = [0; 32];
-        expand(session_secret, b"farhaul flow", &[high, low, dir], &mut flow_secret);
+        let mut flow_secret = Box::new(Zeroizing::new([0; 32]));
+        expand(session_secret, b"farhaul flow", &[high, low, dir], &mut flow_secret[..]);
         let current = derive(&suite, &flow_secret, 0);
         PacketKeys {
             suite,
@@ -141,11 +143,11 @@ fn nonce(iv: &[u8; 12], flow_index: u16, number: u64) -> [u8; 12] {
 }
 
 fn derive<S: CipherSuite>(suite: &S, flow_secret: &[u8; 32], epoch: u64) -> EpochKey<S::Key> {
-    let mut material = [0; 64];
+    let mut material = Zeroizing::new([0; 64]);
     let material = &mut material[..suite.key_len().min(64)];
-    let mut iv = [0; 12];
+    let mut iv = Zeroizing::new([0; 12]);
     expand(flow_secret, b"farhaul key", &epoch.to_be_bytes(), material);
-    expand(flow_secret, b"farhaul iv", &epoch.to_be_bytes(), &mut iv);
+    expand(flow_secret, b"farhaul iv", &epoch.to_be_bytes(), &mut iv[..]);
     EpochKey { epoch, key: suite.key(material), iv }
 }
 
@@ -153,6 +155,16 @@ fn derive<S: CipherSuite>(suite: &S, flow_secret: &[u8; 32], epoch: u64) -> Epoc
 fn expand(secret: &[u8; 32], label: &[u8], context: &[u8], out: &mut [u8]) {
     let hkdf = Hkdf::<Sha256>::from_prk(secret).expect("32 bytes are a whole SHA-256 output");
     hkdf.expand_multi_info(&[label, &[0], context], out).expect("keys are far shorter than 255 hashes");
+    drop(hkdf);
+    wipe_dead_stack();
+}
+
+/// What the callers of this thread's last calls have left on its stack, deeper than here: hash functions keep what they make of a
+/// secret there, and do not wipe all of it.
+#[inline(never)]
+pub fn wipe_dead_stack() {
+    let mut dead = [0u8; 16 << 10];
+    dead.zeroize();
 }
 
 #[cfg(test)]

@@ -442,3 +442,55 @@ def test_a_link_that_is_swapped_during_the_run_leads_nowhere_else(net, way):
     outcome = finish(process)
     assert swaps > 0 and names(way.target.parent / "evil") == "", outcome
     assert outcome.code == 0 and len(names(way.target.parent / "disk").split()) == 300, outcome
+
+
+# ---- what is on another file system, or has another name, in other ways ------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["a kept link", "a mount"])
+def test_room_is_looked_for_where_the_file_goes(net, way, how):
+    """The destination itself is nearly full; what is mounted below it, or a link leads to, is not."""
+    way.source.mkdir()
+    (way.source / "data").mkdir()
+    (way.source / "data/large").write_bytes(os.urandom(20 << 20))
+    with mounted(net, way.target, size=1), mounted(net, way.target.parent / "disk", size=64) as disk:
+        if how == "a kept link":
+            (way.target / "data").symlink_to("../disk")
+            tick(net)
+            assert way.sync("-K").report["files"] == 1
+            assert names(disk) == "large"
+        else:
+            with mounted(net, way.target / "data", size=64) as data:
+                assert way.sync().report["files"] == 1
+                assert names(data) == "large"
+
+
+@pytest.mark.parametrize("dry", [["--dry-run"], []])
+def test_what_is_too_long_under_a_new_name_fails_by_itself(net, way, dry):
+    with mounted(net, way.source, size=100):
+        make_deep(way.source / "x", 199, "a-name-of-twenty-bytes")
+        longer = "y" * 200
+        far = way.road.url(f"tree/{longer}") if way.is_push else way.road.url("tree/x")
+        ends = (way.source / "x", far) if way.is_push else (far, way.target / longer)
+        way.target.mkdir()
+        done = way.road.cp(*dry, *ends, check=False)
+        assert done.code == EXIT_SOME_FAILED, done.stderr[-300:]
+        reasons = {entry["reason"] for entry in done.report["failed"]}
+        assert done.report["files"] > 150 and any("too long" in reason for reason in reasons), reasons
+        if not dry:
+            assert count_deep(way.target / longer, "a-name-of-twenty-bytes") > 150
+
+
+def test_a_directory_keeps_the_set_group_id_bit_that_the_destination_gave_it(way):
+    """What a group shares belongs to it, also what is made in there later. With -p the source decides."""
+    fill(way.source, "new/sub/x there/x")
+    fill(way.target, "there/old")
+    for folder in (way.target, way.target / "there"):
+        folder.chmod(0o2775)
+    bits = lambda: [(way.target / name).stat().st_mode & 0o7777 for name in ("there", "new", "new/sub")]  # noqa: E731
+    (way.source / "there").chmod(0o750)
+    for arguments in (["--delete"], []):
+        way.sync(*arguments)
+        assert [f"{mode:o}" for mode in bits()] == ["2750", "2755", "2755"], arguments
+    way.sync("-p")
+    assert [f"{mode:o}" for mode in bits()] in (["750", "755", "755"], ["2750", "2755", "2755"])

@@ -362,9 +362,9 @@ impl Root {
         fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()).map_err(refused)
     }
 
-    /// Bytes that this user can still write below the root.
-    pub fn free_bytes(&self) -> io::Result<u64> {
-        let stat = fs::fstatvfs(&*self.inner.fd)?;
+    /// Bytes that this user can still write in the directory at `path`, which may be on another file system than the root.
+    pub fn free_bytes(&self, path: &RelPath) -> io::Result<u64> {
+        let stat = fs::fstatvfs(&*self.dir(path.as_bytes())?)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 

@@ -110,8 +110,8 @@ impl Target {
         Ok(self.prefix.clone().unwrap_or_default())
     }
 
-    /// The place of a manifest path.
-    pub(crate) fn place(&self, path: &[u8]) -> Result<RelPath, Error> {
+    /// The place of a manifest path; none if it is too long there.
+    pub(crate) fn place(&self, path: &[u8]) -> Result<Option<RelPath>, Error> {
         let refuse = |why: &str| {
             let shown = farhaul_store::escape(path);
             Error::Misbehaved(format!("it sent the path \"{shown}\", {why}"))
@@ -123,15 +123,15 @@ impl Target {
             return Err(refuse("which was not asked for"));
         }
         if let Some(prefix) = &self.prefix {
-            return prefix.join(path).map_err(|_| refuse("which is too long below the destination"));
+            return Ok(prefix.join(path).ok());
         }
-        let Some(rename) = &self.rename else { return Ok(checked) };
+        let Some(rename) = &self.rename else { return Ok(Some(checked)) };
         let top = &path[..top_len];
         if self.renamed.get_or_init(|| top.to_vec()) != top {
             return Err(refuse("when another source has the destination's name"));
         }
         let renamed = [&rename[..], &path[top_len..]].concat();
-        RelPath::from_bytes(&renamed).map_err(|_| refuse("which is too long under its new name"))
+        Ok(RelPath::from_bytes(&renamed).ok())
     }
 }
 
@@ -151,8 +151,8 @@ mod tests {
     #[test]
     fn only_asked_names_are_placed() {
         let target = target(None, &["/data/run7", "~/*.bam"]);
-        assert_eq!(target.place(b"run7/a/b").unwrap().as_bytes(), b"run7/a/b");
-        assert_eq!(target.place(b"x.bam").unwrap().as_bytes(), b"x.bam");
+        assert_eq!(target.place(b"run7/a/b").unwrap().unwrap().as_bytes(), b"run7/a/b");
+        assert_eq!(target.place(b"x.bam").unwrap().unwrap().as_bytes(), b"x.bam");
         for hostile in [&b".ssh/authorized_keys"[..], b"run70", b"x.bam.sh", b".bam", b".x.bam"] {
             assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
         }
@@ -200,15 +200,23 @@ mod tests {
     #[test]
     fn a_single_source_is_renamed_at_its_top_only() {
         let target = target(Some("new"), &["/data/old"]);
-        assert_eq!(target.place(b"old").unwrap().as_bytes(), b"new");
-        assert_eq!(target.place(b"old/old/x").unwrap().as_bytes(), b"new/old/x");
+        assert_eq!(target.place(b"old").unwrap().unwrap().as_bytes(), b"new");
+        assert_eq!(target.place(b"old/old/x").unwrap().unwrap().as_bytes(), b"new/old/x");
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_under_its_new_name_has_no_place() {
+        let target = target(Some("another name"), &["/data/x"]);
+        let long = [&b"x/"[..], &b"y/".repeat(2040), b"z"].concat();
+        assert_eq!(target.place(&long).unwrap(), None);
+        assert!(target.place(b"x/y").unwrap().is_some());
     }
 
     #[test]
     fn one_name_is_for_one_source() {
         let target = target(Some("new"), &["/data/x*"]);
-        assert_eq!(target.place(b"x1").unwrap().as_bytes(), b"new");
-        assert_eq!(target.place(b"x1/a").unwrap().as_bytes(), b"new/a");
+        assert_eq!(target.place(b"x1").unwrap().unwrap().as_bytes(), b"new");
+        assert_eq!(target.place(b"x1/a").unwrap().unwrap().as_bytes(), b"new/a");
         assert!(target.place(b"x2").is_err());
     }
 

@@ -681,8 +681,9 @@ impl Receiver {
                 target.roots.each_with(path, |root| root.set_attributes(path, &directory.attributes, kinds))
             }
         };
-        let (mode, mtime) = (directory.mode, Some(directory.mtime));
-        let set = target.roots.each_with(path, |root| root.set_meta(path, mode, mtime));
+        let set = target.roots.each_with(path, |root| {
+            root.set_meta(path, self.directory_mode(root, path, directory.mode), Some(directory.mtime))
+        });
         attributed.map_err(|error| plain(&error))?;
         set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
     }

@@ -123,7 +123,7 @@ impl Roots {
         let there = self.index_of(path).or_else(|| self.all.iter().position(|root| has_partial(root, path)));
         let parent = path.parent().unwrap_or_default();
         let room = |root: &Root| match root.metadata(&parent) {
-            Ok(Some(_)) => root.free_bytes().ok(),
+            Ok(Some(_)) => root.free_bytes(&parent).ok(),
             Ok(None) | Err(_) => None,
         };
         let free: Vec<Option<u64>> = self.all.iter().map(room).collect();

@@ -116,6 +116,21 @@ impl Tree {
         Ok(Some(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
     }
 
+    /// As [`Tree::add`], of an entry that has no path here, in a directory that is being listed.
+    pub(crate) fn add_unplaced(&mut self, bytes: usize) -> Result<Parent, Error> {
+        let Some(&parent) = self.stack.last() else {
+            return Err(Error::Misbehaved("an entry with a long path is in no directory".into()));
+        };
+        if self.outstanding == OUTSTANDING_MAX {
+            return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
+        }
+        self.rebook(0, bytes)?;
+        self.outstanding += 1;
+        let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
+        directory.pending += 1;
+        Ok(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless })
+    }
+
     /// So many bytes are kept of an entry instead of those that were.
     pub(crate) fn rebook(&mut self, before: usize, bytes: usize) -> Result<(), Error> {
         self.names_bytes = self.names_bytes - before + bytes;

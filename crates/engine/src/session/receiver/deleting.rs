@@ -153,7 +153,10 @@ impl Receiver {
             });
             let restore = |(mode, mtime)| {
                 target.roots.each_with(directory, |root| match touches(root) {
-                    true => root.set_meta(directory, mode, Some(mtime)),
+                    true => {
+                        let mode = self.directory_mode(root, directory, mode);
+                        root.set_meta(directory, mode, Some(mtime))
+                    }
                     false => Ok(()),
                 })
             };

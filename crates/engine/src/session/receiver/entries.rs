@@ -40,10 +40,11 @@ impl Receiver {
             Destination::Null => return self.null_entry(entry, conversation),
         };
         let path = match (&entry.what, entry.path.is_empty()) {
-            (What::Directory, true) => target.place_of_content()?,
+            (What::Directory, true) => Some(target.place_of_content()?),
             _ => target.place(&entry.path)?,
         };
         self.note_name(target, &entry.path);
+        let Some(path) = path else { return self.entry_without_place(entry) };
         let is_below = entry.path.contains(&b'/');
         let name = (!is_below).then(|| entry.path.clone());
         if entry.path == path.as_bytes() {
@@ -73,7 +74,7 @@ impl Receiver {
         }
         self.note_entry(target, &item, conversation)?;
         if parent.is_some_and(|parent| parent.is_nameless) {
-            return self.entry_of_nameless(item);
+            return self.entry_of_nameless(item, "its directory could not have its name there");
         }
         if matches!(item.entry.what, What::Directory) {
             return self.directory(target, item);

@@ -12,7 +12,7 @@ use super::super::item::Item;
 use super::super::tree::Directory;
 use super::{LOCK, Receiver};
 use crate::error::Error;
-use crate::messages::What;
+use crate::messages::{ManifestEntry, What};
 
 /// Directories in which a name was taken for another one.
 #[derive(Default)]
@@ -62,19 +62,27 @@ impl Receiver {
         self.ambiguous.lock().expect(LOCK).has(directory)
     }
 
-    /// An entry below a directory that could not have its name.
-    pub(super) fn entry_of_nameless(&self, item: Item) -> Result<(), Error> {
-        const WHY: &str = "its directory could not have its name there";
+    /// An entry whose path is too long at the destination, where the source has a longer name than its own.
+    pub(super) fn entry_without_place(&self, entry: ManifestEntry) -> Result<(), Error> {
+        let path = RelPath::from_bytes(&entry.path).map_err(|error| Error::Misbehaved(error.to_string()))?;
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        let parent = Some(self.tree.lock().expect(LOCK).add_unplaced(booked)?.id);
+        let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
+        self.entry_of_nameless(item, "its path is too long there")
+    }
+
+    /// An entry that cannot be where it would be, such as one below a directory that could not have its name.
+    pub(super) fn entry_of_nameless(&self, item: Item, why: &str) -> Result<(), Error> {
         match item.entry.what {
             What::Directory => {
-                self.fail(&item, WHY);
+                self.fail(&item, why);
                 let mut tree = self.tree.lock().expect(LOCK);
                 let directory =
                     Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
                 tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
             }
             What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
-                self.fail(&item, WHY);
+                self.fail(&item, why);
                 self.child_done(&item);
                 Ok(())
             }
@@ -82,11 +90,11 @@ impl Receiver {
                 if linked {
                     self.links.lock().expect(LOCK).expect(item.id(), &item.path)?;
                 }
-                self.refuse(&item, WHY);
+                self.refuse(&item, why);
                 Ok(())
             }
             What::Stream => {
-                self.refuse(&item, WHY);
+                self.refuse(&item, why);
                 Ok(())
             }
         }

@@ -180,7 +180,7 @@ impl Receiver {
         let have = partial.have_ranges();
         let resumed = Large::bytes_of(&have, size);
         let needed = if sparse { 0 } else { size.saturating_sub(partial.allocated_bytes()) };
-        if let Ok(free) = target.roots.of(path).free_bytes()
+        if let Ok(free) = target.roots.of(path).free_bytes(&path.parent().unwrap_or_default())
             && free < needed
         {
             let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));

@@ -32,6 +32,14 @@ impl Receiver {
         target.roots.each_with(path, |root| root.keep_link(path, confined_to, deletes).map(|_| ()))
     }
 
+    /// The mode to be set of a directory that is to have this one, if it has another one. Where set-group-id bits are not taken
+    /// over, one of the directory itself stays: it says to whom belongs what is made in there.
+    pub(super) fn directory_mode(&self, root: &Root, path: &RelPath, mode: Option<u32>) -> Option<u32> {
+        let there = root.metadata(path).ok().flatten().map_or(0, |there| there.mode);
+        let wanted = mode? | there & 0o2000 & !self.rules.mode_mask;
+        Some(wanted).filter(|wanted| *wanted != there)
+    }
+
     /// Makes sure that there is a directory; true if there was none, and what has made room for it.
     pub(super) fn make_directory(&self, target: &Target, path: &RelPath) -> io::Result<(bool, Option<Sort>)> {
         self.keep_links(target, path)?;

@@ -197,3 +197,25 @@ pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
     let is_ended = flow.state() == FlowState::Down || flow.retire.load(Ordering::Acquire);
     !flow.is_stream && !is_ended && !flow.is_dormant()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Role;
+    use super::super::tests::request;
+    use super::*;
+
+    #[test]
+    fn a_flow_index_and_with_it_its_keys_are_used_once() {
+        let (near, _far) = crate::copy::local_pair(request()).unwrap();
+        let mut supervisor = Supervisor::start(near, Role::Receiver, None, &Arc::default()).unwrap();
+        let mut further = |index| {
+            let (other, _) = crate::copy::local_pair(request()).unwrap();
+            let flow = other.flows.into_iter().next().unwrap();
+            supervisor.open_flow(crate::bootstrap::FlowSetup { index, ..flow }, Part::StandBy)
+        };
+        assert!(matches!(further(0), Err(Error::Misbehaved(_))));
+        assert!(further(1).is_ok());
+        assert!(matches!(further(1), Err(Error::Misbehaved(_))));
+        supervisor.close(None);
+    }
+}

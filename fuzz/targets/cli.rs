@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use crate::location::Place;
 use crate::{target, values};
 
-target!(places, 500, |bytes: &[u8]| {
+target!(places, 5000, |bytes: &[u8]| {
     if bytes.contains(&0) {
         return;
     }
@@ -18,7 +18,7 @@ target!(places, 500, |bytes: &[u8]| {
     let _ = Place::parse_host(argument);
 });
 
-target!(values, 500, |bytes: &[u8]| {
+target!(values, 5000, |bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let is_zero = |text: &str| text.chars().all(|c| !('1'..='9').contains(&c));
     if let Ok(rate) = values::rate(text) {

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use farhaul_engine::bootstrap::AuthorizedKeys;
 use farhaul_engine::hello::{self, FirstFrame, HelloError};
-use farhaul_engine::{Algorithm, FailedRun, Progress, VerifyJob, fuzzing};
+use farhaul_engine::session::{FlowIdentity, Packets, Payload};
+use farhaul_engine::{Algorithm, Cipher, FailedRun, Progress, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
+use farhaul_proto::{Header, PlannedPacket, Span};
 
 use crate::scratch::Scratch;
 use crate::target;
 
-target!(hello, 500, |bytes: &[u8]| {
+target!(hello, 5000, |bytes: &[u8]| {
     let mut rest = bytes;
     let _ = hello::read_frame(&mut rest);
     if let Ok(first) = hello::decode_first(bytes) {
@@ -37,11 +39,11 @@ fn comes_back(frame: Result<Vec<u8>, HelloError>, is_understood: impl Fn(&[u8]) 
     }
 }
 
-target!(messages, 500, fuzzing::messages);
+target!(messages, 5000, fuzzing::messages);
 
-target!(block_trailer, 500, fuzzing::block_trailer);
+target!(block_trailer, 5000, fuzzing::block_trailer);
 
-target!(first_datagrams, 200, |bytes: &[u8]| {
+target!(first_datagrams, 2000, |bytes: &[u8]| {
     if let Some((&[high, low], batch)) = bytes.split_first_chunk::<2>()
         && !batch.is_empty()
     {
@@ -49,9 +51,9 @@ target!(first_datagrams, 200, |bytes: &[u8]| {
     }
 });
 
-target!(manifest_line, 500, fuzzing::manifest_line);
+target!(manifest_line, 5000, fuzzing::manifest_line);
 
-target!(verify_list, 50, {
+target!(verify_list, 300, {
     let (list, root) = (Scratch::new(), Scratch::new());
     root.file(b"content");
     move |bytes: &[u8]| {
@@ -67,12 +69,12 @@ target!(verify_list, 50, {
     }
 });
 
-target!(known_hosts, 200, {
+target!(known_hosts, 2000, {
     let scratch = Scratch::new();
     move |bytes: &[u8]| fuzzing::known_hosts(&scratch.file(bytes))
 });
 
-target!(authorized_keys, 200, {
+target!(authorized_keys, 2000, {
     let scratch = Scratch::new();
     move |bytes: &[u8]| {
         let keys = AuthorizedKeys::load(&scratch.file(bytes));
@@ -80,12 +82,12 @@ target!(authorized_keys, 200, {
     }
 });
 
-target!(path_memory, 200, {
+target!(path_memory, 2000, {
     let scratch = Scratch::new();
     move |bytes: &[u8]| fuzzing::path_memory(&scratch.file(bytes))
 });
 
-target!(failed_run, 200, {
+target!(failed_run, 2000, {
     let scratch = Scratch::new();
     move |bytes: &[u8]| drop(FailedRun::read(&scratch.file(bytes)))
 });
@@ -133,7 +135,7 @@ impl NonblockingStream for Pieces {
     }
 }
 
-target!(stream_frames, 200, {
+target!(stream_frames, 2000, {
     let mut batch = RecvBatch::new();
     move |bytes: &[u8]| {
         let Some((lengths, frames)) = bytes.split_first_chunk::<4>() else { return };
@@ -151,5 +153,39 @@ target!(stream_frames, 200, {
                 rest = after;
             }
         }
+    }
+});
+
+// Cipher and way, then: a datagram of anybody; or control bytes of a peer that holds the keys.
+target!(datagram, 2000, |bytes: &[u8]| {
+    let Some((&how, bytes)) = bytes.split_first() else { return };
+    let cipher =
+        [Cipher::Aes128Gcm, Cipher::None, Cipher::ChaCha20Poly1305, Cipher::Aes256Gcm][usize::from(how) % 4];
+    let end = |is_initiator, send_id, recv_id| {
+        Packets::new(&[7; 32], &FlowIdentity { index: 0, send_id, recv_id, is_initiator }, cipher, 22)
+    };
+    let (mut peer, mut ours) = (end(true, 1, 2), end(false, 2, 1));
+    if how & 4 == 0 {
+        let header = Header { flow_id: 1, number: u64::from(how) }.encode();
+        let mut forged = [&header[..], bytes].concat();
+        assert!(ours.open(&mut forged).is_none(), "a forged datagram was opened");
+        return;
+    }
+    let control = Span { start: 0, len: bytes.len() as u32 };
+    let planned = PlannedPacket { number: 5, control, segment: None, padding: 0 };
+    let mut datagram = vec![0; peer.datagram_len(&planned)];
+    peer.seal(&planned, bytes, Payload::Sealed(&[]), &mut datagram);
+    let mut damaged = datagram.clone();
+    let at = usize::from(how) * 31 % damaged.len();
+    damaged[at] ^= 0x10;
+    assert!(ours.open(&mut damaged).is_none(), "a damaged datagram was opened");
+    if let Some(opened) = ours.open(&mut datagram) {
+        assert_eq!(opened.number, 5);
+        assert!(bytes.starts_with(opened.control));
+        assert!(
+            opened
+                .segment
+                .is_none_or(|(segment, payload)| segment.len as usize == payload.len() && segment.len > 0)
+        );
     }
 });

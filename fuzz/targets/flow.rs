@@ -113,7 +113,7 @@ impl Side {
     }
 }
 
-target!(pair, 200, |bytes: &[u8]| {
+target!(pair, 2000, |bytes: &[u8]| {
     let mut input = Input(bytes);
     let mut now = 0u64;
     let (mut sender, mut receiver) = (Side::new(1), Side::new(2));

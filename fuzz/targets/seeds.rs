@@ -57,6 +57,37 @@ fn sessions() {
     }
 }
 
+/// What a real session seldom says: the content of a pipe, whose size is told at the end, and a piece that arrived damaged.
+#[test]
+#[ignore = "writes the seeds into the source tree"]
+fn rare_messages() {
+    let entry = b"\x01\x00\x00\x04pipe\xa4\x03\x02\x00\x01";
+    let whole = |chunk: u8| vec![0, 0, chunk, 16, FILL];
+    // Three chunks and 128 bytes, as a varint of seven bits each.
+    let size = (3u32 << 20) + 128;
+    let mut end = vec![4, 0];
+    end.extend([0, 7, 14].map(|shift| (size >> shift) as u8 | 0x80));
+    end.extend([(size >> 21) as u8, 4]);
+    let mut sections = vec![vec![0; 3], entry.to_vec(), whole(0), whole(1), whole(2), vec![0, 0, 3, 1, 0x80]];
+    sections.extend([end, vec![6]]);
+    put("session__receiver", "pipe", &sections.join(&b"\xff\xff"[..]));
+    // The same in little: pieces may be short.
+    for (section, chunk) in sections[2..5].iter_mut().zip(0..) {
+        *section = vec![0, 0, chunk, 1, 9];
+    }
+    put("session__receiver", "pipe-short", &sections.join(&b"\xff\xff"[..]));
+
+    let folder = scratch::folder();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    source(&from);
+    std::fs::create_dir(&to).expect("it can be made");
+    let (script, _) = record_session(End::Receiver, &[0; 3], FILL, &from, &to);
+    let name = b"\x00\nfolder/two";
+    let at = script.windows(name.len()).position(|bytes| bytes == name).expect("the file was announced");
+    let id = script[at - 1];
+    put("session__sender", "damaged", &[vec![0; 3], vec![16, id, 0], vec![19, id, 1]].join(&b"\xff\xff"[..]));
+}
+
 #[test]
 #[ignore = "writes the seeds into the source tree"]
 fn frames_and_files() {
@@ -169,6 +200,14 @@ fn small_things() {
         write_patch(&new, &Marks::of(&new), &Marks::of(&old).bytes, &mut out).expect("most is the same");
     put("store__patch", "patch", &[&[27][..], &out[..len]].concat());
     put("store__patch", "versions", b"\x10old and new");
+    for cipher in 0..4u8 {
+        put("engine__datagram", &format!("forged-{cipher}"), &[&[cipher][..], &[0; 40]].concat());
+        put(
+            "engine__datagram",
+            &format!("sealed-{cipher}"),
+            &[&[4 + cipher][..], &feedback, &segment].concat(),
+        );
+    }
     for (name, place) in [
         ("daemon", "fh://me@[fd00::2]:4000/in/x y"),
         ("ssh", "me@host:/data/*.bam"),
@@ -178,9 +217,13 @@ fn small_things() {
     ] {
         put("cli__places", name, place.as_bytes());
     }
-    for (name, value) in
-        [("rate", "1.5G"), ("size", "64M"), ("age", "7d"), ("ports", "50000-50010"), ("path", "10.0.0.1=10.0.0.2")]
-    {
+    for (name, value) in [
+        ("rate", "1.5G"),
+        ("size", "64M"),
+        ("age", "7d"),
+        ("ports", "50000-50010"),
+        ("path", "10.0.0.1=10.0.0.2"),
+    ] {
         put("cli__values", name, value.as_bytes());
     }
     let folder = scratch::folder();

@@ -9,7 +9,7 @@ use farhaul_engine::fuzzing::{End, converse};
 use crate::scratch;
 use crate::target;
 
-target!(receiver, 25, |bytes: &[u8]| {
+target!(receiver, 150, |bytes: &[u8]| {
     let folder = scratch::folder();
     let there = folder.path().join("there");
     std::fs::create_dir(&there).expect("it can be made");
@@ -20,7 +20,7 @@ target!(receiver, 25, |bytes: &[u8]| {
     let _ = converse(End::Receiver, bytes, folder.path());
 });
 
-target!(sender, 25, |bytes: &[u8]| {
+target!(sender, 100, |bytes: &[u8]| {
     let folder = scratch::folder();
     source(&folder.path().join("there"));
     let _ = converse(End::Sender, bytes, folder.path());

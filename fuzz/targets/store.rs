@@ -8,7 +8,7 @@ use farhaul_store::{
 use crate::scratch::Scratch;
 use crate::target;
 
-target!(paths, 500, |bytes: &[u8]| {
+target!(paths, 5000, |bytes: &[u8]| {
     if let Ok(path) = RelPath::from_bytes(bytes) {
         assert_eq!(path.as_bytes(), bytes);
         is_sound(&path);
@@ -42,7 +42,7 @@ fn is_sound(path: &RelPath) {
 }
 
 // Lines of rules, then, behind an empty line, paths.
-target!(filter, 300, |bytes: &[u8]| {
+target!(filter, 3000, |bytes: &[u8]| {
     let (rules, paths) = match bytes.windows(2).position(|pair| pair == b"\n\n") {
         Some(at) => (&bytes[..at], &bytes[at + 2..]),
         None => (bytes, &b"a/b"[..]),
@@ -65,7 +65,7 @@ target!(filter, 300, |bytes: &[u8]| {
 });
 
 // A pattern, a zero, a name; the pattern is also expanded where there are some files.
-target!(glob, 200, {
+target!(glob, 2000, {
     let scratch = Scratch::new();
     std::fs::create_dir_all(scratch.path().join("a/b")).expect("it can be made");
     std::fs::write(scratch.path().join("a/b/[x]"), b"").expect("it can be made");
@@ -82,12 +82,12 @@ target!(glob, 200, {
     }
 });
 
-target!(selection, 300, |bytes: &[u8]| {
+target!(selection, 3000, |bytes: &[u8]| {
     let names: Vec<Vec<u8>> = bytes.split(|&byte| byte == b'\n').map(<[u8]>::to_vec).collect();
     let _ = Selection::new(names);
 });
 
-target!(ranges, 500, |bytes: &[u8]| {
+target!(ranges, 5000, |bytes: &[u8]| {
     let number = |bytes: &[u8]| u64::from_be_bytes([0, 0, 0, 0, 0, 0, bytes[0], bytes[1]]);
     let far = bytes.first().is_some_and(|&first| first > 250);
     let ranges: Vec<(u64, u64)> = bytes
@@ -111,7 +111,7 @@ target!(ranges, 500, |bytes: &[u8]| {
 });
 
 // A patch as a peer sends it, and one that is made of two versions by the marks of the old one.
-target!(patch, 100, |bytes: &[u8]| {
+target!(patch, 300, |bytes: &[u8]| {
     let Some((&first, content)) = bytes.split_first() else { return };
     let len = 1 + usize::from(first) * PIECE / 8;
     if let Some(patch) = Patch::parse(content, len) {
@@ -143,7 +143,7 @@ target!(patch, 100, |bytes: &[u8]| {
     }
 });
 
-target!(journal, 100, {
+target!(journal, 1000, {
     let scratch = Scratch::new();
     move |bytes: &[u8]| farhaul_store::fuzzing::journal(bytes, scratch.path())
 });

@@ -4,9 +4,9 @@ use farhaul_wanem::{Settings, Timeline, fuzzing};
 
 use crate::target;
 
-target!(frame, 500, fuzzing::frame);
+target!(frame, 5000, fuzzing::frame);
 
-target!(script, 300, |bytes: &[u8]| {
+target!(script, 3000, |bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = Timeline::parse(text);
         let _ = Settings::default().set_all(text);

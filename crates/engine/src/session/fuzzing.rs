@@ -70,6 +70,7 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     watch_panics();
     let mut sections: Vec<Vec<u8>> = split(script);
     let flags = if sections.is_empty() { Vec::new() } else { sections.remove(0) };
+    let sections = ordered(sections, flags.get(3..).unwrap_or_default());
     let request = request(end, &flags, &folder.join("there"));
     let (_peer, ours) = crate::copy::local_pair(request).ok()?;
     let place = Place { index: 0, path: 0, is_stream: true, is_spare: false, active: false };
@@ -111,6 +112,23 @@ fn split(script: &[u8]) -> Vec<Vec<u8>> {
     sections
 }
 
+/// Bytes behind the options put the sections in another order, since moving one byte is what libFuzzer is good at: each says which of
+/// the sections comes next or, with bit 7, is left out.
+fn ordered(mut rest: Vec<Vec<u8>>, order: &[u8]) -> Vec<Vec<u8>> {
+    let mut sections = Vec::new();
+    for &byte in order {
+        if rest.is_empty() {
+            break;
+        }
+        let section = rest.remove(usize::from(byte & 0x7f) % rest.len());
+        if byte & 0x80 == 0 {
+            sections.push(section);
+        }
+    }
+    sections.append(&mut rest);
+    sections
+}
+
 /// What the first section chooses.
 fn request(end: End, flags: &[u8], there: &Path) -> Request {
     let bit = |byte: usize, bit: u8| flags.get(byte).is_some_and(|flags| flags & (1 << bit) != 0);
@@ -126,7 +144,7 @@ fn request(end: End, flags: &[u8], there: &Path) -> Request {
         (true, true) => Overwrite::Never,
     };
     let when = if bit(1, 1) { DeleteWhen::Before } else { DeleteWhen::After };
-    let delete = bit(1, 0).then_some(DeleteOptions { when, excluded: bit(2, 5), max: None });
+    let delete = bit(1, 0).then_some(DeleteOptions { when, excluded: bit(2, 5), ..DeleteOptions::default() });
     let sync = bit(0, 5).then_some(SyncOptions { checksum: bit(0, 6), detect_renames: bit(0, 7), delete });
     let manifest = bit(1, 2).then(|| ManifestOptions { unchanged: bit(1, 3), extra: Vec::new() });
     let mut options = TransferOptions {
@@ -146,6 +164,8 @@ fn request(end: End, flags: &[u8], there: &Path) -> Request {
         ..TransferOptions::default()
     };
     options.select.by_name = end == End::Sender && bit(2, 3);
+    // A session that is refused is a short one.
+    let options = options.checked().unwrap_or_else(|_| TransferOptions::default());
     let mut path = there.as_os_str().as_encoded_bytes().to_vec();
     path.push(b'/');
     Request {
@@ -220,7 +240,8 @@ impl Script {
     }
 
     /// Pieces: varint file, varint chunk, flags, a byte that fills them (of a patch, the content follows behind a varint length).
-    /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size.
+    /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole
+    /// chunk (of a stream, whose size is not known).
     fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), crate::codec::Malformed> {
         let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
         block.set_len(block.capacity());
@@ -231,7 +252,11 @@ impl Script {
                 (reader.varint()?, reader.varint()?, reader.byte()?, reader.byte()?);
             let size = self.sizes.get(&file).copied().unwrap_or(0);
             let start = chunk.saturating_mul(CHUNK);
-            let fitting = if size == 0 { 1 + u64::from(fill) } else { size.saturating_sub(start).min(CHUNK) };
+            let fitting = match size {
+                0 if flags & 16 != 0 => CHUNK,
+                0 => 1 + u64::from(fill),
+                _ => size.saturating_sub(start).min(CHUNK),
+            };
             let len = if flags & 1 == 0 { fitting as usize } else { usize::from(fill) };
             let is_patch = flags & 4 != 0;
             let content = if is_patch { reader.bytes()?.to_vec() } else { vec![fill; len] };
@@ -290,7 +315,10 @@ fn watch_panics() {
             // Threads that run other tests are called by the tests' paths.
             let is_other = std::thread::current().name().is_some_and(|name| name.contains("::"));
             if !is_other || SCRIPT.with(|slot| slot.try_borrow().map_or(true, |slot| slot.is_some())) {
-                PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(panic.to_string());
+                PANIC
+                    .lock()
+                    .unwrap_or_else(|poisoned| poisoned.into_inner())
+                    .get_or_insert(panic.to_string());
             }
             before(panic);
         }));
@@ -334,7 +362,8 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
     let names = options.select.by_name.then(|| vec![b"small".to_vec(), b"folder".to_vec()]);
     // Who has asked for a manifest writes one.
     let folder = tempfile::tempdir().expect("a directory can be made");
-    let log = options.manifest.is_some().then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
+    let log =
+        options.manifest.is_some().then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
     let terms = super::Terms { names, log, ..super::Terms::default() };
     let peer =
         std::thread::spawn(move || super::run(peer, side, &terms, &Arc::new(Progress::default())).error);

@@ -43,7 +43,7 @@ class Disk:
 
     serial = 0
 
-    def __init__(self, pair, kind, megabytes=MEGABYTES, image_in=None, options="noatime"):
+    def __init__(self, pair, kind, megabytes=MEGABYTES, image_in=None, options="noatime", features=()):
         reason = why_not(kind)
         if reason:
             raise Unavailable(reason)
@@ -55,7 +55,7 @@ class Disk:
             file.truncate(megabytes << 20)
         make = {"ext4": ("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"),
                 "xfs": ("mkfs.xfs", "-q", "-f")}
-        call(*make[kind], str(self.image))
+        call(*make[kind], *features, str(self.image))
         self.path = pair.folder(kind)
         self._mount()
         pair.on_close(self.close)
@@ -105,6 +105,36 @@ class Disk:
             self._unmount()
         with contextlib.suppress(OSError):
             self.image.unlink()
+
+
+class ThinDisk(Disk):
+    """A disk that has promised more than it has: while it is full, what is written to a new place fails on its way from the page
+    cache to the disk (EIO), when whoever wrote it has long been told that all is well."""
+
+    def __init__(self, pair, megabytes=MEGABYTES):
+        self.store = pair.mount_memory(pair.folder("thin"), megabytes)
+        # Without a journal the file system itself does not mind.
+        super().__init__(pair, "ext4", megabytes, self.store, "noatime,errors=continue", ("-O", "^has_journal"))
+        self.ballast = self.store / "ballast"
+
+    def fill(self):
+        """From now on it is full, to the last page: of a write that goes in part a loop device says that all is well."""
+        with open(self.ballast, "wb") as file:
+            for _ in range(100):
+                free = os.statvfs(self.store)
+                # Somebody may be writing meanwhile.
+                with contextlib.suppress(OSError):
+                    os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+                    return
+        raise HarnessError("the thin disk does not get full")
+
+    def make_room(self):
+        self.ballast.unlink()
+
+    def forget_cached(self):
+        """What is read from now on comes from the disk."""
+        self._unmount()
+        self._mount()
 
 
 def after_a_reboot(pair, argv):

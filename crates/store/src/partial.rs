@@ -211,6 +211,8 @@ impl Partial {
         };
         let journal = resume != Resume::Never;
         let can_resume = journal && opened.was_there && opened.meta.size == identity.size;
+        // An error that an earlier run has not lived to see is told now, and nothing of its data can be believed then.
+        let can_resume = can_resume && partial.sync_left();
         let left = can_resume.then(|| partial.load(opened.meta.ino)).flatten();
         match left {
             Some(loaded) => partial.resume(loaded, resume)?,
@@ -430,6 +432,8 @@ impl Partial {
     /// Gives the complete file, once its data are on the disk, its mode, time and name; returns its digest. On failure it stays to be
     /// resumed, but for chunks that the disk may not have.
     pub fn finish(&self, options: &WriteOptions) -> Result<Digest, Error> {
+        // First: chunks that are missing may be missing for that.
+        self.error.check().map_err(Error::io("write it to the disk"))?;
         if !self.identity.sparse && !self.is_complete() {
             let source =
                 io::Error::new(io::ErrorKind::InvalidData, format!("{} chunks are missing", self.missing()));
@@ -541,6 +545,13 @@ impl Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
+        let is_kept = !self.is_in_place && {
+            let state = self.state();
+            !state.is_over && state.journal.is_some() && !state.have.is_empty()
+        };
+        if is_kept {
+            self.look_again();
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a journal, or with nothing in it, there is nothing to resume.
         let is_worth_it = state.journal.is_some() && !state.is_empty() && !state.is_void;

@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as Channel
 use farhaul_net::PollFd;
 use farhaul_store::{
     CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile,
-    Unnamed, chunk_cv, is_about_attributes, name_error, whole_digest,
+    Unnamed, chunk_cv, whole_digest,
 };
 
 use super::came::Came;
@@ -544,11 +544,7 @@ pub(crate) fn complete(receiver: &Receiver, file: &Incoming) -> Result<(), Strin
                 return Err("what was written does not read back; it was removed".into());
             }
             let digest = partial.finish(&options).map_err(|error| match error {
-                PartialError::Io { source, .. }
-                    if is_about_attributes(&source) || name_error(&source).is_some() =>
-                {
-                    cannot(source)
-                }
+                PartialError::Io { what, source } => receiver.cannot(what, &file.item.path, &source),
                 error => format!("cannot finish: {error}"),
             })?;
             file.set_digest(digest.0, receiver.rules);

@@ -35,6 +35,11 @@ impl Partial {
         }
     }
 
+    /// Brings what an earlier run has left to the disk; false if that cannot be done.
+    pub(super) fn sync_left(&self) -> bool {
+        !self.needs_a_disk() || writeback::sync(&self.file).is_ok()
+    }
+
     /// Brings the data to the disk, as far as it has one, or says that an earlier attempt has failed.
     pub(super) fn sync(&self) -> io::Result<()> {
         let _turn = self.sync_turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -72,9 +77,21 @@ impl Partial {
         journal_file.sync_data()
     }
 
+    /// Looks once more how the data fare before a file that has met an error is left to a later run: what has been written since the
+    /// last sync may have met it, too, and nobody asks later.
+    pub(super) fn look_again(&self) {
+        if self.error.check().is_err() && self.needs_a_disk() && writeback::sync(&self.file).is_err() {
+            self.void();
+        }
+    }
+
     /// The disk may lack some of what was written since the last sync: none of that counts from now on.
     fn give_up(&self, error: &io::Error) {
         self.error.keep(error);
+        self.void();
+    }
+
+    fn void(&self) {
         let mut state = self.state();
         let State { have, kept, unsynced, journal, is_void, .. } = &mut *state;
         for (first, count) in std::mem::take(unsynced).ranges() {

@@ -82,7 +82,7 @@ def test_a_version_that_was_safe_is_not_lost(net, near, disk, verb, arguments):
     for path in files_of(new).values():
         os.utime(path, ns=(0, 1_700_000_000_000_000_000))
     run(net, old, target)
-    os.sync()
+    disk.sync()
     run(net, new, target, *arguments, verb=verb)
     disk.sync_something_else()
     lose_power(disk)

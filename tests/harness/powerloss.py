@@ -91,6 +91,10 @@ class Disk:
         self._unmount()
         self._mount()
 
+    def sync(self):
+        """Everything that is written so far is on the disk, if that takes it."""
+        subprocess.run(["sync", "-f", str(self.path)], stderr=subprocess.DEVNULL)
+
     def sync_something_else(self):
         """What any other program may do at any time. It takes the log along, and no data of others."""
         path = self.path / "of-somebody-else"

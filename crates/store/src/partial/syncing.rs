@@ -86,7 +86,7 @@ impl Partial {
     }
 
     /// The disk may lack some of what was written since the last sync: none of that counts from now on.
-    fn give_up(&self, error: &io::Error) {
+    pub(super) fn give_up(&self, error: &io::Error) {
         self.error.keep(error);
         self.void();
     }

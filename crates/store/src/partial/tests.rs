@@ -329,6 +329,32 @@ fn holes_are_clean_after_an_interrupted_write() {
 }
 
 #[test]
+fn after_an_error_of_the_disk_only_what_was_synced_before_counts() {
+    let place = place(false);
+    let bytes = content();
+    let partial = place.open();
+    (0..2).for_each(|index| put(&partial, &bytes, index));
+    partial.checkpoint().unwrap();
+    (2..6).for_each(|index| put(&partial, &bytes, index));
+    partial.give_up(&io::Error::from_raw_os_error(libc::EIO));
+    let is_told = |result: io::Result<()>| result.unwrap_err().raw_os_error() == Some(libc::EIO);
+    assert!(is_told(partial.checkpoint()) && is_told(partial.wait()));
+    assert!(is_told(partial.write_chunk(2, &bytes[2 << 20..3 << 20]).map(drop)));
+    let refused = partial.finish(&WriteOptions::default()).unwrap_err();
+    assert!(
+        matches!(&refused, Error::Io { source, .. } if source.raw_os_error() == Some(libc::EIO)),
+        "{refused}"
+    );
+    drop(partial);
+    assert!(!place.file(b"target").exists());
+    let again = place.open();
+    assert_eq!(again.have_ranges(), [(0, 2)]);
+    (2..6).for_each(|index| put(&again, &bytes, index));
+    again.finish(&WriteOptions::default()).unwrap();
+    assert!(std::fs::read(place.file(b"target")).unwrap() == bytes);
+}
+
+#[test]
 fn readback_sees_a_changed_byte() {
     let place = place(false);
     let bytes = content();

@@ -609,7 +609,7 @@ mod tests {
 
     fn shared() -> Arc<Shared> {
         let pool = BlockPool::new(1, BLOCK_BYTES).unwrap();
-        Shared::new("sender", Vec::new(), pool, 0, Arc::default())
+        Shared::new("sender", Vec::new(), pool, 0, Arc::default(), Budget::default())
     }
 
     #[test]

@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_flow_index_and_with_it_its_keys_are_used_once() {
         let (near, _far) = crate::copy::local_pair(request()).unwrap();
-        let mut supervisor = Supervisor::start(near, Role::Receiver, None, &Arc::default()).unwrap();
+        let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::default()).unwrap();
         let mut further = |index| {
             let (other, _) = crate::copy::local_pair(request()).unwrap();
             let flow = other.flows.into_iter().next().unwrap();

@@ -165,8 +165,9 @@ def _hard_link_differences(left, right):
 
 
 def leftovers(root):
-    """Partial files and journals that a finished transfer should not leave."""
-    return [path for path in pathlib.Path(root).rglob(".*") if path.suffix in (".fhpart", ".fhjournal")]
+    """Files of ours that a finished transfer should not leave."""
+    suffixes = (".fhpart", ".fhjournal", ".fhtmp", ".fhlink")
+    return [path for path in pathlib.Path(root).rglob(".*") if path.suffix in suffixes]
 
 
 def data_ranges(path):

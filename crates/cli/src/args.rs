@@ -13,6 +13,7 @@ use farhaul_engine::{
 use crate::values::{self, Flows, PathChoice};
 
 pub mod bench;
+pub mod clean;
 pub mod lab;
 pub mod select;
 pub mod verify;
@@ -36,6 +37,7 @@ pub enum Verb {
     Cp(Box<Cp>),
     Sync(Box<Sync>),
     Verify(verify::Verify),
+    Clean(clean::Clean),
     Serve(Serve),
     Keygen(Keygen),
     Lab(Box<lab::Lab>),
@@ -413,9 +415,12 @@ impl Verb {
     pub fn holds_keys(&self) -> bool {
         match self {
             Verb::Cp(_) | Verb::Sync(_) | Verb::Serve(_) | Verb::Endpoint(_) | Verb::Keygen(_) => true,
-            Verb::Verify(_) | Verb::Lab(_) | Verb::Bench(_) | Verb::Completions { .. } | Verb::Man { .. } => {
-                false
-            }
+            Verb::Verify(_)
+            | Verb::Clean(_)
+            | Verb::Lab(_)
+            | Verb::Bench(_)
+            | Verb::Completions { .. }
+            | Verb::Man { .. } => false,
         }
     }
 

@@ -18,6 +18,7 @@ fn help_is_what_the_golden_files_say() {
         "cp",
         "sync",
         "verify",
+        "clean",
         "serve",
         "keygen",
         "lab",

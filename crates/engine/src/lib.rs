@@ -9,6 +9,7 @@
 pub mod bootstrap;
 mod budget;
 mod cipher;
+mod clean;
 mod codec;
 mod contained;
 mod copy;
@@ -34,6 +35,7 @@ mod verify;
 
 pub use bootstrap::{DaemonTarget, SshTarget, keygen};
 pub use budget::{Budget, Charge, Full, MemoryLimits};
+pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use contained::contained;
 pub use copy::{CopyJob, Location, copy};
 pub use cpus::{CpuList, disk_threads, flows_for_cores};

@@ -94,6 +94,9 @@ pub struct Report {
     /// Content bytes of files in another version that were there and were not sent.
     #[serde(default)]
     pub bytes_matched: u64,
+    /// Content bytes of files that are not complete, which stay at the destination for the same command to go on with.
+    #[serde(default)]
+    pub bytes_kept: u64,
     /// Entries that did not arrive, or are still there.
     pub failed: Vec<FailedEntry>,
     /// At most a bounded number of failures is listed; this counts all of them.

@@ -21,6 +21,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use crate::path::escape;
+use crate::temporary;
 use crate::writeback::Medium;
 
 /// So many unusual names that came back as they were given vouch for the others of a directory.
@@ -81,6 +82,9 @@ pub(crate) struct Dir {
     kept_mode: AtomicU32,
     /// Files without names cannot be made, or not be given one.
     needs_names: AtomicBool,
+    /// It was tried that they can.
+    is_tried: AtomicBool,
+    inode: OnceLock<u64>,
     medium: OnceLock<Medium>,
 }
 
@@ -97,13 +101,32 @@ struct Names {
 
 impl Dir {
     pub(crate) fn new(fd: OwnedFd) -> Dir {
-        let (kept_mode, needs_names) = (AtomicU32::new(NO_MODE), AtomicBool::new(false));
-        Dir { fd, names: OnceLock::new(), kept_mode, needs_names, medium: OnceLock::new() }
+        let (needs_names, is_tried) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (kept_mode, medium) = (AtomicU32::new(NO_MODE), OnceLock::new());
+        Dir { fd, names: OnceLock::new(), kept_mode, needs_names, is_tried, inode: OnceLock::new(), medium }
     }
 
     /// How its file system orders what is written.
     pub(crate) fn medium(&self) -> Medium {
         *self.medium.get_or_init(|| Medium::of(&self.fd))
+    }
+
+    /// 0 if the system does not say.
+    pub(crate) fn inode(&self) -> u64 {
+        *self.inode.get_or_init(|| fs::fstat(&self.fd).map_or(0, |stat| stat.st_ino))
+    }
+
+    /// Finds out, once, whether files that are made without a name can be given one, before anything is written to one.
+    pub(crate) fn try_nameless(&self) {
+        if self.is_tried.swap(true, Relaxed) {
+            return;
+        }
+        let Some((file, _)) = self.create_nameless(0o600) else { return };
+        let named = temporary::give_name(&file, self);
+        match named {
+            Ok(name) => drop(fs::unlinkat(&self.fd, &name[..], AtFlags::empty())),
+            Err(_) => self.refuse_nameless(),
+        }
     }
 
     /// Makes a file that has no name, and tells its mode. None if that cannot be had here.

@@ -35,14 +35,21 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// Opens the file called `name` once more, if it is `file` and can be written past the cache. None for a file of
-    /// a few chunks, which is not worth a second descriptor.
+    /// Opens the file called `name` (nothing, if it has no name) once more, if it is `file` and can be written past the cache. None
+    /// for a file of a few chunks, which is not worth a second descriptor.
     pub(crate) fn open(dir: &OwnedFd, name: &[u8], file: &File, chunks: u64) -> Option<Direct> {
         if chunks <= FIRST {
             return None;
         }
         let flags = OFlags::WRONLY | OFlags::DIRECT | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let second = fs::openat(dir, name, flags, Mode::empty()).ok()?;
+        let second = match name {
+            // The link that stands for the descriptor has to be followed.
+            [] => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                fs::open(path, flags.difference(OFlags::NOFOLLOW), Mode::empty()).ok()?
+            }
+            name => fs::openat(dir, name, flags, Mode::empty()).ok()?,
+        };
         let (ours, found) = (fs::fstat(file).ok()?, fs::fstat(&second).ok()?);
         let is_same = (ours.st_dev, ours.st_ino) == (found.st_dev, found.st_ino);
         let choice = Choice::of_device(&WRITING, ours.st_dev);

@@ -148,7 +148,7 @@ fn matching_names(
     while let Some(Ok(entry)) = listing.next() {
         let name = entry.file_name().to_bytes();
         allowance.look(component, name)?;
-        if !crate::names::is_ours(name) && stands_for(component, name) {
+        if stands_for(component, name) && !crate::ours::is_ours(&fd, name) {
             bytes += name.len() + MATCH_BYTES;
             if bytes > allowance.bytes {
                 return Err(too_much("matches too many files"));

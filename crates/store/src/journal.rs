@@ -74,35 +74,66 @@ pub(crate) struct Loaded {
 }
 
 impl Journal {
-    /// Starts anew; what is there under this name goes.
+    /// Starts anew. What is there under this name is taken over if it is the journal of the same partial file: at no moment there is
+    /// none, by which the other one is known.
     pub(crate) fn create(
         dir: &OwnedFd,
         name: &[u8],
         identity: &Identity,
         partial_ino: u64,
     ) -> io::Result<Journal> {
-        match fs::unlinkat(dir, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = File::from(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
         let header = header(identity, partial_ino);
-        file.write_all_at(&header, 0)?;
+        let file = match Journal::open(dir, name) {
+            Some(file) if Journal::partial_inode(&file) == Some(partial_ino) => {
+                file.write_all_at(&header, 0)?;
+                file.set_len(HEADER_LEN as u64)?;
+                // What it said of chunks that are written over from now on is not to come back.
+                file.sync_data()?;
+                file
+            }
+            _ => {
+                match fs::unlinkat(dir, name, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(error) => return Err(error.into()),
+                }
+                let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = File::from(fs::openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?);
+                file.write_all_at(&header, 0)?;
+                file
+            }
+        };
         let mut journal = Journal { file, salt: salt(&header), records: 0 };
         journal.opened()?;
         Ok(journal)
     }
 
-    /// Reads what is there; none if there is nothing, or it is of a source of another size or time, of another partial file, user or
-    /// format.
-    pub(crate) fn load(dir: &OwnedFd, name: &[u8], identity: &Identity, partial_ino: u64) -> Option<Loaded> {
+    /// A file of our own user, to be read and written.
+    fn open(dir: &OwnedFd, name: &[u8]) -> Option<File> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(fs::openat(dir, name, flags, Mode::empty()).ok()?);
         let meta = Meta::from(&fs::fstat(&file).ok()?);
-        if !meta.is_file() || meta.uid != rustix::process::geteuid().as_raw() {
-            return None;
-        }
+        (meta.is_file() && meta.uid == rustix::process::geteuid().as_raw()).then_some(file)
+    }
+
+    /// The inode of the partial file that this is the journal of; none if it is no journal.
+    pub(crate) fn partial_inode(file: &File) -> Option<u64> {
+        let mut header = [0; HEADER_LEN];
+        file.read_exact_at(&mut header, 0).ok()?;
+        let is_whole = header[..MAGIC.len()] == *MAGIC && header[HEADER_LEN - CHECK_LEN..] == salt(&header);
+        is_whole.then(|| le_i64(&header[48..56])).flatten().map(i64::cast_unsigned)
+    }
+
+    /// Nothing of it has reached the disk before the power failed: it is empty, or begins with zeros.
+    pub(crate) fn is_lost(file: &File) -> bool {
+        let mut header = [0; HEADER_LEN];
+        let filled = file.read_at(&mut header, 0);
+        filled.is_ok_and(|len| (len == 0 || len == HEADER_LEN) && header == [0; HEADER_LEN])
+    }
+
+    /// Reads what is there; none if there is nothing, or it is of a source of another size or time, of another partial file, user or
+    /// format.
+    pub(crate) fn load(dir: &OwnedFd, name: &[u8], identity: &Identity, partial_ino: u64) -> Option<Loaded> {
+        let file = Journal::open(dir, name)?;
         let mut reader = BufReader::with_capacity(256 << 10, &file);
         let mut found = [0; HEADER_LEN];
         reader.read_exact(&mut found).ok()?;
@@ -261,6 +292,11 @@ impl Replay {
         }
         (sure, doubtful)
     }
+}
+
+/// Whether a journal may be as long.
+pub(crate) fn is_length(bytes: u64) -> bool {
+    bytes.checked_sub(HEADER_LEN as u64).is_some_and(|records| records.is_multiple_of(RECORD_LEN as u64))
 }
 
 fn header(identity: &Identity, partial_ino: u64) -> [u8; HEADER_LEN] {

@@ -20,7 +20,7 @@ use crate::attributes;
 use crate::digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
 use crate::dir::{Dir, NameError, name_error};
 use crate::direct::Direct;
-use crate::entry::Time;
+use crate::entry::{Meta, Time};
 use crate::error::Error;
 use crate::journal::{Journal, Loaded, Request};
 use crate::names;
@@ -29,7 +29,7 @@ use crate::ranges::ChunkMap;
 use crate::root::{Root, sync_dir, timestamps};
 use crate::small::WriteOptions;
 use crate::sparse::{self, Ground};
-use crate::temporary;
+use crate::temporary::{self, Created, Opened};
 use crate::writeback::{self, Kept, Medium};
 
 mod kept;
@@ -188,17 +188,47 @@ impl Partial {
         keeps_old: bool,
     ) -> Result<Partial, Error> {
         let (dir, target) = root.place(path).map_err(Error::io("open the directory"))?;
-        let (name, journal_name) = (names::part(target), names::journal(target));
-        let opened = temporary::open(&dir, &name, 0o600)?;
+        if resume == Resume::Never {
+            let Created { file, name, .. } = temporary::create(&dir, 0o600)?;
+            // Of a longer version.
+            let _ = temporary::remove_left(&dir, target);
+            let old = keeps_old.then(|| Old::find(&dir, target, &file, 0)).flatten();
+            let mut partial = Partial::of(&dir, target, file, identity, old);
+            partial.name = name.unwrap_or_default();
+            partial.size(false)?;
+            partial.choose_way();
+            return Ok(partial);
+        }
+        let Opened { file, name, journal_name, was_there, meta } = temporary::open_part(&dir, target)?;
         dir.look(&name);
-        let old = keeps_old.then(|| Old::find(&dir, target, &opened)).flatten();
-        let mut partial = Partial {
-            dir,
+        let mut partial = Partial::of(&dir, target, file, identity, None);
+        (partial.name, partial.journal_name) = (name, journal_name);
+        // An error that an earlier run has not lived to see is told now, and nothing of its data can be believed then.
+        let can_resume = was_there && meta.size == identity.size && partial.sync_left();
+        let left = can_resume.then(|| partial.load(meta.ino)).flatten();
+        if left.is_none() {
+            // Before it takes any room: by its journal it is known for ours.
+            let made = Journal::create(&partial.dir, &partial.journal_name, identity, meta.ino);
+            partial.state().journal = Some(made.map_err(Error::io("create the journal"))?);
+        }
+        let there = if was_there { meta.size } else { 0 };
+        partial.old = keeps_old.then(|| Old::find(&partial.dir, target, &partial.file, there)).flatten();
+        match left {
+            Some(loaded) => partial.resume(loaded, resume)?,
+            None => partial.size(was_there)?,
+        }
+        partial.choose_way();
+        Ok(partial)
+    }
+
+    fn of(dir: &Arc<Dir>, target: &[u8], file: File, identity: &Identity, old: Option<Old>) -> Partial {
+        Partial {
+            dir: dir.clone(),
             target: target.to_vec(),
-            name,
-            journal_name,
-            medium: Medium::of(&opened.file),
-            file: opened.file,
+            name: Vec::new(),
+            journal_name: Vec::new(),
+            medium: Medium::of(&file),
+            file,
             direct: None,
             cache_turn: Mutex::new(()),
             sync_turn: Mutex::new(()),
@@ -208,27 +238,20 @@ impl Partial {
             old,
             is_in_place: false,
             state: Mutex::new(State::new(identity)),
-        };
-        let journal = resume != Resume::Never;
-        let can_resume = journal && opened.was_there && opened.meta.size == identity.size;
-        // An error that an earlier run has not lived to see is told now, and nothing of its data can be believed then.
-        let can_resume = can_resume && partial.sync_left();
-        let left = can_resume.then(|| partial.load(opened.meta.ino)).flatten();
-        match left {
-            Some(loaded) => partial.resume(loaded, resume)?,
-            None => partial.start(opened.was_there, journal, opened.meta.ino)?,
         }
-        if !identity.sparse && partial.old.is_none() {
-            partial.direct = Direct::open(&partial.dir, &partial.name, &partial.file, partial.missing());
+    }
+
+    fn choose_way(&mut self) {
+        if !self.identity.sparse && self.old.is_none() {
+            self.direct = Direct::open(&self.dir, &self.name, &self.file, self.missing());
         }
-        Ok(partial)
     }
 
     /// Lets the holder of a partial file that is [`Error::Locked`] know that somebody waits for it, as long as the result
     /// lives. None if the holder keeps no journal.
     pub fn request(root: &Root, path: &RelPath) -> Option<Request> {
         let (dir, target) = root.place(path).ok()?;
-        Request::make(&dir, &names::journal(target))
+        (0..names::PART_NAMES).find_map(|number| Request::make(&dir, &names::part(&dir, target, number).1))
     }
 
     /// Whether another transfer has asked for this file.
@@ -240,7 +263,8 @@ impl Partial {
         Journal::load(&self.dir, &self.journal_name, &self.identity, ino)
     }
 
-    fn start(&mut self, was_there: bool, journal: bool, ino: u64) -> Result<(), Error> {
+    /// Gives a file of which nothing counts its size.
+    fn size(&mut self, was_there: bool) -> Result<(), Error> {
         if self.old.is_some() {
             self.ground_used.store(true, Relaxed);
         } else if was_there {
@@ -249,15 +273,22 @@ impl Partial {
         if !self.identity.sparse {
             preallocate(&self.file, self.identity.size).map_err(Error::io("reserve space"))?;
         }
-        self.file.set_len(self.identity.size).map_err(Error::io("set the file's size"))?;
-        if journal {
-            let made = Journal::create(&self.dir, &self.journal_name, &self.identity, ino);
-            self.state().journal = Some(made.map_err(Error::io("create the journal"))?);
-        } else if was_there {
-            // Of a longer version; what cannot be removed is taken over by the next run that needs one.
-            let _ = fs::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
+        self.file.set_len(self.identity.size).map_err(Error::io("set the file's size"))
+    }
+
+    /// Puts the file in its place.
+    fn give_name(&self) -> io::Result<()> {
+        if self.journal_name.is_empty() {
+            let name = (!self.name.is_empty()).then_some(&self.name[..]);
+            return temporary::put(&self.file, name, &self.dir, &self.target);
         }
-        Ok(())
+        // Somebody may have put a file of that name there meanwhile.
+        let named = Meta::from(&fs::statat(&self.dir, &self.name[..], AtFlags::SYMLINK_NOFOLLOW)?);
+        let own = Meta::from(&fs::fstat(&self.file)?);
+        if (named.dev, named.ino) != (own.dev, own.ino) {
+            return Err(io::Error::other("something else has the partial file's name"));
+        }
+        self.dir.place(&self.target, || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]))
     }
 
     fn resume(&mut self, loaded: Loaded, resume: Resume) -> Result<(), Error> {
@@ -452,8 +483,7 @@ impl Partial {
         }
         let mut state = self.state();
         if !self.is_in_place {
-            let rename = || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]);
-            let placed = self.dir.place(&self.target, rename);
+            let placed = self.give_name();
             if let Err(error) = &placed
                 && matches!(name_error(error), Some(NameError::Refused(_) | NameError::Changed(_)))
             {
@@ -495,9 +525,11 @@ impl Partial {
     fn remove(&self, state: &mut State) {
         state.is_over = true;
         state.journal = None;
-        // What cannot be removed is taken over by the next run.
-        let _ = fs::unlinkat(&self.dir, &self.journal_name[..], AtFlags::empty());
-        let _ = fs::unlinkat(&self.dir, &self.name[..], AtFlags::empty());
+        // What cannot be removed is taken over by the next run. The journal goes last: without it, nobody could tell what the other
+        // one is.
+        for name in [&self.name, &self.journal_name].into_iter().filter(|name| !name.is_empty()) {
+            let _ = fs::unlinkat(&self.dir, &name[..], AtFlags::empty());
+        }
     }
 
     // ---- chunks of the file ------------------------------------------------------------------------------------

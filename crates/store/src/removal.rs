@@ -8,6 +8,7 @@ mod descent;
 
 use std::collections::HashSet;
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 use self::descent::{Descent, Level};
 use crate::filter::{Filter, Side};
 use crate::mount::{Border, Mount};
+use crate::ours;
 use crate::path::RelPath;
 use crate::root::Root;
 
@@ -182,7 +184,7 @@ impl<'a> Removal<'a> {
                 }
                 removed => removed,
             },
-            (false, None) => fs::unlinkat(above, name, AtFlags::empty()),
+            (false, None) => remove_file(above, name),
         };
         let removed = match removed {
             Ok(()) if is_free => Removed::Moved,
@@ -193,6 +195,19 @@ impl<'a> Removal<'a> {
         let is_gone = matches!(removed, Removed::Gone | Removed::Moved);
         self.left -= u64::from(matches!(removed, Removed::Gone));
         tell(&path, removed).then_some(is_gone)
+    }
+}
+
+/// Removes what is no directory; what an interrupted transfer has left, with all that belongs to it.
+fn remove_file(above: BorrowedFd<'_>, name: &[u8]) -> rustix::io::Result<()> {
+    if !ours::is_ours(above, name) {
+        return fs::unlinkat(above, name, AtFlags::empty());
+    }
+    match ours::remove(above, name) {
+        Ok(true) => Ok(()),
+        // Another transfer has it in hand.
+        Ok(false) => Err(Errno::TXTBSY),
+        Err(error) => Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
     }
 }
 

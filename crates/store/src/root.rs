@@ -24,7 +24,8 @@ use self::dirlinks::DirLinks;
 use crate::attributes::{self, AttributeKinds, Attributes};
 use crate::dir::{Dir, NameError, for_each_name, name_error, of_name};
 use crate::entry::{Meta, Node, Time};
-use crate::names;
+use crate::names::{self, Form};
+use crate::ours;
 use crate::path::RelPath;
 use crate::temporary;
 
@@ -182,31 +183,37 @@ impl Root {
         }
     }
 
-    /// The names in a directory, and which of them are directories; our own files are not among them.
+    /// The names in a directory, and which of them are directories; our own files are among them if no transfer has them in hand.
     pub fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
-        self.list_where(path, |name| !names::is_ours(name))
+        self.list_where(path, |dir, name| !ours::is_ours(dir, name) || ours::is_stale(dir, name))
     }
 
     /// Partial files in a directory: of transfers that run, or that were interrupted.
     pub fn partials(&self, path: &RelPath) -> io::Result<Vec<Vec<u8>>> {
-        Ok(self.list_where(path, names::is_part)?.into_iter().map(|(name, _)| name).collect())
+        let parts = self.list_where(path, |_, name| names::form(name) == Some(Form::Part))?;
+        Ok(parts.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// What the partial file of `path` would be called.
-    pub fn partial_name(path: &RelPath) -> Vec<u8> {
-        names::part(path.split().1)
+    /// What the partial file of `path` may be called.
+    pub fn partial_names(&self, path: &RelPath) -> Vec<Vec<u8>> {
+        let Ok((dir, name)) = self.place(path) else { return Vec::new() };
+        (0..names::PART_NAMES).map(|number| names::part(&dir, name, number).0).collect()
     }
 
     /// Removes the partial file of `path` and its journal, unless another transfer has it in hand.
     pub fn remove_partial(&self, path: &RelPath) -> io::Result<()> {
         let (dir, name) = self.place(path)?;
-        Ok(temporary::remove(&dir, &names::part(name), &names::journal(name))?)
+        temporary::remove_left(&dir, name)
     }
 
-    fn list_where(&self, path: &RelPath, wanted: impl Fn(&[u8]) -> bool) -> io::Result<Vec<(Vec<u8>, bool)>> {
+    fn list_where(
+        &self,
+        path: &RelPath,
+        wanted: impl Fn(&OwnedFd, &[u8]) -> bool,
+    ) -> io::Result<Vec<(Vec<u8>, bool)>> {
         let mut names = Vec::new();
         for_each_name(&*self.dir(path.as_bytes())?, |dir, name, kind| {
-            if !wanted(name) {
+            if !wanted(dir, name) {
                 return Ok(());
             }
             let is_dir = match kind {
@@ -428,12 +435,7 @@ impl Root {
             made => return made,
         }
         let (dir, name) = self.place(path)?;
-        let temporary = names::link(name);
-        if make(&dir, &temporary).is_err() {
-            // Left by a run that was killed between the two steps below.
-            fs::unlinkat(&dir, &temporary[..], AtFlags::empty())?;
-            make(&dir, &temporary)?;
-        }
+        let temporary = make_beside(&dir, name, make)?;
         dir.look(&temporary);
         dir.place(name, || fs::renameat(&dir, &temporary[..], &dir, name)).inspect_err(|_| {
             let _ = fs::unlinkat(&dir, &temporary[..], AtFlags::empty());
@@ -537,6 +539,26 @@ impl Parents {
             }
         }
         self.open.insert(path.to_vec(), (fd, self.clock));
+    }
+}
+
+/// Makes what is to replace `name`, and tells what it is called until then.
+fn make_beside(
+    dir: &Dir,
+    name: &[u8],
+    make: impl Fn(&OwnedFd, &[u8]) -> rustix::io::Result<()>,
+) -> rustix::io::Result<Vec<u8>> {
+    let mut number = 0;
+    loop {
+        let temporary = names::link(name, number);
+        match make(dir, &temporary) {
+            Err(Errno::EXIST) if number <= names::PART_NAMES => {}
+            made => return made.map(|()| temporary),
+        }
+        // Left by a run that was killed before it could rename it, unless it is somebody else's.
+        if fs::unlinkat(dir, &temporary[..], AtFlags::empty()).is_err() {
+            number = if number + 1 < names::PART_NAMES { number + 1 } else { temporary::random() };
+        }
     }
 }
 

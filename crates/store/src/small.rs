@@ -1,13 +1,12 @@
-//! Files that are written at once, or in the order of a stream: without a name, then linked; where that cannot be, or something
-//! is to be replaced, under a temporary name first, then renamed.
+//! Files that are written at once, or in the order of a stream: without a name, then linked; where something is to be replaced,
+//! linked under a temporary name, then renamed; under a temporary name from the beginning where there are no files without.
 //!
 //! Always true: the target's name shows the old file or the complete new one, whose data are on the disk as far as its file system
-//! needs that for its name not to come there first (`writeback`). Nine system calls a file that is renamed: open, lock, look, write,
-//! times, a second descriptor that is closed, rename, close.
+//! needs that for its name not to come there first (`writeback`). Ten system calls a file that is renamed: open, look for a leftover,
+//! write, times, a second descriptor that is closed, look, link, rename, close.
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -19,11 +18,10 @@ use crate::digest::whole_digest;
 use crate::dir::Dir;
 use crate::entry::Time;
 use crate::error::Error;
-use crate::names;
 use crate::path::RelPath;
 use crate::root::{Root, sync_dir, timestamps};
 use crate::sparse::{self, Ground};
-use crate::temporary::{self, Opened};
+use crate::temporary::{self, Created};
 use crate::writeback::{self, Case, Medium};
 
 /// How a file is to end.
@@ -154,7 +152,7 @@ impl Unnamed {
             At::Beside(temp) => temp.place(case, &options).and(attributed),
             At::Nowhere { file, dir, target } => {
                 on_the_disk(&file, case, &options)?;
-                match dir.make(&target, || link(&file, &dir, &target)) {
+                match dir.make(&target, || temporary::link(&file, &dir, &target)) {
                     Ok(kept) => kept?,
                     Err(error) => {
                         if error != Errno::EXIST {
@@ -206,18 +204,6 @@ fn on_the_disk(file: &File, case: Case, options: &WriteOptions) -> io::Result<()
     writeback::close_check(file)
 }
 
-/// Gives an open file its name. From: open(2), O_TMPFILE.
-fn link(file: &File, dir: &Dir, name: &[u8]) -> rustix::io::Result<()> {
-    match fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
-        // Before Linux 6.10 only for those who may read everything.
-        Err(Errno::NOENT) => {
-            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            fs::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
-        }
-        linked => linked,
-    }
-}
-
 fn write(file: &File, data: &[u8], options: &WriteOptions) -> io::Result<()> {
     if options.sparse {
         sparse::write(file, data, 0, Ground::Fresh)?;
@@ -238,16 +224,15 @@ fn dress(file: &File, has: Option<u32>, options: &WriteOptions) -> io::Result<io
     Ok(attributed)
 }
 
-/// A file under its temporary name; removed when dropped unfinished.
+/// A file on its way, without a name or under a temporary one; removed when dropped unfinished.
 #[derive(Debug)]
 pub struct TempFile {
     dir: Arc<Dir>,
-    name: Vec<u8>,
+    name: Option<Vec<u8>>,
     target: Vec<u8>,
     file: File,
     /// The mode that the file has, if we know it.
     mode: Option<u32>,
-    is_finished: bool,
 }
 
 impl TempFile {
@@ -272,20 +257,11 @@ impl TempFile {
     }
 
     fn create_in(dir: Arc<Dir>, target: &[u8], mode: u32) -> Result<TempFile, Error> {
-        let name = names::part(target);
-        // Ours to write in any case, so that a run after us can take it over.
-        let initial = (mode & 0o777) | 0o600;
-        let Opened { file, was_there, meta } = temporary::open(&dir, &name, initial)?;
-        dir.look(&name);
-        let mut temp = TempFile { dir, name, target: target.to_vec(), file, mode: None, is_finished: false };
-        if was_there {
-            // It may be of a version that had a journal.
-            let _ = fs::unlinkat(&temp.dir, &names::journal(target)[..], AtFlags::empty());
-            temp.file.set_len(0).map_err(Error::io("empty a leftover"))?;
-        } else {
-            temp.mode = Some(meta.mode);
-        }
-        Ok(temp)
+        // Ours to write in any case, as attributes may have to be set.
+        let Created { file, name, mode } = temporary::create(&dir, (mode & 0o777) | 0o600)?;
+        // What is left may be of a version that was larger; nothing more is to come of that.
+        let _ = temporary::remove_left(&dir, target);
+        Ok(TempFile { dir, name, target: target.to_vec(), file, mode })
     }
 
     pub fn file(&self) -> &File {
@@ -328,9 +304,9 @@ impl TempFile {
     /// Gives the file, which has everything else, its name.
     fn place(mut self, case: Case, options: &WriteOptions) -> io::Result<()> {
         on_the_disk(&self.file, case, options)?;
-        let rename = || fs::renameat(&self.dir, &self.name[..], &self.dir, &self.target[..]);
-        self.dir.place(&self.target, rename)?;
-        self.is_finished = true;
+        // Whatever becomes of it, nothing is left under the temporary name.
+        let name = self.name.take();
+        temporary::put(&self.file, name.as_deref(), &self.dir, &self.target)?;
         if options.durable {
             sync_dir(&self.dir)?;
         }
@@ -340,9 +316,9 @@ impl TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        if !self.is_finished {
-            // If it cannot be removed, the next run takes it over.
-            let _ = fs::unlinkat(&self.dir, &self.name[..], AtFlags::empty());
+        if let Some(name) = &self.name {
+            // If it cannot be removed, it is known for a leftover.
+            let _ = fs::unlinkat(&self.dir, &name[..], AtFlags::empty());
         }
     }
 }

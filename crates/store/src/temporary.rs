@@ -1,101 +1,210 @@
-//! The file that a target is written to before it gets its name: made or taken over, and locked.
+//! The file that a target is written to before it gets its name. What can be resumed has a name that a later run finds, and a lock;
+//! the rest has none where that can be had, so that nothing is left of it whatever happens.
 //!
-//! Always true: whoever may write to such a file holds its lock, and only the holder renames or removes its name; a file
-//! that is not a plain file of our own user, with this one name, is never touched.
+//! Always true: whoever may write to a partial file holds its lock, and only the holder renames or removes its name; a file
+//! that is not a plain file of our own user, with this one name, and known to be ours, is never touched.
 
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::SystemTime;
 
 use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::dir::Dir;
 use crate::entry::{FileKind, Meta};
 use crate::error::Error;
+use crate::{names, ours};
 
 /// Rounds of a race with another transfer that keeps finishing under our hands.
 const TRIES: u32 = 16;
 
-/// An open and locked temporary file.
+/// An open and locked partial file.
 pub(crate) struct Opened {
     pub(crate) file: File,
+    pub(crate) name: Vec<u8>,
+    pub(crate) journal_name: Vec<u8>,
     /// Left by an earlier run; its content is whatever that wrote.
     pub(crate) was_there: bool,
     pub(crate) meta: Meta,
 }
 
-/// Opens the temporary file called `name`, with `mode` if it is made.
-pub(crate) fn open(dir: &OwnedFd, name: &[u8], mode: u32) -> Result<Opened, Error> {
+/// Opens the partial file of the target called `target`. What has its name and is not ours is left alone: there are other names.
+pub(crate) fn open_part(dir: &Dir, target: &[u8]) -> Result<Opened, Error> {
+    for number in 0..names::PART_NAMES {
+        let (name, journal_name) = names::part(dir, target, number);
+        if let Some((file, was_there, meta)) = open(dir, &name)? {
+            return Ok(Opened { file, name, journal_name, was_there, meta });
+        }
+    }
+    // No later run will find it.
+    for _ in 0..TRIES {
+        let (name, journal_name) = names::part(dir, target, random());
+        if let Some((file, was_there, meta)) = open(dir, &name)? {
+            return Ok(Opened { file, name, journal_name, was_there, meta });
+        }
+    }
+    Err(Error::InTheWay("somebody else's file in the place of each partial one".into()))
+}
+
+/// None if there is something else.
+fn open(dir: &Dir, name: &[u8]) -> Result<Option<(File, bool, Meta)>, Error> {
     let common = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     for _ in 0..TRIES {
-        match fs::openat(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(mode)) {
-            Ok(file) => return lock_new(file),
+        match fs::openat(dir, name, common | OFlags::CREATE | OFlags::EXCL, Mode::RUSR | Mode::WUSR) {
+            Ok(file) => return lock_new(file).map(Some),
             Err(Errno::EXIST) => {}
             Err(error) => return Err(Error::io("create a file")(error)),
         }
         match fs::openat(dir, name, common | OFlags::NONBLOCK, Mode::empty()) {
-            Ok(file) => {
-                if let Some(opened) = take_over(dir, name, file)? {
-                    return Ok(opened);
-                }
-            }
+            Ok(file) => match take_over(dir, name, file)? {
+                Taken::Over(file, meta) => return Ok(Some((file, true, meta))),
+                Taken::Foreign => return Ok(None),
+                Taken::Gone => {}
+            },
             Err(Errno::NOENT) => {}
-            Err(Errno::LOOP) => return Err(Error::InTheWay(described(name, "a symbolic link"))),
-            Err(Errno::ISDIR) => return Err(Error::InTheWay(described(name, "a directory"))),
-            Err(Errno::ACCESS | Errno::NXIO) => return Err(Error::InTheWay(described(name, "a file"))),
+            Err(Errno::LOOP | Errno::ISDIR | Errno::ACCESS | Errno::PERM | Errno::NXIO | Errno::TXTBSY) => {
+                return Ok(None);
+            }
             Err(error) => return Err(Error::io("open the partial file")(error)),
         }
     }
     Err(Error::Locked)
 }
 
-fn lock_new(file: OwnedFd) -> Result<Opened, Error> {
+fn lock_new(file: OwnedFd) -> Result<(File, bool, Meta), Error> {
     lock(&file)?;
     let meta = Meta::from(&fs::fstat(&file).map_err(Error::io("look at the partial file"))?);
     // Between our making and our locking it, another transfer may have taken it for a leftover, and used it.
     if meta.size > 0 || meta.nlink == 0 {
         return Err(Error::Locked);
     }
-    Ok(Opened { file: file.into(), was_there: false, meta })
+    Ok((file.into(), false, meta))
 }
 
-/// None when the name went to another file meanwhile.
-fn take_over(dir: &OwnedFd, name: &[u8], file: OwnedFd) -> Result<Option<Opened>, Error> {
+enum Taken {
+    Over(File, Meta),
+    /// It is not ours.
+    Foreign,
+    /// The name went to another file meanwhile.
+    Gone,
+}
+
+fn take_over(dir: &Dir, name: &[u8], file: OwnedFd) -> Result<Taken, Error> {
     let look = |error: Errno| Error::io("look at the partial file")(error);
     let meta = Meta::from(&fs::fstat(&file).map_err(look)?);
-    if meta.kind != FileKind::File {
-        return Err(Error::InTheWay(described(name, "something that is not a file")));
-    }
-    if meta.uid != rustix::process::geteuid().as_raw() {
-        return Err(Error::InTheWay(described(name, "a file of another user")));
-    }
-    if meta.nlink > 1 {
-        return Err(Error::InTheWay(described(name, "a file with a second name")));
+    let is_mine =
+        meta.kind == FileKind::File && meta.uid == rustix::process::geteuid().as_raw() && meta.nlink <= 1;
+    // An empty one is of a run that was killed before it had made the journal.
+    if !is_mine || meta.size > 0 && !ours::is_ours(dir, name) {
+        return Ok(Taken::Foreign);
     }
     lock(&file)?;
     // Whoever had the lock before may have given the file its final name.
     let named = match fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(named) => Meta::from(&named),
-        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::NOENT) => return Ok(Taken::Gone),
         Err(error) => return Err(look(error)),
     };
     if (named.dev, named.ino) != (meta.dev, meta.ino) {
-        return Ok(None);
+        return Ok(Taken::Gone);
     }
     let meta = Meta::from(&fs::fstat(&file).map_err(look)?);
-    Ok(Some(Opened { file: file.into(), was_there: true, meta }))
+    Ok(Taken::Over(file.into(), meta))
 }
 
-/// Removes a temporary file that nobody has in hand, and its journal.
-pub(crate) fn remove(dir: &OwnedFd, name: &[u8], journal: &[u8]) -> Result<(), Error> {
-    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = match fs::openat(dir, name, flags, Mode::empty()) {
-        Err(Errno::NOENT) => return Ok(()),
-        opened => opened.map_err(Error::io("open the partial file"))?,
+/// Removes what an earlier run has left of the target called `target`, unless somebody has it in hand.
+pub(crate) fn remove_left(dir: &Dir, target: &[u8]) -> io::Result<()> {
+    for number in 0..names::PART_NAMES {
+        let (name, _) = names::part(dir, target, number);
+        match fs::statat(dir, &name[..], AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => drop(ours::remove(dir, &name)?),
+            Err(_) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+// ---- files that nothing could resume ---------------------------------------------------------------------------------
+
+/// One of those.
+pub(crate) struct Created {
+    pub(crate) file: File,
+    /// One that says that it is ours, where there are no files without names.
+    pub(crate) name: Option<Vec<u8>>,
+    /// If it is known.
+    pub(crate) mode: Option<u32>,
+}
+
+/// Makes an empty file.
+pub(crate) fn create(dir: &Dir, mode: u32) -> Result<Created, Error> {
+    dir.try_nameless();
+    if let Some((file, mode)) = dir.create_nameless(mode) {
+        return Ok(Created { file, name: None, mode });
+    }
+    let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL;
+    for _ in 0..TRIES {
+        let first = names::temporary(u64::from(random()) << 32 | u64::from(random()));
+        let file = match fs::openat(dir, &first[..], flags, Mode::from_raw_mode(mode)) {
+            Ok(file) => file,
+            Err(Errno::EXIST) => continue,
+            Err(error) => return Err(Error::io("create a file")(error)),
+        };
+        lock(&file)?;
+        let meta = Meta::from(&fs::fstat(&file).map_err(Error::io("look at the new file"))?);
+        let name = names::temporary(meta.ino);
+        fs::renameat(dir, &first[..], dir, &name[..]).map_err(Error::io("name the new file"))?;
+        return Ok(Created { file: file.into(), name: Some(name), mode: Some(meta.mode) });
+    }
+    Err(Error::Locked)
+}
+
+/// Puts such a file in the place of its target, whatever is there.
+pub(crate) fn put(file: &File, name: Option<&[u8]>, dir: &Dir, target: &[u8]) -> io::Result<()> {
+    let name = match name {
+        Some(name) => name.to_vec(),
+        None => give_name(file, dir)?,
     };
-    // The lock is held until both are gone.
-    let Some(_locked) = take_over(dir, name, opened)? else { return Ok(()) };
-    let _ = fs::unlinkat(dir, journal, AtFlags::empty());
-    fs::unlinkat(dir, name, AtFlags::empty()).map_err(Error::io("remove the partial file"))
+    dir.look(&name);
+    dir.place(target, || fs::renameat(dir, &name[..], dir, target)).inspect_err(|_| {
+        let _ = fs::unlinkat(dir, &name[..], AtFlags::empty());
+    })
+}
+
+/// Gives a file without a name its temporary one.
+pub(crate) fn give_name(file: &File, dir: &Dir) -> io::Result<Vec<u8>> {
+    let name = names::temporary(fs::fstat(file)?.st_ino);
+    match link(file, dir, &name) {
+        // Left by a run that was killed just there; the inode is ours now.
+        Err(Errno::EXIST) => {
+            fs::unlinkat(dir, &name[..], AtFlags::empty())?;
+            link(file, dir, &name)?;
+        }
+        linked => linked?,
+    }
+    Ok(name)
+}
+
+/// Gives an open file a name. From: open(2), O_TMPFILE.
+pub(crate) fn link(file: &File, dir: &Dir, name: &[u8]) -> rustix::io::Result<()> {
+    match fs::linkat(file, c"", dir, name, AtFlags::EMPTY_PATH) {
+        // Before Linux 6.10 only for those who may read everything.
+        Err(Errno::NOENT) => {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            fs::linkat(fs::CWD, path, dir, name, AtFlags::SYMLINK_FOLLOW)
+        }
+        linked => linked,
+    }
+}
+
+/// Differs from one call to the next, and between processes.
+pub(crate) fn random() -> u32 {
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let seed = format!("{:?} {} {}", SystemTime::now(), std::process::id(), CALLS.fetch_add(1, Relaxed));
+    let [a, b, c, d, ..] = *blake3::hash(seed.as_bytes()).as_bytes();
+    u32::from_le_bytes([a, b, c, d]) | 1 << 31
 }
 
 fn lock(file: &OwnedFd) -> Result<(), Error> {
@@ -106,8 +215,4 @@ fn lock(file: &OwnedFd) -> Result<(), Error> {
         Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
         Err(error) => Err(Error::io("lock the partial file")(error)),
     }
-}
-
-fn described(name: &[u8], what: &str) -> String {
-    format!("{what} called {}", crate::path::escape(name))
 }

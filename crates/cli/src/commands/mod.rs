@@ -1,6 +1,7 @@
 //! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon, bench or wanem.
 
 mod bench;
+mod clean;
 mod completions;
 mod cp;
 mod endpoint;
@@ -46,6 +47,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
     let outcome = match verb {
         Verb::Cp(args) => return process_code(cp::run(&args)),
         Verb::Sync(args) => return process_code(sync::run(&args)),
+        Verb::Clean(args) => return process_code(clean::run(&args)),
         Verb::Verify(args) => return process_code(verify::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(args)),
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
@@ -72,6 +74,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         Verb::Verify(args) => args.json,
         Verb::Serve(args) => args.json,
         Verb::Keygen(args) => args.json,
+        Verb::Clean(args) => args.json || !args.quiet,
         Verb::Lab(args) => match &args.verb {
             LabVerb::Up(up) => up.json,
             LabVerb::Set(set) => set.json,

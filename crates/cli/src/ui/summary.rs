@@ -20,6 +20,9 @@ pub fn line(report: &Report, dry_run: bool) -> String {
     if report.bytes_resumed > 0 {
         parts.push(format!("{} from an earlier run", units::size(report.bytes_resumed)));
     }
+    if report.bytes_kept > 0 {
+        parts.push(format!("{} kept for the next run", units::size(report.bytes_kept)));
+    }
     if report.skipped > 0 {
         parts.push(format!("{} already there", units::count(report.skipped, "file")));
     }

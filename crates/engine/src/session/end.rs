@@ -18,6 +18,7 @@ pub(crate) struct End {
     pub(crate) bytes: u64,
     pub(crate) bytes_resumed: u64,
     pub(crate) bytes_matched: u64,
+    pub(crate) bytes_kept: u64,
     /// The single source has taken the destination's name.
     pub(crate) renamed: bool,
     pub(crate) failures: FailureList,

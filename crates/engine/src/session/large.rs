@@ -12,6 +12,9 @@ use farhaul_store::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, Time
 use super::failures::plain;
 use super::unread::Unread;
 
+/// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
+pub(super) const JOURNAL_MIN: u64 = 4 << 20;
+
 /// Why a file was not read to its end.
 #[derive(Debug, Clone)]
 pub(super) struct Trouble {
@@ -78,6 +81,10 @@ impl PutBytes {
     /// So many more; false if they are not wanted any more.
     pub(super) fn add(&self, bytes: usize) -> bool {
         self.0.fetch_add(bytes as u64, Ordering::Relaxed) & GIVEN_UP == 0
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed) & !GIVEN_UP
     }
 
     /// Nothing more is to be put; returns what was.
@@ -171,6 +178,12 @@ impl Large {
             .iter()
             .map(|&(first, count)| ((first + count) * CHUNK).min(size) - (first * CHUNK).min(size))
             .sum()
+    }
+
+    /// What the receiver has of it, as far as is known here, if it keeps that for a later run.
+    pub(super) fn bytes_kept(&self) -> u64 {
+        let there = (self.had * CHUNK).saturating_add(self.job.put.count()).min(self.job.size);
+        if self.job.size < JOURNAL_MIN { 0 } else { there }
     }
 
     pub(crate) fn cancel(&self) {

@@ -72,6 +72,7 @@ impl Outcome {
             renames: end.renames,
             bytes_resumed: end.bytes_resumed,
             bytes_matched: end.bytes_matched,
+            bytes_kept: end.bytes_kept,
             failed: end.failures.listed.clone(),
             failed_count: end.failures.count,
             not_taken: end.not_taken.listed,

@@ -166,6 +166,8 @@ struct Counts {
     deleted: AtomicU64,
     renames: AtomicU64,
     bytes_resumed: AtomicU64,
+    /// Content bytes of files that have failed, which stay for a later run.
+    bytes_kept: AtomicU64,
     /// Content bytes that a dry run would have moved.
     bytes_listed: AtomicU64,
 }
@@ -472,12 +474,29 @@ impl Receiver {
                 .saturating_add(self.counts.bytes_listed.load(Relaxed)),
             bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
             bytes_matched: self.shared.content_matched.load(Relaxed),
+            bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
             renamed: self.original.get().is_some(),
             failures: self.failures.take(),
             not_taken: self.not_taken.take(),
             ours: EndFigures { spread: self.spread_figures(), ..supervisor.figures() },
             theirs,
         }
+    }
+
+    /// Content bytes of files that the end of the session leaves unfinished.
+    fn unfinished_bytes(&self) -> u64 {
+        let files = self.files.lock().expect(LOCK);
+        files.values().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
+    }
+
+    /// Lets go of a file that has failed: what can be resumed stays.
+    pub(crate) fn abandon(&self, file: &Incoming) {
+        self.keep_for_later(file.partial().map_or(0, |partial| partial.bytes_kept()));
+        file.abandon();
+    }
+
+    pub(crate) fn keep_for_later(&self, bytes: u64) {
+        self.counts.bytes_kept.fetch_add(bytes, Relaxed);
     }
 
     fn spread_figures(&self) -> Vec<SpreadFigures> {
@@ -527,7 +546,7 @@ impl Receiver {
             }
             Message::FileFailed { id, reason } => {
                 if let Some(file) = self.take(id) {
-                    file.abandon();
+                    self.abandon(&file);
                     self.settle_failure(&file, &reason);
                 }
                 Ok(())
@@ -576,7 +595,7 @@ impl Receiver {
     /// Lets go of a file that cannot be written.
     pub(crate) fn give_up(&self, file: &Incoming, reason: String, replies: &mut Vec<Message>) {
         if self.take(file.item.id()).is_some() {
-            file.abandon();
+            self.abandon(file);
             self.settle(file, Err(reason), replies);
         }
     }

@@ -238,8 +238,9 @@ fn is_full(error: &io::Error) -> bool {
 /// Whether an earlier run has brought a part of the file there.
 fn has_partial(root: &Root, path: &RelPath) -> bool {
     let parent = path.parent().unwrap_or_default();
-    let partial = parent.join(&Root::partial_name(path));
-    partial.is_ok_and(|partial| root.metadata(&partial).is_ok_and(|there| there.is_some()))
+    let is_there =
+        |name: &Vec<u8>| parent.join(name).is_ok_and(|path| matches!(root.metadata(&path), Ok(Some(_))));
+    root.partial_names(path).iter().any(is_there)
 }
 
 #[cfg(test)]
@@ -270,11 +271,8 @@ mod tests {
             sizes.iter().enumerate().map(|(number, &size)| index(&format!("f{number}"), size)).collect();
         assert_eq!(chosen, [0, 1, 1, 1, 1, 0]);
         std::fs::write(one.path().join("there"), "x").unwrap();
-        std::fs::write(
-            two.path().join(std::str::from_utf8(&Root::partial_name(&path("part"))).unwrap()),
-            "x",
-        )
-        .unwrap();
+        let part = Root::open(two.path()).unwrap().partial_names(&path("part")).remove(0);
+        std::fs::write(two.path().join(std::str::from_utf8(&part).unwrap()), "x").unwrap();
         assert_eq!((index("there", 1 << 30), index("part", 1)), (0, 1));
         roots.settle(&path("f0"), Some(100_000));
         roots.settle(&path("f1"), None);

@@ -225,6 +225,8 @@ struct Counts {
     renamed: bool,
     /// Content bytes put of files that the receiver has given up.
     given_up: u64,
+    /// Content bytes of files that were not completed and that the receiver keeps.
+    kept: u64,
     /// Of files that a dry run would have sent.
     listed_bytes: u64,
 }
@@ -320,6 +322,7 @@ impl Sender {
                     counts.given_up = counts.given_up.saturating_add(given_up);
                     if let Some(large) = pending.stage.large() {
                         large.cancel();
+                        counts.kept += large.bytes_kept();
                     }
                     record = pending.record.or(record);
                 }
@@ -555,6 +558,8 @@ impl Sender {
     /// `theirs` have come if the end is a good one.
     fn end(&self, supervisor: &Supervisor, theirs: Option<EndFigures>) -> End {
         let counts = in_any_case(self.counts.lock());
+        let table = in_any_case(self.table.lock());
+        let unfinished = table.pending.values().filter_map(|pending| pending.stage.large());
         End {
             files: counts.files,
             directories: counts.directories,
@@ -567,6 +572,7 @@ impl Sender {
             bytes: arrived_bytes(&self.shared, theirs.as_ref().map(|_| counts.given_up))
                 .saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
+            bytes_kept: counts.kept + unfinished.map(|large| large.bytes_kept()).sum::<u64>(),
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),

@@ -543,7 +543,11 @@ pub(crate) fn complete(receiver: &Receiver, file: &Incoming) -> Result<(), Strin
                 partial.discard();
                 return Err("what was written does not read back; it was removed".into());
             }
-            let digest = partial.finish(&options).map_err(|error| match error {
+            let finished = partial.finish(&options);
+            if finished.is_err() {
+                receiver.keep_for_later(partial.bytes_kept());
+            }
+            let digest = finished.map_err(|error| match error {
                 PartialError::Io { what, source } => receiver.cannot(what, &file.item.path, &source),
                 error => format!("cannot finish: {error}"),
             })?;

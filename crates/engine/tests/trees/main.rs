@@ -176,8 +176,8 @@ impl Ends {
         prop_assert!(!is_interrupted || !matches!(interruption, Interruption::None), "{error:?}");
         if is_interrupted {
             for (name, seen) in see(&self.target()) {
-                let is_ours =
-                    name.ends_with(b".fhpart") || name.ends_with(b".fhjournal") || name.ends_with(b".fhlink");
+                let suffixes = [&b".fhpart"[..], b".fhjournal", b".fhtmp", b".fhlink"];
+                let is_ours = suffixes.iter().any(|suffix| name.ends_with(suffix));
                 prop_assert!(is_ours || whole.contains(&seen.kind), "{name:?} is neither old nor new");
             }
             let (report, error) = self.run(sync, Interruption::None);

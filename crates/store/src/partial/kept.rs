@@ -26,6 +26,16 @@ impl Partial {
         self.state().kept.last_key_value().map_or(0, |(&index, _)| index + 1)
     }
 
+    /// Content bytes that stay for a later run if nothing more becomes of this.
+    pub fn bytes_kept(&self) -> u64 {
+        let state = self.state();
+        if state.is_over || state.journal.is_none() {
+            return 0;
+        }
+        let chunks = state.have.count() + state.kept.len() as u64;
+        (chunks * crate::CHUNK).min(self.identity.size)
+    }
+
     pub(super) fn is_kept(&self, index: u64) -> bool {
         self.state().kept.contains_key(&index)
     }

@@ -22,7 +22,6 @@ use crate::entry::Meta;
 use crate::error::Error;
 use crate::path::RelPath;
 use crate::root::Root;
-use crate::temporary::Opened;
 use crate::writeback::{Kept, Medium};
 
 /// Where a chunk of another version is.
@@ -45,15 +44,14 @@ pub enum Patched {
 }
 
 impl Old {
-    /// None when there is nothing of at least a chunk.
-    pub(super) fn find(dir: &OwnedFd, target: &[u8], partial: &Opened) -> Option<Old> {
+    /// None when there is nothing of at least a chunk. `left` bytes are in the partial file already.
+    pub(super) fn find(dir: &OwnedFd, target: &[u8], partial: &File, left: u64) -> Option<Old> {
         let target = open_plain(dir, target, OFlags::RDONLY).ok().flatten();
         let target = target.filter(|(_, meta)| meta.size >= CHUNK);
-        let left = if partial.was_there { partial.meta.size } else { 0 };
         let mut len = target.as_ref().map_or(0, |(_, meta)| meta.size);
         if let (0, Some((file, _))) = (left, &target)
             // A clone shares the blocks of the old file until they are changed.
-            && fs::ioctl_ficlone(&partial.file, file).is_ok()
+            && fs::ioctl_ficlone(partial, file).is_ok()
         {
             return Some(Old { target: None, len });
         }

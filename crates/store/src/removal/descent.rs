@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::dir::{Dir, for_each_name};
 use crate::entry::Meta;
 use crate::mount::Mount;
-use crate::names;
+use crate::ours;
 use crate::root::chmod_nofollow;
 
 /// Directories of one way down that are open.
@@ -104,7 +104,7 @@ impl<'a> Descent<'a> {
         }
         let mut names = Vec::new();
         for_each_name(&fd, |dir, name, kind| {
-            if names::is_ours(name) {
+            if ours::is_ours(dir, name) && !ours::is_stale(dir, name) {
                 return Ok(());
             }
             let is_dir = match kind {
@@ -154,13 +154,13 @@ impl Level {
     /// Removes what transfers that were interrupted have left in it.
     pub(super) fn remove_ours(&self) -> rustix::io::Result<()> {
         let Some(fd) = &self.fd else { return Ok(()) };
-        let mut ours = Vec::new();
-        let listed = for_each_name(fd, |_, name, _| {
-            ours.extend(names::is_ours(name).then(|| name.to_vec()));
+        let mut left = Vec::new();
+        let listed = for_each_name(fd, |dir, name, _| {
+            left.extend(ours::is_ours(dir, name).then(|| name.to_vec()));
             Ok(())
         });
-        listed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
-        ours.iter().try_for_each(|name| fs::unlinkat(fd, &name[..], AtFlags::empty()))
+        let removed = listed.and_then(|()| left.iter().try_for_each(|name| ours::remove(fd, name).map(drop)));
+        removed.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
 }
 

@@ -10,7 +10,7 @@ fn tree() -> (tempfile::TempDir, Root) {
     let temp = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(temp.path().join("root/d/e")).unwrap();
     std::fs::create_dir(temp.path().join("outside")).unwrap();
-    for name in ["root/d/a", "root/d/e/b", "root/f", "outside/x", "root/d/.0123456789abcdef.fhpart"] {
+    for name in ["root/d/a", "root/d/e/b", "root/f", "outside/x"] {
         std::fs::write(temp.path().join(name), "").unwrap();
     }
     std::os::unix::fs::symlink("../../outside", temp.path().join("root/d/link")).unwrap();
@@ -115,4 +115,24 @@ fn a_path_that_is_too_long_is_told_by_its_ends() {
     let shown = shown.to_string();
     assert!(!is_whole && shown.starts_with("top/middle/") && shown.contains("/\u{2026}/n"));
     assert!(shown.len() < 1300 && shown.ends_with(&"n".repeat(200)));
+}
+
+#[test]
+fn what_runs_have_left_goes_and_what_a_transfer_has_in_hand_stays() {
+    let (temp, root) = tree();
+    let state = crate::SourceState { ctime: crate::Time::default(), ino: 1, dev: 1 };
+    let identity = crate::Identity { size: 9 << 20, mtime: state.ctime, state, sparse: false };
+    let target = path("d/e/large");
+    let partial = crate::Partial::open(&root, &target, &identity, crate::Resume::Any).unwrap();
+    assert!(partial.write_chunk(0, &vec![1; 1 << 20]).unwrap());
+    partial.mark(0, crate::ChunkCv([1; 32])).unwrap();
+    let (is_gone, said) = remove(&root, &Filter::default(), false, 99, "d");
+    assert!(!is_gone && said.iter().any(|line| line.starts_with("d/e: ")), "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("fhpart")), "{said:?}");
+    drop(partial);
+    let part = format!("d/e/{}", String::from_utf8_lossy(&root.partial_names(&target)[0]));
+    let all = vec!["d".to_string(), "d/e".into(), part];
+    assert_eq!(remove(&root, &Filter::default(), true, 99, "d"), (true, all.clone()));
+    assert_eq!(remove(&root, &Filter::default(), false, 99, "d"), (true, all));
+    assert!(!temp.path().join("root/d").exists());
 }

@@ -18,6 +18,7 @@ use super::selection::Names;
 use crate::entry::Entry;
 use crate::mount::Mount;
 use crate::path::RelPath;
+use crate::{names, ours};
 
 /// Bytes that one getdents call fills: about a thousand names.
 pub(super) const SCRATCH_BYTES: usize = 32 << 10;
@@ -194,6 +195,13 @@ impl Level {
     /// What is said when the listing is over.
     pub(super) fn end(self) -> ScanItem {
         ScanItem::DirEnd { path: self.path, entry: self.entry }
+    }
+
+    /// Whether what was listed is of a transfer that runs or was interrupted. What was asked for by its name is a file like any other.
+    pub(super) fn is_ours(&mut self, name: &[u8], part: usize) -> bool {
+        self.only.is_none()
+            && names::form(name).is_some()
+            && self.parts[part].fd().is_ok_and(|dir| ours::is_ours(&dir, name))
     }
 
     /// Closes the directory, to go on later behind the last names given.

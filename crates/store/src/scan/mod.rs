@@ -22,7 +22,6 @@ use rustix::fs::{self, AtFlags};
 use crate::entry::{Entry, Kind, Meta};
 use crate::filter::{Filter, Side};
 use crate::generated::Generated;
-use crate::names;
 use crate::path::RelPath;
 use crate::root::Root;
 pub use directory::SourceRef;
@@ -191,7 +190,7 @@ impl Scanner {
                     return Some(ScanItem::Unlisted { path: level.path().clone() });
                 }
                 Ok(None) => return self.stack.pop().map(Level::end),
-                Ok(Some((name, _))) if names::is_ours(&name) => {}
+                Ok(Some((name, part))) if level.is_ours(&name, part) => {}
                 Ok(Some((name, part))) if level.parts().len() > 1 => {
                     if let Some(item) = self.merge(name, part) {
                         return Some(item);

@@ -59,7 +59,11 @@ fn a_tree_with_everything_in_it() {
     std::fs::write(top.join("file"), "content").unwrap();
     std::fs::hard_link(top.join("file"), top.join("hard")).unwrap();
     std::os::unix::fs::symlink("/nowhere", top.join("link")).unwrap();
-    std::fs::write(top.join(std::str::from_utf8(&names::part(b"x")).unwrap()), "ours").unwrap();
+    let inside = crate::Root::open(&top).unwrap();
+    let state = crate::SourceState { ctime: crate::Time::default(), ino: 1, dev: 1 };
+    let identity = crate::Identity { size: 5 << 20, mtime: crate::Time::default(), state, sparse: false };
+    let target = RelPath::from_bytes(b"x").unwrap();
+    let _ours = crate::Partial::open(&inside, &target, &identity, crate::Resume::Any).unwrap();
     std::os::unix::net::UnixListener::bind(top.join("socket")).unwrap();
     let items = scan(source(&top, b"dest"));
     check_order(&items);

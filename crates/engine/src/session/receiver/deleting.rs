@@ -43,6 +43,8 @@ impl Receiver {
         let is_dir = matches!(entry.what, What::Directory);
         if !path.is_empty() {
             surplus.name(path, is_dir)?;
+            // What has come of it before is not surplus either.
+            self.partials_of(path).iter().try_for_each(|partial| surplus.name(partial, false))?;
         }
         if is_dir {
             let mode = (!path.is_empty()).then_some(entry.mode & self.rules.mode_mask);
@@ -89,13 +91,17 @@ impl Receiver {
         // Without a comparison there is nothing to be deleted, whatever is said.
         let Some(surplus) = &mut conversation.surplus else { return Ok(()) };
         match presence {
-            Presence::Plain => surplus.name(&path, false),
+            Presence::Plain => {
+                surplus.name(&path, false)?;
+                self.partials_of(&path).iter().try_for_each(|partial| surplus.name(partial, false))
+            }
             Presence::Directory => {
                 if !path.is_empty() {
                     surplus.name(&path, true)?;
                 }
                 // Making the directory says why a link is not used.
                 let _ = self.keep_links(target, &path);
+                self.note_partials(target, &path);
                 surplus.enter(&target.roots, &path, None)
             }
             Presence::DirectoryUnlisted => {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, Root, name_error};
+use farhaul_store::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -130,7 +130,9 @@ impl Receiver {
         });
         let is_made = made.is_ok();
         let is_new = matches!(made, Ok(true)) && !self.rules.dry_run;
-        if let Ok(false) = made {
+        // A dry run makes nothing, but has to know what would be deleted.
+        let is_compared = self.rules.dry_run && self.delete_options().is_some();
+        if matches!(made, Ok(false)) || is_compared {
             self.note_partials(target, path);
         }
         let mut is_nameless = false;
@@ -369,7 +371,7 @@ impl Receiver {
     }
 
     /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
-    fn note_partials(&self, target: &Target, directory: &RelPath) {
+    pub(super) fn note_partials(&self, target: &Target, directory: &RelPath) {
         let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
         let found: HashSet<_> = found.collect();
         if !found.is_empty() {
@@ -384,13 +386,28 @@ impl Receiver {
             && path
                 .parent()
                 .and_then(|parent| partials.get(&parent))
-                .is_some_and(|there| there.contains(&Root::partial_name(path)))
+                .is_some_and(|there| self.partial_names(path).any(|name| there.contains(&name)))
+    }
+
+    /// Where parts of a file may be, if there are any in its directory.
+    pub(super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
+        let Some(parent) = path.parent() else { return Vec::new() };
+        let partials = self.partials.lock().expect(LOCK);
+        if !partials.contains_key(&parent) {
+            return Vec::new();
+        }
+        self.partial_names(path).filter_map(|name| parent.join(&name).ok()).collect()
+    }
+
+    fn partial_names(&self, path: &RelPath) -> impl Iterator<Item = Vec<u8>> {
+        let roots = if let Destination::Tree(target) = &self.destination { target.roots.all() } else { &[] };
+        roots.iter().flat_map(|root| root.partial_names(path))
     }
 
     /// Nothing more is to come of a file that is there.
     pub(super) fn remove_partial(&self, path: &RelPath) {
         let Destination::Tree(target) = &self.destination else { return };
-        let is_left = self.has_partial(path);
+        let is_left = !self.rules.dry_run && self.has_partial(path);
         for root in target.roots.all().iter().filter(|_| is_left) {
             if let Err(error) = root.remove_partial(path) {
                 tracing::debug!(%path, error = plain(&error), "a partial file stays");

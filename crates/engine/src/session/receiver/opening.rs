@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::super::destination::Target;
 use super::super::item::Item;
-use super::super::large::Large;
+use super::super::large::{JOURNAL_MIN, Large};
 use super::super::tree::OUTSTANDING_MAX;
 use super::super::writer::{Incoming, Kind, Stream};
 use super::entries::Want;
@@ -25,8 +25,6 @@ use crate::manifest::Fate;
 use crate::messages::{Decision, What};
 use crate::options::Verify;
 
-/// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
-const JOURNAL_MIN: u64 = 4 << 20;
 /// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
 /// For each large file that the process has open it may have so many descriptors. One takes up to four (through the cache, past it, its

@@ -227,7 +227,7 @@ impl Receiver {
             Ok(Patched::There | Patched::Differs) => {}
             Err(error) => {
                 if self.take(id).is_some() {
-                    file.abandon();
+                    self.abandon(&file);
                     self.settle(&file, Err(format!("cannot write: {}", plain(&error))), replies);
                 }
             }

@@ -1,0 +1,105 @@
+//! `farhaul clean`: a line on stdout for each file that goes, or one report.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use farhaul_engine::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Progress};
+
+use crate::args::clean::Clean;
+use crate::signals;
+use crate::ui::{printer, units};
+
+/// As many failures are listed; the report has more.
+const FAILURES_SHOWN: usize = 20;
+
+pub fn run(args: &Clean) -> ExitCode {
+    let progress = Arc::new(Progress::default());
+    if let Err(source) = signals::cancel_on_signal(progress.clone()) {
+        let error = Error::Io { what: "cannot listen for signals".into(), source };
+        printer::error(&error, None);
+        return error.exit_code();
+    }
+    let job = CleanJob {
+        directory: args.directory.clone(),
+        older: Duration::from_secs(args.older),
+        dry_run: args.dry_run,
+    };
+    let mut unwritten = None;
+    let (report, mut error) = farhaul_engine::clean(&job, &progress, &mut |file| {
+        if !args.json
+            && unwritten.is_none()
+            && let Err(error) = printer::data(line(file, args.dry_run).as_bytes())
+        {
+            unwritten = Some(error);
+            progress.cancel();
+        }
+    });
+    if unwritten.is_some() {
+        error = unwritten;
+    }
+    for failure in report.failed.iter().take(FAILURES_SHOWN) {
+        printer::line(&format!("failed: {}: {}", failure.path, failure.reason));
+    }
+    if !args.quiet && error.is_none() {
+        printer::line(&summary(&report));
+    }
+    if args.json
+        && let Err(unwritten) = printer::json(&report)
+    {
+        error.get_or_insert(unwritten);
+    }
+    match error {
+        Some(error) => {
+            printer::error(&error, None);
+            error.exit_code()
+        }
+        None if report.ok => ExitCode::Ok,
+        None => ExitCode::SomeFailed,
+    }
+}
+
+/// `removed: a/.0123456789abcdef.fhpart: 3.0 GiB, 9 days old`; the path is escaped already.
+fn line(file: &CleanedFile, dry_run: bool) -> String {
+    let does = if dry_run { "would remove" } else { "removed" };
+    format!("{does}: {}: {}, {} old\n", file.path, units::size(file.bytes), old(file.age_seconds))
+}
+
+fn old(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600) {
+        (0, 0) => units::count(seconds / 60, "minute"),
+        (0, hours) => units::count(hours, "hour"),
+        (days, _) => units::count(days, "day"),
+    }
+}
+
+/// `2 leftovers removed, 3.0 GiB; 1 in use; 4 too young, 1.0 GiB; 1 failed`.
+fn summary(report: &CleanReport) -> String {
+    let does = if report.dry_run { "would be removed" } else { "removed" };
+    let mut parts =
+        vec![format!("{} {does}, {}", units::count(report.removed, "leftover"), units::size(report.bytes))];
+    if report.in_use > 0 {
+        parts.push(format!("{} in use", report.in_use));
+    }
+    if report.younger > 0 {
+        parts.push(format!("{} too young, {}", report.younger, units::size(report.younger_bytes)));
+    }
+    if report.failed_count > 0 {
+        parts.push(format!("{} failed", report.failed_count));
+    }
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_for_people_and_scripts() {
+        let file = CleanedFile { path: "a/.x".into(), bytes: 3 << 30, age_seconds: 9 * 86_400 };
+        assert_eq!(line(&file, false), "removed: a/.x: 3.0 GiB, 9 days old\n");
+        assert_eq!(line(&file, true), "would remove: a/.x: 3.0 GiB, 9 days old\n");
+        assert_eq!((old(59), old(3600), old(86_400)), ("0 minutes".into(), "1 hour".into(), "1 day".into()));
+        let report = CleanReport { removed: 1, bytes: 3 << 30, in_use: 1, ..CleanReport::default() };
+        assert_eq!(summary(&report), "1 leftover removed, 3.0 GiB; 1 in use");
+    }
+}

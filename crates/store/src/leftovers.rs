@@ -1,0 +1,97 @@
+//! Finding what interrupted transfers have left below a directory, wherever it is.
+//!
+//! Always true: no symbolic link is followed and no other file system entered; only what is known to be ours is told; what a running
+//! transfer has in hand is told as such, and removing it does nothing.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::dir::for_each_name;
+use crate::ours;
+
+/// What is found on the way.
+#[derive(Debug)]
+pub enum Leftover<'a> {
+    Found(Found<'a>),
+    /// A directory that cannot be looked into.
+    Failed(&'a [u8], io::Error),
+}
+
+/// One file of ours; its journal counts with it.
+#[derive(Debug)]
+pub struct Found<'a> {
+    dir: &'a OwnedFd,
+    name: &'a [u8],
+    /// Below the directory that was asked for.
+    pub path: &'a [u8],
+    /// What it takes on the disk.
+    pub bytes: u64,
+    /// Since it was last changed.
+    pub age: Duration,
+}
+
+impl Found<'_> {
+    /// A running transfer has it in hand.
+    pub fn is_held(&self) -> bool {
+        ours::is_held(self.dir, self.name)
+    }
+
+    /// False if a transfer has it in hand, or it is gone.
+    pub fn remove(&self) -> io::Result<bool> {
+        ours::remove(self.dir, self.name)
+    }
+}
+
+/// Tells `each` what is found below `top`, until it answers false.
+pub fn find_leftovers(top: &Path, each: &mut dyn FnMut(Leftover<'_>) -> bool) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let base = fs::openat(fs::CWD, top, flags, Mode::empty())?;
+    let device = fs::fstat(&base)?.st_dev;
+    let mut stack = vec![Vec::new()];
+    while let Some(path) = stack.pop() {
+        let dir = match enter(&base, &path, device) {
+            Ok(Some(dir)) => dir,
+            Ok(None) => continue,
+            Err(error) if each(Leftover::Failed(&path, error.into())) => continue,
+            Err(_) => return Ok(()),
+        };
+        let mut goes_on = true;
+        let listed = for_each_name(&dir, |_, name, kind| {
+            let below = if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() };
+            if let Some(found) = ours::leading(&dir, name).filter(|_| goes_on) {
+                let (bytes, age) = (found.bytes, ours::age(found.ctime));
+                goes_on = each(Leftover::Found(Found { dir: &dir, name, path: &below, bytes, age }));
+            } else if matches!(kind, FileType::Directory | FileType::Unknown) {
+                stack.push(below);
+            }
+            Ok(())
+        });
+        let listed = listed.map_or_else(|error| each(Leftover::Failed(&path, error)), |()| true);
+        if !(listed && goes_on) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// None for what is no directory, or lies on another file system.
+fn enter(base: &OwnedFd, path: &[u8], device: u64) -> rustix::io::Result<Option<OwnedFd>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let path = if path.is_empty() { b"." } else { path };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let opened = match fs::openat2(base, path, flags, Mode::empty(), resolve) {
+        // Where the call is not there, each step is looked at by its device.
+        Err(Errno::NOSYS | Errno::PERM) => fs::openat(base, path, flags, Mode::empty()),
+        opened => opened,
+    };
+    match opened {
+        Ok(dir) => Ok((fs::fstat(&dir)?.st_dev == device).then_some(dir)),
+        Err(Errno::XDEV | Errno::NOTDIR | Errno::LOOP | Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -10,12 +10,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use rustix::fs;
 use rustix::io::Errno;
 
 use crate::CHUNK;
 use crate::sys::{self, Flush};
+
+/// Hundredths of a second for which a descriptor is waited for.
+const DESCRIPTOR_TRIES: u32 = 300;
 
 /// How a file system orders data and metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,7 +104,21 @@ pub(crate) fn settle(file: &File, case: Case) -> io::Result<()> {
 /// Makes a file system that writes no later than at a close do so (NFS, FUSE, quotas there), and say how that went. The file's
 /// lock stays: the descriptor that is closed is a second one.
 pub(crate) fn close_check(file: &File) -> io::Result<()> {
-    sys::close(file.try_clone()?)
+    let mut tries = 0;
+    let second = loop {
+        match file.try_clone() {
+            // Files that are whole meanwhile give theirs back.
+            Err(error)
+                if tries < DESCRIPTOR_TRIES
+                    && matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) =>
+            {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            second => break second?,
+        }
+    };
+    sys::close(second)
 }
 
 /// Has the kernel forget what it has in memory of a file that was synced, so that a check reads the disk. Advice only: where the

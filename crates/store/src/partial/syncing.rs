@@ -64,7 +64,9 @@ impl Partial {
             if journal.records() == state.synced {
                 return self.error.check();
             }
-            (journal.records(), journal.file()?)
+            // Without a descriptor to spare there is no checkpoint this time.
+            let Ok(file) = journal.file() else { return self.error.check() };
+            (journal.records(), file)
         };
         self.sync()?;
         {

@@ -15,6 +15,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::super::writer::{Incoming, complete};
 use super::Receiver;
+use crate::messages::Message;
 use crate::options::Verify;
 
 /// So many threads wait for the disk.
@@ -55,9 +56,14 @@ pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
                 .map(|(begun, file)| begun.and_then(|()| file.wait()))
                 .collect::<Vec<_>>()
         });
+        let (count, mut replies) = (batch.len() as u64, Vec::new());
         for (file, waited) in batch.drain(..).zip(waited) {
-            meter.time(|| file.settle(receiver, waited));
+            meter.time(|| file.settle(receiver, waited, &mut replies));
         }
+        // One word for all of them: each wakes the threads that send it.
+        receiver.shared.send(&replies);
+        receiver.settling.fetch_sub(count, SeqCst);
+        receiver.shared.control.notify();
     }
 }
 
@@ -87,26 +93,22 @@ impl Whole {
         }
     }
 
-    /// Gives it its name and tells the sender, who hears what went wrong else.
-    fn settle(self, receiver: &Receiver, waited: std::io::Result<()>) {
-        let mut replies = Vec::new();
+    /// Gives it its name; the sender is to hear of that, or of what went wrong.
+    fn settle(self, receiver: &Receiver, waited: std::io::Result<()>, replies: &mut Vec<Message>) {
         match self {
             Whole::Small(file, unnamed) => {
                 let named = waited
                     .map_err(|error| receiver.cannot("write it to the disk", &file.item.path, &error))
                     .and_then(|()| finish_small(receiver, &file, unnamed));
-                receiver.settle(&file, named, &mut replies);
+                receiver.settle(&file, named, replies);
             }
             Whole::Large(file) => {
                 let named = complete(receiver, &file);
                 if receiver.take(file.item.id()).is_some() {
-                    receiver.settle(&file, named, &mut replies);
+                    receiver.settle(&file, named, replies);
                 }
             }
         }
-        receiver.shared.send(&replies);
-        receiver.settling.fetch_sub(1, SeqCst);
-        receiver.shared.control.notify();
     }
 }
 

@@ -58,7 +58,7 @@ pub fn run(args: &Clean) -> ExitCode {
     }
 }
 
-/// `removed: a/.0123456789abcdef.fhpart: 3.0 GiB, 9 days old`; the path is escaped already.
+/// `removed: a/.0123456789abcdef.fhpart: 3.00 GiB, 9 days old`; the path is escaped already.
 fn line(file: &CleanedFile, dry_run: bool) -> String {
     let does = if dry_run { "would remove" } else { "removed" };
     format!("{does}: {}: {}, {} old\n", file.path, units::size(file.bytes), old(file.age_seconds))
@@ -72,7 +72,7 @@ fn old(seconds: u64) -> String {
     }
 }
 
-/// `2 leftovers removed, 3.0 GiB; 1 in use; 4 too young, 1.0 GiB; 1 failed`.
+/// `2 leftovers removed, 3.00 GiB; 1 in use; 4 too young, 1.00 GiB; 1 failed`.
 fn summary(report: &CleanReport) -> String {
     let does = if report.dry_run { "would be removed" } else { "removed" };
     let mut parts =
@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn lines_for_people_and_scripts() {
         let file = CleanedFile { path: "a/.x".into(), bytes: 3 << 30, age_seconds: 9 * 86_400 };
-        assert_eq!(line(&file, false), "removed: a/.x: 3.0 GiB, 9 days old\n");
-        assert_eq!(line(&file, true), "would remove: a/.x: 3.0 GiB, 9 days old\n");
+        assert_eq!(line(&file, false), "removed: a/.x: 3.00 GiB, 9 days old\n");
+        assert_eq!(line(&file, true), "would remove: a/.x: 3.00 GiB, 9 days old\n");
         assert_eq!((old(59), old(3600), old(86_400)), ("0 minutes".into(), "1 hour".into(), "1 day".into()));
         let report = CleanReport { removed: 1, bytes: 3 << 30, in_use: 1, ..CleanReport::default() };
-        assert_eq!(summary(&report), "1 leftover removed, 3.0 GiB; 1 in use");
+        assert_eq!(summary(&report), "1 leftover removed, 3.00 GiB; 1 in use");
     }
 }

@@ -57,8 +57,8 @@ fn serve_in(
     let progress = Arc::new(Progress::unheard());
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
-            mask: established.mask,
-            lanes_max: policy.map(|_| CLIENT_LANES_MAX),
+        mask: established.mask,
+        lanes_max: policy.map(|_| CLIENT_LANES_MAX),
         names: None,
         log: None,
     };

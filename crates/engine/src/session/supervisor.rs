@@ -667,8 +667,7 @@ mod tests {
     #[test]
     fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
         let (near, far) = crate::copy::local_pair(request()).unwrap();
-        let start =
-            |end| Supervisor::start(end, Role::Receiver, &Arc::new(Progress::default())).unwrap();
+        let start = |end| Supervisor::start(end, Role::Receiver, &Arc::new(Progress::default())).unwrap();
         let (mut near, mut far) = (start(near), start(far));
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();

@@ -32,7 +32,10 @@ target!(hello, 5000, |bytes: &[u8]| {
 });
 
 /// What was understood can be said again, unless it grows beyond a frame (text that is no UTF-8 does).
-fn comes_back(frame: Result<Vec<u8>, HelloError>, is_understood: impl Fn(&[u8]) -> bool) {
+fn comes_back<F: std::ops::Deref<Target = Vec<u8>>>(
+    frame: Result<F, HelloError>,
+    is_understood: impl Fn(&[u8]) -> bool,
+) {
     match frame {
         Ok(frame) => assert!(is_understood(&frame[4..]), "it does not read back"),
         Err(error) => assert!(matches!(error, HelloError::TooLong(_))),

@@ -64,6 +64,7 @@ struct Side {
 
 impl Side {
     fn new(seed: u64) -> Side {
+        let seed = std::array::from_fn(|at| seed.to_le_bytes()[at % 8]);
         Side {
             flow: Flow::new(FlowConfig { seed, ..FlowConfig::default() }, Timestamp::ZERO),
             stream: ControlStream::new(1 << 12),

@@ -53,7 +53,7 @@ target!(flow, 3000, |bytes: &[u8]| {
     let mode = input.byte();
     let config = FlowConfig {
         reliable: mode & 1 != 0,
-        seed: u64::from(mode),
+        seed: [mode; 32],
         mtu_candidates: if mode & 2 != 0 { vec![1452, 8972] } else { Vec::new() },
         block_len_max: 1 << 16,
         ..FlowConfig::default()

@@ -100,19 +100,19 @@ fn frames_and_files() {
         target_is_name: false,
         options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
     };
-    let frame = |name: &str, frame: Vec<u8>| {
+    let frame = |name: &str, frame: &[u8]| {
         put("engine__hello", name, &frame[4..]);
-        put("engine__hello", &format!("{name}-framed"), &frame);
+        put("engine__hello", &format!("{name}-framed"), frame);
     };
     let mut hello = Hello::new(request, vec![7, 8], true);
     hello.secret_half = Some(Token([5; 32]));
-    frame("hello", encode(&hello).expect("it fits"));
-    frame("attach", encode(&Attach::new(Token([6; 32]), 9)).expect("it fits"));
+    frame("hello", &encode(&hello).expect("it fits"));
+    frame("attach", &encode(&Attach::new(Token([6; 32]), 9, 11)).expect("it fits"));
     let mut reply = HelloReply::accept(vec![1]);
     reply.ticket = Some(Token([7; 32]));
-    frame("reply", encode(&reply).expect("it fits"));
+    frame("reply", &encode(&reply).expect("it fits"));
     let refusal = Refusal::new(RefusalCode::NoSuchPath, "no such path");
-    frame("refusal", encode(&HelloReply::refuse(refusal)).expect("it fits"));
+    frame("refusal", &encode(&HelloReply::refuse(refusal)).expect("it fits"));
 
     let folder = scratch::folder();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));

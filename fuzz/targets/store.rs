@@ -1,8 +1,8 @@
 //! Names, patterns, patches and journals that the store reads.
 
 use farhaul_store::{
-    Base, CHUNK, ChunkMap, Filter, Generated, Marks, PIECE, Patch, RelPath, Root, RuleList, Selection,
-    Separator, Side, escape, expand, leads_out, stands_for, unescape, write_patch,
+    Allowance, Base, CHUNK, ChunkMap, Filter, Generated, Marks, PIECE, Patch, RelPath, Root, RuleList,
+    Selection, Separator, Side, escape, expand, leads_out, stands_for, unescape, write_patch,
 };
 
 use crate::scratch::Scratch;
@@ -75,7 +75,7 @@ target!(glob, 2000, {
         let (pattern, name) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let _ = stands_for(pattern, name);
         if pattern.len() < 200
-            && let Ok(found) = expand(&base, pattern)
+            && let Ok(found) = expand(&base, pattern, &mut Allowance::default())
         {
             assert!(found.len() <= 64, "more than there is");
         }

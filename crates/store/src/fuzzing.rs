@@ -31,7 +31,8 @@ const NAME: &[u8] = b"j";
 const INODE: u64 = 9;
 
 fn identity() -> Identity {
-    Identity { size: 100 * crate::CHUNK, mtime: Time::new(1, 2), ino: 3, dev: 4, sparse: false }
+    let state = crate::SourceState { ctime: Time::new(5, 6), ino: 3, dev: 4 };
+    Identity { size: 100 * crate::CHUNK, mtime: Time::new(1, 2), state, sparse: false }
 }
 
 fn load(bytes: &[u8], folder: &Path) -> usize {

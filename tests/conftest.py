@@ -112,14 +112,17 @@ class Road:
         return self.daemon.url(str(pathlib.PurePosixPath(path).relative_to(self.daemon.root))
                                + ("/" if path.endswith("/") else ""), host)
 
-    def cp(self, *arguments, **options):
-        return product.cp(self.alpha, *self.arguments, *arguments, env=self.env, **options)
+    def cp(self, *arguments, env=None, **options):
+        return product.cp(self.alpha, *self.arguments, *arguments, env=self.environment(env), **options)
 
-    def sync(self, *arguments, **options):
-        return product.cp(self.alpha, *self.arguments, *arguments, verb="sync", env=self.env, **options)
+    def sync(self, *arguments, env=None, **options):
+        return product.cp(self.alpha, *self.arguments, *arguments, verb="sync", env=self.environment(env), **options)
 
-    def start(self, *arguments, **options):
-        return product.start_cp(self.alpha, *self.arguments, *arguments, env=self.env, **options)
+    def start(self, *arguments, env=None, **options):
+        return product.start_cp(self.alpha, *self.arguments, *arguments, env=self.environment(env), **options)
+
+    def environment(self, more):
+        return {**(self.env or {}), **(more or {})} or None
 
     @contextlib.contextmanager
     def failing(self, fault=None, epoch_bits=None):

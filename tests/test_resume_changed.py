@@ -64,8 +64,10 @@ class Interrupted:
     def assert_only_the_missing(self, report, changed=0):
         """What was kept is not sent, but for so many chunks."""
         kept = (self.kept - changed) * MIB
-        assert report["bytes_resumed"] == kept, (self.kept, report)
-        assert report["bytes"] + report["bytes_matched"] == SIZE - kept, report
+        # Chunks may have been booked between the look at the journal and the kill.
+        more = report["bytes_resumed"] - kept
+        assert 0 <= more <= 4 * MIB, (self.kept, report)
+        assert report["bytes"] + report["bytes_matched"] == SIZE - kept - more, report
         assert report["content_bytes_sent"] <= SIZE - kept, report
 
 

@@ -125,6 +125,7 @@ STREAMS = {
     "all bytes that there are": stream((0, 10), end=(2**64 - 1, 1)),
     "more chunks than its size has": stream((0, 10), end=(10, 2)),
     "a hole": stream((0, 10), (5, 10), end=(5 * CHUNK + 10, 6)),
+    "chunks that are far away": stream((0, CHUNK), (1 << 43, 10), end=((1 << 43) * CHUNK + 10, 1)),
     "pieces of a byte": stream((0, 1), (1, 1), (2, 1), end=(3, 3)),
 }
 

@@ -145,8 +145,12 @@ impl Incoming {
             What::Stream => self.came.lock().expect(LOCK).end(size, chunks),
             _ => size == self.item.entry.size(),
         };
+        // A writer that is through with a piece must not see an end that is refused.
+        if !fits {
+            return Err(wrong());
+        }
         let end = *self.end.lock().expect(LOCK).get_or_insert((size, chunks));
-        if fits && end == (size, chunks) { Ok(self.is_complete()) } else { Err(wrong()) }
+        if end == (size, chunks) { Ok(self.is_complete()) } else { Err(wrong()) }
     }
 
     /// True once: to the one caller that has to finish the file.

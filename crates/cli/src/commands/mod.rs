@@ -23,7 +23,8 @@ use crate::descriptors;
 use crate::exit::process_code;
 use crate::ui::printer;
 
-/// Runs one verb; errors that it did not report itself are reported here, and so is a fault of this program's own.
+/// Runs one verb. Errors that it did not report itself are reported here, and so is a fault of this
+/// program's own.
 pub fn run(verb: Verb) -> process::ExitCode {
     contained(|| run_verb(verb)).unwrap_or_else(|error| {
         printer::error(&error, None);

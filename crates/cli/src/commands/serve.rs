@@ -36,8 +36,8 @@ fn memory(process: Option<u64>, key: Option<u64>) -> MemoryLimits {
     MemoryLimits { process, key: key.unwrap_or(process / 2) }
 }
 
-/// What is made by the way, such as directories on the way to a destination, has it from the process. The bits of its owner are
-/// what the daemon works with.
+/// What is made by the way, such as directories on the way to a destination, has it from the process. The
+/// bits of its owner are what the daemon works with.
 fn set_mask(wanted: Option<u32>) -> u32 {
     let inherited = umask(Mode::from_raw_mode(0o077));
     let mask = wanted.unwrap_or(inherited.as_raw_mode()) & 0o077;

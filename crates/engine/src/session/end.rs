@@ -1,9 +1,8 @@
 //! What one end of a session knows when it has ended well.
 
-use super::failures::FailureList;
-use super::not_taken::NotTakenList;
-use super::noted::Left;
+use super::listing::Listed;
 use crate::messages::EndFigures;
+use crate::report::{FailedEntry, LeftEntry, NotTakenEntry};
 
 #[derive(Debug, Default)]
 pub(crate) struct End {
@@ -13,7 +12,7 @@ pub(crate) struct End {
     pub(crate) skipped: u64,
     pub(crate) deleted: u64,
     pub(crate) replaced: u64,
-    pub(crate) left: Left,
+    pub(crate) left: Listed<LeftEntry>,
     pub(crate) renames: u64,
     pub(crate) bytes: u64,
     pub(crate) bytes_resumed: u64,
@@ -21,8 +20,8 @@ pub(crate) struct End {
     pub(crate) bytes_kept: u64,
     /// The single source has taken the destination's name.
     pub(crate) renamed: bool,
-    pub(crate) failures: FailureList,
-    pub(crate) not_taken: NotTakenList,
+    pub(crate) failures: Listed<FailedEntry>,
+    pub(crate) not_taken: Listed<NotTakenEntry>,
     pub(crate) ours: EndFigures,
     pub(crate) theirs: EndFigures,
 }

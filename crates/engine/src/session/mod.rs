@@ -20,6 +20,7 @@ mod held;
 mod item;
 mod large;
 mod links;
+mod listing;
 pub(crate) mod meter;
 mod not_taken;
 mod noted;

@@ -1,61 +1,41 @@
-//! What is there at the source and is not taken, being of a kind that was not asked for: told at the end where the user is, listed in
-//! the report up to a bound, counted beyond it.
+//! What is there at the source and is not taken, being of a kind that was not asked for: told at the end where the user is, and
+//! listed in the report.
 
-use std::sync::Mutex;
-
-use farhaul_store::escape;
-
+use super::listing::{Listed, Listing, shown};
 use crate::progress::Progress;
 use crate::report::NotTakenEntry;
 
 /// Bytes that the report's list may take; a far end only counts.
 const BYTES_MAX: usize = 4 << 20;
-/// What an entry takes besides its text.
-const ENTRY_BYTES: usize = 64;
 /// So many have a line of their own while the transfer runs.
 const TOLD_MAX: u64 = 1000;
-/// What a peer says is kept up to these lengths.
-const PATH_SHOWN_MAX: usize = 4096;
-const REASON_SHOWN_MAX: usize = 1000;
 
 pub(crate) struct NotTaken {
-    list: Mutex<NotTakenList>,
+    listing: Listing<NotTakenEntry>,
     is_client: bool,
 }
 
-#[derive(Debug, Default, Clone)]
-pub(crate) struct NotTakenList {
-    pub(crate) listed: Vec<NotTakenEntry>,
-    pub(crate) count: u64,
-    bytes: usize,
-}
-
-const LOCK: &str = "no thread panics while it holds the list";
-
 impl NotTaken {
     pub(crate) fn new(is_client: bool) -> NotTaken {
-        NotTaken { list: Mutex::default(), is_client }
+        NotTaken { listing: Listing::new(if is_client { BYTES_MAX } else { 0 }), is_client }
     }
 
     pub(crate) fn add(&self, path: &[u8], reason: &str, progress: &Progress) {
-        let mut list = self.list.lock().expect(LOCK);
-        list.count += 1;
-        if !self.is_client || list.bytes >= BYTES_MAX {
+        let count = self.listing.add(path, reason, |path, reason| NotTakenEntry { path, reason });
+        if !self.is_client || count > TOLD_MAX + 1 {
             return;
         }
-        let path = escape(&path[..path.len().min(PATH_SHOWN_MAX)]);
-        let reason: String = reason.chars().take(REASON_SHOWN_MAX).collect();
-        match list.count {
-            count if count <= TOLD_MAX => progress.notice(format!("skipped {path}: {reason}")),
-            count if count == TOLD_MAX + 1 => progress.notice("skipped: and more like these".into()),
-            _ => {}
-        }
-        list.bytes += path.len() + reason.len() + ENTRY_BYTES;
-        list.listed.push(NotTakenEntry { path, reason });
+        progress.notice(match count {
+            count if count <= TOLD_MAX => {
+                let (path, reason) = shown(path, reason);
+                format!("skipped {path}: {reason}")
+            }
+            _ => "skipped: and more like these".into(),
+        });
     }
 
-    pub(crate) fn take(&self) -> NotTakenList {
-        std::mem::take(&mut self.list.lock().expect(LOCK))
+    pub(crate) fn take(&self) -> Listed<NotTakenEntry> {
+        self.listing.take()
     }
 }
 

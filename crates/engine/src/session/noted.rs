@@ -1,37 +1,32 @@
 //! What a user wants to know of beside what was sent and deleted: what made room for something of another sort, and what stays
 //! because it is mounted.
 //!
-//! Always true: each is counted once at either end; paths are kept up to a bound.
+//! Always true: each is counted once at either end.
 
-use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_store::{Border, escape};
 
+use super::listing::{Listed, Listing};
 use super::shared::Shared;
 use crate::messages::Sort;
 use crate::report::LeftEntry;
 
-/// Bytes of paths that the report lists.
-const BYTES_MAX: usize = 1 << 20;
-/// What an entry takes besides its path.
-const ENTRY_BYTES: usize = 64;
+/// Bytes of what is left that the report lists.
+const LEFT_BYTES_MAX: usize = 1 << 20;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Noted {
     replaced: AtomicU64,
-    left: Mutex<Left>,
+    left: Listing<LeftEntry>,
 }
 
-#[derive(Debug, Default, Clone)]
-pub(crate) struct Left {
-    pub(crate) listed: Vec<LeftEntry>,
-    pub(crate) count: u64,
-    bytes: usize,
+impl Default for Noted {
+    fn default() -> Self {
+        Noted { replaced: AtomicU64::new(0), left: Listing::new(LEFT_BYTES_MAX) }
+    }
 }
-
-const LOCK: &str = "no thread panics while it holds what is left";
 
 impl Noted {
     /// What was at `path` has made room (in a dry run: would) for something else.
@@ -51,14 +46,7 @@ impl Noted {
             Border::MountPoint => "something is mounted there",
             Border::Beyond => "it is on what is mounted above it",
         };
-        let mut left = self.left.lock().expect(LOCK);
-        left.count += 1;
-        if left.bytes < BYTES_MAX {
-            let path = escape(path);
-            left.bytes += path.len() + ENTRY_BYTES;
-            left.listed.push(LeftEntry { path, reason: reason.into() });
-        }
-        drop(left);
+        self.left.add(path, reason, |path, reason| LeftEntry { path, reason });
         let line = |does: &str| format!("{does} {}: {reason}", escape(path));
         if dry_run {
             shared.progress.notice(line("would leave"));
@@ -71,7 +59,7 @@ impl Noted {
         self.replaced.load(Relaxed)
     }
 
-    pub(crate) fn take_left(&self) -> Left {
-        std::mem::take(&mut self.left.lock().expect(LOCK))
+    pub(crate) fn take_left(&self) -> Listed<LeftEntry> {
+        self.left.take()
     }
 }

@@ -102,7 +102,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
 
 /// All that this process reads and writes besides what it serves.
 fn own_files(config: &ServeConfig) -> Vec<Own> {
-    let own = |what, path: PathBuf, elsewhere| Own { what, path, elsewhere };
+    let own = |what, path: PathBuf, elsewhere| Own { what, path, elsewhere, is_running: false };
     let mut all = vec![
         own("the daemon's private key", config.identity.clone(), "name another place with --identity"),
         own(
@@ -127,7 +127,8 @@ fn own_files(config: &ServeConfig) -> Vec<Own> {
         "set XDG_STATE_HOME to another place",
     ));
     if let Some(program) = std::env::current_exe().ok().filter(|_| !config.read_only) {
-        all.push(own("the program itself", program, "install it elsewhere, or serve --read-only"));
+        let program = own("the program itself", program, "install it elsewhere, or serve --read-only");
+        all.push(Own { is_running: true, ..program });
     }
     for descriptor in ["/proc/self/fd/1", "/proc/self/fd/2"] {
         if let Some(log) = std::fs::read_link(descriptor).ok().filter(|path| path.is_file()) {

@@ -21,18 +21,21 @@ pub(crate) struct Own {
     pub(crate) path: PathBuf,
     /// How the user puts it elsewhere.
     pub(crate) elsewhere: &'static str,
+    /// The kernel lets nobody write into a program that runs (Linux 6.11 and 6.12 do), and it holds no secret: what matters is who
+    /// can replace it. Build folders, Nix and OSTree give programs further names.
+    pub(crate) is_running: bool,
 }
 
 /// Refuses a root in which any of `own` lies.
 pub(crate) fn keep_out_of(root: &Path, own: &[Own]) -> Result<(), Error> {
     let mounts = Mounts::read();
-    for Own { what, path, elsewhere } in own {
+    for Own { what, path, elsewhere, is_running } in own {
         let shown = path.display();
         let places = places(path)
             .map_err(|error| Error::Io { what: format!("cannot look for {shown}"), source: error })?;
         let reason = if mounts.shows(root, &places) {
             "clients could read or replace it".to_string()
-        } else if mounts.may_have_link_in(root, path) {
+        } else if !is_running && mounts.may_have_link_in(root, path) {
             "it has another name (a hard link), which may be there".to_string()
         } else {
             continue;
@@ -164,7 +167,12 @@ mod tests {
     use super::*;
 
     fn own(path: PathBuf) -> [Own; 1] {
-        [Own { what: "private key", path, elsewhere: "name another place with --identity" }]
+        [Own {
+            what: "private key",
+            path,
+            elsewhere: "name another place with --identity",
+            is_running: false,
+        }]
     }
 
     #[test]
@@ -206,6 +214,10 @@ mod tests {
                 );
             }
         }
+        let program =
+            |path: &str| [Own { is_running: true, ..own(folder.join(path)).into_iter().next().unwrap() }];
+        assert!(keep_out_of(&root, &program("beside/linked")).is_ok());
+        assert!(keep_out_of(&root, &program("root/in/hard")).is_err());
         assert!(keep_out_of(&root, &own(folder.join("beside/loop"))).is_err());
         assert!(keep_out_of(Path::new("/"), &own(folder.join("beside/key"))).is_err());
     }

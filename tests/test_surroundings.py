@@ -23,7 +23,7 @@ SCRIPT = """
     if [ -e /etc/bash.bashrc ]; then mount --bind "$ODD/home/.bashrc" /etc/bash.bashrc; fi
     umask 077
     ulimit -S -n 256
-    ulimit -f 100000
+    ulimit -f 400000
     unset ODD
     exec "$@"
 """

@@ -36,11 +36,13 @@ pub(crate) fn is_ours(dir: impl AsFd, name: &[u8]) -> bool {
     names::form(name).is_some_and(|form| look(dir, name, form).is_some())
 }
 
-/// One of ours that stands for itself: a journal belongs to its partial file, if that is there.
+/// One of ours that stands for itself: a journal belongs to its partial file, if that is there. Of a journal in which a power failure
+/// has left nothing, and whose partial file has got its final name, nothing tells that it is ours. Whoever cleans up may take it:
+/// it holds nothing.
 pub(crate) fn leading(dir: impl AsFd, name: &[u8]) -> Option<Ours> {
     let dir = dir.as_fd();
     let form = names::form(name)?;
-    let ours = look(dir, name, form)?;
+    let ours = look(dir, name, form).or_else(|| lost_journal(dir, name, form))?;
     let belongs = form == Form::Journal && look(dir, &names::part_of(name), Form::Part).is_some();
     (!belongs).then_some(ours)
 }
@@ -66,6 +68,18 @@ fn look(dir: BorrowedFd<'_>, name: &[u8], form: Form) -> Option<Ours> {
             is_its.then(|| ours(journal.allocated))?
         }
     }
+}
+
+/// A journal that stands alone and has nothing in it.
+fn lost_journal(dir: BorrowedFd<'_>, name: &[u8], form: Form) -> Option<Ours> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file =
+        File::from((form == Form::Journal).then(|| fs::openat(dir, name, flags, Mode::empty()))?.ok()?);
+    let part = fs::statat(dir, names::part_of(name), AtFlags::SYMLINK_NOFOLLOW);
+    let is_alone = part.is_err_and(|error| error == Errno::NOENT);
+    let meta = Meta::from(&fs::fstat(&file).ok()?);
+    (is_alone && meta.is_file() && Journal::is_lost(&file))
+        .then_some(Ours { bytes: meta.allocated, ctime: meta.ctime })
 }
 
 enum Owner {
@@ -96,14 +110,15 @@ fn owner(dir: BorrowedFd<'_>, name: &[u8]) -> Option<Owner> {
 pub(crate) fn remove(dir: impl AsFd, name: &[u8]) -> io::Result<bool> {
     let dir = dir.as_fd();
     let Some(form) = names::form(name) else { return Ok(false) };
-    if look(dir, name, form).is_none() {
+    let is_known = || look(dir, name, form).or_else(|| lost_journal(dir, name, form)).is_some();
+    if !is_known() {
         return Ok(false);
     }
     if form == Form::Link {
         return unlink(dir, name);
     }
     let Some(_locked) = lock(dir, name)? else { return Ok(false) };
-    if look(dir, name, form).is_none() {
+    if !is_known() {
         return Ok(false);
     }
     // The journal goes last: without it, nobody could tell what the other one is.

@@ -297,6 +297,21 @@ fn a_partial_file_is_known_by_its_journal_and_a_copy_of_both_is_not() {
 }
 
 #[test]
+fn a_journal_that_a_power_failure_left_alone_and_empty_can_be_cleaned_up() {
+    let place = place(false);
+    let dir = place.root.dir(b"").unwrap();
+    let name = b".0123456789abcdef.fhjournal";
+    for (content, is_lost) in [(vec![], true), (vec![0; 500], true), (b"a user's".to_vec(), false)] {
+        std::fs::write(place.file(name), content).unwrap();
+        // It may be a user's all the same: it is copied as any other file.
+        assert!(!crate::ours::is_ours(&dir, name));
+        assert_eq!(crate::ours::leading(&dir, name).is_some(), is_lost);
+        assert_eq!(crate::ours::remove(&dir, name).unwrap(), is_lost);
+        assert_eq!(place.file(name).exists(), !is_lost);
+    }
+}
+
+#[test]
 fn a_file_in_the_partial_ones_place_never_gets_the_targets_name() {
     let place = place(false);
     let partial = place.open();

@@ -4,8 +4,10 @@ import os
 import threading
 import time
 
-from harness.hosts import USER, USER_ID
-from harness.product import EXIT_FILES, EXIT_SOME_FAILED, Daemon, cp, finish, keygen, start_cp
+import pytest
+from conftest import FAILING_PORTS
+from harness.hosts import USER, USER_ID, wait_until
+from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_SOME_FAILED, Daemon, cp, finish, keygen, start_cp, testing
 from harness.ssh import user_target
 from harness.trees import leftovers, make_file, make_tree, sha256
 
@@ -217,3 +219,25 @@ def test_receiver_that_vanishes_is_told(own_net):
     assert outcome.code == EXIT_LOST, outcome
     assert time.monotonic() - begin < 15
     assert "again" in outcome.stderr or "same command" in outcome.stderr
+
+
+@pytest.mark.parametrize("direction", ["push", "pull"])
+@pytest.mark.parametrize("whose", ["client's", "daemon's"])
+def test_a_fault_of_our_own_ends_its_session_and_nothing_else(net, near, whose, direction):
+    """A thread panics: at the client that is the end of the command, at a daemon of one session."""
+    fault = testing("panic_after=60")
+    daemon = Daemon(net.pair, net.beta, [net.key], port=next(FAILING_PORTS), env=fault if whose == "daemon's" else None)
+    source = make_file((near if direction == "push" else daemon.root) / "source", 64 * MIB)
+    ends = (source, daemon.url("copy")) if direction == "push" else (daemon.url("source"), near / "copy")
+    small = make_file(near / "small", 1000)
+    cp(net.alpha, "--accept-new", small, daemon.url("before"))
+    idle = len(os.listdir(f"/proc/{daemon.process.pid}/task"))
+    outcome = cp(net.alpha, "--rate", "500M", *ends, env=fault if whose == "client's" else None, timeout=30,
+                 expect=EXIT_LOST if whose == "daemon's" else EXIT_INTERNAL)
+    assert_one_clear_line(outcome, "has given the session up" if whose == "daemon's" else "a fault on purpose")
+    assert ("this is a fault of farhaul itself" in daemon.log_text()) == (whose == "daemon's")
+    assert not (daemon.root / "copy").exists() and not (near / "copy").exists()
+    wait_until(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/task")) <= idle, what="the session's threads have ended")
+    cp(net.alpha, small, daemon.url("after"))
+    assert (daemon.root / "after").read_bytes() == small.read_bytes()
+    daemon.kill()

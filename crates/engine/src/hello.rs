@@ -278,6 +278,8 @@ pub enum RefusalCode {
     Usage,
     Busy,
     Internal,
+    /// The session that a further carrier is for.
+    Ended,
     #[serde(other)]
     Other,
 }
@@ -296,6 +298,7 @@ impl Refusal {
             RefusalCode::Forbidden => Error::Auth { what, hint },
             RefusalCode::NoSuchPath => Error::Files { what, hint },
             RefusalCode::Usage => Error::Usage(what),
+            RefusalCode::Ended => Error::Lost { what, hint },
             RefusalCode::Busy | RefusalCode::Internal | RefusalCode::Other => Error::Connect { what, hint },
         }
     }

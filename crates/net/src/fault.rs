@@ -31,6 +31,8 @@ pub struct Fault {
     pub cut_send: Option<u64>,
     /// Each read begins so many microseconds late, as if the thread had stood still just before.
     pub stall_us: u64,
+    /// The thread that reads panics once so many datagrams have come.
+    pub panic_after: Option<u64>,
 }
 
 /// A fault's description that cannot be understood.
@@ -38,7 +40,7 @@ pub struct Fault {
 pub enum FaultError {
     /// There is no fault of that name.
     #[error(
-        "unknown fault {0:?}: loss, duplicate, reorder, damage, seed, max_len, cut_after, cut_send and stall_us exist"
+        "unknown fault {0:?}: loss, duplicate, reorder, damage, seed, max_len, cut_after, cut_send, stall_us and panic_after exist"
     )]
     Unknown(String),
     /// The value is no number, or out of range.
@@ -69,13 +71,15 @@ impl Fault {
             "max_len" => number(value).map(|len| self.max_len = Some(len)),
             "cut_after" => number(value).map(|count| self.cut_after = Some(count)),
             "cut_send" => number(value).map(|count| self.cut_send = Some(count)),
+            "panic_after" => number(value).map(|count| self.panic_after = Some(count)),
             "stall_us" => number(value).map(|micros| self.stall_us = micros),
             _ => return None,
         })
     }
 }
 
-/// Reads `loss=0.1,duplicate=0.01,reorder=0.05,damage=0.01,seed=7,max_len=1200,cut_after=10000,cut_send=20000,stall_us=5000`; each part may be missing.
+/// Reads `loss=0.1,duplicate=0.01,reorder=0.05,damage=0.01,seed=7,max_len=1200,cut_after=10000,cut_send=20000,stall_us=5000,panic_after=300`; each part
+/// may be missing.
 impl FromStr for Fault {
     type Err = FaultError;
 
@@ -220,6 +224,9 @@ impl<L: Link> Link for FaultLink<L> {
     fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<usize> {
         if self.fault.stall_us > 0 {
             std::thread::sleep(Duration::from_micros(self.fault.stall_us));
+        }
+        if let Some(count) = self.fault.panic_after {
+            assert!(self.received < count, "a fault on purpose");
         }
         for _ in 0..READS_MAX {
             let held = std::mem::take(&mut self.held);

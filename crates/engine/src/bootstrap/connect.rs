@@ -375,13 +375,14 @@ fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
 }
 
 impl Dialer {
-    /// Opens a connection and joins it to the session. Blocks for ten seconds at most.
+    /// Opens a connection and joins it to the session. Blocks for ten seconds at most. [`Error::Lost`]: the server knows of no such
+    /// session (any more).
     pub fn dial(&self) -> Result<FlowSetup, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(Error::io("cannot start the runtime of the handshake"))?;
-        let gone = |reason: String| Error::Lost {
+        let gone = |reason: String| Error::Connect {
             what: format!("cannot reach {} over TCP: {reason}", self.host),
             hint: Some("run the same command again when it is back; it goes on where it stopped".into()),
         };

@@ -14,7 +14,7 @@ use super::authorized::AuthorizedKeys;
 use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::identity::Identity;
-use super::registry::{Registered, Registry};
+use super::registry::{NotAdmitted, Registered, Registry};
 use super::tls::{self, Refused};
 use super::{
     Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
@@ -309,7 +309,13 @@ async fn attach_stream(
     let index = attach.flow_index;
     let session = match shared.registry.admit(&attach.ticket, &client.key, index) {
         Ok(session) => session,
-        Err(reason) => return Ok(Err(Refusal::new(RefusalCode::Forbidden, reason.to_string()))),
+        Err(reason) => {
+            let code = match reason {
+                NotAdmitted::Ended => RefusalCode::Ended,
+                NotAdmitted::Index(_) => RefusalCode::Forbidden,
+            };
+            return Ok(Err(Refusal::new(code, reason.to_string())));
+        }
     };
     let recv_id = super::random_flow_ids(1, |_| false)?[0];
     let reply = HelloReply::accept(vec![recv_id]);

@@ -136,6 +136,7 @@ fn refusals_become_errors_with_their_exit_codes() {
         (RefusalCode::NoSuchPath, ExitCode::Files),
         (RefusalCode::Usage, ExitCode::Usage),
         (RefusalCode::Busy, ExitCode::Connect),
+        (RefusalCode::Ended, ExitCode::Lost),
     ] {
         let error =
             Refusal { hint: Some("do\x07 this".into()), ..Refusal::new(code, "no\x1b[31m") }.into_error();

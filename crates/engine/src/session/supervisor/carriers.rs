@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, bounded};
 
 use super::super::shared::{FlowShared, FlowState};
+use super::gone::lost;
 use super::{Part, SILENCE, Supervisor};
 use crate::bootstrap::{Fallback, udp_blocked_warning};
 use crate::error::Error;
@@ -56,6 +57,12 @@ impl Supervisor {
         match result {
             Ok(Some(flow)) => self.open_flow(flow, Part::StandBy),
             Ok(None) => Ok(()),
+            Err(Error::Lost { .. }) => {
+                if self.has_last_words() {
+                    return Ok(());
+                }
+                self.give_up(lost(format!("{} has given the session up", self.peer)))
+            }
             // The network may be gone as a whole; it is tried again.
             Err(error) => {
                 tracing::debug!(%error, "cannot open the stream carrier");

@@ -62,6 +62,8 @@ pub struct End {
     pub proactive_share: f64,
     /// Packets dropped by the queue in the measured time, of those that our transfer sent.
     pub overflow_share: f64,
+    /// 95th percentile of the wait in the queue in the measured time.
+    pub queue_ms_95: f64,
     /// Mean wait in the queue in the measured time.
     pub queue_ms: f64,
     /// Bytes that our receiver sent, of those that our sender sent.

@@ -4,8 +4,10 @@
 //! when it enters and costs one addition. A change of rate holds for packets that enter after it.
 
 use crate::loss::Loss;
+use crate::motion::Moving;
 use crate::random::Random;
 use crate::scenario::{Discipline, Scenario};
+use crate::service::Service;
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,17 +73,55 @@ pub(crate) struct Link {
     delay_ns: u64,
     front: Loss,
     behind: Loss,
+    /// What it can carry over time, where its rate moves.
+    service: Option<Service>,
     /// The link is busy until then.
     busy_until: f64,
     codel: Codel,
     /// A policer's bucket and when it was filled.
     bucket: f64,
     filled_at: f64,
+    moving: Moving,
     jitter_ns: f64,
     reorder: f64,
     reorder_ns: f64,
     random: Random,
     pub(crate) stats: LinkStats,
+    pub(crate) waits: Waits,
+}
+
+/// How long packets have waited in the queue, in milliseconds, the last bin for all that is longer.
+#[derive(Debug)]
+pub(crate) struct Waits(Vec<u64>);
+
+const WAITS_MS: usize = 5000;
+
+impl Waits {
+    fn new() -> Waits {
+        Waits(vec![0; WAITS_MS + 1])
+    }
+
+    fn add(&mut self, waited_ns: f64) {
+        self.0[((waited_ns / 1e6) as usize).min(WAITS_MS)] += 1;
+    }
+
+    /// What was before is not measured.
+    pub(crate) fn restart(&mut self) {
+        self.0.fill(0);
+    }
+
+    /// The wait in ms that this part of the packets did not exceed.
+    pub(crate) fn percentile(&self, part: f64) -> f64 {
+        let all: u64 = self.0.iter().sum();
+        let mut left = (part * all as f64) as u64;
+        for (ms, &count) in self.0.iter().enumerate() {
+            if left <= count {
+                return ms as f64 + left as f64 / count.max(1) as f64;
+            }
+            left -= count;
+        }
+        WAITS_MS as f64
+    }
 }
 
 impl Link {
@@ -100,15 +140,21 @@ impl Link {
             delay_ns: (scenario.rtt_ms * 1e6 / 2.0) as u64,
             front: Loss::new(front, scenario.burst, seed ^ 0x100),
             behind: Loss::new(behind, scenario.burst, seed ^ 0x200),
+            service: match way {
+                Way::Forward => Service::new(&scenario.rate_motion, scenario.rate_bps, seed ^ 0x500),
+                Way::Back => None,
+            },
             busy_until: 0.0,
             codel: Codel::default(),
             bucket: scenario.queue_bytes as f64,
             filled_at: 0.0,
+            moving: Moving::new(scenario.motion, seed ^ 0x400),
             jitter_ns: scenario.jitter_ms * 1e6,
             reorder: if way == Way::Forward { scenario.reorder } else { 0.0 },
             reorder_ns: scenario.reorder_ms * 1e6,
             random: Random::new(seed ^ 0x300),
             stats: LinkStats::default(),
+            waits: Waits::new(),
         }
     }
 
@@ -135,8 +181,21 @@ impl Link {
     }
 
     /// Bytes that wait for the rate.
-    pub(crate) fn queued(&self, now_ns: u64) -> f64 {
-        (self.busy_until - now_ns as f64).max(0.0) / self.nanos_per_byte
+    pub(crate) fn queued(&mut self, now_ns: u64) -> f64 {
+        let now = now_ns as f64;
+        match &mut self.service {
+            Some(service) if self.busy_until > now => service.by(self.busy_until) - service.by(now),
+            Some(_) => 0.0,
+            None => (self.busy_until - now).max(0.0) / self.nanos_per_byte,
+        }
+    }
+
+    /// Bytes that it can carry between two moments.
+    pub(crate) fn carries(&mut self, from_ns: u64, to_ns: u64) -> f64 {
+        match &mut self.service {
+            Some(service) => service.by(to_ns as f64) - service.by(from_ns as f64),
+            None => (to_ns - from_ns) as f64 / self.nanos_per_byte,
+        }
     }
 
     /// When a packet that enters now comes out, if it does.
@@ -158,12 +217,16 @@ impl Link {
             self.stats.dropped_random += 1;
             return None;
         }
+        let Some(arrival) = self.moving.arrival(out as u64 + self.delay_ns) else {
+            self.stats.dropped_random += 1;
+            return None;
+        };
         self.stats.passed += 1;
         let mut late = if self.jitter_ns > 0.0 { self.random.unit() * self.jitter_ns } else { 0.0 };
         if self.reorder > 0.0 && self.random.unit() < self.reorder {
             late += self.random.unit() * self.reorder_ns;
         }
-        Some(out as u64 + self.delay_ns + late as u64)
+        Some(arrival + late as u64)
     }
 
     /// When the last bit leaves towards the far end.
@@ -171,16 +234,20 @@ impl Link {
         if let Discipline::Policer { link_bps } = self.discipline {
             return self.through_policer(now, bytes, 8e9 / link_bps as f64);
         }
-        let waiting = (self.busy_until - now).max(0.0);
-        if waiting / self.nanos_per_byte + bytes > self.queue_bytes {
+        if self.queued(now as u64) + bytes > self.queue_bytes {
             return None;
         }
+        let waiting = (self.busy_until - now).max(0.0);
         let starts = now + waiting;
         if self.discipline == Discipline::Codel && self.codel.drops(starts, waiting) {
             return None;
         }
         self.stats.waited_ns += waiting;
-        self.busy_until = starts + bytes * self.nanos_per_byte;
+        self.waits.add(waiting);
+        self.busy_until = match &mut self.service {
+            Some(service) => service.leaves(starts, bytes),
+            None => starts + bytes * self.nanos_per_byte,
+        };
         Some(self.busy_until)
     }
 

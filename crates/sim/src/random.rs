@@ -21,4 +21,10 @@ impl Random {
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
+
+    /// Normally distributed, with a deviation of 1.
+    pub(crate) fn normal(&mut self) -> f64 {
+        let length = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        length * (std::f64::consts::TAU * self.unit()).cos()
+    }
 }

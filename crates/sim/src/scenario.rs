@@ -4,6 +4,8 @@
 //! command that [`Scenario::command`] names.
 
 use crate::end::End;
+use crate::motion::Motion;
+use crate::service::{RateMotion, TraceFile};
 use crate::world::World;
 use farhaul_proto::{Policy, Remembered};
 use std::fmt;
@@ -91,6 +93,10 @@ pub struct Scenario {
     pub queue_bytes: usize,
     /// What the queue does.
     pub discipline: Discipline,
+    /// How the bottleneck's rate moves by itself, forward.
+    pub rate_motion: RateMotion,
+    /// How the delay moves by itself, each way, in order.
+    pub motion: Motion,
     /// Random extra delay of each packet, each way: it reorders.
     pub jitter_ms: f64,
     /// This share of the packets forward ...
@@ -174,6 +180,8 @@ impl Default for Scenario {
             burst: 1.0,
             queue_bytes: 4 << 20,
             discipline: Discipline::DropTail,
+            rate_motion: RateMotion::Still,
+            motion: Motion::Still,
             jitter_ms: 0.0,
             reorder: 0.0,
             reorder_ms: 0.0,
@@ -445,6 +453,68 @@ impl Word for Discipline {
     }
 }
 
+/// `walk:0.1:100`, `cellular`, `trace:PATH`.
+impl Word for RateMotion {
+    fn word(&self) -> String {
+        match self {
+            RateMotion::Still => "still".into(),
+            RateMotion::Walk { least, every_ms } => format!("walk:{least}:{every_ms}"),
+            RateMotion::Cellular => "cellular".into(),
+            RateMotion::Trace(trace) => format!("trace:{}", trace.path),
+        }
+    }
+    fn of(word: &str) -> Option<Self> {
+        if let Some(path) = word.strip_prefix("trace:") {
+            return match TraceFile::read(path) {
+                Ok(trace) => Some(RateMotion::Trace(trace.into())),
+                Err(error) => {
+                    eprintln!("farhaul-sim: {error}");
+                    None
+                }
+            };
+        }
+        match word {
+            "still" => Some(RateMotion::Still),
+            "cellular" => Some(RateMotion::Cellular),
+            _ => {
+                let (least, every_ms): (f64, f64) = Word::of(word.strip_prefix("walk:")?)?;
+                let is_sound = (0.0..=1.0).contains(&least) && every_ms > 0.0;
+                is_sound.then_some(RateMotion::Walk { least, every_ms })
+            }
+        }
+    }
+}
+
+/// `white:5`, `walk:5:10`, `steps:17:15000:100`, `bursts:20`: all in milliseconds.
+impl Word for Motion {
+    fn word(&self) -> String {
+        match self {
+            Motion::Still => "still".into(),
+            Motion::White { most_ms } => format!("white:{most_ms}"),
+            Motion::Walk { most_ms, every_ms } => format!("walk:{most_ms}:{every_ms}"),
+            Motion::Steps { most_ms, every_ms, gap_ms } => format!("steps:{most_ms}:{every_ms}:{gap_ms}"),
+            Motion::Bursts { every_ms } => format!("bursts:{every_ms}"),
+        }
+    }
+    fn of(word: &str) -> Option<Self> {
+        let (kind, numbers) = word.split_once(':').unwrap_or((word, ""));
+        let numbers: Vec<f64> =
+            numbers.split(':').filter(|text| !text.is_empty()).map(f64::of).collect::<Option<_>>()?;
+        let is_sound = numbers.iter().all(|number| *number >= 0.0);
+        match (kind, numbers.as_slice()) {
+            _ if !is_sound => None,
+            ("still", []) => Some(Motion::Still),
+            ("white", &[most_ms]) => Some(Motion::White { most_ms }),
+            ("walk", &[most_ms, every_ms]) if every_ms > 0.0 => Some(Motion::Walk { most_ms, every_ms }),
+            ("steps", &[most_ms, every_ms, gap_ms]) if every_ms > 0.0 => {
+                Some(Motion::Steps { most_ms, every_ms, gap_ms })
+            }
+            ("bursts", &[every_ms]) if every_ms > 0.0 => Some(Motion::Bursts { every_ms }),
+            _ => None,
+        }
+    }
+}
+
 /// Second, rate, round trip time, loss: `10:500M:none:none`.
 impl Word for Change {
     fn word(&self) -> String {
@@ -509,6 +579,8 @@ const FIELDS: &[Field] = fields![
     "burst" burst,
     "queue-bytes" queue_bytes,
     "queue" discipline,
+    "rate-motion" rate_motion,
+    "motion" motion,
     "jitter-ms" jitter_ms,
     "reorder" reorder,
     "reorder-ms" reorder_ms,
@@ -580,6 +652,14 @@ mod tests {
             assert_eq!(again.set(name, value), Some(()), "{option}");
         }
         assert_eq!(again, scenario);
+        for motion in ["still", "white:5", "walk:5:10", "steps:17:15000:100", "bursts:2.5"] {
+            assert_eq!(Motion::of(motion).map(|motion| motion.word()).as_deref(), Some(motion));
+        }
+        for motion in ["still", "walk:0.1:100", "cellular"] {
+            assert_eq!(RateMotion::of(motion).map(|motion| motion.word()).as_deref(), Some(motion));
+        }
+        assert_eq!(again.set("rate-motion", "trace:/no/such/file"), None);
+        assert_eq!(again.set("motion", "walk:5:0"), None);
         assert_eq!(again.set("no-such", "1"), None);
         assert_eq!(again.set("rate", "fast"), None);
     }

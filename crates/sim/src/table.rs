@@ -1,6 +1,7 @@
 //! The transport's table: what must be true of it, measured in simulation. One line a row; a miss is a result, no failure.
 
 mod change;
+mod moving;
 mod sharing;
 mod start;
 mod steady;
@@ -74,7 +75,7 @@ struct Row {
     /// Scenarios by index of the common list.
     cases: Vec<usize>,
     measure: Measure,
-    /// The share of the runs that may be worse: 0.01 for a 99th percentile.
+    /// The share of the runs that may be worse: 0.01 for a 99th percentile, half for a median.
     outliers: f64,
 }
 
@@ -138,9 +139,35 @@ impl Table {
         cases: &[usize],
         measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
     ) {
-        let (name, measure) = (name.into(), Box::new(measure));
-        if name.contains(&self.only) {
-            self.rows.push(Row { name, goal, cases: cases.to_vec(), measure, outliers: 0.0 });
+        self.push(Row {
+            name: name.into(),
+            goal,
+            cases: cases.to_vec(),
+            measure: Box::new(measure),
+            outliers: 0.0,
+        });
+    }
+
+    /// A row of which the median run counts.
+    fn median(
+        &mut self,
+        name: impl Into<String>,
+        goal: Goal,
+        cases: &[usize],
+        measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
+    ) {
+        self.push(Row {
+            name: name.into(),
+            goal,
+            cases: cases.to_vec(),
+            measure: Box::new(measure),
+            outliers: 0.5,
+        });
+    }
+
+    fn push(&mut self, row: Row) {
+        if row.name.contains(&self.only) {
+            self.rows.push(row);
         }
     }
 }
@@ -158,6 +185,7 @@ pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&[Line])
     start::tail_rows(&mut table);
     change::disturbance_rows(&mut table);
     change::change_rows(&mut table);
+    moving::moving_rows(&mut table);
     sharing::sharing_rows(&mut table);
     // Rows that look at the same scenarios share their runs.
     let groups: Vec<Group<'_>> = table
@@ -234,9 +262,12 @@ fn run_groups<'a>(groups: &[Group<'a>], jobs: usize, mut done: impl FnMut(&Group
 fn judge(row: &Row, figures: &[f64], runs: &[Run<'_>]) -> Line {
     let mut sorted = figures.to_vec();
     sorted.sort_by(f64::total_cmp);
-    // Only times have percentiles: the largest ones may be left out.
-    let kept = sorted.len() - (sorted.len() as f64 * row.outliers) as usize;
-    let figure = row.goal.worst(&sorted[..kept]);
+    let spared = (sorted.len() as f64 * row.outliers) as usize;
+    let kept = match row.goal {
+        Goal::AtLeast(_) => &sorted[spared..],
+        Goal::AtMost(_) | Goal::Between(..) => &sorted[..sorted.len() - spared],
+    };
+    let figure = row.goal.worst(kept);
     let worst = figures.iter().position(|&other| other == figure).unwrap_or(0);
     Line {
         name: row.name.clone(),

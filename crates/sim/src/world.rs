@@ -10,6 +10,7 @@ use crate::link::{Link, LinkStats, Way};
 use crate::packet::{Content, Inbox, Packet};
 use crate::random::Random;
 use crate::scenario::{Rival, RivalKind, Scenario, Transfer};
+use crate::service::RateMotion;
 use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
 use crate::trace::{Sample, SenderSample, Trace};
 use farhaul_proto::Timestamp;
@@ -44,6 +45,14 @@ impl Host {
     }
 }
 
+/// What had been counted when the measured time began.
+#[derive(Debug, Clone, Copy, Default)]
+struct Before {
+    at: u64,
+    link: LinkStats,
+    dropped: u64,
+}
+
 /// Unique payload that has come to a receiver, by time.
 #[derive(Debug, Default)]
 struct Bins {
@@ -64,7 +73,7 @@ pub(crate) struct World<'a> {
     odd_link: Option<(Scenario, Link)>,
     /// Changes of the path that lie ahead, next one last.
     changes: Vec<crate::scenario::Change>,
-    measured_from: Option<(LinkStats, u64)>,
+    measured_from: Option<Before>,
     trace: Trace,
 }
 
@@ -301,7 +310,9 @@ impl<'a> World<'a> {
     /// Notes the beginning of the measured time, and the trace's samples.
     fn sample(&mut self) {
         if self.measured_from.is_none() && self.now as f64 >= self.scenario.warmup_s() * 1e9 {
-            self.measured_from = Some((self.links[0].stats, self.hosts[1].dropped));
+            let dropped = self.hosts[1].dropped;
+            self.measured_from = Some(Before { at: self.now, link: self.links[0].stats, dropped });
+            self.links[0].waits.restart();
         }
         if !self.trace.is_due(self.now) {
             return;
@@ -351,18 +362,22 @@ impl<'a> World<'a> {
         let bins = std::mem::take(&mut self.bins);
         let trace = std::mem::take(&mut self.trace);
         let scenario = self.scenario;
+        let before = self.measured_from.unwrap_or_default();
+        // Of what it would carry if its rate did not move.
+        let carried = self.links[0].carries(before.at, self.now);
+        let steady = scenario.rate_bps as f64 / 8e9 * (self.now - before.at) as f64;
+        let moved = if scenario.rate_motion == RateMotion::Still { 1.0 } else { carried / steady.max(1.0) };
         let (sender, receiver) = self.main_ends();
         let datagram_max = sender.flows[0].flow.datagram_max();
         let (sent, received) = (sender.stats(), receiver.stats());
         let unique = (received.segments_received - received.segments_duplicate).max(1) as f64;
-        let capacity = scenario.capacity(scenario.payload.max(datagram_max));
+        let capacity = moved * scenario.capacity(scenario.payload.max(datagram_max));
         let times = &receiver.ledger.completed_at;
         let (from, to) = (times.len() * 2 / 5, (times.len() * 19 / 20).saturating_sub(1));
-        let (link_before, dropped_before) = self.measured_from.unwrap_or_default();
         let (link, dropped) = (self.links[0].stats, self.hosts[1].dropped);
         let passed =
-            (link.passed + link.dropped_random - link_before.passed - link_before.dropped_random) as f64;
-        let dropped = (link.dropped_queue - link_before.dropped_queue + dropped - dropped_before) as f64;
+            (link.passed + link.dropped_random - before.link.passed - before.link.dropped_random) as f64;
+        let dropped = (link.dropped_queue - before.link.dropped_queue + dropped - before.dropped) as f64;
         let senders: Vec<Share> = self
             .names
             .iter()
@@ -386,7 +401,8 @@ impl<'a> World<'a> {
             duplicate_share: (received.segments_duplicate - receiver.ledger.copies_known) as f64 / unique,
             proactive_share: sent.segments_proactive as f64 / unique,
             overflow_share: dropped / (passed + dropped).max(1.0),
-            queue_ms: (link.waited_ns - link_before.waited_ns) / passed.max(1.0) / 1e6,
+            queue_ms_95: self.links[0].waits.percentile(0.95),
+            queue_ms: (link.waited_ns - before.link.waited_ns) / passed.max(1.0) / 1e6,
             feedback_share: received.bytes_sent as f64 / sent.bytes_sent.max(1) as f64,
             rtt_mean_ms: sender.flows[0].flow.rtt().mean().as_secs_f64() * 1e3,
             tail_s: tail.unwrap_or(0.0),

@@ -27,18 +27,27 @@ fn short_queues_and_policers_cost_little() {
 
 #[test]
 fn it_follows_the_link_and_comes_back_from_a_blackout() {
-    hold("link", &["alone", "loss in front"]);
+    hold("link", &["alone", "loss in front", "moving delay"]);
     hold("blackout", &[]);
 }
 
 #[test]
 fn a_burst_is_one_event() {
-    hold("bursts", &[]);
+    hold("bursts of", &[]);
 }
 
 #[test]
 fn jitter_is_no_queue() {
     hold("jitter of", &[]);
+}
+
+/// What does not hold yet: walks and steps of the delay at 1 Gbit/s and over long paths, and rates that move.
+#[test]
+fn delay_that_moves_by_itself_is_no_queue() {
+    hold("moving delay: bursts", &["own queue"]);
+    hold("moving delay: low", &[]);
+    hold("moving delay: white, reordering", &["own queue"]);
+    hold("moving delay: walk, 0.1 Gbit/s, 20 ms", &[]);
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! Delay that moves by itself: radio links gather and schedule, satellites hand over, hosts stand still, others come and go.
+//!
+//! Always true: the same seed gives the same delays whatever is sent; times are asked for in rising order.
+
+use crate::random::Random;
+
+/// How the delay of one direction moves, on top of the path's own.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Motion {
+    /// It does not.
+    #[default]
+    Still,
+    /// Each packet draws its own, up to `most_ms`, and a late one holds up those behind it.
+    White {
+        /// The most.
+        most_ms: f64,
+    },
+    /// A slow random walk: a new target up to `most_ms` every `every_ms`, straight lines between.
+    Walk {
+        /// The most.
+        most_ms: f64,
+        /// The correlation time.
+        every_ms: f64,
+    },
+    /// Another delay up to `most_ms` every `every_ms`; before each, nothing passes for `gap_ms`.
+    Steps {
+        /// The most.
+        most_ms: f64,
+        /// From one step to the next.
+        every_ms: f64,
+        /// What is lost before each step.
+        gap_ms: f64,
+    },
+    /// What has gathered is delivered every `every_ms`.
+    Bursts {
+        /// From one delivery to the next.
+        every_ms: f64,
+    },
+}
+
+/// The delay of one direction over time.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    motion: Motion,
+    random: Random,
+    /// The step that is going on: which, and the values at its ends.
+    step: u64,
+    from: f64,
+    to: f64,
+    /// The last arrival: no packet overtakes another.
+    last: u64,
+}
+
+impl Moving {
+    pub(crate) fn new(motion: Motion, seed: u64) -> Moving {
+        let mut random = Random::new(seed);
+        let (from, to) = (random.unit(), random.unit());
+        Moving { motion, random, step: 0, from, to, last: 0 }
+    }
+
+    /// When a packet arrives that would without motion at `at_ns`; `None` if it falls into a gap.
+    pub(crate) fn arrival(&mut self, at_ns: u64) -> Option<u64> {
+        let at = match self.motion {
+            Motion::Still => return Some(at_ns),
+            Motion::White { most_ms } => at_ns + (self.random.unit() * most_ms * 1e6) as u64,
+            Motion::Walk { most_ms, every_ms } => {
+                let part = self.advance(at_ns, every_ms);
+                at_ns + ((self.from + part * (self.to - self.from)) * most_ms * 1e6) as u64
+            }
+            Motion::Steps { most_ms, every_ms, gap_ms } => {
+                let part = self.advance(at_ns, every_ms);
+                if (1.0 - part) * every_ms < gap_ms {
+                    return None;
+                }
+                at_ns + (self.from * most_ms * 1e6) as u64
+            }
+            Motion::Bursts { every_ms } => at_ns.next_multiple_of((every_ms * 1e6) as u64),
+        };
+        self.last = self.last.max(at);
+        Some(self.last)
+    }
+
+    /// Goes on to the step in which `at_ns` lies; the part of it that is over.
+    fn advance(&mut self, at_ns: u64, every_ms: f64) -> f64 {
+        let steps = at_ns as f64 / (every_ms * 1e6);
+        while self.step < steps as u64 {
+            self.step += 1;
+            (self.from, self.to) = (self.to, self.random.unit());
+        }
+        (steps - self.step as f64).clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The extra delays in ms of packets that come every 0.1 ms for `seconds`.
+    fn delays(motion: Motion, seconds: u64) -> Vec<Option<f64>> {
+        let mut moving = Moving::new(motion, 3);
+        let times = (0..seconds * 10_000).map(|index| index * 100_000);
+        times.map(|at| moving.arrival(at).map(|arrival| (arrival - at) as f64 / 1e6)).collect()
+    }
+
+    fn mean(values: impl Iterator<Item = f64> + Clone) -> f64 {
+        values.clone().sum::<f64>() / values.count() as f64
+    }
+
+    #[test]
+    fn a_walk_moves_slowly_between_nothing_and_the_most() {
+        let walk: Vec<f64> =
+            delays(Motion::Walk { most_ms: 5.0, every_ms: 10.0 }, 20).into_iter().flatten().collect();
+        assert!(walk.iter().all(|delay| (0.0..=5.0).contains(delay)));
+        assert!((mean(walk.iter().copied()) - 2.5).abs() < 0.2);
+        assert!(walk.windows(2).all(|pair| (pair[1] - pair[0]).abs() <= 0.0501), "5 ms in 10 ms at most");
+        assert!(walk.iter().any(|delay| *delay < 0.3) && walk.iter().any(|delay| *delay > 4.7));
+    }
+
+    #[test]
+    fn white_noise_keeps_the_order() {
+        let mut moving = Moving::new(Motion::White { most_ms: 5.0 }, 3);
+        let arrivals: Vec<u64> = (0..10_000).filter_map(|index| moving.arrival(index * 100_000)).collect();
+        assert!(arrivals.is_sorted());
+        let few = delays(Motion::White { most_ms: 5.0 }, 10).into_iter().flatten();
+        assert!((0.0..=5.0).contains(&few.clone().fold(0.0, f64::max)));
+    }
+
+    #[test]
+    fn steps_last_and_have_gaps_before_them() {
+        let steps = delays(Motion::Steps { most_ms: 20.0, every_ms: 1000.0, gap_ms: 100.0 }, 20);
+        let lost = steps.iter().filter(|delay| delay.is_none()).count();
+        assert!((lost as i64 - 20_000).abs() < 100, "{lost} of 200,000");
+        let mut levels: Vec<u64> = steps.iter().flatten().map(|delay| (delay * 1e3) as u64).collect();
+        levels.dedup();
+        assert!((19..=21).contains(&levels.len()), "{}", levels.len());
+    }
+
+    #[test]
+    fn bursts_come_at_their_times() {
+        let mut moving = Moving::new(Motion::Bursts { every_ms: 20.0 }, 3);
+        let mut arrivals: Vec<u64> =
+            (0..10_000).filter_map(|index| moving.arrival(index * 100_000)).collect();
+        arrivals.dedup();
+        assert_eq!(arrivals.len(), 51);
+        assert!(arrivals.iter().all(|at| at % 20_000_000 == 0));
+    }
+}

@@ -1,0 +1,229 @@
+//! What a bottleneck can carry over time: a rate that moves, as radio links have it.
+//!
+//! ```text
+//! S(t) = bytes that can have left by t;   a packet of b bytes that begins to leave at t has left when S = S(t) + b
+//! ```
+//!
+//! Always true: S depends on the seed or file alone and never on what is sent, so a packet's departure is known when it enters.
+
+use crate::random::Random;
+use std::sync::Arc;
+
+/// How the bottleneck's rate moves, each way.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum RateMotion {
+    /// It does not.
+    #[default]
+    Still,
+    /// A new target every `every_ms` between `least` of the rate and the whole, straight lines between.
+    Walk {
+        /// Of 1.
+        least: f64,
+        /// From one target to the next.
+        every_ms: f64,
+    },
+    /// As cellular links are: the logarithm of the rate wanders around that of a quarter of the whole, with outages.
+    Cellular,
+    /// Delivery times read from a file, one a line, in milliseconds: at each a packet of 1500 bytes leaves. It begins anew at its end.
+    Trace(Arc<TraceFile>),
+}
+
+/// What is read from a file of delivery times.
+#[derive(Debug, PartialEq)]
+pub struct TraceFile {
+    /// Where it is from.
+    pub path: String,
+    /// Packets of 1500 bytes that leave in each millisecond.
+    pub packets: Vec<u32>,
+}
+
+/// A radio's slot, in which the rate is one; of a file, what its times can tell apart.
+const SLOT_NS: u64 = 1_000_000;
+const TRACE_PACKET: f64 = 1500.0;
+/// A cellular rate: its mean, and spread and correlation of its logarithm; how often and for how long it is gone.
+const CELLULAR_MEAN: f64 = 0.25;
+const CELLULAR_SPREAD: f64 = 0.7;
+const CELLULAR_CORRELATION_MS: f64 = 1500.0;
+const OUTAGE_EVERY_MS: f64 = 20_000.0;
+const OUTAGE_MS: f64 = 150.0;
+
+/// A longer file says nothing more.
+const TRACE_MS_MAX: usize = 24 * 3600 * 1000;
+
+impl TraceFile {
+    /// Reads a file; an error says what is wrong with it.
+    pub fn read(path: &str) -> Result<TraceFile, String> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        let packets = TraceFile::parse(&text).map_err(|error| format!("{path}: {error}"))?;
+        Ok(TraceFile { path: path.into(), packets })
+    }
+
+    fn parse(text: &str) -> Result<Vec<u32>, String> {
+        let mut packets: Vec<u32> = Vec::new();
+        for (index, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+            let at = line.trim().parse::<usize>().ok().filter(|&at| at < TRACE_MS_MAX);
+            let at = at.ok_or_else(|| format!("line {}: '{line}' is no time in milliseconds", index + 1))?;
+            if at + 1 < packets.len() {
+                return Err(format!("line {}: {at} comes before the time above it", index + 1));
+            }
+            packets.resize(at + 1, 0);
+            packets[at] += 1;
+        }
+        if packets.is_empty() { Err("no delivery times".into()) } else { Ok(packets) }
+    }
+}
+
+/// S, in slots, as far as it was asked for.
+#[derive(Debug)]
+pub(crate) struct Service {
+    motion: RateMotion,
+    /// Bytes of a slot at the whole rate.
+    whole: f64,
+    random: Random,
+    /// S at the beginning of each slot, and of the next one.
+    sums: Vec<f64>,
+    from: f64,
+    to: f64,
+    step: u64,
+    /// A cellular link's logarithm beside its mean, in spreads; it is gone until.
+    level: f64,
+    gone_until: usize,
+}
+
+impl Service {
+    /// None where the rate does not move.
+    pub(crate) fn new(motion: &RateMotion, rate_bps: u64, seed: u64) -> Option<Service> {
+        if *motion == RateMotion::Still {
+            return None;
+        }
+        let mut random = Random::new(seed);
+        let (from, to) = (random.unit(), random.unit());
+        Some(Service {
+            motion: motion.clone(),
+            whole: rate_bps as f64 / 8e9 * SLOT_NS as f64,
+            random,
+            sums: vec![0.0],
+            from,
+            to,
+            step: 0,
+            level: 0.0,
+            gone_until: 0,
+        })
+    }
+
+    /// S at a time.
+    pub(crate) fn by(&mut self, at_ns: f64) -> f64 {
+        let slots = at_ns / SLOT_NS as f64;
+        let slot = slots as usize;
+        self.reach(slot + 1);
+        self.sums[slot] + (slots - slot as f64) * (self.sums[slot + 1] - self.sums[slot])
+    }
+
+    /// When a packet of `bytes` that begins to leave at `at_ns` has left.
+    pub(crate) fn leaves(&mut self, at_ns: f64, bytes: f64) -> f64 {
+        let sum = self.by(at_ns) + bytes;
+        let mut slot = (at_ns / SLOT_NS as f64) as usize;
+        loop {
+            self.reach(slot + 1);
+            if self.sums[slot + 1] >= sum {
+                let part = (sum - self.sums[slot]) / (self.sums[slot + 1] - self.sums[slot]);
+                return ((slot as f64 + part) * SLOT_NS as f64).max(at_ns);
+            }
+            slot += 1;
+        }
+    }
+
+    fn reach(&mut self, slot: usize) {
+        while self.sums.len() <= slot {
+            let bytes = self.next_slot(self.sums.len() - 1);
+            self.sums.push(self.sums[self.sums.len() - 1] + bytes);
+        }
+    }
+
+    /// Bytes of a slot; slots are asked for in order.
+    fn next_slot(&mut self, slot: usize) -> f64 {
+        match &self.motion {
+            RateMotion::Still => self.whole,
+            RateMotion::Trace(trace) => f64::from(trace.packets[slot % trace.packets.len()]) * TRACE_PACKET,
+            &RateMotion::Walk { least, every_ms } => {
+                let steps = (slot as f64 + 0.5) * SLOT_NS as f64 / 1e6 / every_ms;
+                while self.step < steps as u64 {
+                    self.step += 1;
+                    (self.from, self.to) = (self.to, self.random.unit());
+                }
+                let unit = self.from + (steps - self.step as f64) * (self.to - self.from);
+                self.whole * (least + (1.0 - least) * unit)
+            }
+            RateMotion::Cellular => {
+                if self.random.unit() * OUTAGE_EVERY_MS < 1.0 {
+                    self.gone_until = slot + (2.0 * self.random.unit() * OUTAGE_MS) as usize;
+                }
+                let stays = (-1.0 / CELLULAR_CORRELATION_MS).exp();
+                self.level = stays * self.level + (1.0 - stays * stays).sqrt() * self.random.normal();
+                if slot < self.gone_until {
+                    return 0.0;
+                }
+                self.whole * (CELLULAR_MEAN * (CELLULAR_SPREAD * self.level).exp()).min(1.0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(motion: RateMotion) -> Service {
+        Service::new(&motion, 80_000_000, 3).expect("it moves")
+    }
+
+    #[test]
+    fn packets_leave_one_after_the_other_and_as_many_as_can() {
+        for motion in [RateMotion::Walk { least: 0.1, every_ms: 100.0 }, RateMotion::Cellular] {
+            let mut service = service(motion);
+            let mut at = 0.0;
+            for _ in 0..50_000 {
+                let left = service.leaves(at, 1500.0);
+                assert!(left >= at);
+                at = left;
+            }
+            assert!((service.by(at) - 50_000.0 * 1500.0).abs() < 1500.0);
+        }
+    }
+
+    #[test]
+    fn a_walk_has_the_mean_of_its_ends_and_never_leaves_them() {
+        let mut service = service(RateMotion::Walk { least: 0.1, every_ms: 100.0 });
+        let mean = service.by(60e9) / 60.0 / 10e6;
+        assert!((mean - 0.55).abs() < 0.03, "{mean}");
+        let rates: Vec<f64> = service.sums.windows(2).map(|pair| (pair[1] - pair[0]) / 10_000.0).collect();
+        assert!(rates.iter().all(|rate| (0.0999..=1.0001).contains(rate)));
+    }
+
+    #[test]
+    fn a_cellular_link_moves_by_more_than_ten_and_is_gone_now_and_then() {
+        let mut service = service(RateMotion::Cellular);
+        service.by(120e9);
+        let rates: Vec<f64> = service.sums.windows(2).map(|pair| (pair[1] - pair[0]) / 10_000.0).collect();
+        let gone = rates.iter().filter(|rate| **rate == 0.0).count();
+        assert!((50..3000).contains(&gone), "{gone} ms of 120 s");
+        let least = rates.iter().filter(|rate| **rate > 0.0).fold(1.0f64, |least, rate| least.min(*rate));
+        let most = rates.iter().fold(0.0f64, |most, rate| most.max(*rate));
+        assert!(most / least > 10.0, "{least} to {most}");
+    }
+
+    #[test]
+    fn a_file_is_followed_and_begins_anew() {
+        let packets = TraceFile::parse("0\n0\n3\n").expect("a file");
+        assert_eq!(packets, [2, 0, 0, 1]);
+        let mut service = service(RateMotion::Trace(Arc::new(TraceFile { path: "x".into(), packets })));
+        assert_eq!(service.by(4e6), 4500.0);
+        assert_eq!(service.by(400e6), 450_000.0);
+        assert_eq!(service.leaves(1e6, 1500.0), 4e6);
+        for (wrong, says) in
+            [("", "no delivery"), ("5\n3\n", "line 2"), ("x\n", "line 1"), ("-1\n", "line 1")]
+        {
+            assert!(TraceFile::parse(wrong).is_err_and(|error| error.contains(says)), "{wrong}");
+        }
+    }
+}

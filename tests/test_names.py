@@ -60,6 +60,15 @@ def test_what_cannot_have_its_name_fails_by_itself(folding):
     assert os.readlink(folding.target / "link") == "a"
 
 
+def test_of_two_names_that_come_at_once_one_stays(folding):
+    """In directories of which nobody knows yet that they fold."""
+    fill(folding.source, " ".join(f"d{number}/foo d{number}/Foo" for number in range(300)))
+    outcome = folding.sync(slash="/", verb="cp", expect=EXIT_SOME_FAILED)
+    assert set(failures(outcome)) == {f"d{number}/Foo" for number in range(300)}
+    for number in range(300):
+        assert (folding.target / f"d{number}/foo").read_text() == f"content of d{number}/foo"
+
+
 def test_what_is_there_under_another_case_stays_as_it_is(folding):
     fill(folding.source, "Foo same Dir/new dir2/ Old")
     make_file(folding.source / "Large", 3 * MIB)

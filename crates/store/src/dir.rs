@@ -78,6 +78,8 @@ pub(crate) struct Dir {
     fd: OwnedFd,
     /// None inside: names are told apart as they are written.
     names: OnceLock<Option<Mutex<Names>>>,
+    /// Held by whoever makes a name before that is known.
+    unknown: Mutex<()>,
     /// The mode of which a new file has come out as asked for (umask and default access control list let it be).
     kept_mode: AtomicU32,
     /// Files without names cannot be made, or not be given one.
@@ -103,7 +105,8 @@ impl Dir {
     pub(crate) fn new(fd: OwnedFd) -> Dir {
         let (needs_names, is_tried) = (AtomicBool::new(false), AtomicBool::new(false));
         let (kept_mode, medium) = (AtomicU32::new(NO_MODE), OnceLock::new());
-        Dir { fd, names: OnceLock::new(), kept_mode, needs_names, is_tried, inode: OnceLock::new(), medium }
+        let (names, unknown) = (OnceLock::new(), Mutex::new(()));
+        Dir { fd, names, unknown, kept_mode, needs_names, is_tried, inode: OnceLock::new(), medium }
     }
 
     /// How its file system orders what is written.
@@ -193,7 +196,14 @@ impl Dir {
 
     /// Does what gives `name` to something, replacing only what is called so.
     pub(crate) fn place(&self, name: &[u8], make: impl FnOnce() -> rustix::io::Result<()>) -> io::Result<()> {
-        let Some(mut names) = self.folding() else { return make().map_err(of_name) };
+        let first = self.unknown();
+        if first.is_some() && fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            self.look(name);
+        }
+        let Some(mut names) = self.folding() else {
+            make().map_err(of_name)?;
+            return if first.is_some() { self.first_made(name) } else { Ok(()) };
+        };
         match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => {
                 names.check(&self.fd, name)?;
@@ -213,12 +223,31 @@ impl Dir {
         name: &[u8],
         make: impl FnOnce() -> rustix::io::Result<T>,
     ) -> rustix::io::Result<io::Result<T>> {
-        let guard = self.folding();
+        let first = self.unknown();
+        let names = self.folding();
         let made = make()?;
-        drop(guard);
-        self.look(name);
-        let kept = self.folding().map_or(Ok(()), |mut names| names.made(&self.fd, name));
+        // Nobody else may make it meanwhile: what came back under another name would be his.
+        let kept = match names {
+            Some(mut names) => names.made(&self.fd, name),
+            None if first.is_some() => self.first_made(name),
+            None => Ok(()),
+        };
         Ok(kept.map(|()| made))
+    }
+
+    /// Something has got its name, of which nobody knew whether it would come back as it is written.
+    fn first_made(&self, name: &[u8]) -> io::Result<()> {
+        self.look(name);
+        self.folding().map_or(Ok(()), |mut names| names.made(&self.fd, name))
+    }
+
+    /// Keeps others from making names as long as it is not known whether the directory folds; nothing if that is known.
+    fn unknown(&self) -> Option<MutexGuard<'_, ()>> {
+        if self.names.get().is_some() {
+            return None;
+        }
+        let guard = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        self.names.get().is_none().then_some(guard)
     }
 
     fn folding(&self) -> Option<MutexGuard<'_, Names>> {
@@ -301,10 +330,13 @@ impl Names {
         let is_plain = |byte: &u8| byte.is_ascii_graphic() && !byte.is_ascii_uppercase();
         let is_unusual = !name.iter().all(is_plain) || name.ends_with(b".");
         if is_unusual && self.trust < TRUSTED {
+            let inode = || fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_ino);
+            let own = inode();
             self.refresh(dir)?;
             if !self.has(name) {
                 let called = self.called(dir, name);
-                if fs::unlinkat(dir, name, AtFlags::empty()).is_err() {
+                // Another program may have put something of its own there.
+                if own.is_ok() && inode() == own && fs::unlinkat(dir, name, AtFlags::empty()).is_err() {
                     fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?;
                 }
                 called.iter().for_each(|called| drop(self.by_folded.remove(&folded(called))));

@@ -29,7 +29,7 @@ use crate::ours;
 use crate::path::RelPath;
 use crate::temporary;
 
-/// Parent directories kept open for each root.
+/// Parent directories kept open for each root, beside those in use.
 const PARENTS_MAX: usize = 64;
 /// So often a walk that raced with a rename is begun again.
 const RACES_MAX: usize = 16;
@@ -457,8 +457,7 @@ impl Root {
             Some((dir, below)) => Arc::new(Dir::new(self.walk_to(&dir, below)?)),
             None => Arc::new(Dir::new(self.walk_to(&self.inner.fd, path)?)),
         };
-        self.parents().put(path, fd.clone());
-        Ok(fd)
+        Ok(self.parents().put(path, fd))
     }
 
     /// What has to be named to change what is at `path`: the directory that holds it, and its name there; a directory that
@@ -531,14 +530,20 @@ impl Parents {
         Some(fd.clone())
     }
 
-    fn put(&mut self, path: &[u8], fd: Arc<Dir>) {
+    /// Keeps a directory, or yields what another thread has kept of it meanwhile: who makes names in it goes through one and the same.
+    fn put(&mut self, path: &[u8], fd: Arc<Dir>) -> Arc<Dir> {
+        if let Some(kept) = self.get(path) {
+            return kept;
+        }
         if self.open.len() >= PARENTS_MAX {
-            let oldest = self.open.iter().min_by_key(|(_, (_, used))| *used).map(|(path, _)| path.clone());
+            let free = self.open.iter().filter(|(_, (dir, _))| Arc::strong_count(dir) == 1);
+            let oldest = free.min_by_key(|(_, (_, used))| *used).map(|(path, _)| path.clone());
             if let Some(oldest) = oldest {
                 self.open.remove(&oldest);
             }
         }
-        self.open.insert(path.to_vec(), (fd, self.clock));
+        self.open.insert(path.to_vec(), (fd.clone(), self.clock));
+        fd
     }
 }
 

@@ -6,8 +6,9 @@ import time
 
 import pytest
 from conftest import FAILING_PORTS
+from harness import product
 from harness.hosts import USER, USER_ID, wait_until
-from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_SOME_FAILED, Daemon, cp, finish, keygen, start_cp, testing
+from harness.product import EXIT_FILES, EXIT_INTERNAL, EXIT_LOST, EXIT_SOME_FAILED, Daemon, cp, finish, keygen, start_cp
 from harness.ssh import user_target
 from harness.trees import leftovers, make_file, make_tree, sha256
 
@@ -225,7 +226,7 @@ def test_receiver_that_vanishes_is_told(own_net):
 @pytest.mark.parametrize("whose", ["client's", "daemon's"])
 def test_a_fault_of_our_own_ends_its_session_and_nothing_else(net, near, whose, direction):
     """A thread panics: at the client that is the end of the command, at a daemon of one session."""
-    fault = testing("panic_after=60")
+    fault = product.testing("panic_after=60")
     daemon = Daemon(net.pair, net.beta, [net.key], port=next(FAILING_PORTS), env=fault if whose == "daemon's" else None)
     source = make_file((near if direction == "push" else daemon.root) / "source", 64 * MIB)
     ends = (source, daemon.url("copy")) if direction == "push" else (daemon.url("source"), near / "copy")

@@ -1,4 +1,5 @@
-//! One direction of the path: loss in front, a queue in front of a rate, loss behind, delay, jitter, size limits, silences.
+//! One direction of the path: loss in front, a queue in front of a rate that may move, loss behind, a delay that may move, jitter,
+//! size limits, silences.
 //!
 //! Always true: what passes leaves in the order of arrival unless jitter or reordering move it, so a packet's way is known
 //! when it enters and costs one addition. A change of rate holds for packets that enter after it.
@@ -190,12 +191,11 @@ impl Link {
         }
     }
 
-    /// Bytes that it can carry between two moments.
-    pub(crate) fn carries(&mut self, from_ns: u64, to_ns: u64) -> f64 {
-        match &mut self.service {
-            Some(service) => service.by(to_ns as f64) - service.by(from_ns as f64),
-            None => (to_ns - from_ns) as f64 / self.nanos_per_byte,
-        }
+    /// What it can carry between two moments, of what it could if its rate did not move.
+    pub(crate) fn part_carried(&mut self, from_ns: u64, to_ns: u64) -> f64 {
+        let whole = (to_ns - from_ns).max(1) as f64 / self.nanos_per_byte;
+        let Some(service) = &mut self.service else { return 1.0 };
+        (service.by(to_ns as f64) - service.by(from_ns as f64)) / whole
     }
 
     /// When a packet that enters now comes out, if it does.

@@ -43,19 +43,14 @@ pub enum Motion {
 pub(crate) struct Moving {
     motion: Motion,
     random: Random,
-    /// The step that is going on: which, and the values at its ends.
-    step: u64,
-    from: f64,
-    to: f64,
+    wander: Wander,
     /// The last arrival: no packet overtakes another.
     last: u64,
 }
 
 impl Moving {
     pub(crate) fn new(motion: Motion, seed: u64) -> Moving {
-        let mut random = Random::new(seed);
-        let (from, to) = (random.unit(), random.unit());
-        Moving { motion, random, step: 0, from, to, last: 0 }
+        Moving { motion, random: Random::new(seed), wander: Wander::new(seed ^ 0x10), last: 0 }
     }
 
     /// When a packet arrives that would without motion at `at_ns`; `None` if it falls into a gap.
@@ -64,30 +59,53 @@ impl Moving {
             Motion::Still => return Some(at_ns),
             Motion::White { most_ms } => at_ns + (self.random.unit() * most_ms * 1e6) as u64,
             Motion::Walk { most_ms, every_ms } => {
-                let part = self.advance(at_ns, every_ms);
-                at_ns + ((self.from + part * (self.to - self.from)) * most_ms * 1e6) as u64
+                self.wander.advance(at_ns as f64 / 1e6 / every_ms);
+                at_ns + (self.wander.line() * most_ms * 1e6) as u64
             }
             Motion::Steps { most_ms, every_ms, gap_ms } => {
-                let part = self.advance(at_ns, every_ms);
-                if (1.0 - part) * every_ms < gap_ms {
+                self.wander.advance(at_ns as f64 / 1e6 / every_ms);
+                if (1.0 - self.wander.part) * every_ms < gap_ms {
                     return None;
                 }
-                at_ns + (self.from * most_ms * 1e6) as u64
+                at_ns + (self.wander.from * most_ms * 1e6) as u64
             }
             Motion::Bursts { every_ms } => at_ns.next_multiple_of((every_ms * 1e6) as u64),
         };
         self.last = self.last.max(at);
         Some(self.last)
     }
+}
 
-    /// Goes on to the step in which `at_ns` lies; the part of it that is over.
-    fn advance(&mut self, at_ns: u64, every_ms: f64) -> f64 {
-        let steps = at_ns as f64 / (every_ms * 1e6);
+/// A value in 0..1 that goes from one drawn target to the next.
+#[derive(Debug)]
+pub(crate) struct Wander {
+    random: Random,
+    /// The step that is going on: which, the part of it that is over, and the values at its ends.
+    step: u64,
+    part: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Wander {
+    pub(crate) fn new(seed: u64) -> Wander {
+        let mut random = Random::new(seed);
+        let (from, to) = (random.unit(), random.unit());
+        Wander { random, step: 0, part: 0.0, from, to }
+    }
+
+    /// Goes on until so many steps are over; never back.
+    pub(crate) fn advance(&mut self, steps: f64) {
         while self.step < steps as u64 {
             self.step += 1;
             (self.from, self.to) = (self.to, self.random.unit());
         }
-        (steps - self.step as f64).clamp(0.0, 1.0)
+        self.part = (steps - self.step as f64).clamp(0.0, 1.0);
+    }
+
+    /// On the straight line between the two targets.
+    pub(crate) fn line(&self) -> f64 {
+        self.from + self.part * (self.to - self.from)
     }
 }
 

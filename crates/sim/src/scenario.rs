@@ -93,7 +93,8 @@ pub struct Scenario {
     pub queue_bytes: usize,
     /// What the queue does.
     pub discipline: Discipline,
-    /// How the bottleneck's rate moves by itself, forward.
+    /// How the rate of a bottleneck with a queue moves by itself, forward; not together with a policer or
+    /// with changes of the rate.
     pub rate_motion: RateMotion,
     /// How the delay moves by itself, each way, in order.
     pub motion: Motion,

@@ -6,6 +6,7 @@
 //!
 //! Always true: S depends on the seed or file alone and never on what is sent, so a packet's departure is known when it enters.
 
+use crate::motion::Wander;
 use crate::random::Random;
 use std::sync::Arc;
 
@@ -82,9 +83,7 @@ pub(crate) struct Service {
     random: Random,
     /// S at the beginning of each slot, and of the next one.
     sums: Vec<f64>,
-    from: f64,
-    to: f64,
-    step: u64,
+    wander: Wander,
     /// A cellular link's logarithm beside its mean, in spreads; it is gone until.
     level: f64,
     gone_until: usize,
@@ -96,16 +95,12 @@ impl Service {
         if *motion == RateMotion::Still {
             return None;
         }
-        let mut random = Random::new(seed);
-        let (from, to) = (random.unit(), random.unit());
         Some(Service {
             motion: motion.clone(),
             whole: rate_bps as f64 / 8e9 * SLOT_NS as f64,
-            random,
+            random: Random::new(seed),
             sums: vec![0.0],
-            from,
-            to,
-            step: 0,
+            wander: Wander::new(seed ^ 0x10),
             level: 0.0,
             gone_until: 0,
         })
@@ -146,13 +141,8 @@ impl Service {
             RateMotion::Still => self.whole,
             RateMotion::Trace(trace) => f64::from(trace.packets[slot % trace.packets.len()]) * TRACE_PACKET,
             &RateMotion::Walk { least, every_ms } => {
-                let steps = (slot as f64 + 0.5) * SLOT_NS as f64 / 1e6 / every_ms;
-                while self.step < steps as u64 {
-                    self.step += 1;
-                    (self.from, self.to) = (self.to, self.random.unit());
-                }
-                let unit = self.from + (steps - self.step as f64) * (self.to - self.from);
-                self.whole * (least + (1.0 - least) * unit)
+                self.wander.advance((slot as f64 + 0.5) * SLOT_NS as f64 / 1e6 / every_ms);
+                self.whole * (least + (1.0 - least) * self.wander.line())
             }
             RateMotion::Cellular => {
                 if self.random.unit() * OUTAGE_EVERY_MS < 1.0 {

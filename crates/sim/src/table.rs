@@ -139,13 +139,7 @@ impl Table {
         cases: &[usize],
         measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
     ) {
-        self.push(Row {
-            name: name.into(),
-            goal,
-            cases: cases.to_vec(),
-            measure: Box::new(measure),
-            outliers: 0.0,
-        });
+        self.row_but_for(0.0, name, goal, cases, measure);
     }
 
     /// A row of which the median run counts.
@@ -156,18 +150,21 @@ impl Table {
         cases: &[usize],
         measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
     ) {
-        self.push(Row {
-            name: name.into(),
-            goal,
-            cases: cases.to_vec(),
-            measure: Box::new(measure),
-            outliers: 0.5,
-        });
+        self.row_but_for(0.5, name, goal, cases, measure);
     }
 
-    fn push(&mut self, row: Row) {
-        if row.name.contains(&self.only) {
-            self.rows.push(row);
+    /// A row in which the worst runs, this share of them, do not count.
+    fn row_but_for(
+        &mut self,
+        outliers: f64,
+        name: impl Into<String>,
+        goal: Goal,
+        cases: &[usize],
+        measure: impl Fn(&Scenario, &End) -> f64 + Sync + Send + 'static,
+    ) {
+        let (name, measure) = (name.into(), Box::new(measure));
+        if name.contains(&self.only) {
+            self.rows.push(Row { name, goal, cases: cases.to_vec(), measure, outliers });
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::link::{Link, LinkStats, Way};
 use crate::packet::{Content, Inbox, Packet};
 use crate::random::Random;
 use crate::scenario::{Rival, RivalKind, Scenario, Transfer};
-use crate::service::RateMotion;
 use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
 use crate::trace::{Sample, SenderSample, Trace};
 use farhaul_proto::Timestamp;
@@ -363,10 +362,7 @@ impl<'a> World<'a> {
         let trace = std::mem::take(&mut self.trace);
         let scenario = self.scenario;
         let before = self.measured_from.unwrap_or_default();
-        // Of what it would carry if its rate did not move.
-        let carried = self.links[0].carries(before.at, self.now);
-        let steady = scenario.rate_bps as f64 / 8e9 * (self.now - before.at) as f64;
-        let moved = if scenario.rate_motion == RateMotion::Still { 1.0 } else { carried / steady.max(1.0) };
+        let moved = self.links[0].part_carried(before.at, self.now);
         let (sender, receiver) = self.main_ends();
         let datagram_max = sender.flows[0].flow.datagram_max();
         let (sent, received) = (sender.stats(), receiver.stats());

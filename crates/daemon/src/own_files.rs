@@ -21,8 +21,9 @@ pub(crate) struct Own {
     pub(crate) path: PathBuf,
     /// How the user puts it elsewhere.
     pub(crate) elsewhere: &'static str,
-    /// The kernel lets nobody write into a program that runs (Linux 6.11 and 6.12 do), and it holds no secret: what matters is who
-    /// can replace it. Build folders, Nix and OSTree give programs further names.
+    /// It is a program that runs: it holds no secret, and nobody can write into it (but for Linux 6.11 and
+    /// 6.12). What matters is who can replace it, and that takes its name. Build folders, Nix and OSTree give
+    /// programs further names.
     pub(crate) is_running: bool,
 }
 

@@ -375,8 +375,8 @@ fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
 }
 
 impl Dialer {
-    /// Opens a connection and joins it to the session. Blocks for ten seconds at most. [`Error::Lost`]: the server knows of no such
-    /// session (any more).
+    /// Opens a connection and joins it to the session. Blocks for ten seconds at most. [`Error::Lost`] says that
+    /// the server knows of no such session (any more).
     pub fn dial(&self) -> Result<FlowSetup, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -428,8 +428,8 @@ struct Relayed<'a> {
     bytes: &'a [u8],
 }
 
-/// Carries datagrams between who writes to `outer` and the daemon, as far as `passes` lets them; what does not pass to the client
-/// comes as rubbish.
+/// Carries datagrams between who writes to `outer` and the daemon, as far as `passes` lets them. What does not
+/// pass to the client comes as rubbish.
 fn relay(outer: UdpSocket, daemon: SocketAddr, passes: impl Fn(Relayed) -> bool + Send + Sync + 'static) {
     let passes = Arc::new(passes);
     let inner = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -489,7 +489,7 @@ fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
     let target = DaemonTarget { port, ..fixture.target() };
     let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
     assert_eq!(near.transport, Transport::Udp);
-    // How many there are is the machine's to say: a slow one repeats what it believes to be lost. Each comes twice.
+    // How many there are is the machine's to say: a slow one repeats what it believes to be lost.
     let heard = heard.lock().unwrap();
     let (pairs, _) = heard.as_chunks::<2>();
     assert!(pairs.len() >= 3, "{} datagrams", heard.len());

@@ -57,6 +57,7 @@ impl Supervisor {
         match result {
             Ok(Some(flow)) => self.open_flow(flow, Part::StandBy),
             Ok(None) => Ok(()),
+            // The far end has given it up, or is another process than before: it does not come back.
             Err(Error::Lost { .. }) => {
                 if self.has_last_words() {
                     return Ok(());

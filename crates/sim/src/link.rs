@@ -1,5 +1,5 @@
-//! One direction of the path: loss in front, a queue in front of a rate that may move, loss behind, a delay that may move, jitter,
-//! size limits, silences.
+//! One direction of the path: loss in front, a queue in front of a rate that may move, loss behind, a delay
+//! that may move, jitter, size limits, silences.
 //!
 //! Always true: what passes leaves in the order of arrival unless jitter or reordering move it, so a packet's way is known
 //! when it enters and costs one addition. A change of rate holds for packets that enter after it.

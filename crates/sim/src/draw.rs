@@ -1,7 +1,7 @@
 //! Paths drawn at random: what nobody thought of when the table was written.
 
-use crate::random::Random;
 use crate::scenario::Scenario;
+use farhaul_motion::Random;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

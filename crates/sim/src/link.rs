@@ -5,10 +5,8 @@
 //! when it enters and costs one addition. A change of rate holds for packets that enter after it.
 
 use crate::loss::Loss;
-use crate::motion::Moving;
-use crate::random::Random;
 use crate::scenario::{Discipline, Scenario};
-use crate::service::Service;
+use farhaul_motion::{Moving, Random, Service};
 
 /// Which way a packet goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! From: Gilbert's two states (1960), where the bad one loses everything: a mean loss and a mean burst length say it all.
 
-use crate::random::Random;
+use farhaul_motion::Random;
 
 /// Loses packets at random.
 #[derive(Debug)]

@@ -4,9 +4,8 @@
 //! command that [`Scenario::command`] names.
 
 use crate::end::End;
-use crate::motion::Motion;
-use crate::service::{RateMotion, TraceFile};
 use crate::world::World;
+use farhaul_motion::{Motion, RateMotion, TraceFile};
 use farhaul_proto::{Policy, Remembered};
 use std::fmt;
 use std::time::Duration;

@@ -8,10 +8,10 @@ use crate::end::{End, Share};
 use crate::endpoint::Endpoint;
 use crate::link::{Link, LinkStats, Way};
 use crate::packet::{Content, Inbox, Packet};
-use crate::random::Random;
 use crate::scenario::{Rival, RivalKind, Scenario, Transfer};
 use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
 use crate::trace::{Sample, SenderSample, Trace};
+use farhaul_motion::Random;
 use farhaul_proto::Timestamp;
 
 enum Node {

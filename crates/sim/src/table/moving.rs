@@ -1,9 +1,8 @@
 //! Delay, and rate, that move by themselves.
 
 use super::{Goal, Size, Table, gbit};
-use crate::motion::Motion;
 use crate::scenario::Scenario;
-use crate::service::RateMotion;
+use farhaul_motion::{Motion, RateMotion};
 use farhaul_proto::Policy;
 
 /// So long a path is looked at: from when it is under way, until its delay has been everywhere.

@@ -3,7 +3,7 @@
 //! From: draft-cardwell-iccrg-bbr-congestion-control-00, without its long-term (policer) model.
 
 use super::Acked;
-use crate::random::Random;
+use farhaul_motion::Random;
 use std::collections::VecDeque;
 
 const HIGH_GAIN: f64 = 2.885;

@@ -40,7 +40,7 @@ pub enum Motion {
 
 /// The delay of one direction over time.
 #[derive(Debug)]
-pub(crate) struct Moving {
+pub struct Moving {
     motion: Motion,
     random: Random,
     wander: Wander,
@@ -49,12 +49,13 @@ pub(crate) struct Moving {
 }
 
 impl Moving {
-    pub(crate) fn new(motion: Motion, seed: u64) -> Moving {
+    /// A delay that moves as `motion` says.
+    pub fn new(motion: Motion, seed: u64) -> Moving {
         Moving { motion, random: Random::new(seed), wander: Wander::new(seed ^ 0x10), last: 0 }
     }
 
     /// When a packet arrives that would without motion at `at_ns`; `None` if it falls into a gap.
-    pub(crate) fn arrival(&mut self, at_ns: u64) -> Option<u64> {
+    pub fn arrival(&mut self, at_ns: u64) -> Option<u64> {
         let at = match self.motion {
             Motion::Still => return Some(at_ns),
             Motion::White { most_ms } => at_ns + (self.random.unit() * most_ms * 1e6) as u64,

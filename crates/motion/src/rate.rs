@@ -6,7 +6,7 @@
 //!
 //! Always true: S depends on the seed or file alone and never on what is sent, so a packet's departure is known when it enters.
 
-use crate::motion::Wander;
+use crate::delay::Wander;
 use crate::random::Random;
 use std::sync::Arc;
 
@@ -76,7 +76,7 @@ impl TraceFile {
 
 /// S, in slots, as far as it was asked for.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub struct Service {
     motion: RateMotion,
     /// Bytes of a slot at the whole rate.
     whole: f64,
@@ -91,7 +91,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// None where the rate does not move.
-    pub(crate) fn new(motion: &RateMotion, rate_bps: u64, seed: u64) -> Option<Service> {
+    pub fn new(motion: &RateMotion, rate_bps: u64, seed: u64) -> Option<Service> {
         if *motion == RateMotion::Still {
             return None;
         }
@@ -107,7 +107,7 @@ impl Service {
     }
 
     /// S at a time.
-    pub(crate) fn by(&mut self, at_ns: f64) -> f64 {
+    pub fn by(&mut self, at_ns: f64) -> f64 {
         let slots = at_ns / SLOT_NS as f64;
         let slot = slots as usize;
         self.reach(slot + 1);
@@ -115,7 +115,7 @@ impl Service {
     }
 
     /// When a packet of `bytes` that begins to leave at `at_ns` has left.
-    pub(crate) fn leaves(&mut self, at_ns: f64, bytes: f64) -> f64 {
+    pub fn leaves(&mut self, at_ns: f64, bytes: f64) -> f64 {
         let sum = self.by(at_ns) + bytes;
         let mut slot = (at_ns / SLOT_NS as f64) as usize;
         loop {

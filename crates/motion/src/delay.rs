@@ -2,6 +2,7 @@
 //!
 //! Always true: the same seed gives the same delays whatever is sent; times are asked for in rising order.
 
+use crate::Way;
 use crate::random::Random;
 
 /// How the delay of one direction moves, on top of the path's own.
@@ -10,10 +11,12 @@ pub enum Motion {
     /// It does not.
     #[default]
     Still,
-    /// Each packet draws its own, up to `most_ms`, and a late one holds up those behind it.
+    /// Each packet draws its own, up to `most_ms`.
     White {
         /// The most.
         most_ms: f64,
+        /// Whether packets overtake one another; otherwise a late one holds up those behind it.
+        reorders: bool,
     },
     /// A slow random walk: a new target up to `most_ms` every `every_ms`, straight lines between.
     Walk {
@@ -44,13 +47,14 @@ pub struct Moving {
     motion: Motion,
     random: Random,
     wander: Wander,
-    /// The last arrival: no packet overtakes another.
+    /// The last arrival, where no packet overtakes another.
     last: u64,
 }
 
 impl Moving {
-    /// A delay that moves as `motion` says.
-    pub fn new(motion: Motion, seed: u64) -> Moving {
+    /// A delay that moves as `motion` says. The two ways of a link with one seed move apart from each other.
+    pub fn new(motion: Motion, seed: u64, way: Way) -> Moving {
+        let seed = way.seed(seed) ^ 0x400;
         Moving { motion, random: Random::new(seed), wander: Wander::new(seed ^ 0x10), last: 0 }
     }
 
@@ -58,7 +62,13 @@ impl Moving {
     pub fn arrival(&mut self, at_ns: u64) -> Option<u64> {
         let at = match self.motion {
             Motion::Still => return Some(at_ns),
-            Motion::White { most_ms } => at_ns + (self.random.unit() * most_ms * 1e6) as u64,
+            Motion::White { most_ms, reorders } => {
+                let at = at_ns + (self.random.unit() * most_ms * 1e6) as u64;
+                if reorders {
+                    return Some(at);
+                }
+                at
+            }
             Motion::Walk { most_ms, every_ms } => {
                 self.wander.advance(at_ns as f64 / 1e6 / every_ms);
                 at_ns + (self.wander.line() * most_ms * 1e6) as u64
@@ -74,6 +84,18 @@ impl Moving {
         };
         self.last = self.last.max(at);
         Some(self.last)
+    }
+
+    /// Whether packets overtake one another.
+    pub fn reorders(&self) -> bool {
+        matches!(self.motion, Motion::White { reorders: true, .. })
+    }
+
+    /// Time passes without packets, so that the next one need not make up for all of it.
+    pub fn pass_time(&mut self, at_ns: u64) {
+        if let Motion::Walk { every_ms, .. } | Motion::Steps { every_ms, .. } = self.motion {
+            self.wander.advance(at_ns as f64 / 1e6 / every_ms);
+        }
     }
 }
 
@@ -116,7 +138,7 @@ mod tests {
 
     /// The extra delays in ms of packets that come every 0.1 ms for `seconds`.
     fn delays(motion: Motion, seconds: u64) -> Vec<Option<f64>> {
-        let mut moving = Moving::new(motion, 3);
+        let mut moving = Moving::new(motion, 3, Way::Forward);
         let times = (0..seconds * 10_000).map(|index| index * 100_000);
         times.map(|at| moving.arrival(at).map(|arrival| (arrival - at) as f64 / 1e6)).collect()
     }
@@ -136,12 +158,40 @@ mod tests {
     }
 
     #[test]
-    fn white_noise_keeps_the_order() {
-        let mut moving = Moving::new(Motion::White { most_ms: 5.0 }, 3);
+    fn white_noise_keeps_the_order_unless_it_reorders() {
+        let mut moving = Moving::new(Motion::White { most_ms: 5.0, reorders: false }, 3, Way::Forward);
         let arrivals: Vec<u64> = (0..10_000).filter_map(|index| moving.arrival(index * 100_000)).collect();
         assert!(arrivals.is_sorted());
-        let few = delays(Motion::White { most_ms: 5.0 }, 10).into_iter().flatten();
+        let free: Vec<f64> =
+            delays(Motion::White { most_ms: 5.0, reorders: true }, 10).into_iter().flatten().collect();
+        assert!((mean(free.iter().copied()) - 2.5).abs() < 0.05);
+        assert!(free.windows(2).any(|pair| pair[1] < pair[0] - 1.0));
+        let few = delays(Motion::White { most_ms: 5.0, reorders: false }, 10).into_iter().flatten();
         assert!((0.0..=5.0).contains(&few.clone().fold(0.0, f64::max)));
+    }
+
+    #[test]
+    fn time_that_passes_without_packets_changes_no_delay() {
+        for motion in [
+            Motion::Walk { most_ms: 5.0, every_ms: 10.0 },
+            Motion::Steps { most_ms: 5.0, every_ms: 10.0, gap_ms: 1.0 },
+        ] {
+            let [mut one, mut other] = [0, 1].map(|_| Moving::new(motion, 3, Way::Back));
+            for index in 0..1000 {
+                let at = index * 3_000_000;
+                other.pass_time(at - at / 3);
+                assert_eq!(one.arrival(at), other.arrival(at));
+            }
+        }
+    }
+
+    #[test]
+    fn the_two_ways_move_apart_from_each_other() {
+        let [one, other] = [Way::Forward, Way::Back].map(|way| {
+            let mut moving = Moving::new(Motion::Walk { most_ms: 5.0, every_ms: 10.0 }, 3, way);
+            (0..1000).map(|index| moving.arrival(index * 1_000_000)).collect::<Vec<_>>()
+        });
+        assert_ne!(one, other);
     }
 
     #[test]
@@ -156,7 +206,7 @@ mod tests {
 
     #[test]
     fn bursts_come_at_their_times() {
-        let mut moving = Moving::new(Motion::Bursts { every_ms: 20.0 }, 3);
+        let mut moving = Moving::new(Motion::Bursts { every_ms: 20.0 }, 3, Way::Forward);
         let mut arrivals: Vec<u64> =
             (0..10_000).filter_map(|index| moving.arrival(index * 100_000)).collect();
         arrivals.dedup();

@@ -1,7 +1,8 @@
 //! Delay and rate that move by themselves, as those of radio links and satellites do: the processes that simulator and lab
 //! have in common.
 //!
-//! How to read it: `delay.rs` says when a packet arrives, `rate.rs` what a bottleneck can carry, `random.rs` throws the dice.
+//! How to read it: `delay.rs` says when a packet arrives, `rate.rs` what a bottleneck can carry, `words.rs` how either is
+//! written on a command line, `random.rs` throws the dice.
 //!
 //! Always true: everything here is pure arithmetic. Time is an argument, and the same seed gives the same values.
 //!
@@ -10,9 +11,32 @@
 #![forbid(unsafe_code)]
 
 mod delay;
+mod error;
 mod random;
 mod rate;
+mod words;
 
 pub use delay::{Motion, Moving};
+pub use error::Error;
 pub use random::Random;
 pub use rate::{RateMotion, Service, TraceFile};
+pub use words::{DELAY_FORMS, RATE_FORMS};
+
+/// Which way a packet goes over a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the sender of the data.
+    Forward,
+    /// To it.
+    Back,
+}
+
+impl Way {
+    /// One seed of a link becomes that of one way.
+    pub fn seed(self, seed: u64) -> u64 {
+        seed ^ match self {
+            Way::Forward => 1,
+            Way::Back => 2,
+        }
+    }
+}

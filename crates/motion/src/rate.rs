@@ -8,6 +8,10 @@
 
 use crate::delay::Wander;
 use crate::random::Random;
+use crate::{Error, Way};
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// How the bottleneck's rate moves, each way.
@@ -30,12 +34,12 @@ pub enum RateMotion {
 }
 
 /// What is read from a file of delivery times.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct TraceFile {
-    /// Where it is from.
-    pub path: String,
+    /// Where it is from, whatever the working directory is.
+    pub(crate) path: PathBuf,
     /// Packets of 1500 bytes that leave in each millisecond.
-    pub packets: Vec<u32>,
+    packets: Vec<u32>,
 }
 
 /// A radio's slot, in which the rate is one; of a file, what its times can tell apart.
@@ -48,15 +52,30 @@ const CELLULAR_CORRELATION_MS: f64 = 1500.0;
 const OUTAGE_EVERY_MS: f64 = 20_000.0;
 const OUTAGE_MS: f64 = 150.0;
 
-/// A longer file says nothing more.
+/// A longer time says nothing more; a longer file is none that was meant.
 const TRACE_MS_MAX: usize = 24 * 3600 * 1000;
+const TRACE_BYTES_MAX: u64 = 1 << 30;
 
 impl TraceFile {
-    /// Reads a file; an error says what is wrong with it.
-    pub fn read(path: &str) -> Result<TraceFile, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-        let packets = TraceFile::parse(&text).map_err(|error| format!("{path}: {error}"))?;
-        Ok(TraceFile { path: path.into(), packets })
+    /// Reads a file.
+    pub fn read(path: impl AsRef<Path>) -> Result<TraceFile, Error> {
+        let path = path.as_ref();
+        let unreadable = |source| Error::Unreadable { path: path.into(), source };
+        let kind = std::fs::metadata(path).map_err(unreadable)?;
+        // A device would never end, and a pipe would have to be waited for.
+        if !kind.is_file() || kind.len() > TRACE_BYTES_MAX {
+            return Err(unreadable(io::Error::other("it is no file of at most 1 GiB")));
+        }
+        let text = std::fs::read_to_string(path).map_err(unreadable)?;
+        let packets =
+            TraceFile::parse(&text).map_err(|reason| Error::NoTimes { path: path.into(), reason })?;
+        Ok(TraceFile { path: std::path::absolute(path).map_err(unreadable)?, packets })
+    }
+
+    /// The rate in the mean.
+    pub fn rate_bps(&self) -> u64 {
+        let packets: u64 = self.packets.iter().map(|&count| u64::from(count)).sum();
+        (packets as f64 * TRACE_PACKET * 8e9 / (self.packets.len() as f64 * SLOT_NS as f64)) as u64
     }
 
     fn parse(text: &str) -> Result<Vec<u32>, String> {
@@ -81,8 +100,9 @@ pub struct Service {
     /// Bytes of a slot at the whole rate.
     whole: f64,
     random: Random,
-    /// S at the beginning of each slot, and of the next one.
-    sums: Vec<f64>,
+    /// S at the beginning of each slot from `first` on, and of the next one.
+    sums: VecDeque<f64>,
+    first: usize,
     wander: Wander,
     /// A cellular link's logarithm beside its mean, in spreads; it is gone until.
     level: f64,
@@ -90,16 +110,18 @@ pub struct Service {
 }
 
 impl Service {
-    /// None where the rate does not move.
-    pub fn new(motion: &RateMotion, rate_bps: u64, seed: u64) -> Option<Service> {
+    /// A bottleneck that can carry `rate_bps` at most; none where the rate does not move.
+    pub fn new(motion: &RateMotion, rate_bps: u64, seed: u64, way: Way) -> Option<Service> {
         if *motion == RateMotion::Still {
             return None;
         }
+        let seed = way.seed(seed) ^ 0x500;
         Some(Service {
             motion: motion.clone(),
             whole: rate_bps as f64 / 8e9 * SLOT_NS as f64,
             random: Random::new(seed),
-            sums: vec![0.0],
+            sums: VecDeque::from([0.0]),
+            first: 0,
             wander: Wander::new(seed ^ 0x10),
             level: 0.0,
             gone_until: 0,
@@ -111,7 +133,7 @@ impl Service {
         let slots = at_ns / SLOT_NS as f64;
         let slot = slots as usize;
         self.reach(slot + 1);
-        self.sums[slot] + (slots - slot as f64) * (self.sums[slot + 1] - self.sums[slot])
+        self.sum(slot) + (slots - slot as f64) * (self.sum(slot + 1) - self.sum(slot))
     }
 
     /// When a packet of `bytes` that begins to leave at `at_ns` has left.
@@ -120,18 +142,34 @@ impl Service {
         let mut slot = (at_ns / SLOT_NS as f64) as usize;
         loop {
             self.reach(slot + 1);
-            if self.sums[slot + 1] >= sum {
-                let part = (sum - self.sums[slot]) / (self.sums[slot + 1] - self.sums[slot]);
+            if self.sum(slot + 1) >= sum {
+                let part = (sum - self.sum(slot)) / (self.sum(slot + 1) - self.sum(slot));
                 return ((slot as f64 + part) * SLOT_NS as f64).max(at_ns);
             }
             slot += 1;
         }
     }
 
+    /// Nobody asks any more what was before `at_ns`. It also goes on until then, so that the next packet need not make up
+    /// for all of a long silence.
+    pub fn forget_before(&mut self, at_ns: f64) {
+        let slot = (at_ns / SLOT_NS as f64) as usize;
+        while self.first < slot {
+            self.reach(self.first + 1);
+            self.sums.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn sum(&self, slot: usize) -> f64 {
+        self.sums[slot - self.first]
+    }
+
     fn reach(&mut self, slot: usize) {
-        while self.sums.len() <= slot {
-            let bytes = self.next_slot(self.sums.len() - 1);
-            self.sums.push(self.sums[self.sums.len() - 1] + bytes);
+        while self.first + self.sums.len() <= slot {
+            let last = self.first + self.sums.len() - 1;
+            let sum = self.sum(last) + self.next_slot(last);
+            self.sums.push_back(sum);
         }
     }
 
@@ -164,7 +202,17 @@ mod tests {
     use super::*;
 
     fn service(motion: RateMotion) -> Service {
-        Service::new(&motion, 80_000_000, 3).expect("it moves")
+        Service::new(&motion, 80_000_000, 3, Way::Forward).expect("it moves")
+    }
+
+    /// Each millisecond's part of the whole rate, which is 10 kB.
+    fn rates(service: &Service) -> Vec<f64> {
+        service
+            .sums
+            .iter()
+            .zip(service.sums.iter().skip(1))
+            .map(|(one, next)| (next - one) / 10_000.0)
+            .collect()
     }
 
     #[test]
@@ -186,7 +234,7 @@ mod tests {
         let mut service = service(RateMotion::Walk { least: 0.1, every_ms: 100.0 });
         let mean = service.by(60e9) / 60.0 / 10e6;
         assert!((mean - 0.55).abs() < 0.03, "{mean}");
-        let rates: Vec<f64> = service.sums.windows(2).map(|pair| (pair[1] - pair[0]) / 10_000.0).collect();
+        let rates = rates(&service);
         assert!(rates.iter().all(|rate| (0.0999..=1.0001).contains(rate)));
     }
 
@@ -194,7 +242,7 @@ mod tests {
     fn a_cellular_link_moves_by_more_than_ten_and_is_gone_now_and_then() {
         let mut service = service(RateMotion::Cellular);
         service.by(120e9);
-        let rates: Vec<f64> = service.sums.windows(2).map(|pair| (pair[1] - pair[0]) / 10_000.0).collect();
+        let rates = rates(&service);
         let gone = rates.iter().filter(|rate| **rate == 0.0).count();
         assert!((50..3000).contains(&gone), "{gone} ms of 120 s");
         let least = rates.iter().filter(|rate| **rate > 0.0).fold(1.0f64, |least, rate| least.min(*rate));
@@ -203,17 +251,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_is_not_missed() {
+        for motion in [RateMotion::Walk { least: 0.1, every_ms: 100.0 }, RateMotion::Cellular] {
+            let [mut whole, mut short] = [0, 1].map(|_| service(motion.clone()));
+            for step in 1..2000 {
+                let at = f64::from(step) * 7.3e6;
+                short.forget_before(at);
+                assert_eq!(whole.leaves(at, 1500.0), short.leaves(at, 1500.0));
+                assert!(short.sums.len() < 1000);
+            }
+        }
+    }
+
+    #[test]
     fn a_file_is_followed_and_begins_anew() {
-        let packets = TraceFile::parse("0\n0\n3\n").expect("a file");
-        assert_eq!(packets, [2, 0, 0, 1]);
-        let mut service = service(RateMotion::Trace(Arc::new(TraceFile { path: "x".into(), packets })));
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("times");
+        std::fs::write(&path, "0\n0\n3\n").expect("a file");
+        let trace = TraceFile::read(&path).expect("it can be read");
+        assert_eq!((trace.packets.as_slice(), trace.rate_bps()), (&[2, 0, 0, 1][..], 9_000_000));
+        let mut service = service(RateMotion::Trace(Arc::new(trace)));
         assert_eq!(service.by(4e6), 4500.0);
         assert_eq!(service.by(400e6), 450_000.0);
         assert_eq!(service.leaves(1e6, 1500.0), 4e6);
         for (wrong, says) in
             [("", "no delivery"), ("5\n3\n", "line 2"), ("x\n", "line 1"), ("-1\n", "line 1")]
         {
-            assert!(TraceFile::parse(wrong).is_err_and(|error| error.contains(says)), "{wrong}");
+            std::fs::write(&path, wrong).expect("a file");
+            assert!(TraceFile::read(&path).is_err_and(|error| error.to_string().contains(says)), "{wrong}");
         }
     }
 }

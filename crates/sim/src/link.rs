@@ -6,14 +6,7 @@
 
 use crate::loss::Loss;
 use crate::scenario::{Discipline, Scenario};
-use farhaul_motion::{Moving, Random, Service};
-
-/// Which way a packet goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Forward,
-    Back,
-}
+use farhaul_motion::{Moving, Random, Service, Way};
 
 /// CoDel (RFC 8289): state of the drop law.
 #[derive(Debug, Default)]
@@ -125,33 +118,32 @@ impl Waits {
 
 impl Link {
     pub(crate) fn new(way: Way, scenario: &Scenario, seed: u64) -> Self {
-        let salt = if way == Way::Forward { 1 } else { 2 };
         let (front, behind) = match way {
             Way::Forward => (scenario.loss_front, scenario.loss),
             Way::Back => (0.0, scenario.loss_back.unwrap_or(scenario.loss.max(scenario.loss_front))),
         };
-        let seed = seed ^ salt;
+        let own_seed = way.seed(seed);
         Link {
             way,
             discipline: if way == Way::Forward { scenario.discipline } else { Discipline::DropTail },
             nanos_per_byte: 8e9 / scenario.rate_bps as f64,
             queue_bytes: scenario.queue_bytes as f64,
             delay_ns: (scenario.rtt_ms * 1e6 / 2.0) as u64,
-            front: Loss::new(front, scenario.burst, seed ^ 0x100),
-            behind: Loss::new(behind, scenario.burst, seed ^ 0x200),
+            front: Loss::new(front, scenario.burst, own_seed ^ 0x100),
+            behind: Loss::new(behind, scenario.burst, own_seed ^ 0x200),
             service: match way {
-                Way::Forward => Service::new(&scenario.rate_motion, scenario.rate_bps, seed ^ 0x500),
+                Way::Forward => Service::new(&scenario.rate_motion, scenario.rate_bps, seed, way),
                 Way::Back => None,
             },
             busy_until: 0.0,
             codel: Codel::default(),
             bucket: scenario.queue_bytes as f64,
             filled_at: 0.0,
-            moving: Moving::new(scenario.motion, seed ^ 0x400),
+            moving: Moving::new(scenario.motion, seed, way),
             jitter_ns: scenario.jitter_ms * 1e6,
             reorder: if way == Way::Forward { scenario.reorder } else { 0.0 },
             reorder_ns: scenario.reorder_ms * 1e6,
-            random: Random::new(seed ^ 0x300),
+            random: Random::new(own_seed ^ 0x300),
             stats: LinkStats::default(),
             waits: Waits::new(),
         }
@@ -266,6 +258,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use farhaul_motion::Motion;
 
     /// Offers `load` of the link's rate for `seconds`; returns the share that passed and the mean wait of those in ms.
     fn offer(scenario: &Scenario, load: f64, seconds: f64) -> (f64, f64) {
@@ -295,6 +288,23 @@ mod tests {
         };
         let (share, wait) = offer(&scenario, 1.02, 20.0);
         assert!(share > 0.97 && wait < 100.0, "{share} {wait}");
+    }
+
+    /// The lab's model says the same of itself, so that what is met in one can be sought in the other.
+    #[test]
+    fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
+        for motion in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
+            let motion: Motion = motion.parse().expect("a motion");
+            let scenario = Scenario { motion, rate_bps: 100_000_000, rtt_ms: 40.0, ..Scenario::default() };
+            for way in [Way::Forward, Way::Back] {
+                let (mut link, mut moving) = (Link::new(way, &scenario, 7), Moving::new(motion, 7, way));
+                for index in 0..3000 {
+                    let now = index * 1_000_000;
+                    // 1250 bytes take 0.1 ms.
+                    assert_eq!(link.pass(now, 1250, &scenario), moving.arrival(now + 20_100_000));
+                }
+            }
+        }
     }
 
     #[test]

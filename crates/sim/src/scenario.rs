@@ -5,7 +5,7 @@
 
 use crate::end::End;
 use crate::world::World;
-use farhaul_motion::{Motion, RateMotion, TraceFile};
+use farhaul_motion::{Motion, RateMotion};
 use farhaul_proto::{Policy, Remembered};
 use std::fmt;
 use std::time::Duration;
@@ -95,7 +95,7 @@ pub struct Scenario {
     /// How the rate of a bottleneck with a queue moves by itself, forward; not together with a policer or
     /// with changes of the rate.
     pub rate_motion: RateMotion,
-    /// How the delay moves by itself, each way, in order.
+    /// How the delay moves by itself, each way.
     pub motion: Motion,
     /// Random extra delay of each packet, each way: it reorders.
     pub jitter_ms: f64,
@@ -456,62 +456,20 @@ impl Word for Discipline {
 /// `walk:0.1:100`, `cellular`, `trace:PATH`.
 impl Word for RateMotion {
     fn word(&self) -> String {
-        match self {
-            RateMotion::Still => "still".into(),
-            RateMotion::Walk { least, every_ms } => format!("walk:{least}:{every_ms}"),
-            RateMotion::Cellular => "cellular".into(),
-            RateMotion::Trace(trace) => format!("trace:{}", trace.path),
-        }
+        self.to_string()
     }
     fn of(word: &str) -> Option<Self> {
-        if let Some(path) = word.strip_prefix("trace:") {
-            return match TraceFile::read(path) {
-                Ok(trace) => Some(RateMotion::Trace(trace.into())),
-                Err(error) => {
-                    eprintln!("farhaul-sim: {error}");
-                    None
-                }
-            };
-        }
-        match word {
-            "still" => Some(RateMotion::Still),
-            "cellular" => Some(RateMotion::Cellular),
-            _ => {
-                let (least, every_ms): (f64, f64) = Word::of(word.strip_prefix("walk:")?)?;
-                let is_sound = (0.0..=1.0).contains(&least) && every_ms > 0.0;
-                is_sound.then_some(RateMotion::Walk { least, every_ms })
-            }
-        }
+        word.parse().inspect_err(|error| eprintln!("farhaul-sim: {error}")).ok()
     }
 }
 
 /// `white:5`, `walk:5:10`, `steps:17:15000:100`, `bursts:20`: all in milliseconds.
 impl Word for Motion {
     fn word(&self) -> String {
-        match self {
-            Motion::Still => "still".into(),
-            Motion::White { most_ms } => format!("white:{most_ms}"),
-            Motion::Walk { most_ms, every_ms } => format!("walk:{most_ms}:{every_ms}"),
-            Motion::Steps { most_ms, every_ms, gap_ms } => format!("steps:{most_ms}:{every_ms}:{gap_ms}"),
-            Motion::Bursts { every_ms } => format!("bursts:{every_ms}"),
-        }
+        self.to_string()
     }
     fn of(word: &str) -> Option<Self> {
-        let (kind, numbers) = word.split_once(':').unwrap_or((word, ""));
-        let numbers: Vec<f64> =
-            numbers.split(':').filter(|text| !text.is_empty()).map(f64::of).collect::<Option<_>>()?;
-        let is_sound = numbers.iter().all(|number| *number >= 0.0);
-        match (kind, numbers.as_slice()) {
-            _ if !is_sound => None,
-            ("still", []) => Some(Motion::Still),
-            ("white", &[most_ms]) => Some(Motion::White { most_ms }),
-            ("walk", &[most_ms, every_ms]) if every_ms > 0.0 => Some(Motion::Walk { most_ms, every_ms }),
-            ("steps", &[most_ms, every_ms, gap_ms]) if every_ms > 0.0 => {
-                Some(Motion::Steps { most_ms, every_ms, gap_ms })
-            }
-            ("bursts", &[every_ms]) if every_ms > 0.0 => Some(Motion::Bursts { every_ms }),
-            _ => None,
-        }
+        word.parse().inspect_err(|error| eprintln!("farhaul-sim: {error}")).ok()
     }
 }
 
@@ -633,6 +591,8 @@ mod tests {
             mtu_candidates: vec![1472, 8972],
             memory: Some((7_000_001, 12.5)),
             memory_loss: 0.05,
+            motion: Motion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms: 100.0 },
+            rate_motion: RateMotion::Walk { least: 0.1, every_ms: 100.0 },
             policy: Policy::Low,
             rivals: vec![
                 Rival { kind: RivalKind::Cubic, start_s: 5.0, rtt_factor: 4.0, flows: 1, stop_s: Some(9.0) },
@@ -652,12 +612,6 @@ mod tests {
             assert_eq!(again.set(name, value), Some(()), "{option}");
         }
         assert_eq!(again, scenario);
-        for motion in ["still", "white:5", "walk:5:10", "steps:17:15000:100", "bursts:2.5"] {
-            assert_eq!(Motion::of(motion).map(|motion| motion.word()).as_deref(), Some(motion));
-        }
-        for motion in ["still", "walk:0.1:100", "cellular"] {
-            assert_eq!(RateMotion::of(motion).map(|motion| motion.word()).as_deref(), Some(motion));
-        }
         assert_eq!(again.set("rate-motion", "trace:/no/such/file"), None);
         assert_eq!(again.set("motion", "walk:5:0"), None);
         assert_eq!(again.set("no-such", "1"), None);

@@ -6,12 +6,12 @@
 
 use crate::end::{End, Share};
 use crate::endpoint::Endpoint;
-use crate::link::{Link, LinkStats, Way};
+use crate::link::{Link, LinkStats};
 use crate::packet::{Content, Inbox, Packet};
 use crate::scenario::{Rival, RivalKind, Scenario, Transfer};
 use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
 use crate::trace::{Sample, SenderSample, Trace};
-use farhaul_motion::Random;
+use farhaul_motion::{Random, Way};
 use farhaul_proto::Timestamp;
 
 enum Node {

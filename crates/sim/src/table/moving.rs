@@ -14,7 +14,9 @@ fn watched(scenario: Scenario, every_ms: f64) -> Scenario {
 /// The most that a sender alone may queue where the delay moves by `most_ms` each way, in ms.
 fn queue_max_ms(scenario: &Scenario) -> f64 {
     let most_ms = match scenario.motion {
-        Motion::White { most_ms } | Motion::Walk { most_ms, .. } | Motion::Steps { most_ms, .. } => most_ms,
+        Motion::White { most_ms, .. } | Motion::Walk { most_ms, .. } | Motion::Steps { most_ms, .. } => {
+            most_ms
+        }
         Motion::Bursts { every_ms } => every_ms,
         Motion::Still => scenario.jitter_ms,
     };
@@ -53,7 +55,7 @@ fn walk_rows(table: &mut Table) {
                     let motion = Motion::Walk { most_ms, every_ms };
                     walks.push(table.add(watched(Scenario { motion, seeds, ..base.clone() }, every_ms)));
                 }
-                let motion = Motion::White { most_ms };
+                let motion = Motion::White { most_ms, reorders: false };
                 whites.push(table.add(watched(Scenario { motion, seeds: white_seeds, ..base }, 0.0)));
             }
         }
@@ -83,7 +85,7 @@ fn low_rows(table: &mut Table) {
         let mut cases = Vec::new();
         for &most_ms in noises {
             for motion in [
-                Motion::White { most_ms },
+                Motion::White { most_ms, reorders: false },
                 Motion::Walk { most_ms, every_ms: 2.0 },
                 Motion::Walk { most_ms, every_ms: 200.0 },
             ] {
@@ -107,10 +109,11 @@ fn reordering_rows(table: &mut Table) {
         [100_000_000, 1_000_000_000].into_iter().flat_map(|rate| [20.0, 100.0].map(|rtt| (rate, rtt)))
     {
         let mut cases = Vec::new();
-        for jitter_ms in amplitudes(table, rtt_ms) {
+        for most_ms in amplitudes(table, rtt_ms) {
+            let motion = Motion::White { most_ms, reorders: true };
             for loss in [0.0, 0.01] {
                 let base = Scenario::steady(rate_bps, rtt_ms).with_queue(1.0);
-                cases.push(table.add(watched(Scenario { jitter_ms, loss, seeds, ..base }, 0.0)));
+                cases.push(table.add(watched(Scenario { motion, loss, seeds, ..base }, 0.0)));
             }
         }
         let name = format!("white, reordering, {} Gbit/s, {rtt_ms} ms", gbit(rate_bps));

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import time
@@ -62,6 +63,65 @@ def test_loss_of_single_datagrams_of_trains(tmp_path):
 def test_rate():
     figures = lab.probe(["--rate", "200m", "--queue", "100ms"], "udp", 2, 2.5e8)
     assert 0.98 <= figures["received_bps"] / 2e8 <= 1.02, figures
+
+
+def delays(*changes, count=1000, every_ms=1, seed=7):
+    """What datagrams from A to B meet: numbers in the order of arrival, delays and times of arrival in ms."""
+    return lab.probe(["--rtt", "20ms", "--seed", seed], "delays", count, every_ms, *changes)
+
+
+def test_a_delay_that_walks_goes_the_way_of_its_seed_and_keeps_the_order():
+    once, again, other = (delays("--jitter", "walk:40:100", seed=seed) for seed in (7, 7, 8))
+    assert once["numbers"] == again["numbers"] == other["numbers"] == list(range(1000))
+
+    def apart(one, two):
+        return statistics.median(abs(a - b) for a, b in zip(one["delays_ms"], two["delays_ms"], strict=True))
+    # The walk has ten targets in this time, and 0.4 ms from one packet to the next at most. A busy machine adds to a few.
+    assert apart(once, again) < 2 < 5 < apart(once, other)
+    walk = sorted(once["delays_ms"])
+    assert 10 <= walk[0] and walk[900] <= 52 and walk[900] - walk[100] >= 10, (walk[0], walk[100], walk[900])
+
+
+@pytest.mark.parametrize("jitter, ordered, least, most", [
+    ("10ms", True, 0, 20), ("10ms:reorder", False, 0, 20), ("white:20", True, 10, 30), ("white:20:reorder", False, 10, 30)])
+def test_white_jitter_keeps_the_order_or_not(jitter, ordered, least, most):
+    figures = delays("--jitter", jitter)
+    assert sorted(figures["numbers"]) == list(range(1000))
+    assert (figures["numbers"] == sorted(figures["numbers"])) == ordered
+    delay = sorted(figures["delays_ms"])
+    assert delay[0] >= least and delay[900] <= most + 2, (delay[0], delay[900])
+    # Evenly drawn; one that keeps the order has about the most of those just before it.
+    assert (delay[500] < (least + most) / 2 + 2) != ordered, delay[500]
+
+
+def test_steps_of_the_delay_have_gaps_and_bursts_come_together():
+    with lab.Up("--rtt", "20ms") as up:
+        def probe(*words):
+            return json.loads(up.execute("a", sys.executable, lab.PROBE, "delays", *words).stdout)
+        steps = probe("1000", "1", "--jitter", "steps:20:200:50/still")
+        gap = up.stats()["links"][0]["forward"]["dropped"]["gap"]
+        lost = 1000 - len(steps["numbers"])
+        # Five gaps; packets of ssh fall into them, too.
+        assert 200 <= lost <= 260 and lost <= gap <= lost + 20, (lost, gap)
+        bursts = probe("1000", "1", "--jitter", "bursts:50")
+        came = bursts["came_ms"]
+        heads = [late for before, late in zip(came, came[1:]) if late - before > 20]
+        assert 12 <= len(heads) <= 21 and len(bursts["numbers"]) == 1000, len(heads)
+
+
+def test_a_rate_follows_a_file_of_delivery_times(tmp_path):
+    # Ten packets each 40 ms, behind each other: 3 Mbit/s. The name is a relative one, and has a slash.
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    (folder / "times").write_text("39\n" * 10)
+    figures = lab.probe(["--rate-motion", "trace:traces/times", "--queue", "100ms"], "udp", 3, 1e7, cwd=tmp_path)
+    assert 0.93 <= figures["received_bps"] / 3e6 <= 1.03, figures
+    figures = lab.probe(["--rate", "10m", "--rate-motion", "walk:0.1:20/still", "--queue", "200ms"], "udp", 3, 2e7)
+    assert 0.4 <= figures["received_bps"] / 1e7 <= 0.7, figures
+    done = lab.run(["--rate-motion", "cellular"], ["true"], check=False)
+    assert done.returncode == 2 and b"--rate" in done.stderr
+    done = lab.run(["--rate-motion", "trace:no-such-file"], ["true"], check=False, cwd=tmp_path)
+    assert done.returncode == 2 and b"no-such-file" in done.stderr
 
 
 def test_streams_and_exit_code_pass_through():

@@ -4,6 +4,8 @@
     probe.py loss PACKETS RATE     loss of datagrams sent at RATE bit/s (0: as fast as it goes)
     probe.py udp SECONDS RATE      rate of datagrams of 1472 bytes sent at RATE bit/s (0: as fast as it goes)
     probe.py tcp SECONDS [CC]      rate of one TCP connection
+    probe.py delays COUNT MS SET   one-way delays in ms of datagrams sent every MS, in the order of arrival, with their numbers;
+                                   the link is changed by `farhaul lab set SET` before, so that what moves begins with the first
 
 Datagrams go out and come in as GSO and GRO super-packets, as fast senders do it.
 """
@@ -157,6 +159,42 @@ def tcp(seconds, congestion=None):
     return json.loads(sink.stdout.readline())
 
 
+def delays(count, every_ms, *changes):
+    hurry()
+    far_end = far("stamps")
+    # What ssh still has to say must not be the first packet.
+    time.sleep(0.5)
+    subprocess.run(["farhaul", "lab", "set", *changes], check=True)
+    near = udp_socket()
+    near.connect((os.environ["FARHAUL_LAB_B"], PORT))
+    due = time.monotonic_ns()
+    for number in range(count):
+        due += int(every_ms * 1e6)
+        time.sleep(max(0, due - time.monotonic_ns()) / 1e9)
+        near.send(struct.pack("=IQ", number, time.monotonic_ns()))
+    time.sleep(0.5)
+    far_end.stdin.close()
+    return json.loads(far_end.stdout.read())
+
+
+def stamps():
+    """Notes when datagrams come until stdin ends. Both hosts have the machine's clock."""
+    hurry()
+    here = udp_socket()
+    here.bind(("0.0.0.0", PORT))
+    ready()
+    numbers, late, came = [], [], []
+    while 0 not in (found := select.select([here, 0], [], [])[0]) or here in found:
+        if here in found:
+            data = here.recv(100)
+            now = time.monotonic_ns()
+            number, sent = struct.unpack("=IQ", data)
+            numbers.append(number)
+            late.append((now - sent) / 1e6)
+            came.append(now / 1e6)
+    print(json.dumps({"numbers": numbers, "delays_ms": late, "came_ms": came}))
+
+
 def sink():
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -190,8 +228,10 @@ def main():
         figures = through(float(numbers[1]), seconds=float(numbers[0]))
     elif what == "tcp":
         figures = tcp(float(numbers[0]), *numbers[1:])
+    elif what == "delays":
+        figures = delays(int(numbers[0]), float(numbers[1]), *numbers[2:])
     else:
-        {"echo": echo, "count": count_datagrams, "sink": sink}[what]()
+        {"echo": echo, "stamps": stamps, "count": count_datagrams, "sink": sink}[what]()
         return
     print(json.dumps(figures))
 

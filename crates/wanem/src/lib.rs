@@ -26,11 +26,12 @@ mod sys;
 mod world;
 
 pub use error::Error;
+pub use farhaul_motion::{Motion, RateMotion, Way};
 pub use io::{Faults, Report};
 pub use link::LinkReport;
 pub use model::{Counters, Drops, Ecn, Model, Piece, Train};
 pub use settings::{
-    BurstLoss, Codel, NAMES, Order, Place, Policer, Profile, Queue, Reorder, Settings, TooBig,
+    BurstLoss, Codel, Jitter, NAMES, Order, Place, Policer, Profile, Queue, Reorder, Settings, TooBig,
 };
 pub use world::{
     Change, Control, Entrance, HostId, Lab, Leash, LinkState, Orphans, Plan, RUN_FOLDER, Side, Signals,

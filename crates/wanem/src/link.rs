@@ -5,6 +5,7 @@ use std::io::{Read, Seek};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use farhaul_motion::Way;
 use serde::Serialize;
 
 use crate::io::{Command, Mailbox, Report, Side, Sums, Worker, now};
@@ -62,12 +63,12 @@ impl Link {
         let mut mailboxes = Vec::new();
         let mut threads = Vec::new();
         let directions = [
-            ("a-to-b", &settings.forward, (a.side.clone(), b.side.clone())),
-            ("b-to-a", &settings.backward, (b.side, a.side)),
+            ("a-to-b", Way::Forward, &settings.forward, (a.side.clone(), b.side.clone())),
+            ("b-to-a", Way::Back, &settings.backward, (b.side, a.side)),
         ];
-        for (index, (name, profile, sides)) in directions.into_iter().enumerate() {
+        for (name, way, profile, sides) in directions {
             let mailbox = Arc::new(Mailbox::new().map_err(failed())?);
-            let model = Model::new(profile, rtt_ns, seed.wrapping_add(index as u64));
+            let model = Model::new(profile, rtt_ns, seed, way);
             let worker = Worker::new(sides, router, model, MEMORY_BYTES, mailbox.clone());
             let thread = std::thread::Builder::new().name(format!("{device} {name}"));
             threads.push(thread.spawn(move || worker.run()).map_err(failed())?);
@@ -86,7 +87,7 @@ impl Link {
     pub(crate) fn change(&self, settings: Settings) {
         let rtt_ns = settings.rtt_ns();
         let tell = |mailbox: &Mailbox, profile: &Profile| {
-            mailbox.send(Command::Change { profile: profile.clone(), rtt_ns });
+            mailbox.send(Command::Change { profile: Box::new(profile.clone()), rtt_ns });
         };
         tell(&self.mailboxes[0], &settings.forward);
         tell(&self.mailboxes[1], &settings.backward);

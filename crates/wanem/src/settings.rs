@@ -5,7 +5,10 @@
 //!
 //! A value may name both directions, A to B first: `rate=1g/100m`, `loss=1%/0%`. One value is for both.
 
-use serde::Serialize;
+use std::fmt;
+
+use farhaul_motion::{Motion, RateMotion};
+use serde::{Serialize, Serializer};
 
 use crate::Error;
 
@@ -26,6 +29,9 @@ pub struct Settings {
 pub struct Profile {
     /// Rate of the bottleneck in bits a second, headers of IP and above counted; none: as fast as it goes.
     pub rate_bps: Option<u64>,
+    /// How that rate moves by itself.
+    #[serde(serialize_with = "as_word")]
+    pub rate_motion: RateMotion,
     /// What may wait before the bottleneck.
     pub queue: Queue,
     /// Controlled delay (RFC 8289) in the queue.
@@ -36,10 +42,9 @@ pub struct Profile {
     pub ecn_ns: Option<u64>,
     /// Propagation, behind the bottleneck.
     pub delay_ns: u64,
-    /// Propagation varies by up to this much in either direction.
-    pub jitter_ns: u64,
-    /// Whether packets may overtake each other by jitter.
-    pub jitter_order: Order,
+    /// How propagation varies.
+    #[serde(serialize_with = "as_word")]
+    pub jitter: Jitter,
     /// Share of packets lost at random, 0 to 1.
     pub loss: f64,
     /// Where they are lost.
@@ -56,6 +61,20 @@ pub struct Profile {
     pub path_mtu: Option<u32>,
     /// Whether the sender of a longer one hears of it.
     pub too_big: TooBig,
+}
+
+/// How the delay varies.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Jitter {
+    /// Each packet draws its own delay, up to so much less or more than propagation.
+    Around {
+        /// The most, either way.
+        ns: u64,
+        /// Whether packets may overtake each other.
+        order: Order,
+    },
+    /// More than propagation, by a process that the simulator has as well.
+    Moves(Motion),
 }
 
 /// The room before the bottleneck; what does not fit is dropped at the tail.
@@ -140,13 +159,13 @@ impl Default for Profile {
     fn default() -> Profile {
         Profile {
             rate_bps: None,
+            rate_motion: RateMotion::Still,
             queue: Queue::Auto,
             codel: None,
             policer: None,
             ecn_ns: None,
             delay_ns: 0,
-            jitter_ns: 0,
-            jitter_order: Order::Kept,
+            jitter: Jitter::Around { ns: 0, order: Order::Kept },
             loss: 0.0,
             loss_place: Place::Behind,
             burst_loss: None,
@@ -164,11 +183,12 @@ pub const NAMES: &[(&str, &str)] = &[
     ("rtt", "100ms"),
     ("delay", "50ms"),
     ("rate", "1g or unlimited"),
+    ("rate-motion", "walk:0.1:100, cellular or still (or trace:FILE: when packets leave)"),
     ("queue", "auto, 100ms or 500k (bytes)"),
     ("codel", "on, off or 5ms:100ms"),
     ("policer", "off or 100m:64k"),
     ("ecn", "off or 1ms"),
-    ("jitter", "2ms or 2ms:reorder"),
+    ("jitter", "2ms, 2ms:reorder, white:5, white:5:reorder, walk:5:10, steps:17:15000:100 or bursts:20"),
     ("loss", "1%"),
     ("loss-place", "behind or front"),
     ("burst-loss", "off or 1%:20"),
@@ -190,6 +210,11 @@ impl Settings {
                 changed.forward.delay_ns = rtt / 2;
                 changed.backward.delay_ns = rtt - rtt / 2;
             }),
+            "rate-motion" => {
+                let (there, back) = rate_motions(value)?;
+                (changed.forward.rate_motion, changed.backward.rate_motion) = (there, back);
+                Some(())
+            }
             _ => changed.forward.set(name, there.trim()).and(changed.backward.set(name, back.trim())),
         };
         let Some((_, form)) = NAMES.iter().find(|(known, _)| *known == name) else {
@@ -214,6 +239,17 @@ impl Settings {
         Ok(())
     }
 
+    /// Judges what several names say together.
+    pub fn judged(self) -> Result<Settings, Error> {
+        for profile in [&self.forward, &self.backward] {
+            if profile.rate_motion != RateMotion::Still && profile.whole_bps().is_none() {
+                let motion = &profile.rate_motion;
+                return Err(Error::Usage(format!("a rate cannot move as {motion} says without --rate")));
+            }
+        }
+        Ok(self)
+    }
+
     /// Round trip without queues.
     pub fn rtt_ns(&self) -> u64 {
         self.forward.delay_ns + self.backward.delay_ns
@@ -221,6 +257,14 @@ impl Settings {
 }
 
 impl Profile {
+    /// The rate that a bottleneck has, or can have at most: of a file of delivery times without a rate, its mean.
+    pub fn whole_bps(&self) -> Option<u64> {
+        match &self.rate_motion {
+            RateMotion::Trace(trace) => self.rate_bps.or(Some(trace.rate_bps())),
+            _ => self.rate_bps,
+        }
+    }
+
     /// `None`: the name is unknown or the value is not one of it.
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
         match name {
@@ -230,7 +274,7 @@ impl Profile {
             "policer" => self.policer = unless_off(value, policer)?,
             "ecn" => self.ecn_ns = unless_off(value, time)?,
             "delay" => self.delay_ns = time(value)?,
-            "jitter" => (self.jitter_ns, self.jitter_order) = jitter(value)?,
+            "jitter" => self.jitter = jitter(value)?,
             "loss" => self.loss = share(value)?,
             "loss-place" => {
                 self.loss_place = choice(value, &[("behind", Place::Behind), ("front", Place::Front)])?
@@ -286,11 +330,47 @@ fn policer(value: &str) -> Option<Policer> {
     Some(Policer { rate_bps: bits(rate)?, burst_bytes })
 }
 
-fn jitter(value: &str) -> Option<(u64, Order)> {
-    match value.split_once(':') {
-        Some((jitter, "reorder")) => Some((time(jitter)?, Order::Free)),
-        Some(_) => None,
-        None => Some((time(value)?, Order::Kept)),
+fn jitter(value: &str) -> Option<Jitter> {
+    let (most, order) = match value.strip_suffix(":reorder") {
+        Some(most) => (most, Order::Free),
+        None => (value, Order::Kept),
+    };
+    match time(most) {
+        Some(ns) => Some(Jitter::Around { ns, order }),
+        None => value.parse().ok().map(Jitter::Moves),
+    }
+}
+
+/// The motion of the rate in both directions. A file's name may have slashes, so `there/back` is what is left when the whole
+/// is no motion.
+fn rate_motions(value: &str) -> Result<(RateMotion, RateMotion), Error> {
+    let whole: Result<RateMotion, _> = value.parse();
+    match whole {
+        Ok(both) => Ok((both.clone(), both)),
+        Err(error) => value
+            .match_indices('/')
+            .find_map(|(at, _)| {
+                let back = value[at + 1..].trim().parse().ok()?;
+                Some((value[..at].trim().parse().ok()?, back))
+            })
+            .ok_or_else(|| Error::Usage(error.to_string())),
+    }
+}
+
+/// Written as it was asked for; a file of delivery times by its name.
+fn as_word<S: Serializer>(value: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+impl fmt::Display for Jitter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Jitter::Around { ns, order } => {
+                let reorder = if *order == Order::Free { ":reorder" } else { "" };
+                write!(f, "{}ms{reorder}", *ns as f64 / MS as f64)
+            }
+            Jitter::Moves(motion) => motion.fmt(f),
+        }
     }
 }
 
@@ -368,7 +448,9 @@ mod tests {
     #[test]
     fn every_form_in_the_list_of_names_is_understood() {
         for (name, forms) in NAMES {
-            for form in forms.replace("(bytes)", "").split(',').flat_map(|part| part.split(" or ")) {
+            // What stands in brackets is an explanation.
+            let forms = forms.split(" (").next().unwrap();
+            for form in forms.split(',').flat_map(|part| part.split(" or ")) {
                 let mut made = Settings::default();
                 assert!(made.set(name, form.trim()).is_ok(), "{name}={form}");
             }
@@ -389,6 +471,11 @@ mod tests {
             "rtt=1ms/2ms",
             "rtt=2h",
             "jitter=1ms:x",
+            "jitter=walk:5",
+            "jitter=walk:5:10:reorder",
+            "rate-motion=walk:2:100",
+            "rate-motion=trace:/no/such/file",
+            "rate-motion=still/x",
             "burst-loss=1%",
             "burst-loss=100%:5",
             "path-mtu=100",
@@ -415,11 +502,56 @@ mod tests {
         assert_eq!(made.queue, Queue::Bytes(500_000));
         assert_eq!(made.codel, Some(Codel { target_ns: 5 * MS, interval_ns: 100 * MS }));
         assert_eq!(made.policer, Some(Policer { rate_bps: 100_000_000, burst_bytes: 64_000 }));
-        assert_eq!((made.ecn_ns, made.jitter_ns, made.jitter_order), (Some(MS), 2 * MS, Order::Free));
+        assert_eq!((made.ecn_ns, made.jitter), (Some(MS), Jitter::Around { ns: 2 * MS, order: Order::Free }));
         assert_eq!(made.burst_loss, Some(BurstLoss { share: 0.01, burst_len: 20.0 }));
         let made = settings("queue=1.5s,reorder=1%,path-mtu=1400,too-big=silent,ecn=off").forward;
         assert_eq!(made.queue, Queue::Nanos(1500 * MS));
         assert_eq!(made.reorder, Some(Reorder { share: 0.01, late_ns: 2 * MS }));
         assert_eq!((made.path_mtu, made.too_big, made.ecn_ns), (Some(1400), TooBig::Silent, None));
+    }
+
+    #[test]
+    fn what_moves_is_written_as_in_the_simulator_and_read_back_as_it_was() {
+        for word in ["2ms", "0.5ms:reorder", "white:5", "white:5:reorder", "walk:5:10", "bursts:20"] {
+            let made = settings(&format!("jitter={word}/walk:5ms:10ms"));
+            assert_eq!(made.forward.jitter.to_string(), word);
+            assert_eq!(made.backward.jitter, Jitter::Moves(Motion::Walk { most_ms: 5.0, every_ms: 10.0 }));
+            let json = serde_json::to_value(&made).unwrap();
+            assert_eq!(
+                (&json["forward"]["jitter"], &json["forward"]["rate_motion"]),
+                (&word.into(), &"still".into())
+            );
+        }
+    }
+
+    #[test]
+    fn a_rate_moves_in_one_direction_or_both_and_by_a_file_whose_name_has_slashes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("times");
+        std::fs::write(&path, "0\n1\n").unwrap();
+        let trace = format!("trace:{}", path.display());
+        for (text, there, back) in [
+            ("walk:0.1:100", "walk:0.1:100", "walk:0.1:100"),
+            ("cellular/still", "cellular", "still"),
+            (&trace, &*trace, &*trace),
+            (&format!("{trace}/still"), &trace, "still"),
+            (&format!("still/{trace}"), "still", &trace),
+            (&format!("{trace}/{trace}"), &trace, &trace),
+        ] {
+            let made = settings(&format!("rate-motion={text}"));
+            let words = [&made.forward, &made.backward].map(|profile| profile.rate_motion.to_string());
+            assert_eq!(words, [there, back], "{text}");
+        }
+        // 12,000 bits each millisecond.
+        assert_eq!(settings(&format!("rate-motion={trace}")).forward.whole_bps(), Some(12_000_000));
+        let mut made = Settings::default();
+        let error = made.set("rate-motion", "trace:/no/such/file/still").unwrap_err().to_string();
+        assert!(error.contains("/no/such/file/still: No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_rate_that_moves_needs_one() {
+        assert!(settings("rate-motion=cellular").judged().is_err());
+        assert!(settings("rate-motion=still/cellular,rate=unlimited/1g").judged().is_ok());
     }
 }

@@ -156,6 +156,9 @@ pub struct LinkOptions {
     /// Rate of the bottleneck in bits a second, such as 1g, or unlimited
     #[arg(long, value_name = "RATE", help_heading = LINK, value_parser = one("rate"))]
     pub rate: Option<String>,
+    /// How that rate moves by itself: walk:0.1:100, cellular, trace:FILE with the ms at which packets leave, or still
+    #[arg(long, value_name = "MOTION", help_heading = LINK, value_parser = rate_motion)]
+    pub rate_motion: Option<String>,
     /// Room before the bottleneck: a time, bytes, or auto (the round trip, 10 to 100 ms)
     #[arg(long, value_name = "SIZE", help_heading = LINK, value_parser = one("queue"))]
     pub queue: Option<String>,
@@ -168,8 +171,9 @@ pub struct LinkOptions {
     /// Mark packets that have waited so long, if they can be marked; or off
     #[arg(long, value_name = "TIME", help_heading = LINK, value_parser = one("ecn"))]
     pub ecn: Option<String>,
-    /// The delay varies by up to so much either way; with :reorder packets may overtake
-    #[arg(long, value_name = "TIME", help_heading = LINK, value_parser = one("jitter"))]
+    /// Delay that varies: 2ms is up to so much either way; white:5, walk:5:10, steps:17:15000:100 and bursts:20 add to it,
+    /// in ms. With :reorder behind 2ms or white:5 packets may overtake
+    #[arg(long, value_name = "MOTION", help_heading = LINK, value_parser = one("jitter"))]
     pub jitter: Option<String>,
     /// Share of packets lost at random, such as 1%
     #[arg(long, value_name = "SHARE", help_heading = LINK, value_parser = one("loss"))]
@@ -204,6 +208,7 @@ impl LinkOptions {
             ("rtt", &self.rtt),
             ("delay", &self.delay),
             ("rate", &self.rate),
+            ("rate-motion", &self.rate_motion),
             ("queue", &self.queue),
             ("codel", &self.codel),
             ("policer", &self.policer),
@@ -262,6 +267,14 @@ fn one(name: &'static str) -> impl Fn(&str) -> Result<String, String> + Clone + 
     }
 }
 
+/// With the file's whole name: who reads it may be in another folder.
+fn rate_motion(text: &str) -> Result<String, String> {
+    one("rate-motion")(text)?;
+    let mut settings = Settings::default();
+    settings.set("rate-motion", text).map_err(|error| error.to_string())?;
+    Ok(format!("{}/{}", settings.forward.rate_motion, settings.backward.rate_motion))
+}
+
 fn settings(text: &str) -> Result<String, String> {
     Settings::default().set_all(text).map(|()| text.to_string()).map_err(|error| error.to_string())
 }
@@ -286,7 +299,8 @@ mod tests {
         for (name, form) in farhaul_wanem::NAMES {
             let value = form.split([',', ' ']).next().unwrap();
             let LabVerb::Set(set) = lab(&format!("set --{name} {value}")).unwrap() else { panic!("{name}") };
-            assert_eq!(set.change().changes, [(name.to_string(), value.to_string())]);
+            let both = if *name == "rate-motion" { format!("{value}/{value}") } else { value.to_string() };
+            assert_eq!(set.change().changes, [(name.to_string(), both)]);
         }
     }
 
@@ -317,6 +331,8 @@ mod tests {
             "up --rtt 1ms --delay 1ms",
             "exec c",
             "set --loss 1%,rate=1g",
+            "set --jitter walk:5",
+            "set --rate-motion trace:/no/such/file",
         ] {
             assert!(lab(text).is_err(), "{text}");
         }

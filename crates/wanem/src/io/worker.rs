@@ -41,7 +41,7 @@ const SLEEP_MAX_NS: u64 = 100_000_000;
 /// What a worker is told while it runs.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Change { profile: Profile, rtt_ns: u64 },
+    Change { profile: Box<Profile>, rtt_ns: u64 },
     Cut { ns: u64 },
     Stop,
 }
@@ -279,6 +279,7 @@ impl Worker {
 
     #[cold]
     fn publish(&mut self, time: u64) {
+        self.model.pass_time(time);
         self.sums.at_ns = time;
         self.sums.counters = *self.model.counters();
         self.sums.queue_ns = self.model.queue_ns(time);

@@ -2,7 +2,7 @@
 //!
 //! How to read it: [`Model::offer`] is asked about a train (the wire packets of one GSO super-packet, or a single
 //! packet) when it arrives, and answers with pieces: runs of packets that travel on together. `queue.rs` is what
-//! happens before the bottleneck, `loss.rs` behind it, `random.rs` the dice.
+//! happens before the bottleneck, `loss.rs` and `delay.rs` behind it, `random.rs` the dice.
 //!
 //! The queue holds no packets. At a known rate a packet's departure is known when it arrives, so a queue is one time:
 //! when the bottleneck will be free. Packets that wait while the rate is changed leave at the rate they came at.
@@ -10,13 +10,16 @@
 //! Always true: the same seed, profile and offers give the same answers; time is an argument and never runs back;
 //! each packet is judged by itself; pieces that keep the order have arrival times that never decrease.
 
+mod delay;
 mod loss;
 mod queue;
 mod random;
 
+use farhaul_motion::{Motion, Way};
 use serde::Serialize;
 
-use crate::settings::{Order, Place, Profile};
+use crate::settings::{Jitter, Order, Place, Profile};
+use delay::MovingDelay;
 use loss::GilbertLoss;
 use queue::{Bottleneck, Policing, Sentence};
 use random::{Events, Random};
@@ -75,6 +78,7 @@ enum Cause {
     Policer,
     Loss,
     BurstLoss,
+    Gap,
     PathMtu,
     Cut,
 }
@@ -92,6 +96,8 @@ pub struct Drops {
     pub loss: u64,
     /// Burst loss.
     pub burst_loss: u64,
+    /// The gap before a step of the delay.
+    pub gap: u64,
     /// Longer than the path's MTU.
     pub path_mtu: u64,
     /// The link was cut.
@@ -134,6 +140,8 @@ enum Fate {
 #[derive(Debug)]
 pub struct Model {
     profile: Profile,
+    seed: u64,
+    way: Way,
     random: Random,
     bottleneck: Bottleneck,
     policing: Option<Policing>,
@@ -142,6 +150,8 @@ pub struct Model {
     duplicate: Events,
     corrupt: Events,
     reorder: Events,
+    /// Where the delay moves by itself.
+    moving: Option<MovingDelay>,
     cut_until: u64,
     /// Arrival of the last piece that keeps the order.
     last_due: u64,
@@ -149,21 +159,24 @@ pub struct Model {
 }
 
 impl Model {
-    /// A link that behaves as `profile` says; `rtt_ns` is what a queue of its own choice goes by.
-    pub fn new(profile: &Profile, rtt_ns: u64, seed: u64) -> Model {
-        let mut random = Random::new(seed);
+    /// One way of a link that behaves as `profile` says; `rtt_ns` is what a queue of its own choice goes by.
+    pub fn new(profile: &Profile, rtt_ns: u64, seed: u64, way: Way) -> Model {
+        let mut random = Random::new(seed.wrapping_add(way as u64));
         Model {
-            bottleneck: Bottleneck::new(profile, rtt_ns),
+            bottleneck: Bottleneck::new(profile, rtt_ns, seed, way),
             policing: profile.policer.map(Policing::new),
             loss: Events::new(profile.loss, &mut random),
             burst_loss: profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut random)),
             duplicate: Events::new(profile.duplicate, &mut random),
             corrupt: Events::new(profile.corrupt, &mut random),
             reorder: Events::new(profile.reorder.map_or(0.0, |reorder| reorder.share), &mut random),
+            moving: moving_delay(profile, seed, way),
             cut_until: 0,
             last_due: 0,
             counters: Counters::default(),
             profile: profile.clone(),
+            seed,
+            way,
             random,
         }
     }
@@ -197,6 +210,9 @@ impl Model {
         if profile.burst_loss != self.profile.burst_loss {
             self.burst_loss = profile.burst_loss.map(|burst| GilbertLoss::new(burst, &mut self.random));
         }
+        if profile.jitter != self.profile.jitter {
+            self.moving = moving_delay(profile, self.seed, self.way);
+        }
         let reorder = profile.reorder.map_or(0.0, |reorder| reorder.share);
         for (events, share) in [
             (&mut self.loss, profile.loss),
@@ -209,6 +225,14 @@ impl Model {
             }
         }
         self.profile = profile.clone();
+    }
+
+    /// Nothing came until `now`, perhaps: what moves by itself goes on meanwhile, and not all at once with the next packet.
+    pub fn pass_time(&mut self, now: u64) {
+        self.bottleneck.pass_time(now);
+        if let Some(moving) = &mut self.moving {
+            moving.pass_time(now);
+        }
     }
 
     /// Loses all that comes before `until`.
@@ -268,26 +292,41 @@ impl Model {
             return Fate::Dropped(Cause::BurstLoss);
         }
         let corrupt = self.corrupt.happens(&mut self.random);
-        let (due, order) = self.arrival(departs);
+        let Some((due, order)) = self.arrival(now, departs) else {
+            return Fate::Dropped(Cause::Gap);
+        };
         Fate::Passed { departs, due, marked, corrupt, order }
     }
 
-    /// When a packet arrives that leaves the bottleneck at `departs`.
-    fn arrival(&mut self, departs: u64) -> (u64, Order) {
+    /// When a packet of `now` arrives that leaves the bottleneck at `departs`; `None` if it falls into a gap.
+    fn arrival(&mut self, now: u64, departs: u64) -> Option<(u64, Order)> {
         let mut due = departs + self.profile.delay_ns;
-        if self.profile.jitter_ns > 0 {
-            let moved = self.random.below(2 * self.profile.jitter_ns + 1);
-            due = (due + moved).saturating_sub(self.profile.jitter_ns).max(departs);
+        let mut order = Order::Kept;
+        match (self.profile.jitter, &mut self.moving) {
+            (_, Some(moving)) => (due, order) = moving.arrival(now, due)?,
+            (Jitter::Around { ns, order: asked }, _) if ns > 0 => {
+                let moved = self.random.below(2 * ns + 1);
+                due = (due + moved).saturating_sub(ns).max(departs);
+                order = asked;
+            }
+            _ => {}
         }
         if self.reorder.happens(&mut self.random) {
             self.counters.reordered += 1;
-            return (due + self.profile.reorder.map_or(0, |reorder| reorder.late_ns), Order::Free);
+            return Some((due + self.profile.reorder.map_or(0, |reorder| reorder.late_ns), Order::Free));
         }
-        if self.profile.jitter_ns > 0 && self.profile.jitter_order == Order::Free {
-            return (due, Order::Free);
+        if order == Order::Kept {
+            self.last_due = self.last_due.max(due);
+            due = self.last_due;
         }
-        self.last_due = self.last_due.max(due);
-        (self.last_due, Order::Kept)
+        Some((due, order))
+    }
+}
+
+fn moving_delay(profile: &Profile, seed: u64, way: Way) -> Option<MovingDelay> {
+    match profile.jitter {
+        Jitter::Around { .. } | Jitter::Moves(Motion::Still) => None,
+        Jitter::Moves(motion) => Some(MovingDelay::new(motion, seed, way)),
     }
 }
 
@@ -306,6 +345,7 @@ impl Counters {
                 policer: now.policer - then.policer,
                 loss: now.loss - then.loss,
                 burst_loss: now.burst_loss - then.burst_loss,
+                gap: now.gap - then.gap,
                 path_mtu: now.path_mtu - then.path_mtu,
                 cut: now.cut - then.cut,
             },
@@ -326,6 +366,7 @@ impl Drops {
             Cause::Policer => &mut self.policer,
             Cause::Loss => &mut self.loss,
             Cause::BurstLoss => &mut self.burst_loss,
+            Cause::Gap => &mut self.gap,
             Cause::PathMtu => &mut self.path_mtu,
             Cause::Cut => &mut self.cut,
         } += 1;

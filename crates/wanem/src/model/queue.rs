@@ -4,11 +4,15 @@
 //! `mod.rs`), so the decision falls then, with the time at which the packet would leave the queue as its `now`; the
 //! exception for a queue of less than one packet is not made.
 
+use farhaul_motion::{RateMotion, Service, Way};
+
 use super::Ecn;
 use crate::settings::{Codel, Policer, Profile, Queue};
 
 const AUTO_MIN_NS: u64 = 10_000_000;
 const AUTO_MAX_NS: u64 = 100_000_000;
+/// What a rate that moves remembers of the past, for packets that are looked at late.
+const REMEMBERED_NS: u64 = 1_000_000_000;
 
 /// What becomes of a packet at the bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +29,12 @@ pub(super) enum Sentence {
 /// The queue and the rate behind it.
 #[derive(Debug)]
 pub(super) struct Bottleneck {
-    rate: Option<Rate>,
+    seed: u64,
+    way: Way,
+    /// What the line is made of.
+    rate: (Option<u64>, RateMotion),
+    line: Option<Line>,
+    /// At the whole rate, where that moves.
     wait_max_ns: u64,
     ecn_ns: Option<u64>,
     codel: Option<CodelState>,
@@ -33,22 +42,44 @@ pub(super) struct Bottleneck {
     free_at: u64,
 }
 
+/// What carries packets one after the other.
+#[derive(Debug)]
+enum Line {
+    Steady(Rate),
+    Moving(MovingRate),
+}
+
 impl Bottleneck {
-    pub(super) fn new(profile: &Profile, rtt_ns: u64) -> Bottleneck {
-        let mut made = Bottleneck { rate: None, wait_max_ns: 0, ecn_ns: None, codel: None, free_at: 0 };
+    pub(super) fn new(profile: &Profile, rtt_ns: u64, seed: u64, way: Way) -> Bottleneck {
+        let mut made = Bottleneck {
+            seed,
+            way,
+            rate: (None, RateMotion::Still),
+            line: None,
+            wait_max_ns: 0,
+            ecn_ns: None,
+            codel: None,
+            free_at: 0,
+        };
         made.change(profile, rtt_ns);
         made
     }
 
     pub(super) fn change(&mut self, profile: &Profile, rtt_ns: u64) {
-        if self.rate.as_ref().map(|rate| rate.bps) != profile.rate_bps {
-            self.rate = profile.rate_bps.map(|bps| Rate { bps, rest: 0 });
+        let whole_bps = profile.whole_bps();
+        let rate = (profile.rate_bps, profile.rate_motion.clone());
+        if self.rate != rate {
+            self.line = whole_bps.map(|bps| match Service::new(&rate.1, bps, self.seed, self.way) {
+                Some(service) => Line::Moving(MovingRate { whole_bps: bps, service, began: None }),
+                None => Line::Steady(Rate { bps, rest: 0 }),
+            });
+            self.rate = rate;
         }
         if self.codel.as_ref().map(|state| state.codel) != profile.codel {
             self.codel = profile.codel.map(CodelState::new);
         }
         self.ecn_ns = profile.ecn_ns;
-        self.wait_max_ns = match (profile.queue, profile.rate_bps) {
+        self.wait_max_ns = match (profile.queue, whole_bps) {
             (Queue::Auto, _) => rtt_ns.clamp(AUTO_MIN_NS, AUTO_MAX_NS),
             (Queue::Nanos(nanos), _) => nanos,
             (Queue::Bytes(bytes), Some(bps)) => {
@@ -62,16 +93,19 @@ impl Bottleneck {
         self.free_at.saturating_sub(now)
     }
 
+    pub(super) fn pass_time(&mut self, now: u64) {
+        if let Some(Line::Moving(moving)) = &mut self.line {
+            moving.pass_time(now);
+        }
+    }
+
     pub(super) fn pass(&mut self, now: u64, len: u32, ecn: Ecn) -> Sentence {
-        let Some(rate) = &mut self.rate else {
+        let Some(line) = &mut self.line else {
             return Sentence::Departs { at: now, marked: false };
         };
         let wait = self.free_at.saturating_sub(now);
-        if wait == 0 {
-            rate.rest = 0;
-        }
         // A packet that finds the line free is always taken: the queue is for those that wait.
-        if wait > 0 && wait + rate.time_of(len) > self.wait_max_ns {
+        if wait > 0 && !line.has_room(now, wait, len, self.wait_max_ns) {
             return Sentence::TailDropped;
         }
         let leaves_queue = now + wait;
@@ -83,8 +117,61 @@ impl Bottleneck {
                 return Sentence::CodelDropped;
             }
         }
-        self.free_at = leaves_queue + rate.advance(len);
+        self.free_at = line.leaves(now, wait, len);
         Sentence::Departs { at: self.free_at, marked }
+    }
+}
+
+impl Line {
+    /// Whether one more packet fits behind those that take `wait`.
+    fn has_room(&mut self, now: u64, wait: u64, len: u32, wait_max_ns: u64) -> bool {
+        match self {
+            Line::Steady(rate) => wait + rate.time_of(len) <= wait_max_ns,
+            Line::Moving(moving) => {
+                let room = wait_max_ns as f64 * moving.whole_bps as f64 / 8e9;
+                moving.queued(now, wait) + f64::from(len) <= room
+            }
+        }
+    }
+
+    /// When a packet of `now` is through that begins to leave after `wait`.
+    fn leaves(&mut self, now: u64, wait: u64, len: u32) -> u64 {
+        match self {
+            Line::Steady(rate) => {
+                if wait == 0 {
+                    rate.rest = 0;
+                }
+                now + wait + rate.advance(len)
+            }
+            Line::Moving(moving) => moving.leaves(now, wait, len),
+        }
+    }
+}
+
+/// A rate that moves by itself. Its time begins with the first packet.
+#[derive(Debug)]
+struct MovingRate {
+    whole_bps: u64,
+    service: Service,
+    began: Option<u64>,
+}
+
+impl MovingRate {
+    /// Bytes that are through after `wait`.
+    fn queued(&mut self, now: u64, wait: u64) -> f64 {
+        let since = now - *self.began.get_or_insert(now);
+        self.service.by((since + wait) as f64) - self.service.by(since as f64)
+    }
+
+    fn leaves(&mut self, now: u64, wait: u64, len: u32) -> u64 {
+        let began = *self.began.get_or_insert(now);
+        began + self.service.leaves((now + wait - began) as f64, f64::from(len)).ceil() as u64
+    }
+
+    fn pass_time(&mut self, now: u64) {
+        if let Some(began) = self.began {
+            self.service.forget_before(now.saturating_sub(began + REMEMBERED_NS) as f64);
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use farhaul_motion::{Moving, Service};
+
 use super::*;
 use crate::Settings;
 
@@ -15,7 +17,7 @@ fn profile(text: &str) -> Profile {
 }
 
 fn model(text: &str) -> Model {
-    Model::new(&profile(text), 0, 1)
+    Model::new(&profile(text), 0, 1, Way::Forward)
 }
 
 fn train(count: u32) -> Train {
@@ -158,6 +160,87 @@ fn jitter_keeps_the_order_unless_told_otherwise() {
     }
 }
 
+/// The simulator's link says the same of itself, so that what is met in one can be sought in the other.
+#[test]
+fn delay_moves_as_the_seed_says_and_whatever_is_sent() {
+    for word in ["walk:5:10", "white:5", "white:5:reorder", "steps:20:300:50", "bursts:7"] {
+        for way in [Way::Forward, Way::Back] {
+            let profile = profile(&format!("rtt=40ms,rate=100m,jitter={word}"));
+            let mut model = Model::new(&profile, 0, 7, way);
+            let mut moving = Moving::new(word.parse().unwrap(), 7, way);
+            // The lab's clock is far from zero, and time passes without packets, too.
+            let begin = 3600 * SECOND;
+            let mut pieces = Vec::new();
+            for index in 0..3000 {
+                let now = index * MS;
+                // 1250 bytes take 0.1 ms.
+                let packet = Train { count: 1, packet_len: 1250, last_len: 1250, ecn: Ecn::Forbidden };
+                model.offer(begin + now, packet, &mut pieces);
+                model.pass_time(begin + now + MS / 2);
+                let arrival = pieces.first().map(|piece| piece.due - begin);
+                assert_eq!(arrival, moving.arrival(now + 20_100_000), "{word} {way:?} {index}");
+            }
+            let (counters, gaps) = (model.counters(), word.starts_with("steps"));
+            assert_eq!(counters.dropped.gap > 0, gaps);
+            assert_eq!(counters.packets, counters.passed_packets + counters.dropped.gap);
+        }
+    }
+}
+
+#[test]
+fn a_delay_that_moves_reorders_only_where_it_is_told_to() {
+    for (text, ordered) in
+        [("walk:5:3", true), ("white:5", true), ("bursts:5", true), ("white:5:reorder", false)]
+    {
+        let pieces = run(&mut model(&format!("rtt=20ms,rate=1g,jitter={text}")), train(5), 100_000, SECOND);
+        assert_eq!(pieces.is_sorted_by_key(|piece| piece.due), ordered, "{text}");
+        assert_eq!(pieces.iter().all(|piece| piece.order == Order::Kept), ordered, "{text}");
+    }
+}
+
+#[test]
+fn a_motion_begins_anew_when_it_is_changed_and_only_then() {
+    let mut model = model("jitter=walk:5:10");
+    let mut delays = |changes: &str, from: u64| {
+        model.change(&profile(changes), 0);
+        let mut pieces = Vec::new();
+        (from..from + 300 * MS)
+            .step_by(MS as usize)
+            .map(|now| {
+                model.offer(now, train(1), &mut pieces);
+                pieces[0].due - now
+            })
+            .collect::<Vec<_>>()
+    };
+    let first = delays("jitter=walk:5:10", SECOND);
+    let goes_on = delays("jitter=walk:5:10,loss=0%,queue=1s", 2 * SECOND);
+    delays("jitter=0ms", 3 * SECOND);
+    assert_ne!(first, goes_on);
+    assert_eq!(first, delays("jitter=walk:5:10", 4 * SECOND));
+}
+
+#[test]
+fn a_rate_that_moves_carries_what_it_can_and_no_more() {
+    for word in ["walk:0.1:100", "cellular"] {
+        let mut model = model(&format!("rate=100m,rate-motion={word},queue=1s"));
+        let mut service = Service::new(&word.parse().unwrap(), 100_000_000, 1, Way::Forward).unwrap();
+        // Offered at the whole rate for ten seconds, so the queue never runs dry, and does run over.
+        let begin = 3600 * SECOND;
+        let (mut left, mut pieces) = (0, Vec::new());
+        for now in (0..10 * SECOND).step_by(1_200_000) {
+            model.offer(begin + now, train(10), &mut pieces);
+            model.pass_time(begin + now);
+            left = pieces.last().map_or(left, |piece| piece.due - begin);
+        }
+        let carried = model.counters().passed_bytes as f64;
+        assert!((carried / service.by(left as f64) - 1.0).abs() < 0.001, "{word}: {carried}");
+        assert!(model.counters().dropped.queue > 0, "{word}");
+        // The queue's bytes are those of a second at the whole rate.
+        let waiting = service.by(left as f64) - service.by(10e9);
+        assert!((0.9..=1.0).contains(&(waiting / 12.5e6)), "{word}: {waiting}");
+    }
+}
+
 #[test]
 fn late_doubled_and_wrong_packets_have_their_shares() {
     let mut model = model("rtt=2ms,reorder=2%:3ms,duplicate=1%,corrupt=3%");
@@ -207,13 +290,17 @@ proptest! {
         twice in 0.0..0.1_f64,
         wrong in 0.0..0.1_f64,
         late in prop_oneof![Just("off"), Just("3%:1ms")],
+        jitter in prop_oneof![Just("0ms"), Just("1ms"), Just("walk:5:3"), Just("white:2:reorder"), Just("steps:5:20:3"), Just("bursts:2")],
+        motion in prop_oneof![Just("still"), Just("walk:0.1:10"), Just("cellular")],
         offers in prop::collection::vec((0_u64..3_000_000, 1_u32..50, 100_u32..1500), 1..60),
     ) {
         let text = format!(
             "rate={rate},queue=20ms,rtt=4ms,loss={loss:.4},burst-loss={burst},duplicate={twice:.4},\
-             corrupt={wrong:.4},reorder={late}"
+             corrupt={wrong:.4},reorder={late},jitter={jitter},rate-motion={motion}"
         );
-        let mut pair = [0, 1].map(|_| Model::new(&profile(&text), 0, seed));
+        // Only jitter around the delay makes it shorter.
+        let least = if jitter == "1ms" { MS } else { 2 * MS };
+        let mut pair = [0, 1].map(|_| Model::new(&profile(&text), 0, seed, Way::Back));
         let (mut now, mut last_due, mut pieces, mut again) = (0, 0, Vec::new(), Vec::new());
         for (step, count, last_len) in offers {
             now += step;
@@ -223,7 +310,7 @@ proptest! {
             prop_assert_eq!(&pieces, &again);
             let mut seen = vec![0; count as usize];
             for piece in &pieces {
-                prop_assert!(piece.count > 0 && piece.first + piece.count <= count && piece.due >= now + 2 * MS);
+                prop_assert!(piece.count > 0 && piece.first + piece.count <= count && piece.due >= now + least);
                 (piece.first..piece.first + piece.count).for_each(|index| seen[index as usize] += 1);
                 if piece.order == Order::Kept {
                     prop_assert!(piece.due >= last_due);
@@ -234,6 +321,6 @@ proptest! {
         }
         let counters = pair[0].counters();
         let dropped = counters.dropped;
-        prop_assert_eq!(counters.packets, counters.passed_packets + dropped.queue + dropped.loss + dropped.burst_loss);
+        prop_assert_eq!(counters.packets, counters.passed_packets + dropped.queue + dropped.loss + dropped.burst_loss + dropped.gap);
     }
 }

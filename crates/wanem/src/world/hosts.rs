@@ -140,7 +140,7 @@ impl Lab {
         for link in self.chosen(link)? {
             let mut settings = link.settings();
             changes.iter().try_for_each(|(name, value)| settings.set(name, value))?;
-            changed.push((link, settings));
+            changed.push((link, settings.judged()?));
         }
         changed.into_iter().for_each(|(link, settings)| link.change(settings));
         Ok(())
@@ -330,7 +330,7 @@ fn network_v6(address: Ipv6Addr) -> Ipv6Addr {
 
 /// Bandwidth-delay product with a full queue; a link without a rate counts as one of 10 Gbit/s.
 fn bdp_bytes(settings: &Settings) -> u64 {
-    let rate = settings.forward.rate_bps.into_iter().chain(settings.backward.rate_bps).max();
+    let rate = settings.forward.whole_bps().into_iter().chain(settings.backward.whole_bps()).max();
     let rtt_ns = 2 * settings.rtt_ns().max(10_000_000);
     u64::try_from(u128::from(rate.unwrap_or(10_000_000_000)) * u128::from(rtt_ns) / 8_000_000_000)
         .unwrap_or(u64::MAX)

@@ -58,7 +58,7 @@ impl Plan {
         for text in &self.links {
             let mut settings = Settings::default();
             settings.set_all(text)?;
-            links.push(settings);
+            links.push(settings.judged()?);
         }
         Ok(links)
     }

@@ -21,7 +21,7 @@ LOSS_PACKETS = 1_000_000
 SIGMAS_99 = 2.576
 #: Runs of a measurement until the emulator was not the bottleneck.
 TRIES = 3
-PARTS = ("rtt", "loss", "rate", "tcp", "speed")
+PARTS = ("rtt", "loss", "rate", "moving", "tcp", "speed")
 
 
 class Fidelity:
@@ -104,6 +104,35 @@ class Fidelity:
             self.row(f"rate {name}", abs(got / bps - 1) <= 0.01, f"{got / 1e6:.2f} Mbit/s", "within 1 %", runs,
                      {"bps": got, "share": got / bps}, spread(run["received_bps"] for run in runs))
 
+    def moving(self):
+        """Delays and rates that move by themselves: what a seed says, whatever the machine does beside it."""
+        count = 1000 if self.quick else 5000
+        once, again = (self.probe(["--rtt", "20ms"], "delays", count, 1, "--jitter", "walk:20:50") for _ in range(2))
+        apart = statistics.median(abs(one - other) for one, other in zip(once["delays_ms"], again["delays_ms"]))
+        self.row("walk:20:50, the same seed twice", len(once["delays_ms"]) == len(again["delays_ms"]) and apart <= 0.5,
+                 f"{apart:.3f} ms apart", "within 0.5 ms, none lost", without_lists([once, again]), {"apart_ms": apart})
+        for jitter, least, most in (("10ms:reorder", 0, 20), ("white:10:reorder", 10, 20)):
+            run = self.probe(["--rtt", "20ms"], "delays", count, 1, "--jitter", jitter)
+            mean, middle = statistics.fmean(run["delays_ms"]), (least + most) / 2
+            # Three deviations of the mean, and what the hosts add.
+            bound = 3 * (most - least) / (12 * count) ** 0.5 + 0.4
+            self.row(f"mean delay under {jitter} over 10 ms", abs(mean - middle) <= bound, f"{mean:.3f} ms",
+                     f"{middle:g} within {bound:.2f} ms", without_lists([run]), {"mean_ms": mean})
+        run = self.probe(["--rtt", "20ms"], "delays", count, 1, "--jitter", "bursts:20")
+        came = run["came_ms"]
+        heads = [late for before, late in zip(came, came[1:]) if late - before > 5]
+        steps = [late - before for before, late in zip(heads, heads[1:])]
+        even = sum(abs(step - 20) <= 1 for step in steps) / len(steps)
+        self.row("bursts:20, time between bursts", even >= 0.95, f"{even:.1%} as asked", "95 % within 1 ms of 20", without_lists([run]),
+                 {"even": even})
+        times = self.folder / "times"
+        times.write_text("".join(f"{3 * number // 2}\n" for number in range(1000)))
+        bps = 1000 * 1500 * 8 / 1.499
+        runs = [self.offered(["--rate-motion", f"trace:{times}", "--rtt", "10ms", "--queue", "100ms"], 3, bps)]
+        got = runs[0]["received_bps"]
+        self.row("rate by a file of delivery times", abs(got / bps - 1) <= 0.01, f"{got / 1e6:.3f} Mbit/s",
+                 f"{bps / 1e6:.3f} within 1 %", runs, {"bps": got})
+
     def tcp(self):
         cases = [("cubic", 50, 0.1, 9e6, 6e6, 14e6), ("cubic", 100, 1, 1.3e6, 0.9e6, 2.0e6),
                  ("bbr", 50, 0.1, None, 9e8, 1e9)]
@@ -130,6 +159,10 @@ class Fidelity:
         got = statistics.median(run["received_bps"] for run in runs)
         self.row("processor time at 10 Gbit/s", cpu <= 1 and got >= 9.5e9, f"{cpu:.2f} cores, {gbit(got)}", "at most one core",
                  runs, {"cpu_share": cpu, "bps": got})
+
+
+def without_lists(runs):
+    return [{name: value for name, value in run.items() if not isinstance(value, list)} for run in runs]
 
 
 def spread(values):

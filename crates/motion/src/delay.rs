@@ -1,4 +1,5 @@
-//! Delay that moves by itself: radio links gather and schedule, satellites hand over, hosts stand still, others come and go.
+//! Delay that moves by itself: radio links gather and schedule, satellites hand over, hosts stand still,
+//! others come and go.
 //!
 //! Always true: the same seed gives the same delays whatever is sent; times are asked for in rising order.
 

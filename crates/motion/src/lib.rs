@@ -1,10 +1,11 @@
-//! Delay and rate that move by themselves, as those of radio links and satellites do: the processes that simulator and lab
-//! have in common.
+//! Delay and rate that move by themselves, as those of radio links and satellites do: the processes that
+//! simulator and lab have in common.
 //!
-//! How to read it: `delay.rs` says when a packet arrives, `rate.rs` what a bottleneck can carry, `words.rs` how either is
-//! written on a command line, `random.rs` throws the dice.
+//! How to read it: `delay.rs` says when a packet arrives, `rate.rs` what a bottleneck can carry, `words.rs`
+//! how either is written on a command line, `random.rs` throws the dice.
 //!
-//! Always true: everything here is pure arithmetic. Time is an argument, and the same seed gives the same values.
+//! Always true: everything here is pure arithmetic. Time is an argument, and the same seed gives the same
+//! values.
 //!
 //! Does not know: clocks, packets, links.
 

@@ -4,7 +4,8 @@
 //! S(t) = bytes that can have left by t;   a packet of b bytes that begins to leave at t has left when S = S(t) + b
 //! ```
 //!
-//! Always true: S depends on the seed or file alone and never on what is sent, so a packet's departure is known when it enters.
+//! Always true: S depends on the seed or file alone and never on what is sent, so a packet's departure is
+//! known when it enters.
 
 use crate::delay::Wander;
 use crate::random::Random;
@@ -27,9 +28,11 @@ pub enum RateMotion {
         /// From one target to the next.
         every_ms: f64,
     },
-    /// As cellular links are: the logarithm of the rate wanders around that of a quarter of the whole, with outages.
+    /// As cellular links are: the logarithm of the rate wanders around that of a quarter of the whole, with
+    /// outages.
     Cellular,
-    /// Delivery times read from a file, one a line, in milliseconds: at each a packet of 1500 bytes leaves. It begins anew at its end.
+    /// Delivery times read from a file, one a line, in milliseconds: at each a packet of 1500 bytes leaves.
+    /// It begins anew at its end.
     Trace(Arc<TraceFile>),
 }
 
@@ -45,7 +48,8 @@ pub struct TraceFile {
 /// A radio's slot, in which the rate is one; of a file, what its times can tell apart.
 const SLOT_NS: u64 = 1_000_000;
 const TRACE_PACKET: f64 = 1500.0;
-/// A cellular rate: its mean, and spread and correlation of its logarithm; how often and for how long it is gone.
+/// A cellular rate: its mean, and spread and correlation of its logarithm; how often and for how long it is
+/// gone.
 const CELLULAR_MEAN: f64 = 0.25;
 const CELLULAR_SPREAD: f64 = 0.7;
 const CELLULAR_CORRELATION_MS: f64 = 1500.0;
@@ -150,8 +154,8 @@ impl Service {
         }
     }
 
-    /// Nobody asks any more what was before `at_ns`. It also goes on until then, so that the next packet need not make up
-    /// for all of a long silence.
+    /// Nobody asks any more what was before `at_ns`. It also goes on until then, so that the next packet need
+    /// not make up for all of a long silence.
     pub fn forget_before(&mut self, at_ns: f64) {
         let slot = (at_ns / SLOT_NS as f64) as usize;
         while self.first < slot {

@@ -15,7 +15,8 @@ pub const RATE_FORMS: &str = "walk:0.1:100, cellular, trace:FILE or still";
 const MS_MAX: f64 = 3_600_000.0;
 const EVERY_MS_MIN: f64 = 0.001;
 
-/// `white:5`, `walk:5:10`, `steps:17:15000:100`, `bursts:20`: in milliseconds, or with a unit (`walk:5ms:1s`).
+/// `white:5`, `walk:5:10`, `steps:17:15000:100`, `bursts:20`: in milliseconds, or with a unit
+/// (`walk:5ms:1s`).
 impl FromStr for Motion {
     type Err = Error;
 

@@ -1,7 +1,7 @@
 //! What a link does to packets, and the words in which users, scripts and the control socket say it.
 //!
-//! Always true: there is one place that reads a value ([`Settings::set`]), so the command line, a timeline and
-//! `farhaul lab set` understand the same words; a value that is out of range changes nothing.
+//! Always true: there is one place that reads a value ([`Settings::set`]), so the command line, a timeline
+//! and `farhaul lab set` understand the same words; a value that is out of range changes nothing.
 //!
 //! A value may name both directions, A to B first: `rate=1g/100m`, `loss=1%/0%`. One value is for both.
 
@@ -257,7 +257,8 @@ impl Settings {
 }
 
 impl Profile {
-    /// The rate that a bottleneck has, or can have at most: of a file of delivery times without a rate, its mean.
+    /// The rate that a bottleneck has, or can have at most: of a file of delivery times without a rate, its
+    /// mean.
     pub fn whole_bps(&self) -> Option<u64> {
         match &self.rate_motion {
             RateMotion::Trace(trace) => self.rate_bps.or(Some(trace.rate_bps())),
@@ -341,8 +342,8 @@ fn jitter(value: &str) -> Option<Jitter> {
     }
 }
 
-/// The motion of the rate in both directions. A file's name may have slashes, so `there/back` is what is left when the whole
-/// is no motion.
+/// The motion of the rate in both directions. A file's name may have slashes, so `there/back` is what is left
+/// when the whole is no motion.
 fn rate_motions(value: &str) -> Result<(RateMotion, RateMotion), Error> {
     let whole: Result<RateMotion, _> = value.parse();
     match whole {

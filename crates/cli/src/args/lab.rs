@@ -1,4 +1,5 @@
-//! The options of `farhaul lab`. What a link can do is defined in wanem, which reads the values; here are the words.
+//! The options of `farhaul lab`. What a link can do is defined in wanem, which reads the values; here are the
+//! words.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -133,7 +134,8 @@ pub struct Build {
     /// Write statistics there, one JSON object a second and one at the end
     #[arg(long, value_name = "FILE", help_heading = LAB)]
     pub stats: Option<PathBuf>,
-    /// Folder that is home on B and what its daemon serves [default: one in memory that vanishes with the lab]
+    /// Folder that is home on B and what its daemon serves [default: one in memory that vanishes with the
+    /// lab]
     #[arg(long, value_name = "DIR", help_heading = LAB)]
     pub home: Option<PathBuf>,
     /// What to call it [default: the first free number]
@@ -156,7 +158,8 @@ pub struct LinkOptions {
     /// Rate of the bottleneck in bits a second, such as 1g, or unlimited
     #[arg(long, value_name = "RATE", help_heading = LINK, value_parser = one("rate"))]
     pub rate: Option<String>,
-    /// How that rate moves by itself: walk:0.1:100, cellular, trace:FILE with the ms at which packets leave, or still
+    /// How that rate moves by itself: walk:0.1:100, cellular, trace:FILE with the ms at which packets leave,
+    /// or still
     #[arg(long, value_name = "MOTION", help_heading = LINK, value_parser = rate_motion)]
     pub rate_motion: Option<String>,
     /// Room before the bottleneck: a time, bytes, or auto (the round trip, 10 to 100 ms)
@@ -171,8 +174,8 @@ pub struct LinkOptions {
     /// Mark packets that have waited so long, if they can be marked; or off
     #[arg(long, value_name = "TIME", help_heading = LINK, value_parser = one("ecn"))]
     pub ecn: Option<String>,
-    /// Delay that varies: 2ms is up to so much either way; white:5, walk:5:10, steps:17:15000:100 and bursts:20 add to it,
-    /// in ms. With :reorder behind 2ms or white:5 packets may overtake
+    /// Delay that varies: 2ms is up to so much either way; white:5, walk:5:10, steps:17:15000:100 and
+    /// bursts:20 add to it, in ms. With :reorder behind 2ms or white:5 packets may overtake
     #[arg(long, value_name = "MOTION", help_heading = LINK, value_parser = one("jitter"))]
     pub jitter: Option<String>,
     /// Share of packets lost at random, such as 1%

@@ -1,5 +1,5 @@
-//! Delay that moves by itself, as `farhaul-motion` has it. Its time begins with the first packet that meets it, so that a
-//! lab that stood for an hour and one that has just come up have the same story to tell.
+//! Delay that moves by itself, as `farhaul-motion` has it. Its time begins with the first packet that meets
+//! it, so that a lab that stood for an hour and one that has just come up have the same story to tell.
 
 use farhaul_motion::{Motion, Moving, Way};
 

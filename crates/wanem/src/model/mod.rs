@@ -1,14 +1,16 @@
 //! One direction of a link without any I/O: what becomes of each packet, and when it arrives.
 //!
-//! How to read it: [`Model::offer`] is asked about a train (the wire packets of one GSO super-packet, or a single
-//! packet) when it arrives, and answers with pieces: runs of packets that travel on together. `queue.rs` is what
-//! happens before the bottleneck, `loss.rs` and `delay.rs` behind it, `random.rs` the dice.
+//! How to read it: [`Model::offer`] is asked about a train (the wire packets of one GSO super-packet, or a
+//! single packet) when it arrives, and answers with pieces: runs of packets that travel on together.
+//! `queue.rs` is what happens before the bottleneck, `loss.rs` and `delay.rs` behind it, `random.rs` the
+//! dice.
 //!
-//! The queue holds no packets. At a known rate a packet's departure is known when it arrives, so a queue is one time:
-//! when the bottleneck will be free. Packets that wait while the rate is changed leave at the rate they came at.
+//! The queue holds no packets. At a known rate a packet's departure is known when it arrives, so a queue is
+//! one time: when the bottleneck will be free. Packets that wait while the rate is changed leave at the rate
+//! they came at.
 //!
-//! Always true: the same seed, profile and offers give the same answers; time is an argument and never runs back;
-//! each packet is judged by itself; pieces that keep the order have arrival times that never decrease.
+//! Always true: the same seed, profile and offers give the same answers; time is an argument and never runs
+//! back; each packet is judged by itself; pieces that keep the order have arrival times that never decrease.
 
 mod delay;
 mod loss;
@@ -24,8 +26,8 @@ use loss::GilbertLoss;
 use queue::{Bottleneck, Policing, Sentence};
 use random::{Events, Random};
 
-/// Packets of a train that leave the bottleneck within this time travel as one piece: a receiver's interface gathers
-/// arrivals for about as long, and the rate of hand-overs stays in the thousands a second.
+/// Packets of a train that leave the bottleneck within this time travel as one piece: a receiver's interface
+/// gathers arrivals for about as long, and the rate of hand-overs stays in the thousands a second.
 const SLICE_NS: u64 = 200_000;
 
 /// Above this share of losses the survivors of one slice arrive together.
@@ -227,7 +229,8 @@ impl Model {
         self.profile = profile.clone();
     }
 
-    /// Nothing came until `now`, perhaps: what moves by itself goes on meanwhile, and not all at once with the next packet.
+    /// Nothing came until `now`, perhaps: what moves by itself goes on meanwhile, and not all at once with
+    /// the next packet.
     pub fn pass_time(&mut self, now: u64) {
         self.bottleneck.pass_time(now);
         if let Some(moving) = &mut self.moving {

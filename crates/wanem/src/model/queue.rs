@@ -1,8 +1,8 @@
 //! What a packet meets before and at the bottleneck: a policer, a queue with a tail, CoDel, ECN, the rate.
 //!
-//! From: RFC 8289 section 5 for CoDel. Differs: the sojourn time is known on arrival (the queue is a time, see
-//! `mod.rs`), so the decision falls then, with the time at which the packet would leave the queue as its `now`; the
-//! exception for a queue of less than one packet is not made.
+//! From: RFC 8289 section 5 for CoDel. Differs: the sojourn time is known on arrival (the queue is a time,
+//! see `mod.rs`), so the decision falls then, with the time at which the packet would leave the queue as its
+//! `now`; the exception for a queue of less than one packet is not made.
 
 use farhaul_motion::{RateMotion, Service, Way};
 

@@ -279,8 +279,9 @@ fn changes_act_from_then_on_and_keep_the_order() {
 }
 
 proptest! {
-    /// Whatever the link does: each packet is in at most one piece (two when doubled), pieces that keep the order come
-    /// in order and never before propagation, counters add up, and the same seed tells the same story.
+    /// Whatever the link does: each packet is in at most one piece (two when doubled), pieces that keep the
+    /// order come in order and never before propagation, counters add up, and the same seed tells the same
+    /// story.
     #[test]
     fn pieces_are_a_true_account(
         seed: u64,

@@ -80,6 +80,10 @@ pub struct End {
     pub receiver: FlowStats,
     /// What each sender got; ours is the first.
     pub senders: Vec<Share>,
+    /// Part of the measured time in which the bottleneck had something to send, whosever it was.
+    pub busy_share: f64,
+    /// Seconds that each short TCP transfer took which came in the measured time, in order.
+    pub short_s: Vec<f64>,
     /// Everybody's state over time, if it was asked for.
     pub trace: Trace,
 }
@@ -90,6 +94,12 @@ impl End {
         let sum: f64 = self.senders.iter().map(|share| share.goodput_bps).sum();
         let squares: f64 = self.senders.iter().map(|share| share.goodput_bps.powi(2)).sum();
         sum * sum / (self.senders.len() as f64 * squares)
+    }
+
+    /// The seconds in which this part of the short TCP transfers were over; NaN without any.
+    pub fn short_percentile(&self, part: f64) -> f64 {
+        let index = (part * self.short_s.len() as f64) as usize;
+        self.short_s.get(index.min(self.short_s.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
     }
 
     /// Our part of what all senders got.
@@ -121,6 +131,15 @@ impl fmt::Display for End {
                 .map(|share| format!("{} {:.1}", share.name, share.goodput_bps / 1e6))
                 .collect();
             write!(f, ", Jain {:.3}, Mbit/s: {}", self.jain(), rates.join(", "))?;
+        }
+        if !self.short_s.is_empty() {
+            let [median, late] = [0.5, 0.95].map(|part| self.short_percentile(part));
+            write!(
+                f,
+                ", link busy {:.3}, {} short TCPs: median {median:.3} s, 95 % {late:.3} s",
+                self.busy_share,
+                self.short_s.len()
+            )?;
         }
         Ok(())
     }

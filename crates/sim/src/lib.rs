@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cross;
 mod draw;
 mod end;
 mod endpoint;
@@ -21,6 +22,7 @@ mod tcp;
 mod trace;
 mod world;
 
+pub use cross::{Cross, CrossKind};
 pub use draw::{Drawn, Range, draw, run_draws};
 pub use end::{End, Share};
 pub use farhaul_motion::{Motion, RateMotion, TraceFile};

@@ -54,6 +54,8 @@ pub(crate) struct LinkStats {
     pub dropped_random: u64,
     pub dropped_queue: u64,
     pub waited_ns: f64,
+    /// In which the bottleneck had nothing to send.
+    pub idle_ns: f64,
 }
 
 #[derive(Debug)]
@@ -233,6 +235,7 @@ impl Link {
             return None;
         }
         self.stats.waited_ns += waiting;
+        self.stats.idle_ns += (now - self.busy_until).max(0.0);
         self.waits.add(waiting);
         self.busy_until = match &mut self.service {
             Some(service) => service.leaves(starts, bytes),

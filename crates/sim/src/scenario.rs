@@ -3,6 +3,7 @@
 //! Always true: [`Scenario::options`] and [`Scenario::set`] know the same options, so that any scenario can be replayed by the
 //! command that [`Scenario::command`] names.
 
+use crate::cross::{Cross, CrossKind};
 use crate::end::End;
 use crate::world::World;
 use farhaul_motion::{Motion, RateMotion};
@@ -159,6 +160,8 @@ pub struct Scenario {
     pub memory_loss: f64,
     /// Other senders.
     pub rivals: Vec<Rival>,
+    /// Short TCP transfers that come and go.
+    pub cross: Option<Cross>,
     /// Virtual seconds after which a scenario with an end has failed.
     pub patience_s: f64,
     /// Notes everybody's state every so many milliseconds; 0 for never.
@@ -213,6 +216,7 @@ impl Default for Scenario {
             memory: None,
             memory_loss: 0.0,
             rivals: Vec::new(),
+            cross: None,
             patience_s: 120.0,
             trace_ms: 0,
             seed: 1,
@@ -506,6 +510,27 @@ impl Word for Rival {
     }
 }
 
+/// Kind, and share of the rate: `cubic:0.3`.
+impl Word for Cross {
+    fn word(&self) -> String {
+        let kind = match self.kind {
+            CrossKind::Cubic => "cubic",
+            CrossKind::Bbr => "bbr",
+        };
+        format!("{kind}:{}", self.share)
+    }
+    fn of(word: &str) -> Option<Self> {
+        let (kind, share) = word.split_once(':')?;
+        let kind = match kind {
+            "cubic" => CrossKind::Cubic,
+            "bbr" => CrossKind::Bbr,
+            _ => return None,
+        };
+        let share = f64::of(share).filter(|share| (0.0..1.0).contains(share) && *share > 0.0)?;
+        Some(Cross { kind, share })
+    }
+}
+
 impl fmt::Display for Rival {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.word())
@@ -570,6 +595,7 @@ const FIELDS: &[Field] = fields![
     "memory" memory,
     "memory-loss" memory_loss,
     "rivals" rivals,
+    "cross" cross,
     "patience" patience_s,
     "trace-ms" trace_ms,
     "seed" seed,
@@ -604,6 +630,7 @@ mod tests {
                     stop_s: None,
                 },
             ],
+            cross: Some(Cross { kind: CrossKind::Bbr, share: 0.3 }),
             ..Scenario::default()
         };
         let mut again = Scenario::default();
@@ -614,6 +641,8 @@ mod tests {
         assert_eq!(again, scenario);
         assert_eq!(again.set("rate-motion", "trace:/no/such/file"), None);
         assert_eq!(again.set("motion", "walk:5:0"), None);
+        assert_eq!(again.set("cross", "reno:0.3"), None);
+        assert_eq!(again.set("cross", "cubic:1"), None);
         assert_eq!(again.set("no-such", "1"), None);
         assert_eq!(again.set("rate", "fast"), None);
     }

@@ -1,6 +1,7 @@
 //! The transport's table: what must be true of it, measured in simulation. One line a row; a miss is a result, no failure.
 
 mod change;
+mod cross;
 mod moving;
 mod sharing;
 mod start;
@@ -184,6 +185,7 @@ pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&[Line])
     change::change_rows(&mut table);
     moving::moving_rows(&mut table);
     sharing::sharing_rows(&mut table);
+    cross::cross_rows(&mut table);
     // Rows that look at the same scenarios share their runs.
     let groups: Vec<Group<'_>> = table
         .rows

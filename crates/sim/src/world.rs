@@ -4,6 +4,7 @@
 //! turn waits for the next one as a thread does behind interrupt moderation, so arrivals come to it in batches whose times it
 //! cannot tell apart.
 
+use crate::cross::{CrossKind, CrossTraffic, UnderWay};
 use crate::end::{End, Share};
 use crate::endpoint::Endpoint;
 use crate::link::{Link, LinkStats};
@@ -63,9 +64,13 @@ pub(crate) struct World<'a> {
     scenario: &'a Scenario,
     seed: u64,
     now: u64,
-    /// Senders have even indices, and their receivers follow them.
+    /// Senders have even indices, and their receivers follow them. Those that have names come first; behind them are those
+    /// of short transfers.
     hosts: Vec<Host>,
+    /// When each of them has its next turn, `u64::MAX` for never: all are looked at before each turn.
+    turns: Vec<u64>,
     names: Vec<String>,
+    cross: Option<CrossTraffic>,
     bins: Vec<Bins>,
     links: [Link; 2],
     /// Behind the forward link, for the first flow of the first transfer alone.
@@ -87,7 +92,9 @@ impl<'a> World<'a> {
             seed,
             now: 0,
             hosts: Vec::new(),
+            turns: Vec::new(),
             names: Vec::new(),
+            cross: scenario.cross.map(|cross| CrossTraffic::new(cross, scenario.rate_bps, seed)),
             bins: Vec::new(),
             links: [Link::new(Way::Forward, scenario, seed), Link::new(Way::Back, scenario, seed)],
             odd_link,
@@ -156,24 +163,64 @@ impl<'a> World<'a> {
 
     fn add_pair(&mut self, name: &str, nodes: [Node; 2], start_s: f64, rtt_factor: f64) {
         let extra = self.scenario.rtt_ms * 1e6 / 2.0 * (rtt_factor - 1.0).max(0.0);
-        let start = (start_s * 1e9) as u64;
-        for (node, way) in nodes.into_iter().zip([Way::Forward, Way::Back]) {
-            let timer = if matches!(node, Node::TcpReceiver(_)) { None } else { Some(start) };
-            self.hosts.push(Host {
-                node,
-                inbox: Inbox::default(),
-                way,
-                extra_delay_ns: extra as u64,
-                starts_at: start,
-                stops_at: u64::MAX,
-                timer,
-                rests_until: 0,
-                random: Random::new(self.seed * 1000 + self.hosts.len() as u64),
-                dropped: 0,
-            });
-        }
+        let hosts = self.pair(self.hosts.len(), nodes, (start_s * 1e9) as u64, extra as u64);
+        self.hosts.extend(hosts);
+        self.note_turns(self.names.len());
         self.names.push(name.to_owned());
         self.bins.push(Bins::default());
+    }
+
+    /// Sender and receiver for the places from `index` on.
+    fn pair(&self, index: usize, nodes: [Node; 2], starts_at: u64, extra_delay_ns: u64) -> [Host; 2] {
+        let [sender, receiver] = nodes;
+        [(sender, Way::Forward, index), (receiver, Way::Back, index + 1)].map(|(node, way, index)| Host {
+            timer: if matches!(node, Node::TcpReceiver(_)) { None } else { Some(starts_at) },
+            node,
+            inbox: Inbox::default(),
+            way,
+            extra_delay_ns,
+            starts_at,
+            stops_at: u64::MAX,
+            rests_until: 0,
+            random: Random::new(self.seed * 1000 + index as u64),
+            dropped: 0,
+        })
+    }
+
+    /// A short transfer comes, and gets the first pair of hosts that has nothing to do. Its connection stands after a round
+    /// trip.
+    fn begin_short(&mut self) {
+        let (named, began_ns) = (self.names.len(), self.now);
+        let Some(cross) = &mut self.cross else { return };
+        let segments = cross.arrivals.take();
+        let pair = cross.pairs.iter().position(Option::is_none).unwrap_or_else(|| {
+            cross.pairs.push(None);
+            cross.pairs.len() - 1
+        });
+        cross.pairs[pair] = Some(UnderWay { began_ns, segments });
+        let sender = match cross.kind {
+            CrossKind::Cubic => TcpSender::cubic(),
+            CrossKind::Bbr => TcpSender::bbr(self.seed ^ began_ns),
+        };
+        let index = 2 * (named + pair);
+        let nodes = [Node::TcpSender(sender.with_end(segments)), Node::TcpReceiver(TcpReceiver::default())];
+        let starts_at = began_ns + (self.scenario.rtt_ms * 1e6) as u64;
+        let hosts = self.pair(index, nodes, starts_at, 0);
+        let replaced = index..(index + 2).min(self.hosts.len());
+        self.hosts.splice(replaced, hosts);
+        self.note_turns(named + pair);
+    }
+
+    /// A short transfer whose last segment has come is over: what its hosts still say to each other is let go.
+    fn end_short(&mut self, receiver: usize) {
+        let Some(pair) = (receiver / 2).checked_sub(self.names.len()) else { return };
+        let Node::TcpReceiver(node) = &self.hosts[receiver].node else { return };
+        let received = node.received;
+        if self.cross.as_mut().is_some_and(|cross| cross.end_if_whole(pair, received, self.now)) {
+            for host in &mut self.hosts[receiver - 1..=receiver] {
+                (host.timer, host.inbox) = (None, Inbox::default());
+            }
+        }
     }
 
     pub(crate) fn run(mut self) -> End {
@@ -181,9 +228,15 @@ impl<'a> World<'a> {
             if self.scenario.seconds > 0.0 { self.scenario.seconds } else { self.scenario.patience_s };
         let limit = (patience * 1e9) as u64;
         while !self.is_done() {
-            let next =
-                (0..self.hosts.len()).filter_map(|index| Some((self.hosts[index].next_turn()?, index)));
-            let (at, index) = next.min().expect("an unfinished transfer always has something to wait for");
+            let at = self.turns.iter().copied().min().unwrap_or(u64::MAX);
+            let comes = self.cross.as_ref().map(|cross| cross.arrivals.next_at());
+            if let Some(comes) = comes.filter(|comes| *comes <= at && *comes < limit) {
+                self.now = self.now.max(comes);
+                self.begin_short();
+                continue;
+            }
+            let index = self.turns.iter().position(|turn| *turn == at && at < u64::MAX);
+            let index = index.expect("an unfinished transfer always has something to wait for");
             if at >= limit && self.scenario.seconds > 0.0 {
                 self.now = limit;
                 break;
@@ -193,8 +246,18 @@ impl<'a> World<'a> {
             self.change_path();
             self.sample();
             self.turn(index);
+            self.note_turns(index / 2);
         }
         self.end()
+    }
+
+    /// What a pair does, and what comes to it, is between the two of them.
+    fn note_turns(&mut self, pair: usize) {
+        let pair = 2 * pair..2 * pair + 2;
+        self.turns.resize(self.hosts.len(), u64::MAX);
+        for (turn, host) in self.turns[pair.clone()].iter_mut().zip(&self.hosts[pair]) {
+            *turn = host.next_turn().unwrap_or(u64::MAX);
+        }
     }
 
     fn change_path(&mut self) {
@@ -284,6 +347,7 @@ impl<'a> World<'a> {
         }
         if index & 1 == 1 {
             self.count_placed(index);
+            self.end_short(index);
         }
     }
 
@@ -298,7 +362,7 @@ impl<'a> World<'a> {
     fn count_placed(&mut self, receiver: usize) {
         let placed = self.placed(receiver);
         let bin = (self.now / self.scenario.bin_ns()) as usize;
-        let bins = &mut self.bins[receiver / 2];
+        let Some(bins) = self.bins.get_mut(receiver / 2) else { return };
         if bins.counts.len() <= bin {
             bins.counts.resize(bin + 1, 0);
         }
@@ -316,7 +380,7 @@ impl<'a> World<'a> {
         if !self.trace.is_due(self.now) {
             return;
         }
-        let senders = (0..self.hosts.len()).step_by(2).map(|index| self.sender_sample(index)).collect();
+        let senders = (0..2 * self.names.len()).step_by(2).map(|index| self.sender_sample(index)).collect();
         let sample = Sample {
             at_s: self.now as f64 / 1e9,
             queue_bytes: self.links[0].queued(self.now),
@@ -388,6 +452,7 @@ impl<'a> World<'a> {
         } else {
             0.0
         };
+        let idle = (link.idle_ns - before.link.idle_ns) / (self.now - before.at).max(1) as f64;
         let tail =
             sender.ledger.all_sent_at.zip(times.last()).map(|(sent, &done)| (done - sent).as_secs_f64());
         End {
@@ -406,6 +471,8 @@ impl<'a> World<'a> {
             sender: sent,
             receiver: received,
             senders,
+            busy_share: 1.0 - idle,
+            short_s: self.cross.map(|cross| cross.seconds(before.at, self.now)).unwrap_or_default(),
             trace,
         }
     }

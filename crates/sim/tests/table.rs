@@ -68,6 +68,12 @@ fn low_leaves_the_link_to_tcp() {
     hold("low, ", &[]);
 }
 
+/// What does not hold yet: the link is busy for 0.95 of the time.
+#[test]
+fn short_transfers_of_others_are_not_held_up() {
+    hold("cross traffic", &["link full"]);
+}
+
 #[test]
 fn fixed_holds_its_rate() {
     hold("fixed", &[]);

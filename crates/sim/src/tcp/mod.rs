@@ -49,10 +49,11 @@ struct Sent {
     open: bool,
 }
 
-/// A bulk sender.
+/// A sender of bulk data, or of so many segments.
 #[derive(Debug)]
 pub(crate) struct TcpSender {
     law: Law,
+    segments: u64,
     sent: VecDeque<Sent>,
     /// Number of the first of `sent`; the fate of all before is known.
     first: u64,
@@ -80,6 +81,7 @@ impl TcpSender {
     fn new(law: Law) -> Self {
         TcpSender {
             law,
+            segments: u64::MAX,
             sent: VecDeque::new(),
             first: 1,
             highest: 0,
@@ -93,6 +95,16 @@ impl TcpSender {
             lost: 0,
             rtt_latest: 0.0,
         }
+    }
+
+    /// It sends until so many segments have arrived.
+    pub(crate) fn with_end(self, segments: u64) -> Self {
+        TcpSender { segments, ..self }
+    }
+
+    /// Whether the window, and what there is to send, let one more go.
+    fn may_send(&self) -> bool {
+        self.in_flight < self.cwnd() as u64 && self.delivered + self.in_flight < self.segments
     }
 
     pub(crate) fn in_flight(&self) -> u64 {
@@ -191,7 +203,7 @@ impl TcpSender {
     /// When to look again if no acknowledgement comes.
     pub(crate) fn deadline(&self) -> Option<u64> {
         let timeout = (self.in_flight > 0).then(|| self.heard_at + self.rto_ns());
-        let paced = (self.in_flight < self.cwnd() as u64).then_some(self.paced_until as u64);
+        let paced = self.may_send().then_some(self.paced_until as u64);
         [timeout, paced].into_iter().flatten().min()
     }
 
@@ -209,7 +221,7 @@ impl TcpSender {
             (self.heard_at, self.delivered_at) = (now, now);
         }
         let rate = self.pacing_rate();
-        while self.in_flight < self.cwnd() as u64 && (rate.is_none() || self.paced_until <= now as f64) {
+        while self.may_send() && (rate.is_none() || self.paced_until <= now as f64) {
             put(self.next_number());
             self.sent.push_back(Sent {
                 at: now,

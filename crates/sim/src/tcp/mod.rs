@@ -2,7 +2,7 @@
 //!
 //! Always true: a number is sent once. A lost segment counts as lost and a later number carries its bytes, so what arrives is
 //! goodput; order, the receive window and delayed acknowledgements are left out.
-//! From: RFC 6675 (three later ones have arrived), RFC 6298 (retransmission timeout), RFC 9438, BBR v1 as in Linux 4.20.
+//! From: RFC 6675 (three later ones have arrived), RFC 6298 (retransmission timeout), RFC 8985 (probe of the tail), RFC 9438, BBR v1 as in Linux 4.20.
 
 mod bbr;
 mod cubic;
@@ -62,6 +62,8 @@ pub(crate) struct TcpSender {
     delivered: u64,
     delivered_at: u64,
     recovery_until: u64,
+    /// What was sent behind the last segment, to hear of those before it.
+    probe: Option<u64>,
     srtt: f64,
     heard_at: u64,
     paced_until: f64,
@@ -89,6 +91,7 @@ impl TcpSender {
             delivered: 0,
             delivered_at: 0,
             recovery_until: 0,
+            probe: None,
             srtt: 0.0,
             heard_at: 0,
             paced_until: 0.0,
@@ -145,6 +148,10 @@ impl TcpSender {
                 }
             }
             self.highest = self.highest.max(number);
+            if self.probe == Some(number) {
+                // It came so much later than the others that these are lost.
+                (self.probe, self.highest) = (None, self.highest.max(number + REORDERING));
+            }
         }
         let Some(newest) = newest else { return };
         (self.in_flight, self.delivered, self.heard_at) =
@@ -204,7 +211,14 @@ impl TcpSender {
     pub(crate) fn deadline(&self) -> Option<u64> {
         let timeout = (self.in_flight > 0).then(|| self.heard_at + self.rto_ns());
         let paced = self.may_send().then_some(self.paced_until as u64);
-        [timeout, paced].into_iter().flatten().min()
+        [timeout, paced, self.probe_at()].into_iter().flatten().min()
+    }
+
+    /// When the tail is probed: once all that is left is under way, and nothing has been heard for two round trips.
+    fn probe_at(&self) -> Option<u64> {
+        let is_tail = self.in_flight > 0 && self.delivered + self.in_flight >= self.segments;
+        let may_probe = is_tail && self.probe.is_none() && self.srtt > 0.0;
+        may_probe.then(|| self.heard_at + (2e9 * self.srtt) as u64)
     }
 
     fn rto_ns(&self) -> u64 {
@@ -222,26 +236,34 @@ impl TcpSender {
         }
         let rate = self.pacing_rate();
         while self.may_send() && (rate.is_none() || self.paced_until <= now as f64) {
-            put(self.next_number());
-            self.sent.push_back(Sent {
-                at: now,
-                delivered: self.delivered,
-                delivered_at: self.delivered_at,
-                open: true,
-            });
-            self.in_flight += 1;
+            self.send_next(now, &mut put);
             if let Some(rate) = rate {
                 // A pause earns no more than a millisecond of credit.
                 self.paced_until = self.paced_until.max(now as f64 - 1e6) + 1e9 / rate.max(1.0);
             }
         }
+        if self.probe_at().is_some_and(|at| at <= now) {
+            (self.probe, self.heard_at) = (Some(self.next_number()), now);
+            self.send_next(now, &mut put);
+        }
+    }
+
+    fn send_next(&mut self, now: u64, put: &mut impl FnMut(u64)) {
+        put(self.next_number());
+        self.sent.push_back(Sent {
+            at: now,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            open: true,
+        });
+        self.in_flight += 1;
     }
 
     fn time_out(&mut self, now: u64) {
         self.lost += self.in_flight;
         self.first = self.next_number();
         self.sent.clear();
-        (self.in_flight, self.heard_at, self.recovery_until) = (0, now, 0);
+        (self.in_flight, self.heard_at, self.recovery_until, self.probe) = (0, now, 0, None);
         if let Law::Cubic(cubic) = &mut self.law {
             cubic.on_timeout();
         }
@@ -270,5 +292,48 @@ impl TcpReceiver {
         self.batches.push_front(std::mem::take(&mut self.fresh));
         self.batches.truncate(3);
         Some(self.batches.iter().flatten().copied().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds until a receiver behind 50 ms has `segments`, of which the first sendings of `lost` never arrive.
+    fn seconds(mut sender: TcpSender, segments: u64, lost: &[u64]) -> f64 {
+        let mut receiver = TcpReceiver::default();
+        let (mut under_way, mut acks) = (VecDeque::new(), VecDeque::new());
+        for now in (0..10_000_000_000).step_by(1_000_000) {
+            sender.send(now, |number| {
+                if !lost.contains(&number) {
+                    under_way.push_back((now + 25_000_000, number));
+                }
+            });
+            while under_way.front().is_some_and(|(at, _)| *at <= now) {
+                under_way.pop_front().into_iter().for_each(|(_, number)| receiver.receive(number));
+            }
+            if receiver.received >= segments {
+                return now as f64 / 1e9;
+            }
+            acks.extend(receiver.ack().map(|numbers| (now + 25_000_000, numbers)));
+            while acks.front().is_some_and(|(at, _)| *at <= now) {
+                acks.pop_front()
+                    .into_iter()
+                    .for_each(|(_, numbers): (u64, Vec<u64>)| sender.handle_ack(now, &numbers));
+            }
+        }
+        panic!("it does not come to its end");
+    }
+
+    #[test]
+    fn a_short_sender_ends_and_its_lost_tail_costs_no_timeout() {
+        for sender in [TcpSender::cubic, || TcpSender::bbr(1)] {
+            let short = |lost: &[u64]| seconds(sender().with_end(10), 10, lost);
+            assert!((0.02..0.03).contains(&short(&[])), "one way for ten segments at once");
+            // Two round trips of silence, one for the probe, one way for what it carries and what was lost beside it.
+            assert!((0.15..0.32).contains(&short(&[9, 10])), "{}", short(&[9, 10]));
+            assert!(short(&[10]) < short(&[9, 10]), "the probe carries the last one itself");
+            assert!((0.07..0.2).contains(&seconds(sender().with_end(30), 30, &[])));
+        }
     }
 }

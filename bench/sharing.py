@@ -1,5 +1,5 @@
-"""Transfers and the kernel's TCP on one bottleneck of the lab, and whole files over long links. `./x bench sharing`; one
-PASS or MISS line a row. Real sockets, real Cubic and BBR (iperf3).
+"""Transfers and the kernel's TCP on one bottleneck of the lab, whole files over long links, and paths whose delay moves.
+`./x bench sharing`; one PASS or MISS line a row. Real sockets, real Cubic and BBR (iperf3, curl).
 
 Shares are bytes that arrive at host B between the tenth second and the last, counted by nftables, so that neither side
 tells its own figure. A measurement during which the emulator was itself the bottleneck is repeated once, and does not
@@ -14,6 +14,7 @@ import pathlib
 import signal
 import statistics
 import subprocess
+import sys
 import time
 
 from ground import GIB, MIB, Results, parts, remove
@@ -24,11 +25,24 @@ from harness import product, trees
 from harness.hosts import call, install_signal_handlers, wait_until
 
 IPERF_PORTS = (5201, 5202)
+SHORT_TRANSFERS = pathlib.Path(__file__).with_name("short_transfers.py")
 #: What of a packet of 1500 bytes is content: without IP, UDP, header, tag and the segment's frame.
 PAYLOAD_SHARE = (1500 - 28 - 34) / 1500
 #: Until then senders find their rates.
 SETTLE_SECONDS = 10
 CONTROLS = ("cubic", "bbr")
+#: Where host A serves zeros over HTTP, by congestion control.
+HTTP_PORTS = {"cubic": 8081, "bbr": 8082}
+#: What moves over 1 Gbit/s and 100 ms with a queue of 50 ms; what is sent over it, how often, and for how long at most.
+MOTIONS = ("walk:5:10", "walk:10:10", "5ms")
+MOVING_SIZE = 256 * MIB
+MOVING_RUNS = 3
+MOVING_SECONDS_MAX = 30
+#: Rate, round trip in ms, queue in BDP of a transfer that comes to a Cubic, or to which one comes.
+NEWCOMER_CASES = [(200e6, 20, 1), (200e6, 20, 2), (200e6, 40, 0.5), (200e6, 40, 1), (200e6, 40, 2), (200e6, 100, 1), (500e6, 40, 1)]
+#: Rate and round trip beside short transfers, and what these would take by themselves.
+CROSS_PATH = (200e6, 50)
+CROSS_SHARES = (0.3, 0.5)
 #: Rate, round trip in ms, queue in BDP, loss; and who sends.
 MODEL_CASES = [
     ("Cubic alone, 20 ms, 1 BDP", (100e6, 20, 1, 0), ("cubic",)),
@@ -70,6 +84,7 @@ class Lab:
         self.daemons = [product.Daemon(self.link.pair, self.b, [key], port, root=self.root) for port in (33010, 33020)]
         self.servers = [self.b.start(["iperf3", "-s", "-p", str(port)], stdin=subprocess.DEVNULL,
                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for port in IPERF_PORTS]
+        self.zeros = None
         rules = "".join(f"counter {sender}_{port} {{}}\n" for sender, port in self.ports())
         match = "".join(f"{sender} dport {port} counter name {sender}_{port}\n" for sender, port in self.ports())
         for host, hook in ((self.b, "prerouting"), (self.a, "output")):
@@ -78,15 +93,32 @@ class Lab:
     def ports(self):
         return [("udp", daemon.port) for daemon in self.daemons] + [("tcp", port) for port in IPERF_PORTS]
 
+    def serve_zeros(self):
+        """Starts what curl and the short transfers fetch from, once."""
+        if self.zeros is None:
+            words = [f"{port}={control}" for control, port in HTTP_PORTS.items()]
+            self.zeros = self.a.start([sys.executable, SHORT_TRANSFERS, "serve", *words], stdin=subprocess.DEVNULL)
+            for port in HTTP_PORTS.values():
+                wait_until(lambda port=port: self.b.run(["curl", "-sSf", f"http://{self.a.v4}:{port}/1"]).returncode == 0,
+                           what="the server of zeros answers")
+
     def set(self, rate, rtt_ms, queue_bdp=1.0, loss=0.0):
         queue_ms = max(1, rtt_ms * queue_bdp)
         self.link.set(Profile("sharing", rtt_ms, loss, int(rate)))
-        call(self.link.pair.program, "lab", "set", "--lab", self.link.pair.lab, "--queue", f"{queue_ms:g}ms")
+        self.change("--queue", f"{queue_ms:g}ms")
 
-    def ours(self, policy="fair", flows=1, rate=None, daemon=0):
+    def change(self, *options):
+        call(self.link.pair.program, "lab", "set", "--lab", self.link.pair.lab, *options)
+
+    def passed_bits(self):
+        """What the link has let through from A to B since it stood."""
+        stats = json.loads(call(self.link.pair.program, "lab", "stats", "--lab", self.link.pair.lab))
+        return 8 * stats["links"][0]["forward"]["passed_bytes"]
+
+    def ours(self, policy="fair", flows=1, rate=None, daemon=0, size=None):
         daemon = self.daemons[daemon]
         argv = ["farhaul", "cp", "-q", "--accept-new", "--policy", policy, "--flows", str(flows),
-                *(["--rate", rate] if rate else []), "zero:", daemon.url("null:")]
+                *(["--rate", rate] if rate else []), f"zero:{size or ''}", daemon.url("null:")]
         return Sender(policy + (f", {flows} flows" if flows > 1 else ""), "udp", daemon.port, argv)
 
     def tcp(self, control, port=0):
@@ -138,21 +170,41 @@ class Lab:
         """Until nothing of it arrives any more: what it had queued and in flight leaves the link after it has ended."""
         wait_until(lambda: self.rates([sender], 0.05) == [0.0], seconds=10, every=0, what=f"{sender.name} has left the link")
 
-    def together(self, senders, seconds, host=None):
-        """Rates of senders that start together, and whether the emulator kept up."""
+    def measured(self, measure):
+        """What a measurement returns, and whether the emulator kept up; where it did not, the second try counts."""
         for _ in range(2):
             self.quiet()
             self.link.state()
+            figures = measure()
+            limited = self.link.state()["limited"]
+            if not limited:
+                break
+        return figures, limited
+
+    def together(self, senders, seconds, host=None):
+        """Rates of senders that start together, and whether the emulator kept up."""
+        def measure():
             for sender in senders:
                 self.start(sender)
             time.sleep(SETTLE_SECONDS)
             rates = self.rates(senders, seconds - SETTLE_SECONDS, host)
             for sender in senders:
                 self.stop(sender)
-            limited = self.link.state()["limited"]
-            if not limited:
-                break
-        return rates, limited
+            return rates
+        return self.measured(measure)
+
+    def one_after_the_other(self, first, second, seconds):
+        """Rates over the last half of the time of two senders, of which the second comes after a sixth of it."""
+        def measure():
+            self.start(first)
+            time.sleep(seconds / 6)
+            self.start(second)
+            time.sleep(seconds / 3)
+            rates = self.rates([first, second], seconds / 2)
+            self.stop(first)
+            self.stop(second)
+            return rates
+        return self.measured(measure)
 
 
 class Sharing:
@@ -256,6 +308,115 @@ class Sharing:
             self.row(f"model: {label}", worst <= 0.15, f"{figures} Mbit/s", "kernel (model) within 15 %", limited,
                      kernel_bps=kernel, model_bps=model)
 
+    def moving(self):
+        """A transfer over a path whose delay moves by itself, in turns with curl over the kernel's BBR."""
+        lab = self.lab
+        lab.serve_zeros()
+        lab.set(1e9, 100, 0.5)
+        for motion in MOTIONS:
+            def both(motion=motion):
+                rates = []
+                for fetch in (self.by_curl, self.by_us):
+                    # Set anew, a walk begins anew with the next packet: both meet the same delays.
+                    lab.change("--jitter", "0ms")
+                    lab.quiet()
+                    lab.change("--jitter", motion)
+                    rates.append(fetch())
+                return rates
+            runs = [lab.measured(both) for _ in range(MOVING_RUNS)]
+            lab.change("--jitter", "0ms")
+            won = sum(ours >= curl for (curl, ours), _ in runs)
+            figures = ", ".join(f"{ours / 1e6:.0f} ({curl / 1e6:.0f})" for (curl, ours), _ in runs)
+            self.row(f"moving delay: 1 Gbit/s, 100 ms, --jitter {motion}", won >= 2, f"{figures} Mbit/s",
+                     "at least curl over BBR (in brackets) in 2 of 3", next((limited for _, limited in runs if limited), None),
+                     curl_bps=[curl for (curl, _), _ in runs], ours_bps=[ours for (_, ours), _ in runs])
+
+    def by_curl(self):
+        """Bits a second of a download from A to B over BBR; of one that is not done in time, of what had come."""
+        done = self.lab.b.run(["curl", "-sS", "-o", "/dev/null", "-m", str(MOVING_SECONDS_MAX), "-w", "%{size_download} %{time_total}",
+                               f"http://{self.lab.a.v4}:{HTTP_PORTS['bbr']}/{MOVING_SIZE}"])
+        size, seconds = done.stdout.decode().split()
+        if done.returncode not in (0, 28):
+            raise SystemExit(f"curl: {done.stderr.decode(errors='replace')}")
+        return 8 * int(size) / float(seconds)
+
+    def by_us(self):
+        """The same by a transfer that has never seen the path."""
+        lab, sender = self.lab, self.lab.ours(size=MOVING_SIZE)
+        (lab.a.home / ".local/state/farhaul/paths.json").unlink(missing_ok=True)
+        before, begin = lab.counted(lab.b), time.monotonic()
+        lab.start(sender)
+        try:
+            sender.process.wait(MOVING_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            seconds = time.monotonic() - begin
+            key = (sender.protocol, sender.port)
+            arrived = PAYLOAD_SHARE * (lab.counted(lab.b)[key] - before[key])
+            lab.stop(sender)
+            return 8 * arrived / seconds
+        seconds = time.monotonic() - begin
+        if sender.process.returncode != 0:
+            raise SystemExit(f"{sender.argv}: {sender.process.stderr.read().decode(errors='replace')}")
+        return 8 * MOVING_SIZE / seconds
+
+    def newcomer(self):
+        """One fair transfer that comes to a Cubic, or to which one comes; and a second Cubic in our place."""
+        lab, shares = self.lab, []
+        for rate, rtt, queue in NEWCOMER_CASES:
+            for tcp_first in (True, False):
+                lab.set(rate, rtt, queue)
+                def share(mine, tcp_first=tcp_first):
+                    tcp = lab.tcp("cubic")
+                    pair = (tcp, mine) if tcp_first else (mine, tcp)
+                    rates, limited = lab.one_after_the_other(*pair, self.chosen.seconds)
+                    return rates[tcp_first] / sum(rates), limited
+                ours, limited = share(lab.ours())
+                cubics, cubics_limited = share(lab.tcp("cubic", 1))
+                least = max(0.2, cubics - 0.05)
+                shares.append(ours)
+                self.row(f"newcomer: {'Cubic' if tcp_first else 'fair'} first, {name(rate)}, {rtt} ms, {queue:g} BDP", ours >= least,
+                         f"share {ours:.2f}, a Cubic's {cubics:.2f}", f"at least {least:.2f}", limited or cubics_limited,
+                         share=ours, cubic_share=cubics)
+        middle = statistics.median(shares)
+        self.row("newcomer: median over the cases", 0.35 <= middle <= 0.65, f"share {middle:.2f}", "0.35 to 0.65", None, shares=shares)
+
+    def cross(self):
+        """Beside short TCP transfers that come and go: how long these take, and how long beside one BBR in our place."""
+        lab = self.lab
+        lab.serve_zeros()
+        rate, rtt = CROSS_PATH
+        lab.set(rate, rtt, 1)
+        for control in CONTROLS:
+            for share in CROSS_SHARES:
+                ours, limited = self.beside_short(lab.ours(), control, share)
+                bbr, bbr_limited = self.beside_short(lab.tcp("bbr"), control, share)
+                ratios = [ours[which] / bbr[which] for which in ("median", "late")]
+                self.row(f"cross traffic: short {control}, {share:.0%} of {name(rate)}, {rtt} ms, 1 BDP", max(ratios) <= 1.5,
+                         f"median {ours['median']:.3f} s ({bbr['median']:.3f}), 95 % {ours['late']:.3f} s ({bbr['late']:.3f}), "
+                         f"link {ours['full']:.2f} ({bbr['full']:.2f})", "at most 1.5 times as long as beside one BBR (in brackets)",
+                         limited or bbr_limited, ours=ours, bbr=bbr)
+
+    def beside_short(self, sender, control, share):
+        """Median and 95th percentile of the seconds that short transfers take beside a sender, and how full the link is."""
+        lab, (rate, _) = self.lab, CROSS_PATH
+        seconds = self.chosen.seconds / 2
+        settled = min(SETTLE_SECONDS, seconds / 3)
+        argv = [sys.executable, SHORT_TRANSFERS, "fetch", lab.a.v4, HTTP_PORTS[control], share, rate, seconds, 1]
+
+        def measure():
+            lab.start(sender)
+            fetching = lab.b.start([str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+            time.sleep(settled)
+            passed, began = lab.passed_bits(), time.monotonic()
+            text, _ = fetching.communicate(timeout=seconds + 60)
+            full = (lab.passed_bits() - passed) / (time.monotonic() - began) / rate
+            lab.stop(sender)
+            if fetching.returncode != 0:
+                raise SystemExit(f"{argv}: exit {fetching.returncode}")
+            took = sorted(transfer["seconds"] for transfer in json.loads(text) if transfer["began"] >= settled)
+            return {"median": statistics.median(took), "late": took[int(0.95 * len(took))], "count": len(took), "full": full}
+        return lab.measured(measure)
+
     def files(self):
         """One file from disk to disk over the long links, to a daemon."""
         lab, size = self.lab, self.chosen.size * MIB
@@ -263,8 +424,7 @@ class Sharing:
         digest = trees.sha256(source)
         for profile in (COUNTRY, OCEAN, SATELLITE, WORSE):
             lab.link.set(profile)
-            call(lab.link.pair.program, "lab", "set", "--lab", lab.link.pair.lab, "--queue",
-                 f"{profile.rtt_ms:g}ms")
+            lab.change("--queue", f"{profile.rtt_ms:g}ms")
             allowed = (8 * size / (0.97 * profile.rate_bps * (1 - profile.loss) * PAYLOAD_SHARE)
                        + 12 * profile.rtt_ms / 1000 + 1)
             seconds, limits, bottlenecks = [], [], []
@@ -298,7 +458,7 @@ def name(rate):
     return f"{rate / 1e9:g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:g} Mbit/s"
 
 
-PARTS = ("files", "tcp", "low", "high", "fixed", "models")
+PARTS = ("files", "moving", "newcomer", "cross", "tcp", "low", "high", "fixed", "models")
 
 
 def main():

@@ -27,7 +27,7 @@ fn short_queues_and_policers_cost_little() {
 
 #[test]
 fn it_follows_the_link_and_comes_back_from_a_blackout() {
-    hold("link", &["alone", "loss in front", "moving delay"]);
+    hold("link", &["alone", "loss in front", "moving delay", "cross traffic"]);
     hold("blackout", &[]);
 }
 

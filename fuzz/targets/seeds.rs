@@ -233,6 +233,11 @@ fn small_things() {
     put("wanem__frame", "udp6", &udp_frame());
     put("wanem__script", "timeline", br#"[{"at": "10s", "loss": "5%"}, {"at": "20s", "cut": "3s"}, {"at": "30s", "link": 2, "rate": "1g"}]"#);
     put("wanem__script", "settings", b"rtt=100ms/50ms,loss=1%,rate=1g,queue=codel,jitter=5ms,reorder=1%");
+    put(
+        "wanem__script",
+        "moving",
+        b"rate=1g,rate-motion=walk:0.1:100/cellular,jitter=walk:5ms:1s/steps:17:15000:100",
+    );
 }
 
 /// A super-packet of three TCP segments, as a TUN device hands it over.

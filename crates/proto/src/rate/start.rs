@@ -37,6 +37,10 @@ const SCAVENGER_GROWTH: f64 = 0.7;
 const LATER_MIN: f64 = 50.0;
 /// Loss beyond that of the first rounds that ends the start.
 const EXCESS: f64 = 0.05;
+/// What arrives grows by so much in a round while no queue of ours holds it up: its round trips are the path's. But others who
+/// give way to a queue of ours let it grow, too, so delay that moves is believed to add no more than so many seconds.
+const FOLLOWS: f64 = 1.85;
+const MOVES: f64 = 0.03;
 
 /// What a report has brought.
 #[derive(Debug, Clone, Copy)]
@@ -107,6 +111,9 @@ pub(super) struct Start {
     saturated_rounds: u32,
     saturated: bool,
     belief: Belief,
+    /// The longest round trip while what arrives grew as what is sent, and of this round.
+    followed: f64,
+    longest: f64,
 }
 
 impl Start {
@@ -151,7 +158,9 @@ impl Start {
         }
         let growth = if scavenger {
             SCAVENGER_GROWTH
-        } else if path.latest() > 0.5 * target + JITTER * path.noise() {
+        } else if path.propagation() + path.latest() - path.propagation().max(self.followed)
+            > 0.5 * target + JITTER * path.noise()
+        {
             1.0
         } else if self.belief.full == 0.0 && window > LARGE {
             3.0
@@ -167,7 +176,10 @@ impl Start {
         // What was told while an end stood still is read at once, and each of it waited less than the one before.
         let falls = path.latest() < self.queue_before - FALLS * since_before;
         self.queue_before = path.latest();
-        if path.latest() <= target + JITTER * path.noise() {
+        let rtt = path.propagation() + path.latest();
+        self.longest = self.longest.max(rtt);
+        let beyond = rtt - path.propagation().max(self.followed);
+        if beyond <= target + JITTER * path.noise() {
             self.queued = 0.0;
         } else if !falls {
             self.queued += 1.0;
@@ -189,6 +201,10 @@ impl Start {
         self.flat_rounds = if flat { self.flat_rounds + 1 } else { 0 };
         self.saturated_rounds = if self.saturated { self.saturated_rounds + 1 } else { 0 };
         self.saturated = false;
+        if self.rate_before == 0.0 || rate > FOLLOWS * self.rate_before {
+            self.followed = self.followed.max(self.longest.min(path.propagation() + MOVES));
+        }
+        self.longest = 0.0;
         let [newer, older] = self.recent;
         self.clean = Count { all: self.clean.all + older.all, lost: self.clean.lost + older.lost };
         self.recent = [round, newer];

@@ -7,12 +7,14 @@
 //!
 //! B is the round trip without queues, q the queue that stands, T the target that falls with the own rate (`target`). Random loss
 //! does not appear: the queue says when the link is full. Loss beyond the path's own (`loss`) is a second signal, for buffers too
-//! short to show a queue.
+//! short to show a queue. Where delay moves by itself, a rate that the path has shown is held (`hold`); where somebody else fills the
+//! buffer, we compete (`filler`); and a queue that nothing moves is none (`doubt`).
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
 
 mod doubt;
 mod filler;
+mod hold;
 mod overflow;
 
 use super::compete::Cubic;
@@ -25,6 +27,7 @@ use super::{Remembered, Report, WINDOW_INITIAL};
 use crate::time::Timestamp;
 use doubt::Doubt;
 use filler::Filler;
+use hold::Moving;
 use overflow::{Dip, Shallow, Test};
 use std::time::Duration;
 
@@ -70,11 +73,13 @@ pub(super) struct Limits {
     pub remembered: Option<Remembered>,
 }
 
-/// What all flows together deliver, in bytes a second: over a round trip, and over a quarter of one.
-#[derive(Debug, Clone, Copy)]
+/// What all flows together deliver, in bytes a second: over a round trip, and over a quarter, two and four of one.
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rates {
     pub round: f64,
     pub quarter: f64,
+    pub two: f64,
+    pub four: f64,
 }
 
 #[derive(Debug)]
@@ -126,6 +131,7 @@ pub(super) struct Fair {
     drain: Drain,
     filler: Filler,
     doubt: Doubt,
+    moving: Moving,
 }
 
 /// What was in flight when a silence began and has not been told of since: it has left the network, and does not count.
@@ -191,7 +197,8 @@ impl Fair {
             path: Path::default(),
             near: near::Floor::default(),
             loss: PathLoss::new(),
-            rates: Rates { round: 0.0, quarter: 0.0 },
+            rates: Rates::default(),
+            moving: Moving::default(),
             in_flight: 0.0,
             loss_smooth: 0.0,
             test: None,
@@ -247,7 +254,7 @@ impl Fair {
             State::Delay if self.test.is_some() => "test",
             State::Delay if self.dip.is_some() => "dip",
             State::Delay if self.drain.until.is_some() => "drain",
-            State::Delay => "delay",
+            State::Delay => self.moving.state().unwrap_or("delay"),
         }
     }
 
@@ -411,6 +418,7 @@ impl Fair {
         let beyond = (self.path.latest() - 3.0 * self.path.noise()).max(0.5 * self.path.latest());
         self.queue_peak = (self.queue_peak * fading).max(beyond);
         self.queue_longest = (self.queue_longest * (-dt / QUEUE_AGE).exp()).max(beyond);
+        self.filler.train_rate = report.train_rate.unwrap_or(self.filler.train_rate);
         if report.saturated {
             self.saturated_at = Some(now);
         }
@@ -419,6 +427,9 @@ impl Fair {
         }
         if rates.round > 0.0 && now >= self.rates_from {
             self.rates = rates;
+        }
+        if report.rtt.is_some() && now >= self.settle_until {
+            self.watch(now, self.goal(now, limits));
         }
         self.look_at_pace();
         self.near.on_queue(now, self.path.latest());
@@ -502,6 +513,8 @@ impl Fair {
         let arrives = self.rates.quarter.max(self.rates.round);
         self.window = self.window.min(arrives / (1.0 - own) * self.path.base() + 0.5 * aim * arrives);
         self.state = State::Delay;
+        self.moving.restart(now);
+        self.doubt.begin(now, self.path.round_trip());
         let drained = self.path.base().max(report.in_flight as f64 / arrives.max(1.0)) + self.path.latest();
         let drained = drained.min(8.0 * self.path.round_trip());
         self.overshoot = Overshoot::new(now, report.in_flight as f64, self.window, self.path.base());
@@ -526,7 +539,10 @@ impl Fair {
         }
         let round = (base + standing).max(NEAR);
         let part = (dt / round).min(1.0);
-        let saturated = self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01);
+        if self.step_hold(now, dt, standing, goal, limits) {
+            return;
+        }
+        let saturated = self.is_saturated(now);
         let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
         // From one target on, the queue of a scavenger that is alone would swing, at the cost of a thirtieth of the link.
         let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
@@ -561,6 +577,12 @@ impl Fair {
         if self.window > before {
             self.window = self.window.min(self.growth_max(now, idle, goal, limits)).max(before);
         }
+    }
+
+    /// Whether we have sent all that we may, within the last round trip.
+    fn is_saturated(&self, now: Timestamp) -> bool {
+        let round = self.path.base() + self.path.standing();
+        self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01)
     }
 
     /// Round trips for which the queue has been empty although we send all that we may.

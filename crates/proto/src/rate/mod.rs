@@ -317,7 +317,7 @@ impl Controller {
             self.flows.iter_mut().for_each(|flow| flow.deliveries.clear());
         }
         let round = self.fair.path().round_trip();
-        let mut rates = Rates { round: 0.0, quarter: 0.0 };
+        let mut rates = Rates::default();
         let mut report = Report { in_flight: 0, ..*report };
         let mut parts = Vec::with_capacity(self.flows.len());
         for flow in &mut self.flows {
@@ -328,6 +328,8 @@ impl Controller {
             let rate = flow.deliveries.rate(round);
             rates.round += rate;
             rates.quarter += flow.deliveries.rate(round / 4.0);
+            rates.two += flow.deliveries.rate(2.0 * round);
+            rates.four += flow.deliveries.rate(4.0 * round);
             report.in_flight += flow.in_flight;
             parts.push(Part { share: flow.share.unwrap_or(0.0), rate });
         }

@@ -4,11 +4,15 @@
 //! doubt:  the least round trip has stayed within S = T/4 + v for 4 round trips, above B + 1.1 T, while W fell by a tenth
 //! step:   W/2 for 1.5 round trips;  the queue is real if the least round trip falls by more than S or q/8
 //! else:   B = the least round trip since, W as when the queue became level
+//! newcomer, real:  W as when the queue became level;  if 0.8 q is back a round trip later, somebody fills the buffer
 //! ```
 //!
 //! with T for the largest rate of the last while. A real queue falls by half of our part of what is under way, less what whoever
 //! fills it adds in one round trip. Without this, whoever yields to such a queue believes that he is beside a stranger, and keeps B for as
 //! long as he competes with him: a path of 50 ms that was taken for one of 45 ms stayed at a twentieth of its rate.
+//! Somebody who was there first and fills the buffer keeps the queue as it is. A newcomer, who has never seen the path without
+//! him, takes it for the base and yields to what he adds. Beside transfers of our kind a queue that is level is at rest, and a queue that
+//! one of them has made by its start does not come back.
 //! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is one.
 
 use super::super::target::target;
@@ -36,6 +40,12 @@ const MOVED: f64 = 0.125;
 /// One that did move is not doubted again for so long.
 const TRUST: Duration = Duration::from_secs(20);
 
+/// For so many round trips after the start we are a newcomer. Later, transfers of our kind meet one another so now and then.
+const NEWCOMER_ROUNDS: f64 = 50.0;
+/// What of the queue is back, so many round trips after the step has told, if somebody keeps it.
+const BACK: f64 = 0.8;
+const BACK_ROUNDS: f64 = 2.5;
+
 /// What is known of a queue that does not move.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Doubt {
@@ -44,6 +54,9 @@ pub(super) struct Doubt {
     /// Rates and queue tell of the last step until then.
     echo_until: Timestamp,
     trusted_until: Timestamp,
+    newcomer_until: Timestamp,
+    /// A queue that has moved, and when it is looked at whether it is back.
+    moved: Option<(f64, Timestamp)>,
 }
 
 /// Round trips that have stayed as they are.
@@ -82,9 +95,14 @@ impl Level {
 }
 
 impl Doubt {
+    /// The start is over.
+    pub(super) fn begin(&mut self, now: Timestamp, round: f64) {
+        self.newcomer_until = now + seconds(NEWCOMER_ROUNDS * round);
+    }
+
     /// What was seen says nothing any more.
     pub(super) fn restart(&mut self) {
-        (self.level, self.step) = (None, None);
+        (self.level, self.step, self.moved) = (None, None, None);
     }
 
     /// The queue is one.
@@ -140,6 +158,11 @@ impl Fair {
         }
         let rate = self.filler.rate.max(self.rates.round);
         let aim = target(rate, self.path.packet(), self.path.base(), limits.weight);
+        if let Some((queue, _)) = self.doubt.moved.take_if(|(_, due)| now >= *due)
+            && self.path.standing() > (BACK * queue).max(LONG * aim)
+        {
+            return self.meet_filler(now, limits);
+        }
         let (queue, span) = (self.path.standing(), LEVEL * aim + self.path.noise());
         let level = self.doubt.level.map(|level| level.with(least)).filter(|level| level.spread() <= span);
         let level = level.unwrap_or(Level { since: now, least, most: least, window: self.window });
@@ -169,7 +192,13 @@ impl Fair {
         let was_sent = self.saturated_at.is_some_and(|at| at > step.began);
         let Some(since) = step.since.filter(|_| was_sent) else { return };
         if step.before - since > step.moved {
-            return self.doubt.trust(now);
+            self.doubt.trust(now);
+            self.window = self.window.max(step.window);
+            if now < self.doubt.newcomer_until {
+                let queue = step.before - self.path.propagation();
+                self.doubt.moved = Some((queue, now + seconds(BACK_ROUNDS * self.path.round_trip())));
+            }
+            return;
         }
         let longer = since.min(step.before) - self.path.propagation();
         self.path.rebase(now, longer);

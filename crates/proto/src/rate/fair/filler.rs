@@ -18,6 +18,8 @@ const RESTS: f64 = 4.0;
 const TAKEN: f64 = 0.9;
 /// How long a rate counts as what was ours.
 const FILLER_MEMORY: f64 = 30.0;
+/// For so many round trips beside somebody, half of the rate is held: a BBR that has lost its rate does not come back to it.
+const HELD_ROUNDS: f64 = 6.0;
 /// How often it is tried whether the other one has gone.
 const TRIAL_EVERY: Duration = Duration::from_secs(8);
 
@@ -28,8 +30,11 @@ pub(super) struct Filler {
     pub(super) since: Option<Timestamp>,
     /// The rate then.
     rate_before: f64,
-    /// The rate that is held until the first cut.
+    /// The rate that is held until the first cut, and in the first round trips.
     held: f64,
+    held_first: f64,
+    /// What the first train has shown of the link, in bytes a second: a newcomer beside somebody who fills it has never had it.
+    pub(super) train_rate: f64,
     /// The largest rate of the last while: somebody who takes our rate must not raise our target.
     pub(super) rate: f64,
     /// For how many seconds the queue has been longer than we aim at, and the rate before.
@@ -69,6 +74,9 @@ impl Fair {
         }
         if self.is_stepping(now) {
             return;
+        }
+        if self.moving.holds() {
+            return self.filler.forget();
         }
         let aim = target(self.filler.rate, self.path.packet(), base, limits.weight).max(0.001);
         if let Some(trial) = self.filler.trial {
@@ -114,13 +122,13 @@ impl Fair {
         }
     }
 
-    /// Somebody else is there: takes half of the rate that was ours, and more if more is left.
-    fn meet_filler(&mut self, now: Timestamp, limits: &Limits) {
+    /// Somebody else is there: takes half of the rate that was ours, or the link's as far as it is known.
+    pub(super) fn meet_filler(&mut self, now: Timestamp, limits: &Limits) {
         let round = self.path.base() + self.path.standing();
-        let ours = self.filler.rate.max(self.filler.yielding_from);
-        let half = limits.weight / (limits.weight + 1.0) * ours;
-        self.filler.held = half.max(self.window / round);
-        self.window = self.filler.held * round;
+        let half = limits.weight / (limits.weight + 1.0);
+        self.filler.held = (half * self.filler.rate.max(self.filler.yielding_from)).max(self.window / round);
+        self.filler.held_first = self.filler.held.max(half * self.filler.train_rate);
+        self.window = self.filler.held_first * round;
         self.filler.trial_at = Some(now);
         self.compete(Cubic::new(now, self.window / self.path.packet(), limits.weight));
     }
@@ -146,8 +154,9 @@ impl Fair {
             self.window = packet * cubic.grow(now, self.window / packet, report.delivered as f64 / packet);
             if cubic.cut_at().is_none() {
                 // Who has not lost anything yet grows fast: keeps the rate beside him.
-                let held = self.filler.held * (self.path.base() + self.path.standing());
-                self.window = self.window.max(held);
+                let is_first = (now - cubic.epoch()).as_secs_f64() < HELD_ROUNDS * round;
+                let held = if is_first { self.filler.held_first } else { self.filler.held };
+                self.window = self.window.max(held * (self.path.base() + self.path.standing()));
             }
         }
         self.state = State::Compete(cubic);

@@ -1,0 +1,317 @@
+//! Delay that moves by itself is no queue of ours: where it does, a rate that the path has shown is held while it arrives.
+//!
+//! ```text
+//! noisy:  d > 0.27 T,  d the deviation of the round trips within a round, over 25 rounds
+//! trial:  R, the best rate of late, for 6 rounds;  it is held if 0.95 R arrives and round trips are no longer
+//!         than before by T/2 + 1.8 s, with s the deviation of rounds' means
+//! hold:   1.05 R and 0.95 R for two rounds each;  f = (what arrived of the one - of the other) / 0.1 R
+//!         R = R (1 + 0.1 (f - 1/2)),  R = 0.96 R while round trips are longer than at the trial by T + 2 s
+//! end:    0.93 R has not arrived twice, 0.85 R has not once, or it is noisy no more
+//! ```
+//!
+//! A queue that somebody makes changes little within a round: d is 0.02 to 0.07 T beside TCP, 0.2 to 0.3 with eight of ours, and
+//! more where delay itself moves. Whether it is a queue all the same, the trial tells: more than the link carries does not arrive.
+//! From: BBR (the best rate of late, in flight what it needs); PCC Vivace and Nimbus (SIGCOMM 2022): pulses, and whether what
+//! arrives follows them.
+
+use super::{Fair, Limits, seconds};
+use crate::time::Timestamp;
+
+/// It is noisy above this part of the target, and no more below that one; a round counts as no more than so much of it.
+const NOISY: f64 = 0.27;
+const QUIET: f64 = 0.2;
+const NOISE_MOST: f64 = 0.7;
+/// A round's part of the mean noise, and after how many rounds it is known.
+const NOISE_GAIN: f64 = 0.04;
+const NOISE_ROUNDS: usize = 16;
+/// Rounds whose means are remembered.
+const MEANS: usize = 8;
+/// For how many seconds a rate is the best of late.
+const BEST_AGE: f64 = 30.0;
+/// Whoever has more than this part of the best rate needs no trial.
+const STARVED: f64 = 0.97;
+const TRIAL_ROUNDS: f64 = 6.0;
+/// What arrives of a rate that is tried or held.
+const PROVEN: f64 = 0.95;
+const SHORT: f64 = 0.93;
+const FAR_SHORT: f64 = 0.85;
+/// How much longer round trips may be: in targets, and in deviations. In a trial, the mean of its last three rounds, and each.
+const ANSWERS: (f64, f64) = (0.5, 1.8);
+const RUNS_AWAY: (f64, f64) = (1.0, 3.0);
+const DRIFTS: (f64, f64) = (1.0, 2.0);
+const DRIFT_CUT: f64 = 0.96;
+/// After a trial in vain, the next one waits for so many rounds, and for twice as long each time, up to so many seconds.
+const WAIT_ROUNDS: f64 = 10.0;
+const WAIT_MOST: f64 = 20.0;
+/// A pulse: how far up and down, for how many rounds, and what is learned from a pair.
+const PULSE: f64 = 0.05;
+const PULSE_ROUNDS: f64 = 2.0;
+const FOLLOW_GAIN: f64 = 0.4;
+const FOLLOW_STEP: f64 = 0.1;
+const STEP_MOST: f64 = 0.05;
+
+/// What is known of delay that moves, and the rate that is held in spite of it.
+#[derive(Debug, Default)]
+pub(super) struct Moving {
+    watch: Watch,
+    /// The best rate over two rounds, of late.
+    best: f64,
+    hold: Option<Hold>,
+    not_before: Timestamp,
+    /// How long the next trial waits after one in vain, in seconds.
+    wait: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// The window and the mean round trip before it.
+    Trial {
+        window: f64,
+        before: f64,
+    },
+    /// The mean round trip when the trial was over.
+    Up {
+        level: f64,
+    },
+    Down {
+        level: f64,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Hold {
+    rate: f64,
+    phase: Phase,
+    began: Timestamp,
+    /// What arrived of the last pulse up.
+    up: Option<f64>,
+    /// By how much what arrives follows what is sent, smoothed.
+    follow: f64,
+    /// Pairs of pulses in a row of which too little arrived.
+    short: u32,
+}
+
+/// Round trips, a round at a time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Watch {
+    sum: f64,
+    squares: f64,
+    count: f64,
+    began: Timestamp,
+    /// The means of the last rounds, the newest first, and of how many rounds.
+    means: [f64; MEANS],
+    rounds: usize,
+    /// The mean deviation within a round.
+    within: f64,
+}
+
+impl Watch {
+    /// Takes a round trip. `most` is the largest deviation that a round may count as: a queue that grows fast is no noise.
+    fn sample(&mut self, now: Timestamp, rtt: f64, round: f64, most: f64) {
+        if (now - self.began).as_secs_f64() >= round && self.count > 0.0 {
+            let mean = self.sum / self.count;
+            let within = (self.squares / self.count - mean * mean).max(0.0).sqrt().min(most);
+            self.means.rotate_right(1);
+            self.means[0] = mean;
+            self.rounds += 1;
+            self.within += (1.0 / self.rounds as f64).max(NOISE_GAIN) * (within - self.within);
+            (self.sum, self.squares, self.count, self.began) = (0.0, 0.0, 0.0, now);
+        }
+        self.sum += rtt;
+        self.squares += rtt * rtt;
+        self.count += 1.0;
+    }
+
+    fn known(&self) -> usize {
+        self.rounds.min(MEANS)
+    }
+
+    /// The mean of so many rounds.
+    fn mean(&self, of: usize) -> f64 {
+        let of = of.min(self.known()).max(1);
+        self.means[..of].iter().sum::<f64>() / of as f64
+    }
+
+    /// The deviation of a round's mean, as its steps show it: a drift adds little.
+    fn deviation(&self) -> f64 {
+        if self.known() < 3 {
+            return 0.0;
+        }
+        let steps = self.means[..self.known()].windows(2).map(|pair| (pair[0] - pair[1]).abs());
+        // Of a normal distribution: half the root of pi, by the mean step.
+        0.89 * steps.sum::<f64>() / (self.known() - 1) as f64
+    }
+
+    /// By so much longer may a mean be, of targets and deviations.
+    fn most(&self, (targets, deviations): (f64, f64), goal: f64) -> f64 {
+        targets * goal + deviations * self.deviation()
+    }
+}
+
+impl Moving {
+    /// The start is over: what it has seen tells of itself.
+    pub(super) fn restart(&mut self, now: Timestamp) {
+        self.watch = Watch { began: now, ..Watch::default() };
+    }
+
+    pub(super) fn holds(&self) -> bool {
+        self.hold.is_some()
+    }
+
+    pub(super) fn state(&self) -> Option<&'static str> {
+        self.hold.map(|hold| if matches!(hold.phase, Phase::Trial { .. }) { "holding" } else { "hold" })
+    }
+
+    /// The rate is held no more, and no more than `rate` is expected.
+    fn let_go(&mut self, rate: f64) {
+        (self.hold, self.best) = (None, rate);
+    }
+}
+
+impl Fair {
+    pub(super) fn watch(&mut self, now: Timestamp, goal: f64) {
+        let rtt = self.path.propagation() + self.path.latest();
+        self.moving.watch.sample(now, rtt, self.path.round_trip(), NOISE_MOST * goal);
+    }
+
+    /// Whether a rate is held: what the queue asks for does not count then.
+    pub(super) fn step_hold(
+        &mut self,
+        now: Timestamp,
+        dt: f64,
+        standing: f64,
+        goal: f64,
+        limits: &Limits,
+    ) -> bool {
+        let round = self.path.round_trip();
+        let arrives = self.rates.four;
+        self.moving.best = (self.moving.best * (-dt / BEST_AGE).exp()).max(self.rates.two);
+        if limits.scavenger || self.is_near() || self.filler.trial.is_some() {
+            self.moving.hold = None;
+            return false;
+        }
+        let watch = self.moving.watch;
+        let Some(mut hold) = self.moving.hold else {
+            let is_noisy = watch.rounds >= NOISE_ROUNDS && watch.within > NOISY * goal;
+            let is_starved = arrives < STARVED * self.moving.best && standing > goal;
+            if is_noisy && is_starved && self.is_saturated(now) && now >= self.moving.not_before {
+                let phase = Phase::Trial { window: self.window, before: watch.mean(2) };
+                let rate = self.moving.best;
+                self.moving.hold = Some(Hold { rate, phase, began: now, up: None, follow: 0.5, short: 0 });
+            }
+            return false;
+        };
+        if watch.within < QUIET * goal {
+            self.moving.let_go(arrives);
+            return true;
+        }
+        let rounds = (now - hold.began).as_secs_f64() / round;
+        let next = match hold.phase {
+            Phase::Trial { window, before } => {
+                let runs_away = self.path.propagation() + standing - before > watch.most(RUNS_AWAY, goal);
+                if rounds < TRIAL_ROUNDS && !runs_away {
+                    None
+                } else if runs_away
+                    || watch.mean(3) - before > watch.most(ANSWERS, goal)
+                    || arrives < PROVEN * hold.rate
+                {
+                    self.moving.let_go(arrives);
+                    self.moving.wait = (2.0 * self.moving.wait).clamp(WAIT_ROUNDS * round, WAIT_MOST);
+                    self.moving.not_before = now + seconds(self.moving.wait);
+                    self.window = self.window.min(window);
+                    return true;
+                } else {
+                    self.moving.wait = 0.0;
+                    Some(Phase::Up { level: watch.mean(4) })
+                }
+            }
+            Phase::Up { level } => {
+                if let Some(up) = hold.up.take_if(|_| rounds >= 1.0) {
+                    self.follow(&mut hold, up, level, goal);
+                }
+                (rounds >= PULSE_ROUNDS).then_some(Phase::Down { level })
+            }
+            Phase::Down { level } => {
+                if rounds >= 1.0 && hold.up.is_none() {
+                    hold.up = Some(self.rates.two);
+                }
+                let ends = rounds >= PULSE_ROUNDS;
+                if ends {
+                    hold.short = if arrives < SHORT * hold.rate { hold.short + 1 } else { 0 };
+                }
+                if ends && (hold.short >= 2 || arrives < FAR_SHORT * hold.rate) {
+                    self.moving.let_go(arrives);
+                    return true;
+                }
+                ends.then_some(Phase::Up { level })
+            }
+        };
+        if let Some(next) = next {
+            (hold.phase, hold.began) = (next, now);
+        }
+        let pulse = match hold.phase {
+            Phase::Trial { .. } => 1.0,
+            Phase::Up { .. } => 1.0 + PULSE,
+            Phase::Down { .. } => 1.0 - PULSE,
+        };
+        let rate = pulse * hold.rate / (1.0 - self.loss.own());
+        self.window = rate * (self.path.base() + self.path.smooth());
+        self.moving.hold = Some(hold);
+        true
+    }
+
+    /// A pair of pulses has arrived, the upper one with the rate `up`.
+    fn follow(&self, hold: &mut Hold, up: f64, level: f64, goal: f64) {
+        let follow = (up - self.rates.two) / (2.0 * PULSE * hold.rate);
+        hold.follow += FOLLOW_GAIN * (follow.clamp(-0.5, 1.5) - hold.follow);
+        let step = (FOLLOW_STEP * (hold.follow - 0.5)).clamp(-STEP_MOST, STEP_MOST);
+        hold.rate = (hold.rate * (1.0 + step)).min((1.0 + PULSE) * self.rates.four);
+        let watch = &self.moving.watch;
+        if watch.mean(4) - level > watch.most(DRIFTS, goal) {
+            hold.rate *= DRIFT_CUT;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROUND: f64 = 0.1;
+    const GOAL: f64 = 0.002;
+
+    /// Sixteen round trips a round, `rtt` by round and by number in it, in seconds.
+    fn watched(rounds: usize, rtt: impl Fn(usize, usize) -> f64) -> Watch {
+        let mut watch = Watch::default();
+        for sample in 0..16 * rounds + 1 {
+            let now = Timestamp::ZERO + seconds(ROUND / 16.0 * sample as f64);
+            watch.sample(now, rtt(sample / 16, sample % 16), ROUND, NOISE_MOST * GOAL);
+        }
+        watch
+    }
+
+    #[test]
+    fn delay_that_moves_within_a_round_is_noise_and_a_queue_is_none() {
+        let walk = watched(40, |round, sample| {
+            0.1 + 2e-4 * if round % 2 == 0 { sample } else { 16 - sample } as f64
+        });
+        assert!(walk.within > NOISY * GOAL && walk.rounds >= NOISE_ROUNDS, "{}", walk.within);
+        // A queue of 20 targets that grows and drains over 20 rounds.
+        let queue = watched(40, |round, _| 0.1 + 0.002 * (round % 20).min(20 - round % 20) as f64);
+        assert!(queue.within < 0.05 * GOAL, "{}", queue.within);
+    }
+
+    #[test]
+    fn one_round_of_somebodys_start_is_no_noise() {
+        let ramp = watched(40, |round, sample| 0.1 + if round == 30 { 0.01 * sample as f64 } else { 0.0 });
+        assert!(ramp.within < NOISY * GOAL, "{}", ramp.within);
+    }
+
+    #[test]
+    fn a_rounds_deviation_is_that_of_its_steps() {
+        let even = watched(20, |_, _| 0.1);
+        assert!(even.deviation() < 1e-9 && (even.mean(4) - 0.1).abs() < 1e-9);
+        let turns = watched(20, |round, _| 0.1 + 0.004 * (round % 2) as f64);
+        assert!((turns.deviation() - 0.89 * 0.004).abs() < 5e-4, "{}", turns.deviation());
+    }
+}

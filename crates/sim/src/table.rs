@@ -3,6 +3,7 @@
 mod change;
 mod cross;
 mod moving;
+mod newcomer;
 mod sharing;
 mod start;
 mod steady;
@@ -184,6 +185,7 @@ pub fn table(size: Size, only: &str, jobs: usize, mut print: impl FnMut(&[Line])
     change::disturbance_rows(&mut table);
     change::change_rows(&mut table);
     moving::moving_rows(&mut table);
+    newcomer::newcomer_rows(&mut table);
     sharing::sharing_rows(&mut table);
     cross::cross_rows(&mut table);
     // Rows that look at the same scenarios share their runs.
@@ -264,7 +266,12 @@ fn judge(row: &Row, figures: &[f64], runs: &[Run<'_>]) -> Line {
     let spared = (sorted.len() as f64 * row.outliers) as usize;
     let kept = match row.goal {
         Goal::AtLeast(_) => &sorted[spared..],
-        Goal::AtMost(_) | Goal::Between(..) => &sorted[..sorted.len() - spared],
+        Goal::AtMost(_) => &sorted[..sorted.len() - spared],
+        // Too little and too much are worse: of half of all that are spared on each side, the middle is left.
+        Goal::Between(..) => {
+            let each = spared.min((sorted.len() - 1) / 2);
+            &sorted[each..sorted.len() - each]
+        }
     };
     let figure = row.goal.worst(kept);
     let worst = figures.iter().position(|&other| other == figure).unwrap_or(0);

@@ -46,8 +46,9 @@ fn jitter_is_no_queue() {
 fn delay_that_moves_by_itself_is_no_queue() {
     hold("moving delay: bursts", &["own queue"]);
     hold("moving delay: low", &[]);
+    hold("moving delay: white, in order", &["own queue"]);
+    hold("moving delay: walk", &["1 Gbit/s, 300 ms"]);
     hold("moving delay: white, reordering", &["own queue"]);
-    hold("moving delay: walk, 0.1 Gbit/s, 20 ms", &[]);
 }
 
 #[test]
@@ -93,4 +94,9 @@ fn the_number_of_threads_changes_no_line() {
     let one = lines(1);
     assert!(one.len() > 1, "{one:?}");
     assert_eq!(one, lines(3));
+}
+
+#[test]
+fn a_newcomer_beside_a_tcp_has_its_share() {
+    hold("newcomer", &[]);
 }

@@ -107,7 +107,10 @@ impl Fair {
             self.filler.yielded = 0.0;
             return self.meet_filler(now, limits);
         }
-        if standing < FILLED * aim || self.saturated_at.is_none() {
+        if standing < FILLED * aim
+            || self.saturated_at.is_none()
+            || self.moving.is_noisy(self.goal(now, limits))
+        {
             self.filler.since = None;
             return;
         }

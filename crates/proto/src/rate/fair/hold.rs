@@ -154,6 +154,11 @@ impl Moving {
         self.watch = Watch { began: now, ..Watch::default() };
     }
 
+    /// Whether delay moves by itself, as far as the last rounds have shown it.
+    pub(super) fn is_noisy(&self, goal: f64) -> bool {
+        self.watch.rounds >= NOISE_ROUNDS && self.watch.within > NOISY * goal
+    }
+
     pub(super) fn holds(&self) -> bool {
         self.hold.is_some()
     }
@@ -192,7 +197,7 @@ impl Fair {
         }
         let watch = self.moving.watch;
         let Some(mut hold) = self.moving.hold else {
-            let is_noisy = watch.rounds >= NOISE_ROUNDS && watch.within > NOISY * goal;
+            let is_noisy = self.moving.is_noisy(goal);
             let is_starved = arrives < STARVED * self.moving.best && standing > goal;
             if is_noisy && is_starved && self.is_saturated(now) && now >= self.moving.not_before {
                 let phase = Phase::Trial { window: self.window, before: watch.mean(2) };

@@ -52,6 +52,12 @@ impl FeedbackClock {
         Some(std::mem::take(&mut self.everything))
     }
 
+    /// The first round trip is known, and with it the rhythm: what was put on the clock by a guess comes as soon as that allows.
+    pub(crate) fn on_first_round_trip(&mut self, interval: Duration) {
+        let earliest = self.earliest(interval);
+        self.due = self.due.map(|due| due.min(earliest));
+    }
+
     /// When the rhythm allows the next feedback.
     pub(crate) fn earliest(&self, interval: Duration) -> Timestamp {
         self.last.map_or(Timestamp::ZERO, |last| last + interval)
@@ -85,5 +91,20 @@ mod tests {
         assert_eq!(clock.due(), Some(at(21_000)));
         assert_eq!(clock.take(at(21_000), interval, true), Some(true));
         assert_eq!(clock.due(), None);
+    }
+
+    #[test]
+    fn what_a_guess_has_put_off_comes_once_the_round_trip_is_known() {
+        let (guess, interval) = (Duration::from_millis(12), Duration::from_millis(1));
+        let mut clock = FeedbackClock::default();
+        clock.on_first_round_trip(interval);
+        assert_eq!(clock.due(), None, "nothing is to be said");
+        clock.want(Timestamp::ZERO, guess, Cause::Content);
+        assert_eq!(clock.take(Timestamp::ZERO, guess, false), Some(false));
+        assert_eq!(clock.due(), Some(Timestamp::ZERO + guess));
+        clock.on_first_round_trip(interval);
+        assert_eq!(clock.due(), Some(Timestamp::ZERO + interval));
+        clock.on_first_round_trip(guess);
+        assert_eq!(clock.due(), Some(Timestamp::ZERO + interval), "it is not put off again");
     }
 }

@@ -156,6 +156,9 @@ impl Flow {
         let rtt = self.outcome.rtt;
         if let Some(rtt) = rtt {
             self.rtt.sample(rtt);
+            if self.rtt.samples == 1 {
+                self.feedback.on_first_round_trip(self.feedback_interval());
+            }
         }
         let receive_time = self.receive_time(feedback);
         if !self.config.reliable {

@@ -275,21 +275,18 @@ impl Attempt<'_> {
         };
         let reply = accepted(&body, hello.flow_ids.len())?;
         let master = quic::export_secret(&quic.connection)?;
-        quic.connection.close(quinn::VarInt::from_u32(0), b"");
-        // One moment for the closing packet to leave; a daemon that misses it waits a little in vain.
-        let _ = timeout(Duration::from_millis(20), quic.endpoint.wait_idle()).await;
-
+        let remote = quic.remote;
+        quic.close().await;
         let mut request = self.params.request.clone();
         discovery::adopt(&mut request.options, &hello, &reply.paths)?;
         let options = &request.options;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
         let first = ids.len() - reserved_ids(options);
-        let (flows, spares) =
-            dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![quic.remote]);
+        let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
         let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
         let fallback = match reply.ticket.clone() {
             Some(ticket) if !self.params.request.options.udp_only => Fallback::Dial(Dialer {
-                remote: quic.remote,
+                remote,
                 identity: self.identity.clone(),
                 key: key.to_string(),
                 ticket,

@@ -15,7 +15,7 @@ use rustls::pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use super::half_open::{HALF_OPEN_MAX, HANDSHAKE_BYTES, HANDSHAKE_TIME};
-use super::insistent::{Heard, Insistent};
+use super::insistent::{Heard, Insistent, Said};
 use super::race::Failure;
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 use crate::error::Error;
@@ -24,6 +24,9 @@ use crate::secret::Secret;
 
 /// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.
 const INITIAL_RTT: Duration = Duration::from_millis(150);
+
+/// What the closing packet may take to leave.
+const CLOSE_TIME: Duration = Duration::from_millis(20);
 
 /// With this code a daemon closes connections for which it has no place now.
 pub(crate) const BUSY: VarInt = VarInt::from_u32(1);
@@ -101,9 +104,20 @@ pub(crate) fn client_config(tls: rustls::ClientConfig) -> Result<quinn::ClientCo
 /// A client's connection and what it needs to live.
 #[derive(Debug)]
 pub(crate) struct ClientConnection {
-    pub(crate) endpoint: Endpoint,
+    _endpoint: Endpoint,
+    said: Said,
     pub(crate) connection: Connection,
     pub(crate) remote: SocketAddr,
+}
+
+impl ClientConnection {
+    /// Closes, and waits until that has left, which takes no time unless the socket is full. Nothing answers it, and a daemon that
+    /// misses it waits a little in vain.
+    pub(crate) async fn close(mut self) {
+        let before = *self.said.borrow();
+        self.connection.close(VarInt::from_u32(0), b"");
+        let _ = tokio::time::timeout(CLOSE_TIME, self.said.wait_for(|&said| said > before)).await;
+    }
 }
 
 /// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
@@ -112,20 +126,23 @@ pub(crate) async fn connect(
     remote: SocketAddr,
     heard: Heard,
 ) -> Result<ClientConnection, Failure> {
-    let endpoint = client_endpoint(remote, heard).map_err(|error| Failure::of_io(&error))?;
+    let (endpoint, said) = client_endpoint(remote, heard).map_err(|error| Failure::of_io(&error))?;
     let connecting = endpoint
         .connect_with(config, remote, SERVER_NAME)
         .map_err(|error| Failure::Other(error.to_string()))?;
     let connection = connecting.await.map_err(|error| Failure::of_quic(&error))?;
-    Ok(ClientConnection { endpoint, connection, remote })
+    Ok(ClientConnection { _endpoint: endpoint, said, connection, remote })
 }
 
-fn client_endpoint(remote: SocketAddr, heard: Heard) -> std::io::Result<Endpoint> {
+fn client_endpoint(remote: SocketAddr, heard: Heard) -> std::io::Result<(Endpoint, Said)> {
     let local =
         if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
     let socket = TokioRuntime.wrap_udp_socket(std::net::UdpSocket::bind(local)?)?;
-    let socket = Arc::new(Insistent::new(socket, heard));
-    Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, socket, Arc::new(TokioRuntime))
+    let (socket, said) = Insistent::new(socket, heard);
+    let runtime = Arc::new(TokioRuntime);
+    let endpoint =
+        Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, Arc::new(socket), runtime)?;
+    Ok((endpoint, said))
 }
 
 /// The session's secret, the same at both ends of this connection and of no other.

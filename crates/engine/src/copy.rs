@@ -8,7 +8,8 @@ use std::sync::Arc;
 use farhaul_store::{Generated, RelPath};
 
 use crate::bootstrap::{
-    self, DaemonTarget, Established, Fallback, FlowLink, FlowSetup, HelloParams, SshTarget, Stop, Transport,
+    self, Again, DaemonTarget, Established, Fallback, FlowLink, FlowSetup, HelloParams, Pending, SshTarget,
+    Stop, Transport,
 };
 use crate::contained::contained;
 use crate::error::Error;
@@ -247,13 +248,13 @@ impl Plan {
             Ok(side) => side,
             Err(error) => return Outcome::failed(error),
         };
-        let names = self.names.filter(|_| matches!(side, Side::Receive(_)));
+        let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
         let log = match self.manifest.as_deref().map(Log::create).transpose() {
             Ok(log) => log,
             Err(error) => return Outcome::failed(error),
         };
         let terms = Terms { names, log: log.clone(), ..Terms::default() };
-        let mut request = self.request;
+        let mut request = self.request.clone();
         if let Side::Receive(Destination::Tree(target)) = &side {
             // One name is for one source, and only the far end knows how many a pattern stands for.
             request.target_is_name = target.rename.is_some();
@@ -263,22 +264,45 @@ impl Plan {
         let options = &mut request.options;
         let follows = options.follow_growth_secs.is_some();
         options.delta = Some(options.delta.unwrap_or(!is_local || options.in_place || follows));
-        let params = HelloParams { request, udp: true };
-        let established = match self.far {
-            Far::Ssh(target) => bootstrap::ssh_connect(&target, params),
-            Far::Daemon(target) => bootstrap::daemon_connect(&target, params),
-            Far::Here => {
-                return run_here(params.request, side, &terms, progress).and_manifest(log.as_deref());
-            }
-        };
-        if let (Ok(established), Some(log), Side::Send(_)) = (&established, &log, &side) {
-            log.set_mask(established.mask);
-        }
-        let outcome = match established {
-            Ok(established) => session::run(established, side, &terms, progress),
-            Err(error) => Outcome::failed(error),
+        // What a pipe has given it does not give again, and a manifest has a line for what the far end is like.
+        let early =
+            matches!(self.far, Far::Daemon(_)) && !matches!(self.near, Near::SendPipe) && log.is_none();
+        let params = HelloParams { request, udp: true, early };
+        let outcome = match self.run_once(params.clone(), side, &terms, progress) {
+            (_, again) if again.is_due() => match self.side() {
+                Ok(side) => {
+                    progress.begin_again();
+                    self.run_once(HelloParams { early: false, ..params }, side, &terms, progress).0
+                }
+                Err(error) => Outcome::failed(error),
+            },
+            (outcome, _) => outcome,
         };
         outcome.and_manifest(log.as_deref())
+    }
+
+    /// Connects and runs a session; says whether it is to be begun anew.
+    fn run_once(
+        &self,
+        params: HelloParams,
+        side: Side,
+        terms: &Terms,
+        progress: &Arc<Progress>,
+    ) -> (Outcome, Again) {
+        let established = match &self.far {
+            Far::Ssh(target) => bootstrap::ssh_connect(target, params),
+            Far::Daemon(target) => bootstrap::daemon_connect(target, params),
+            Far::Here => return (run_here(params.request, side, terms, progress), Again::default()),
+        };
+        let established = match established {
+            Ok(established) => established,
+            Err(error) => return (Outcome::failed(error), Again::default()),
+        };
+        if let (Some(log), Side::Send(_)) = (&terms.log, &side) {
+            log.set_mask(established.mask);
+        }
+        let again = established.pending.as_ref().map(Pending::again).unwrap_or_default();
+        (session::run(established, side, terms, progress), again)
     }
 
     fn side(&self) -> Result<Side, Error> {
@@ -510,6 +534,7 @@ pub(crate) fn local_pair(request: Request) -> Result<(Established, Established),
             warnings: Vec::new(),
             stop: Stop::default(),
             control_process: None,
+            pending: None,
             registration: None,
             mask: 0,
         })

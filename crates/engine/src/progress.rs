@@ -66,6 +66,20 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 impl Progress {
+    /// What was counted so far was for a session that came to nothing.
+    pub(crate) fn begin_again(&self) {
+        let counts = [
+            &self.bytes_total,
+            &self.files_total,
+            &self.bytes_done,
+            &self.files_done,
+            &self.bytes_skipped,
+            &self.failed,
+        ];
+        counts.iter().for_each(|count| count.store(0, Relaxed));
+        self.scan_done.store(false, Relaxed);
+    }
+
     /// Of a far end, where no user is.
     pub(crate) fn unheard() -> Progress {
         Progress { is_unheard: true, ..Progress::default() }

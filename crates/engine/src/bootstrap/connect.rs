@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
+use super::early::{FirstUse, Unanswered};
 use super::identity::{Identity, default_identity_path};
 use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use super::race::{Failure, Race, Road};
@@ -25,7 +26,7 @@ use super::{
     udp_blocked_warning,
 };
 use crate::error::Error;
-use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, RefusalCode, Token};
+use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, RefusalCode, Request, Token};
 
 /// UDP that has not answered by then is taken for blocked.
 pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
@@ -37,7 +38,7 @@ const BUSY_WAIT: Duration = Duration::from_secs(30);
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// What hello and reply may take on a connection that works: over UDP a handshake's last packets may still be under repair, and a
 /// daemon may have much to do.
-const HELLO_TIME: Duration = Duration::from_secs(10);
+pub(crate) const HELLO_TIME: Duration = Duration::from_secs(10);
 
 /// A daemon and how to trust it. `Default` has everything but the host.
 #[derive(Debug, Clone)]
@@ -134,9 +135,16 @@ pub(crate) fn connect_asking(
         let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
         let attempt = Attempt { host, target, identity, addresses, params, takes_tcp };
         match attempt.run(&runtime, &pin) {
-            Ok((established, key)) => {
-                if known.keys_of(&name).is_empty() {
-                    known.append(&name, &key)?;
+            Ok(Connected { mut established, key, unanswered }) => {
+                let is_first_use = known.keys_of(&name).is_empty();
+                match unanswered {
+                    Some(unanswered) => {
+                        let first_use = is_first_use.then_some(FirstUse { known, name, key });
+                        let unanswered = Unanswered { first_use, ..unanswered };
+                        established.pending = Some(unanswered.listen(runtime)?);
+                    }
+                    None if is_first_use => known.append(&name, &key)?,
+                    None => {}
                 }
                 return Ok(established);
             }
@@ -190,6 +198,14 @@ fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
     if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
 }
 
+/// What a try yields.
+struct Connected {
+    established: Established,
+    /// The server's fingerprint.
+    key: String,
+    unanswered: Option<Unanswered>,
+}
+
 /// One try with one set of trusted keys.
 struct Attempt<'a> {
     host: &'a str,
@@ -201,23 +217,21 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Yields the session and the server's fingerprint.
-    fn run(&self, runtime: &Runtime, pin: &Pin) -> Result<(Established, String), Failure> {
+    fn run(&self, runtime: &Runtime, pin: &Pin) -> Result<Connected, Failure> {
         runtime.block_on(self.connect(pin))
     }
 
-    async fn connect(&self, pin: &Pin) -> Result<(Established, String), Failure> {
+    async fn connect(&self, pin: &Pin) -> Result<Connected, Failure> {
         let (addresses, identity, takes_tcp) = (self.addresses, self.identity, self.takes_tcp);
         let udp = self.params.udp;
         let tcp = !(udp && self.params.request.options.udp_only);
         let road = Race { addresses, identity, pin, udp, tcp, takes_tcp }.run().await?;
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
-        match self.over_road(road, &key).await {
+        let is_early = self.params.early && !self.params.request.options.auto_paths;
+        match self.over_road(road, &key, is_early).await {
             // The handshake passed and then nothing did: the same as if UDP had not answered.
             Err(Failure::Silent) if is_udp && tcp => {}
-            result => {
-                return result.map(|established| (established, key)).map_err(Failure::of_one_who_is_there);
-            }
+            result => return result.map_err(Failure::of_one_who_is_there),
         }
         // Who has shown a key once is held to it.
         let same = if *pin == Pin::Any { &Pin::OneOf(vec![key.clone()]) } else { pin };
@@ -227,16 +241,16 @@ impl Attempt<'_> {
             other => other.of_one_who_is_there(),
         })?;
         let key = road.key()?;
-        let result = self.over_road(road, &key).await;
-        Ok((result.map_err(Failure::of_one_who_is_there)?, key))
+        self.over_road(road, &key, false).await.map_err(Failure::of_one_who_is_there)
     }
 
-    async fn over_road(&self, road: Road, key: &str) -> Result<Established, Failure> {
-        let established = match road {
-            Road::Udp(connection) => self.over_udp(connection, key).await?,
-            Road::Tcp(tls) => self.over_tcp(*tls).await?,
+    async fn over_road(&self, road: Road, key: &str, is_early: bool) -> Result<Connected, Failure> {
+        let (established, unanswered) = match road {
+            Road::Udp(connection) => self.over_udp(connection, key, is_early).await?,
+            Road::Tcp(tls) => (self.over_tcp(*tls).await?, None),
         };
-        Ok(Established { peer_key: Some(key.to_string()), ..established })
+        let established = Established { peer_key: Some(key.to_string()), ..established };
+        Ok(Connected { established, key: key.to_string(), unanswered })
     }
 
     fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
@@ -257,45 +271,72 @@ impl Attempt<'_> {
         Ok(hello)
     }
 
-    async fn over_udp(&self, quic: quic::ClientConnection, key: &str) -> Result<Established, Failure> {
+    /// `is_early`: does not wait for the reply.
+    async fn over_udp(
+        &self,
+        quic: quic::ClientConnection,
+        key: &str,
+        is_early: bool,
+    ) -> Result<(Established, Option<Unanswered>), Failure> {
         let hello = self.hello(Some(quic.remote))?;
-        let exchange = async {
-            let (mut send, mut receive) =
+        let offer = Offer {
+            host: self.host.to_string(),
+            remote: quic.remote,
+            identity: self.identity.clone(),
+            key: key.to_string(),
+            udp_only: self.params.request.options.udp_only,
+            ids: hello.flow_ids.len(),
+        };
+        let said = async {
+            let (mut send, receive) =
                 quic.connection.open_bi().await.map_err(|error| HelloError::Io(error.into()))?;
             quic::write_frame(&mut send, &hello).await?;
-            quic::read_frame(&mut receive).await
+            Ok::<_, HelloError>(receive)
         };
-        let body = match timeout(HELLO_TIME, exchange).await {
+        let heard = async {
+            let mut receive = said.await?;
+            let body = if is_early { None } else { Some(quic::read_frame(&mut receive).await?) };
+            Ok((receive, body))
+        };
+        let (receive, body) = match timeout(HELLO_TIME, heard).await {
             Err(_) => return Err(Failure::Silent),
-            Ok(Ok(body)) => body,
-            Ok(Err(error)) => {
-                let reason = quic.connection.close_reason();
-                return Err(reason.map_or_else(|| Failure::from(error), |reason| Failure::of_quic(&reason)));
-            }
+            Ok(Ok(heard)) => heard,
+            Ok(Err(error)) => return Err(quic::cut_off(&quic.connection, error)),
+        };
+        let master = quic::export_secret(&quic.connection)?;
+        let Some(body) = body else {
+            let theirs = hello.flow_ids.clone();
+            let request = self.params.request.clone();
+            let established = self.datagrams(master, request, &hello, &theirs, quic.remote)?;
+            let ids = hello.flow_ids.len();
+            return Ok((established, Some(Unanswered { quic, receive, ids, offer, first_use: None })));
         };
         let reply = accepted(&body, hello.flow_ids.len())?;
-        let master = quic::export_secret(&quic.connection)?;
         let remote = quic.remote;
         quic.close().await;
+
         let mut request = self.params.request.clone();
         discovery::adopt(&mut request.options, &hello, &reply.paths)?;
+        let established = self.datagrams(master, request, &hello, &reply.flow_ids, remote)?;
+        let fallback = offer.fallback(reply.ticket.clone());
+        Ok((Established { fallback, ..established.answered(&reply) }, None))
+    }
+
+    /// A session over UDP whose far end receives on the ids `theirs`.
+    fn datagrams(
+        &self,
+        master: crate::Secret,
+        request: Request,
+        hello: &Hello,
+        theirs: &[u16],
+        remote: SocketAddr,
+    ) -> Result<Established, Error> {
         let options = &request.options;
-        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(theirs.iter().copied()).collect();
         let first = ids.len() - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
         let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
-        let fallback = match reply.ticket.clone() {
-            Some(ticket) if !self.params.request.options.udp_only => Fallback::Dial(Dialer {
-                remote,
-                identity: self.identity.clone(),
-                key: key.to_string(),
-                ticket,
-                host: self.host.to_string(),
-                indices: Arc::new(FreshIndices::new(hello.flow_ids.len())),
-            }),
-            _ => Fallback::None,
-        };
-        let established = self.established(master, flows, fallback, Transport::Udp, reply);
+        let established = self.established(master, flows, Transport::Udp);
         Ok(Established { request, spares, reserved, ..established })
     }
 
@@ -318,21 +359,14 @@ impl Attempt<'_> {
             recv_id: hello.flow_ids[0],
             link: FlowLink::Stream(link),
         };
-        let mut established = self.established(master, vec![flow], Fallback::None, Transport::Tcp, reply);
+        let mut established = self.established(master, vec![flow], Transport::Tcp).answered(&reply);
         if self.params.udp {
             established.warnings.push(udp_blocked_warning(self.host, &[self.target.port], "TCP"));
         }
         Ok(established)
     }
 
-    fn established(
-        &self,
-        master: crate::Secret,
-        flows: Vec<FlowSetup>,
-        fallback: Fallback,
-        transport: Transport,
-        reply: HelloReply,
-    ) -> Established {
+    fn established(&self, master: crate::Secret, flows: Vec<FlowSetup>, transport: Transport) -> Established {
         Established {
             master,
             is_initiator: true,
@@ -340,24 +374,61 @@ impl Attempt<'_> {
             flows,
             spares: Vec::new(),
             reserved: Vec::new(),
-            fallback,
+            fallback: Fallback::None,
             transport,
             peer: self.host.to_string(),
             shown: None,
             peer_key: None,
-            peer_version: hello::printable(reply.version.as_bytes(), 40),
+            peer_version: String::new(),
             udp_ports: vec![self.target.port],
             warnings: Vec::new(),
             stop: Stop::default(),
             control_process: None,
+            pending: None,
             registration: None,
-            mask: reply.mask & 0o777,
+            mask: 0,
         }
     }
 }
 
+impl Established {
+    /// The same with what the reply says of the far end.
+    fn answered(self, reply: &HelloReply) -> Established {
+        let peer_version = hello::printable(reply.version.as_bytes(), 40);
+        Established { peer_version, mask: reply.mask & 0o777, ..self }
+    }
+}
+
+/// Of a hello over UDP: what makes further carriers of what the reply says, and errors of what it does not.
+pub(crate) struct Offer {
+    host: String,
+    remote: SocketAddr,
+    identity: Identity,
+    key: String,
+    udp_only: bool,
+    /// Flow ids in it.
+    ids: usize,
+}
+
+impl Offer {
+    pub(crate) fn fallback(self, ticket: Option<Token>) -> Fallback {
+        let Offer { host, remote, identity, key, udp_only, ids } = self;
+        match ticket {
+            Some(ticket) if !udp_only => {
+                let indices = Arc::new(FreshIndices::new(ids));
+                Fallback::Dial(Dialer { remote, identity, key, ticket, host, indices })
+            }
+            Some(_) | None => Fallback::None,
+        }
+    }
+
+    pub(crate) fn error(&self, failure: Failure) -> Error {
+        failure.into_error(&self.host, self.remote.port(), &self.identity)
+    }
+}
+
 /// A reply that agrees and names as many flows as were asked for.
-fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
+pub(crate) fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
         if refusal.code == RefusalCode::Busy {

@@ -202,6 +202,7 @@ fn join(
         warnings: Vec::new(),
         stop,
         control_process: None,
+        pending: None,
         registration: None,
         mask: 0,
     })

@@ -10,6 +10,7 @@ use crossbeam_channel::Receiver;
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 
 use super::connect::connect_asking;
+use super::early::Answer;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::*;
 use crate::budget::MemoryLimits;
@@ -97,7 +98,7 @@ fn params(udp: bool, flows: u16) -> HelloParams {
         target_is_name: false,
         options,
     };
-    HelloParams { request, udp }
+    HelloParams { request, udp, early: false }
 }
 
 /// Sends one packet for flow `id` and waits until it has arrived at the other link.
@@ -609,4 +610,42 @@ fn a_second_daemon_on_the_same_port_is_refused() {
         mask: 0,
     });
     assert!(matches!(result, Err(Error::Connect { hint: Some(_), .. })));
+}
+
+/// Connects without waiting for the reply, and waits for it then.
+fn connect_early(fixture: &Fixture, path: &str) -> (Established, Option<Answer>) {
+    let mut params = HelloParams { early: true, ..params(true, 2) };
+    params.request.paths = vec![path.into()];
+    let near = connect_asking(&fixture.target(), params, &|_| None).unwrap();
+    let pending = near.pending.as_ref().expect("nobody has waited for the reply");
+    let answer = (0..2000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        pending.take()
+    });
+    (near, answer)
+}
+
+#[test]
+fn a_session_that_begins_before_the_reply_has_the_ids_that_the_daemon_agrees_to() {
+    let fixture = Fixture::start();
+    let (near, answer) = connect_early(&fixture, "/incoming");
+    let far = fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
+    let Some(Ok(Agreed { flow_ids, fallback })) = answer else { panic!("the daemon agrees") };
+    assert_eq!(near.master, far.master);
+    assert!(matches!(fallback, Fallback::Dial(_)));
+    for (near, far) in near.flows.iter().zip(&far.flows) {
+        assert_eq!((near.send_id, near.recv_id), (far.recv_id, far.send_id));
+        assert_eq!(flow_ids[usize::from(near.index)], near.send_id);
+    }
+    let known = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
+    assert!(known.contains(&fixture.key()), "{known}");
+}
+
+#[test]
+fn a_session_that_begins_before_a_refusal_hears_of_it_and_keeps_no_key() {
+    let fixture = Fixture::start();
+    let (_near, answer) = connect_early(&fixture, "/forbidden");
+    let Some(Err(Refused { error, is_passing })) = answer else { panic!("the daemon refuses") };
+    assert!(matches!(&error, Error::Auth { what, .. } if what == "not for you"), "{error}");
+    assert!(!is_passing && !fixture.path("known_hosts").exists());
 }

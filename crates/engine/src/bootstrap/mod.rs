@@ -11,6 +11,7 @@ mod authorized;
 mod connect;
 mod demux;
 mod discovery;
+mod early;
 mod endpoint;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -48,6 +49,8 @@ pub use authorized::AuthorizedKeys;
 pub use connect::{DaemonTarget, Dialer, daemon_connect};
 pub use demux::{AcceptSocket, FirstDatagram};
 pub use discovery::Interface;
+pub use early::Pending;
+pub(crate) use early::{Again, Agreed, Refused};
 pub(crate) use endpoint::endpoint_in_program;
 pub use endpoint::{endpoint_stdio, ssh_endpoint};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
@@ -67,6 +70,8 @@ pub struct HelloParams {
     pub request: Request,
     /// `false`: everything travels on the stream that carried the hello.
     pub udp: bool,
+    /// The session may begin before a daemon has agreed, and be begun anew if it does not.
+    pub early: bool,
 }
 
 /// What carries a session's packets at its start.
@@ -120,6 +125,8 @@ pub struct Established {
     pub stop: Stop,
     /// The `ssh` that carries the session (its client).
     pub control_process: Option<ControlProcess>,
+    /// The client of a daemon that has not answered the hello yet. Until then the far end's ids are this end's.
+    pub pending: Option<Pending>,
     /// Keeps flow ids and ticket valid (daemon): lives as long as the session.
     pub registration: Option<Registration>,
 }

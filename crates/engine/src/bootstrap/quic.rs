@@ -183,6 +183,14 @@ async fn read_exact(from: &mut RecvStream, into: &mut [u8]) -> Result<(), HelloE
     })
 }
 
+/// Why no frame could be read: what ended the connection says more than the stream does.
+pub(crate) fn cut_off(connection: &Connection, error: HelloError) -> Failure {
+    match connection.close_reason() {
+        Some(reason) => Failure::of_quic(&reason),
+        None => Failure::from(error),
+    }
+}
+
 /// Writes one frame and ends the stream.
 pub(crate) async fn write_frame<T: serde::Serialize>(
     to: &mut SendStream,

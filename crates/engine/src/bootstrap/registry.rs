@@ -4,9 +4,10 @@
 //! Always true: an id belongs to one session at a time and is free again when that session's [`Registration`] is
 //! dropped; a ticket works only for the key that it was given to; a flow index is taken once.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
@@ -24,6 +25,10 @@ const ATTACHED_WAITING: usize = 64;
 pub(crate) const FIRST_BYTES_MAX: u64 = 256 << 10;
 /// What a datagram that waits takes besides its bytes.
 const FIRST_BYTES: usize = 160;
+/// Datagrams that have come before their session is known, of all clients together, how long one may be, and how long it waits.
+const EARLY_MAX: usize = 64;
+const EARLY_LEN_MAX: usize = 1500;
+const EARLY_TIME: Duration = Duration::from_secs(1);
 /// Sessions at once.
 const SESSIONS_MAX: usize = 1024;
 
@@ -34,6 +39,8 @@ pub(crate) struct Registry(Arc<Tables>);
 struct Tables {
     /// `None`: taken, but by a stream, to which no datagram belongs.
     flows: RwLock<HashMap<u16, Option<FirstQueue>>>,
+    /// A client need not wait for the reply: its first datagrams may overtake its hello. Locked behind `flows`.
+    early: Mutex<VecDeque<Early>>,
     tickets: Mutex<HashMap<[u8; 32], Session>>,
 }
 
@@ -42,6 +49,15 @@ struct Tables {
 struct FirstQueue {
     to: Sender<FirstDatagram>,
     waiting: Budget,
+}
+
+/// A datagram for a flow that nobody knows, the oldest of which make room.
+#[derive(Debug)]
+struct Early {
+    flow_id: u16,
+    len: usize,
+    at: Instant,
+    datagram: FirstDatagram,
 }
 
 struct Session {
@@ -105,8 +121,14 @@ pub(crate) struct Registered {
 }
 
 impl Registry {
-    /// Enters a session of the client with the key `client`, whose `flows` flows travel as datagrams or not.
-    pub(crate) fn register(&self, client: &[u8], flows: usize, datagrams: bool) -> Result<Registered, Error> {
+    /// Enters a session of the client with the key `client`, with as many `flows`. Those that travel as datagrams get the `offered` ids
+    /// where all of these are free.
+    pub(crate) fn register(
+        &self,
+        client: &[u8],
+        flows: usize,
+        offered: Option<&[u16]>,
+    ) -> Result<Registered, Error> {
         let ticket = Token::random()?;
         let stop = Stop::default();
         let (attached_to, attached) = crossbeam_channel::bounded(ATTACHED_WAITING);
@@ -136,7 +158,15 @@ impl Registry {
             _minimum: Charge::default(),
         };
         let mut table = self.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let ids = match random_flow_ids(flows, |id| table.contains_key(&id)) {
+        let is_free = |ids: &[u16]| {
+            let different: HashSet<_> = ids.iter().collect();
+            different.len() == flows && ids.len() == flows && !ids.iter().any(|id| table.contains_key(id))
+        };
+        let found = match offered.filter(|ids| is_free(ids)) {
+            Some(ids) => Ok(ids.to_vec()),
+            None => random_flow_ids(flows, |id| table.contains_key(&id)),
+        };
+        let ids = match found {
             Ok(ids) => ids,
             Err(error) => {
                 // The registration's own clearing takes the same lock.
@@ -149,17 +179,42 @@ impl Registry {
         let waiting = Budget::new("the first datagrams of a session", FIRST_BYTES_MAX);
         for &id in &ids {
             let (to, receiver) = crossbeam_channel::bounded(FIRST_DATAGRAMS_MAX);
-            table.insert(id, datagrams.then(|| FirstQueue { to, waiting: waiting.clone() }));
+            table.insert(id, offered.is_some().then(|| FirstQueue { to, waiting: waiting.clone() }));
             first.push(receiver);
         }
+        let early = self.take_early(&ids);
         drop(table);
+        for Early { flow_id, len, datagram, .. } in early {
+            self.deliver(flow_id, len, || datagram);
+        }
         Ok(Registered { registration, ids, first, ticket, attached, stop })
     }
 
-    /// Hands a datagram to the session that waits for it. What belongs to nobody or comes too fast is dropped.
+    /// What has come for these flows before they were known. The caller holds the table of flows, so that nothing comes meanwhile.
+    fn take_early(&self, ids: &[u16]) -> Vec<Early> {
+        let mut early = self.early();
+        early.retain(|early| early.at.elapsed() < EARLY_TIME);
+        let (taken, kept) = early.drain(..).partition(|early| ids.contains(&early.flow_id));
+        *early = kept;
+        Vec::from(taken)
+    }
+
+    fn early(&self) -> MutexGuard<'_, VecDeque<Early>> {
+        self.0.early.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Hands a datagram to the session that waits for it. What belongs to nobody waits a moment among a few of its kind; what comes
+    /// too fast is dropped.
     pub(crate) fn deliver(&self, flow_id: u16, len: usize, datagram: impl FnOnce() -> FirstDatagram) {
         let table = self.0.flows.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(Some(queue)) = table.get(&flow_id)
+        let known = table.get(&flow_id);
+        if known.is_none() && len <= EARLY_LEN_MAX {
+            let mut early = self.early();
+            if early.len() == EARLY_MAX {
+                early.pop_front();
+            }
+            early.push_back(Early { flow_id, len, at: Instant::now(), datagram: datagram() });
+        } else if let Some(Some(queue)) = known
             && !queue.to.is_full()
             && let Ok(kept) = queue.waiting.charge((len + FIRST_BYTES) as u64)
         {
@@ -232,8 +287,8 @@ mod tests {
     #[test]
     fn datagrams_find_their_session_within_bounds() {
         let registry = Registry::default();
-        let one = registry.register(b"a", 2, true).unwrap();
-        let two = registry.register(b"b", 1, false).unwrap();
+        let one = registry.register(b"a", 2, Some(&[])).unwrap();
+        let two = registry.register(b"b", 1, None).unwrap();
         for _ in 0..1000 {
             registry.deliver(one.ids[1], 30, datagram);
             registry.deliver(two.ids[0], 30, datagram);
@@ -249,9 +304,40 @@ mod tests {
     }
 
     #[test]
+    fn the_clients_ids_are_taken_where_they_are_free() {
+        let registry = Registry::default();
+        let register = |ids: &[u16]| registry.register(b"a", 2, Some(ids)).unwrap();
+        let one = register(&[7, 9]);
+        assert_eq!(one.ids, [7, 9]);
+        for taken in [[9, 11], [8, 8]] {
+            let ids = register(&taken).ids;
+            assert_ne!(ids, taken);
+            assert_ne!(ids[0], ids[1]);
+        }
+        drop(one);
+        assert_eq!(register(&[9, 11]).ids, [9, 11]);
+    }
+
+    #[test]
+    fn datagrams_that_overtake_the_hello_wait_for_it_within_bounds() {
+        let registry = Registry::default();
+        let deliver = |id, times: usize| (0..times).for_each(|_| registry.deliver(id, 30, datagram));
+        deliver(7, 3);
+        deliver(8, 2);
+        registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("nobody has asked for so much"));
+        let session = registry.register(b"a", 1, Some(&[7])).unwrap();
+        assert_eq!(session.first[0].len(), 3);
+        assert_eq!(registry.early().len(), 2, "those of others still wait");
+        deliver(9, 2 * EARLY_MAX);
+        assert_eq!(registry.early().len(), EARLY_MAX);
+        let late = registry.register(b"b", 1, Some(&[8])).unwrap();
+        assert_eq!(late.first[0].len(), 0, "they had to make room");
+    }
+
+    #[test]
     fn the_first_datagrams_of_all_flows_take_only_so_much() {
         let registry = Registry::default();
-        let session = registry.register(b"a", 16, true).unwrap();
+        let session = registry.register(b"a", 16, Some(&[])).unwrap();
         let large = || FirstDatagram { bytes: vec![5; 60_000], ..datagram() };
         let deliver =
             || session.ids.iter().for_each(|&id| (0..64).for_each(|_| registry.deliver(id, 60_000, large)));
@@ -268,7 +354,8 @@ mod tests {
     fn who_is_missed_twice_is_stopped_and_nobody_else() {
         let registry = Registry::default();
         assert!(registry.is_empty());
-        let [alice, bob] = [b"alice", b"bob__"].map(|client| registry.register(client, 1, true).unwrap());
+        let [alice, bob] =
+            [b"alice", b"bob__"].map(|client| registry.register(client, 1, Some(&[])).unwrap());
         let without = |name: &'static [u8]| registry.end_strangers(|client| client != name);
         without(b"alice");
         without(b"bob__");
@@ -284,7 +371,7 @@ mod tests {
     #[test]
     fn a_ticket_serves_its_owner_while_the_session_lives_and_an_index_once() {
         let registry = Registry::default();
-        let session = registry.register(b"alice", 3, true).unwrap();
+        let session = registry.register(b"alice", 3, Some(&[])).unwrap();
         let admit = |ticket: &Token, client: &[u8], index| registry.admit(ticket, client, index).map(drop);
         let ticket = session.ticket.clone();
         assert_eq!(admit(&ticket, b"mallory", 3), Err(NotAdmitted::Ended));

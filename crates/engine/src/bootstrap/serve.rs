@@ -355,7 +355,8 @@ fn prepare(
     let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
     let budget = shared.budgets.of_key(&client.key).within("this session", session_bytes_max(options));
     let minimum = budget.charge(session_bytes_min(options)).map_err(|full| busy(full.into()))?;
-    let mut registered = shared.registry.register(&client.key, flows, datagrams).map_err(busy)?;
+    let offered = datagrams.then_some(&hello.flow_ids[..]);
+    let mut registered = shared.registry.register(&client.key, flows, offered).map_err(busy)?;
     registered.registration.admit(budget, minimum);
     if shared.stop.is_set() {
         // It may have been too late for who ends all sessions.
@@ -428,6 +429,7 @@ fn start(
         warnings: Vec::new(),
         stop: registered.stop,
         control_process: None,
+        pending: None,
         registration: Some(registered.registration),
     };
     let handler = Arc::clone(&shared.handler);

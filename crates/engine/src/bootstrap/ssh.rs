@@ -216,6 +216,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         warnings,
         stop: Stop::default(),
         control_process: Some(process),
+        pending: None,
         registration: None,
         mask: 0,
     })

@@ -423,6 +423,10 @@ impl Running {
 
     /// Tries every candidate address until the far end is seen to hear us.
     fn probe(&mut self, now: Timestamp) {
+        if let Some(send_id) = self.thread.own.take_other_send_id() {
+            self.thread.packets.set_send_id(send_id);
+            self.last_probe = None;
+        }
         // Feedback says nothing of whether we are heard, so it does not put a probe off.
         let interval = if self.thread.own.is_spare { SPARE_PROBE_INTERVAL } else { PROBE_INTERVAL };
         let is_due = self.last_probe.is_none_or(|last| now - last >= interval);

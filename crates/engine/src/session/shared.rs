@@ -11,7 +11,7 @@
 //! Always true: a flow thread never blocks on any of these; the others may.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -76,6 +76,9 @@ pub(crate) enum FlowState {
     Down = 2,
 }
 
+/// No flow id has so many bits.
+const NO_ID: u32 = u32::MAX;
+
 /// The outside view of one flow.
 pub(crate) struct FlowShared {
     pub(crate) index: u16,
@@ -85,6 +88,8 @@ pub(crate) struct FlowShared {
     /// It waits for a path that has died to come back.
     pub(crate) is_spare: bool,
     state: AtomicU8,
+    /// Another id under which the peer wants to receive than was assumed; [`NO_ID`] for none.
+    other_send_id: AtomicU32,
     pub(crate) sleep: Sleep,
     waker: Waker,
     pub(crate) released: AtomicU64,
@@ -143,6 +148,7 @@ impl FlowShared {
             is_stream,
             is_spare,
             state: AtomicU8::new(FlowState::Connecting as u8),
+            other_send_id: AtomicU32::new(NO_ID),
             sleep: Sleep::default(),
             waker: Waker::new()?,
             released: AtomicU64::new(0),
@@ -181,6 +187,17 @@ impl FlowShared {
 
     pub(crate) fn set_state(&self, state: FlowState) {
         self.state.store(state as u8, Ordering::Release);
+    }
+
+    /// The peer wants to receive this flow under another id than was assumed.
+    pub(crate) fn rename(&self, send_id: u16) {
+        self.other_send_id.store(send_id.into(), Ordering::Release);
+        self.wake();
+    }
+
+    /// That id, once.
+    pub(crate) fn take_other_send_id(&self) -> Option<u16> {
+        u16::try_from(self.other_send_id.swap(NO_ID, Ordering::AcqRel)).ok()
     }
 
     /// Makes the flow's thread look at its queues; costs a system call only when it sleeps.

@@ -5,7 +5,8 @@
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
 //! How that is done is in `supervisor/carriers.rs`; how a peer that is gone is noticed, in `gone.rs`; which paths are used, and what
-//! of the host is in their way, in `usage.rs`; how paths are added, in `further_paths.rs`; how a session ends, in `ending.rs`.
+//! of the host is in their way, in `usage.rs`; how paths are added, in `further_paths.rs`; what a late
+//! reply to the hello changes, in `reply.rs`; how a session ends, in `ending.rs`.
 
 mod account;
 mod carriers;
@@ -14,6 +15,7 @@ mod further_paths;
 mod gone;
 mod memory;
 mod rate;
+mod reply;
 mod usage;
 
 use std::net::IpAddr;
@@ -41,7 +43,7 @@ pub(crate) use memory::{session_bytes_max, session_bytes_min};
 use rate::{part_of, rate_policy};
 
 use crate::bootstrap::{
-    ControlProcess, Established, Fallback, FlowLink, FlowSetup, Registration, Spare, Stop, Transport,
+    ControlProcess, Established, Fallback, FlowLink, FlowSetup, Pending, Registration, Spare, Stop, Transport,
 };
 use crate::budget::Charge;
 use crate::contained::in_any_case;
@@ -122,6 +124,8 @@ pub(crate) struct Supervisor {
     /// For what the control stream holds.
     control_kept: Charge,
     stop: Stop,
+    /// The hello was not answered yet.
+    pending: Option<Pending>,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
     _registration: Option<Registration>,
     control_process: Option<ControlProcess>,
@@ -237,6 +241,7 @@ impl Supervisor {
             control_kept,
             flow_count: flows as u16,
             stop: established.stop,
+            pending: established.pending,
             _registration: established.registration,
             control_process: established.control_process,
             placement,
@@ -493,6 +498,7 @@ impl Supervisor {
         self.shared.pour();
         self.publish();
         let now = self.shared.elapsed();
+        self.poll_reply()?;
         self.poll_fallback()?;
         let flows = self.shared.flow_list();
         self.was_up |=

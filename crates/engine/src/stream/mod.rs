@@ -212,7 +212,7 @@ pub fn pair(options: StreamOptions) -> Result<(Sender, Receiver), Error> {
 }
 
 fn connect(target: &Target, options: StreamOptions, direction: Direction) -> Result<Established, Error> {
-    let params = HelloParams { request: options.request(direction)?, udp: true };
+    let params = HelloParams { request: options.request(direction)?, udp: true, early: false };
     match target {
         Target::Ssh(target) => bootstrap::ssh_connect(target, params),
         Target::Daemon(target) => bootstrap::daemon_connect(target, params),

@@ -391,7 +391,7 @@ fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     let mut options = frames();
     options.transfer.further_paths = 1;
     options.transfer.udp_ports = (42500, 42900);
-    let params = HelloParams { request: options.request(Direction::Pull).unwrap(), udp: true };
+    let params = HelloParams { request: options.request(Direction::Pull).unwrap(), udp: true, early: false };
     let (near, far, _folder) = crate::bootstrap::both_ends_of(params);
     let far = std::thread::spawn(|| Sender::new(session::begin(far.unwrap()).unwrap()));
     let receiver = Receiver::new(session::begin(near.unwrap()).unwrap());

@@ -20,7 +20,7 @@ fn params(options: TransferOptions) -> HelloParams {
         target_is_name: false,
         options,
     };
-    HelloParams { request, udp: true }
+    HelloParams { request, udp: true, early: false }
 }
 
 fn texts(args: Vec<OsString>) -> Vec<String> {

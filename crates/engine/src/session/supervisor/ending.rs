@@ -76,6 +76,9 @@ impl Supervisor {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
+        if let Some(pending) = self.pending.take().filter(|_| error.is_none()) {
+            pending.settle(LAST_WORDS);
+        }
         let flows = self.shared.flow_list();
         for (path, memory) in self.memories.iter().enumerate() {
             let mut used = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);

@@ -1,0 +1,106 @@
+//! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
+
+use super::super::shared::FlowState;
+use super::Supervisor;
+use crate::bootstrap::{Agreed, Pending, Refused};
+use crate::error::Error;
+
+impl Supervisor {
+    /// Does what the reply says once it has come.
+    pub(super) fn poll_reply(&mut self) -> Result<(), Error> {
+        let Some(answer) = self.pending.as_ref().and_then(Pending::take) else { return Ok(()) };
+        let pending = self.pending.take();
+        match answer {
+            Ok(Agreed { flow_ids, fallback }) => {
+                self.fallback = fallback;
+                self.rename(&flow_ids);
+                Ok(())
+            }
+            // Who answers on a flow has agreed, whatever became of the reply.
+            Err(Refused { error, .. }) if self.is_up() => {
+                tracing::debug!(%error, "a session goes on without the reply to its hello");
+                Ok(())
+            }
+            Err(Refused { error, is_passing }) => {
+                if let Some(pending) = pending.filter(|_| is_passing) {
+                    pending.begin_again();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.shared.flow_list().iter().any(|flow| flow.state() == FlowState::Up)
+    }
+
+    /// The far end's ids, in the order of the flows' indices.
+    fn rename(&mut self, flow_ids: &[u16]) {
+        let id_of = |index: u16| flow_ids.get(usize::from(index)).copied();
+        for flow in self.shared.flow_list() {
+            if let Some(id) = id_of(flow.index) {
+                flow.rename(id);
+            }
+        }
+        for spare in self.spares.iter_mut().chain(&mut self.due_spares) {
+            spare.send_id = id_of(spare.index).unwrap_or(spare.send_id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::super::tests::request;
+    use super::super::{Role, Step};
+    use super::*;
+    use crate::bootstrap::{Established, Fallback};
+
+    /// A session that waits for this reply, and its far end.
+    fn waiting(answer: Result<Agreed, Refused>) -> (Supervisor, Established) {
+        let (near, far) = crate::copy::local_pair(request()).unwrap();
+        let near = Established { pending: Some(Pending::answered(answer)), ..near };
+        (Supervisor::start(near, Role::Receiver, &Arc::default()).unwrap(), far)
+    }
+
+    fn refused(is_passing: bool) -> Result<Agreed, Refused> {
+        Err(Refused { error: Error::Connect { what: "no place".into(), hint: None }, is_passing })
+    }
+
+    #[test]
+    fn a_late_refusal_ends_the_session_and_one_that_may_pass_has_it_begun_anew() {
+        for is_passing in [false, true] {
+            let (mut supervisor, _far) = waiting(refused(is_passing));
+            let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
+            assert!(matches!(supervisor.step(), Err(Error::Connect { what, .. }) if what == "no place"));
+            assert_eq!(again.is_due(), is_passing);
+            supervisor.close(None);
+        }
+    }
+
+    #[test]
+    fn who_answers_on_a_flow_has_agreed() {
+        let (mut supervisor, _far) = waiting(refused(true));
+        supervisor.shared.flow_list()[0].set_state(FlowState::Up);
+        assert!(matches!(supervisor.step(), Ok(Step::Idle)));
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn the_flows_go_on_under_the_ids_of_the_reply() {
+        let agreed = Agreed { flow_ids: vec![4711], fallback: Fallback::None };
+        let (mut supervisor, _far) = waiting(Ok(agreed));
+        let flow = supervisor.shared.flow_list()[0].clone();
+        flow.retire.store(true, Ordering::Release);
+        flow.wake();
+        while flow.state() != FlowState::Down {
+            std::thread::yield_now();
+        }
+        // Its thread, which would take the id, has ended.
+        supervisor.poll_reply().unwrap();
+        assert_eq!(flow.take_other_send_id(), Some(4711));
+        assert!(supervisor.pending.is_none());
+    }
+}

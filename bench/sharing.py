@@ -1,5 +1,5 @@
-"""Transfers and the kernel's TCP on one bottleneck of the lab, whole files over long links, and paths whose delay moves.
-`./x bench sharing`; one PASS or MISS line a row. Real sockets, real Cubic and BBR (iperf3, curl).
+"""Transfers and the kernel's TCP on one bottleneck of the lab, whole files over long links, starts, and paths whose delay
+moves. `./x bench sharing`; one PASS or MISS line a row. Real sockets, real Cubic and BBR (iperf3, curl).
 
 Shares are bytes that arrive at host B between the tenth second and the last, counted by nftables, so that neither side
 tells its own figure. A measurement during which the emulator was itself the bottleneck is repeated once, and does not
@@ -20,6 +20,7 @@ import time
 from ground import GIB, MIB, Results, parts, remove
 from link import LabLink, Profile, set_congestion, tune
 from scenarios import COUNTRY, OCEAN, SATELLITE, WORSE
+from starts import Starts
 
 from harness import product, trees
 from harness.hosts import call, install_signal_handlers, wait_until
@@ -80,7 +81,7 @@ class Lab:
         for host in (self.a, self.b):
             tune(host)
         self.root = self.link.pair.folder("served")
-        key = product.keygen(self.a)
+        self.key = key = product.keygen(self.a)
         self.daemons = [product.Daemon(self.link.pair, self.b, [key], port, root=self.root) for port in (33010, 33020)]
         self.servers = [self.b.start(["iperf3", "-s", "-p", str(port)], stdin=subprocess.DEVNULL,
                                      stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for port in IPERF_PORTS]
@@ -444,6 +445,13 @@ class Sharing:
                      seconds=seconds, bottlenecks=bottlenecks, spread=f"{(max(seconds) - min(seconds)) / took:.1%}" if len(seconds) > 1 else "")
 
 
+    def start(self):
+        """How soon what is little is over, on the link and on loopback."""
+        starts = Starts(self.lab, self.results)
+        starts.loopback(2 * self.chosen.starts + 10)
+        starts.far(self.chosen.starts)
+
+
 def simulate(rate, rtt, queue, loss, controls, seconds):
     """Bits a second of each control in the simulator, as the counters of the lab see them: packets with one header a train."""
     argv = [str(pathlib.Path(product.binary()).with_name("farhaul-sim")), "run", "--ours=false", f"--rate={int(rate)}", f"--rtt-ms={rtt}", f"--loss={loss}",
@@ -458,7 +466,7 @@ def name(rate):
     return f"{rate / 1e9:g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:g} Mbit/s"
 
 
-PARTS = ("files", "moving", "newcomer", "cross", "tcp", "low", "high", "fixed", "models")
+PARTS = ("start", "files", "moving", "newcomer", "cross", "tcp", "low", "high", "fixed", "models")
 
 
 def main():
@@ -468,6 +476,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="length of a measurement (default 60)")
     parser.add_argument("--size", type=int, default=8192, metavar="MIB", help="size of the file (default 8192)")
     parser.add_argument("--runs", type=int, default=1, help="runs of each file (default 1)")
+    parser.add_argument("--starts", type=int, default=20, metavar="RUNS",
+                        help="runs of each start (default 20; on loopback ten more than twice as many)")
     parser.add_argument("--only", type=parts(PARTS), help=f"comma-separated: {', '.join(PARTS)} (default all, models with --full)")
     parser.add_argument("--dir", default="/var/tmp", help="where the hosts' files lie (default /var/tmp)")
     chosen = parser.parse_args()

@@ -1,0 +1,30 @@
+"""Runs commands in turns and tells how long each took, whole processes: what the harness itself costs stays outside.
+
+Reads {"runs", "commands": {name: argv}, "env"} on stdin; `{run}` in a word is the number of the run. Writes {name: [seconds]}.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+
+def main():
+    plan = json.load(sys.stdin)
+    env = {**os.environ, **plan["env"]}
+    seconds = {name: [] for name in plan["commands"]}
+    for run in range(plan["runs"]):
+        for name, argv in plan["commands"].items():
+            words = [word.replace("{run}", str(run)) for word in argv]
+            begin = time.perf_counter()
+            done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE)
+            seconds[name].append(time.perf_counter() - begin)
+            if done.returncode:
+                raise SystemExit(f"{words}: exit {done.returncode}: {done.stderr.decode(errors='replace')}")
+    json.dump(seconds, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

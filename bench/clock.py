@@ -1,6 +1,6 @@
 """Runs commands in turns and tells how long each took, whole processes: what the harness itself costs stays outside.
 
-Reads {"runs", "commands": {name: argv}, "env"} on stdin; `{run}` in a word is the number of the run. Writes {name: [seconds]}.
+Reads {"runs", "commands": {name: argv}, "env"} on stdin; `{run}` in a word or a variable is the number of the run. Writes {name: [seconds]}.
 """
 
 import json
@@ -12,9 +12,9 @@ import time
 
 def main():
     plan = json.load(sys.stdin)
-    env = {**os.environ, **plan["env"]}
     seconds = {name: [] for name in plan["commands"]}
     for run in range(plan["runs"]):
+        env = {**os.environ, **{name: value.replace("{run}", str(run)) for name, value in plan["env"].items()}}
         for name, argv in plan["commands"].items():
             words = [word.replace("{run}", str(run)) for word in argv]
             begin = time.perf_counter()

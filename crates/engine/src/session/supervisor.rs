@@ -59,6 +59,8 @@ use crate::trailer::BLOCK_BYTES;
 const OVERFLOW: u64 = 7;
 /// No answer for this long: the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
+/// The same while streams carry beside it.
+const SILENCE_BESIDE: Duration = Duration::from_secs(10);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
 const REFUSED: Duration = Duration::from_secs(2);
 /// Nothing at all for this long: the transfer ends, resumable.
@@ -611,7 +613,13 @@ impl Supervisor {
             self.dial();
         }
         // Where a note says that UDP is blocked, the streams begin, and UDP goes on as it does after that.
-        let patience = if is_noted { Duration::ZERO } else { SILENCE };
+        let is_beside = streams.iter().any(|flow| is_alive(&flow) && flow.active.load(Ordering::Acquire));
+        let patience = match (is_noted, is_beside) {
+            (true, _) => Duration::ZERO,
+            // Nothing waits for it, and a policer may let very little through.
+            (false, true) => SILENCE_BESIDE,
+            (false, false) => SILENCE,
+        };
         if answered < patience {
             self.retire_silent(&udp, now);
             return Ok(());

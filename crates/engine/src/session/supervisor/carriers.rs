@@ -175,27 +175,24 @@ impl Supervisor {
         }
     }
 
-    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new.
+    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new. The initiator says so, and
+    /// keeps to the streams where it has seen that they bring more.
     pub(super) fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
-        let mut carried = false;
-        for stream in streams.iter().filter(|stream| stream.active.swap(false, Ordering::AcqRel)) {
-            stream.wake();
-            carried = true;
+        let carried = streams.iter().any(|stream| stream.active.load(Ordering::Acquire));
+        if !carried || !self.is_initiator || self.has_better_streams() {
+            return;
         }
-        if carried {
-            self.transport = "udp";
-            if self.is_initiator {
-                self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
-            }
-            self.let_streams_go();
-        }
+        self.transport = "udp";
+        self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
+        self.let_streams_go();
     }
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
+        let was_udp = self.transport.starts_with("udp");
         self.transport = if self.is_channel(stream) { self.stream_transport } else { "tcp" };
         let is_noted = self.blocked.as_ref().is_some_and(Blocked::was_noted);
         // The initiator's user is the one to tell, and the far end's ports are the ones to open.
-        if self.is_initiator && !stream.active.load(Ordering::Acquire) {
+        if self.is_initiator && was_udp && !self.has_better_streams() {
             let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
             let warning = match is_noted && !self.was_up {
                 true => udp_noted_warning(peer, ports, instead),
@@ -205,9 +202,11 @@ impl Supervisor {
             if let Some(blocked) = self.blocked.as_mut().filter(|_| !self.was_up) {
                 blocked.note();
             }
+        }
+        let was_used = stream.active.swap(true, Ordering::AcqRel);
+        if self.is_initiator && !was_used {
             self.shared.say(&[Message::StreamUse { index: stream.index, is_used: true }]);
         }
-        stream.active.store(true, Ordering::Release);
         stream.wake();
         self.say_advice(stream);
     }

@@ -36,6 +36,8 @@ const DIAL_PAUSE: Duration = Duration::from_secs(3);
 
 /// A stream's part of a limit until that is shared anew.
 const SHARE_FIRST_PPM: u32 = 10_000;
+/// UDP that is policed brings something at least so often.
+const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// A hint holds for so long.
 const HINT_TIME: Duration = Duration::from_millis(1500);
 
@@ -374,14 +376,19 @@ impl Supervisor {
         flow.wake();
     }
 
+    /// Whether a trial has shown that streams bring more than UDP.
+    pub(super) fn has_better_streams(&self) -> bool {
+        matches!(self.streams.carrying, Carrying::Streams)
+    }
+
     /// UDP carries everything again: one stream stays, for the next time.
     pub(super) fn let_streams_go(&mut self) {
         self.streams.growth = None;
         self.streams.carrying = Carrying::Alone;
-        if !self.is_initiator {
-            return;
-        }
         let flows = self.shared.flow_list();
+        for flow in flows.iter().filter(|flow| flow.is_stream && !is_ended(flow)) {
+            self.use_stream(flow, false);
+        }
         for flow in
             flows.iter().filter(|flow| flow.is_stream && !self.is_channel(flow) && !is_ended(flow)).skip(1)
         {
@@ -409,6 +416,11 @@ impl Supervisor {
         let is_alone = !streams.iter().any(|flow| flow.active.load(Ordering::Acquire) && !is_ended(flow));
         let may_try = matches!(self.rate.policy, Policy::Fair | Policy::High) && !self.options.udp_only;
         let is_one_path = self.shared.path_count() == 1 && udp.iter().any(|flow| is_up(flow));
+        // A path that takes nothing at all is another matter.
+        let answers = |flow: &Arc<FlowShared>| {
+            now.saturating_sub(Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed))) < ANSWER_TIME
+        };
+        let is_one_path = is_one_path && udp.iter().any(answers);
         if !(self.is_sender && may_try && is_alone && is_one_path) || self.shared.is_all_queued() {
             self.streams.policed_since = None;
             return;
@@ -467,7 +479,7 @@ impl Supervisor {
 
     fn judge_trial(&mut self, udp: &[Arc<FlowShared>], streams: &[Arc<FlowShared>], now: Duration) {
         if matches!(self.streams.carrying, Carrying::Trial { until, .. } if now >= until) {
-            self.let_go_of_trial(streams);
+            self.let_streams_go();
         }
         let Some(growth) = &self.streams.growth else { return };
         let (Some(rate), is_resting) = (growth.rate(), growth.is_resting()) else { return };
@@ -475,7 +487,7 @@ impl Supervisor {
         match self.streams.carrying {
             Carrying::Trial { udp_before, .. } if udp_rate + rate < TRIAL_PAYS * udp_before => {
                 tracing::debug!(udp_mbps = udp_rate * 8e-6, streams_mbps = rate * 8e-6, "streams do not pay");
-                self.let_go_of_trial(streams);
+                self.let_streams_go();
             }
             Carrying::Trial { udp_before, .. } => {
                 let policed = Policed { udp: udp_before, since: now, bytes: moved(streams) };
@@ -492,13 +504,6 @@ impl Supervisor {
             }
             Carrying::Alone | Carrying::Streams => {}
         }
-    }
-
-    fn let_go_of_trial(&mut self, streams: &[Arc<FlowShared>]) {
-        for flow in streams.iter().filter(|flow| !is_ended(flow)) {
-            self.use_stream(flow, false);
-        }
-        self.let_streams_go();
     }
 
     /// For the verdict.

@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import time
 
+from blocked import Blocked
 from ground import GIB, MIB, Results, parts, remove
 from link import LabLink, Profile, set_congestion, tune
 from scenarios import COUNTRY, OCEAN, SATELLITE, WORSE
@@ -256,6 +257,11 @@ class Sharing:
             self.row(f"model: {label}", worst <= 0.15, f"{figures} Mbit/s", "kernel (model) within 15 %", limited,
                      kernel_bps=kernel, model_bps=model)
 
+    def blocked(self):
+        """Where UDP is blocked or policed, beside tools that open many TCP connections."""
+        with contextlib.closing(Blocked(self.chosen, self.lab, self.results)) as blocked:
+            blocked.run()
+
     def files(self):
         """One file from disk to disk over the long links, to a daemon."""
         lab, size = self.lab, self.chosen.size * MIB
@@ -298,7 +304,7 @@ def name(rate):
     return f"{rate / 1e9:g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:g} Mbit/s"
 
 
-PARTS = ("files", "tcp", "low", "high", "fixed", "models")
+PARTS = ("files", "tcp", "low", "high", "fixed", "blocked", "models")
 
 
 def main():

@@ -16,6 +16,10 @@ const LOOK_ROUNDS: u32 = 6;
 /// Twice as many connections pay if they bring so much more. Where a link is full they bring nothing, where
 /// they lose at random twice as much; what lies below is the noise of such a short look.
 const PAYS: f64 = 1.08;
+/// Between this and that it is looked at for so many times as long, and pays then if it is at least so much.
+const DOUBT: f64 = 0.97;
+const LONG: u32 = 4;
+const PAYS_LEAST: f64 = 1.015;
 /// Connections that loss alone holds back swing by so much: less says that there were too many.
 const NOISE: f64 = 0.6;
 /// So much of a rate that was set is that rate.
@@ -35,6 +39,7 @@ enum Phase {
     Looking {
         since: Duration,
         bytes: u64,
+        is_long: bool,
     },
     Resting {
         until: Duration,
@@ -110,20 +115,29 @@ impl Growth {
                 self.grow(now);
             }
             Phase::Settling { until } if now >= until => {
-                self.phase = Phase::Looking { since: now, bytes: seen.bytes };
+                self.phase = Phase::Looking { since: now, bytes: seen.bytes, is_long: false };
             }
-            Phase::Looking { since, bytes } if now >= since + LOOK.max(seen.round_trip * LOOK_ROUNDS) => {
+            Phase::Looking { since, bytes, is_long } if now >= since + look_time(seen, is_long) => {
                 let rate = seen.bytes.saturating_sub(bytes) as f64 / (now - since).as_secs_f64();
                 self.newest = Some(rate);
-                self.judge(now, rate, seen);
+                if self.is_doubtful(rate) && !is_long && !seen.is_slowed_by_loss {
+                    self.phase = Phase::Looking { since, bytes, is_long: true };
+                } else {
+                    self.judge(now, rate, seen);
+                }
             }
             Phase::Resting { until } if now >= until => {
                 self.paid = None;
-                self.phase = Phase::Looking { since: now, bytes: seen.bytes };
+                self.phase = Phase::Looking { since: now, bytes: seen.bytes, is_long: false };
             }
             Phase::Opening(_) | Phase::Settling { .. } | Phase::Looking { .. } | Phase::Resting { .. } => {}
         }
         self.wanted
+    }
+
+    /// A little more, which may be chance.
+    fn is_doubtful(&self, rate: f64) -> bool {
+        self.paid.is_some_and(|paid| rate > DOUBT * paid && rate < PAYS * paid)
     }
 
     fn may_grow(&self, seen: &Seen) -> bool {
@@ -138,7 +152,7 @@ impl Growth {
     }
 
     fn judge(&mut self, now: Duration, rate: f64, seen: &Seen) {
-        let least = if seen.is_slowed_by_loss { NOISE } else { PAYS };
+        let least = if seen.is_slowed_by_loss { NOISE } else { PAYS_LEAST };
         let pays = self.paid.is_none_or(|paid| rate >= least * paid);
         if !pays {
             self.wanted = self.before;
@@ -150,6 +164,10 @@ impl Growth {
             self.phase = Phase::Resting { until: now + REST };
         }
     }
+}
+
+fn look_time(seen: &Seen, is_long: bool) -> Duration {
+    LOOK.max(seen.round_trip * LOOK_ROUNDS) * if is_long { LONG } else { 1 }
 }
 
 #[cfg(test)]

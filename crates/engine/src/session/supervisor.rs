@@ -572,8 +572,11 @@ impl Supervisor {
         let stream_alive = direct_alive.or_else(|| streams.iter().find(is_alive));
         self.tend_streams(&udp, &streams, now)?;
         // The ssh channel closes with the process at its other end; without it there is nobody to speak to.
-        let ssh_gone = streams.iter().any(|flow| flow.state() == FlowState::Down) && stream_alive.is_none();
-        if ssh_gone && (udp.is_empty() || self.control_process.is_some() || !self.is_initiator) {
+        let is_down = |flow: &Arc<FlowShared>| flow.state() == FlowState::Down;
+        let are_all_down = streams.iter().all(is_down);
+        let ssh_gone = streams.iter().any(|flow| self.is_channel(flow) && is_down(flow));
+        let is_gone = ssh_gone || are_all_down && !streams.is_empty() && udp.is_empty();
+        if is_gone && stream_alive.is_none() {
             // Its last words may have come together with its end.
             if self.shared.peer_closed().is_some() || self.has_last_words() {
                 return Ok(());
@@ -584,7 +587,7 @@ impl Supervisor {
             let heard = streams.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
             return if heard > PATIENCE { self.give_up(self.silent_too_long(PATIENCE)) } else { Ok(()) };
         }
-        if self.was_up && streams.is_empty() && self.is_refused_for(REFUSED) {
+        if self.was_up && are_all_down && self.is_refused_for(REFUSED) {
             return self.give_up(self.gone());
         }
         if udp.iter().any(|flow| flow.is_spare) {

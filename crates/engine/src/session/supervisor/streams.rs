@@ -38,6 +38,8 @@ const DIAL_PAUSE: Duration = Duration::from_secs(3);
 const SHARE_FIRST_PPM: u32 = 10_000;
 /// UDP that is policed brings something at least so often.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+/// Streams that get nothing new end after this: by then they have brought what they had.
+const IDLE_TIME: Duration = Duration::from_secs(10);
 /// A hint holds for so long.
 const HINT_TIME: Duration = Duration::from_millis(1500);
 
@@ -90,6 +92,8 @@ pub(super) struct Streams {
     udp: Speed,
     /// When the sender at the other end has said last that more streams would bring more, or this end has.
     hint: Option<Duration>,
+    /// Since when no stream gets anything new.
+    idle_since: Duration,
     /// UDP gets nothing new.
     pub(super) is_udp_idle: bool,
 }
@@ -126,6 +130,7 @@ impl Streams {
             trial_pause: TRIAL_PAUSE,
             udp: Speed::default(),
             hint: None,
+            idle_since: Duration::ZERO,
             is_udp_idle: false,
         }
     }
@@ -196,6 +201,7 @@ impl Supervisor {
         let is_trial = matches!(self.streams.carrying, Carrying::Trial { .. });
         if !is_trial && !streams.iter().any(|flow| carries(&flow)) {
             self.streams.growth = None;
+            self.end_idle_streams(streams, now);
             if matches!(self.streams.carrying, Carrying::Streams) {
                 // All have ended: UDP goes on, and another trial may follow.
                 self.streams.carrying = Carrying::Alone;
@@ -389,9 +395,16 @@ impl Supervisor {
         for flow in flows.iter().filter(|flow| flow.is_stream && !is_ended(flow)) {
             self.use_stream(flow, false);
         }
-        for flow in
-            flows.iter().filter(|flow| flow.is_stream && !self.is_channel(flow) && !is_ended(flow)).skip(1)
-        {
+        self.streams.idle_since = self.shared.elapsed();
+    }
+
+    /// Once they have brought what they had, all but one end.
+    fn end_idle_streams(&mut self, streams: &[Arc<FlowShared>], now: Duration) {
+        if now.saturating_sub(self.streams.idle_since) < IDLE_TIME {
+            return;
+        }
+        let idle = streams.iter().filter(|flow| !self.is_channel(flow) && is_up(flow));
+        for flow in idle.skip(1) {
             self.retire_stream(flow);
             self.shared.say(&[Message::FlowDown { index: flow.index }]);
         }

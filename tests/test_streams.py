@@ -124,7 +124,7 @@ def test_udp_that_is_policed_is_told_and_tcp_is_taken(link, road):
     process = start(link, f"farhaul cp --json $FARHAUL_LAB_CP_OPTIONS random:{100 * MB} {TARGETS[road]}null:")
     outcome = finish(process)
     assert outcome.code == 0 and "tcp" in outcome.report["transport"], outcome
-    words = r"; UDP is held to \d+ Mbit/s on the way to .* where TCP has \d+ Mbit/s"
+    words = r"; UDP is held to \d+ Mbit/s between here and .*, where TCP has \d+ Mbit/s"
     assert re.search(words, outcome.report["bottleneck"]), outcome
 
 

@@ -28,6 +28,8 @@ const REACHED: f64 = 0.9;
 const OPEN_TIME: Duration = Duration::from_secs(4);
 /// A number that was found is looked at again after this.
 const REST: Duration = Duration::from_secs(30);
+/// Or after this, where loss alone is seen to hold them back.
+const REST_SHORT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
@@ -111,7 +113,7 @@ impl Growth {
                 self.phase = Phase::Resting { until: now + REST };
             }
             // What is known need not be measured.
-            Phase::Settling { until } if now >= until && seen.is_slowed_by_loss && self.may_grow(seen) => {
+            Phase::Settling { until } if now >= until && self.is_held_back(seen) => {
                 self.grow(now);
             }
             Phase::Settling { until } if now >= until => {
@@ -126,6 +128,11 @@ impl Growth {
                     self.judge(now, rate, seen);
                 }
             }
+            // A look may have met the end of a slow start.
+            Phase::Resting { until } if now + REST >= until + REST_SHORT && self.is_held_back(seen) => {
+                self.paid = None;
+                self.grow(now);
+            }
             Phase::Resting { until } if now >= until => {
                 self.paid = None;
                 self.phase = Phase::Looking { since: now, bytes: seen.bytes, is_long: false };
@@ -138,6 +145,10 @@ impl Growth {
     /// A little more, which may be chance.
     fn is_doubtful(&self, rate: f64) -> bool {
         self.paid.is_some_and(|paid| rate > DOUBT * paid && rate < PAYS * paid)
+    }
+
+    fn is_held_back(&self, seen: &Seen) -> bool {
+        seen.is_slowed_by_loss && self.may_grow(seen)
     }
 
     fn may_grow(&self, seen: &Seen) -> bool {
@@ -200,6 +211,22 @@ mod tests {
         assert_eq!(grown(100e6, 350e6, 20, 16), 4);
         assert_eq!(grown(100e6, 100e6, 20, 16), 1);
         assert_eq!(grown(100e6, 125e6, 20, 16), 2);
+    }
+
+    #[test]
+    fn a_rate_that_falls_after_a_slow_start_does_not_end_it_where_loss_holds_back() {
+        let (mut growth, mut bytes) = (Growth::new(16, Duration::ZERO), 0.0);
+        let (round_trip, is_enough) = (Duration::from_millis(100), false);
+        let mut live = 1;
+        for step in 0..400 {
+            // The first second brings much more than any later one, and nothing was lost in it.
+            bytes += if step < 30 { 10e6 } else { 0.2e6 * live as f64 } / 20.0;
+            let is_slowed_by_loss = step >= 60;
+            let seen =
+                Seen { live, bytes: bytes as u64, round_trip, is_slowed_by_loss, is_enough, rate_max: None };
+            live = growth.look(Duration::from_millis(50 * step), &seen);
+        }
+        assert_eq!(growth.wanted(), 16);
     }
 
     #[test]

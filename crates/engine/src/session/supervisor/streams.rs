@@ -528,7 +528,7 @@ impl Supervisor {
         let mbps = |rate: f64| format!("{:.0} Mbit/s", rate * 8e-6);
         let used = if self.transport == "udp+tcp" { "both were used" } else { "so TCP was used" };
         Some(format!(
-            "UDP is held to {} on the way to {} where TCP has {}: {used}",
+            "UDP is held to {} between here and {}, where TCP has {}: {used}",
             mbps(policed.udp),
             self.peer,
             mbps(streams)

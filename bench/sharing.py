@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 
+from blocked import Blocked
 from ground import GIB, MIB, Results, parts, remove
 from link import LabLink, Profile, set_congestion, tune
 from scenarios import COUNTRY, OCEAN, SATELLITE, WORSE
@@ -418,6 +419,11 @@ class Sharing:
             return {"median": statistics.median(took), "late": took[int(0.95 * len(took))], "count": len(took), "full": full}
         return lab.measured(measure)
 
+    def blocked(self):
+        """Where UDP is blocked or policed, beside tools that open many TCP connections."""
+        with contextlib.closing(Blocked(self.chosen, self.lab, self.results)) as blocked:
+            blocked.run()
+
     def files(self):
         """One file from disk to disk over the long links, to a daemon."""
         lab, size = self.lab, self.chosen.size * MIB
@@ -466,7 +472,7 @@ def name(rate):
     return f"{rate / 1e9:g} Gbit/s" if rate >= 1e9 else f"{rate / 1e6:g} Mbit/s"
 
 
-PARTS = ("start", "files", "moving", "newcomer", "cross", "tcp", "low", "high", "fixed", "models")
+PARTS = ("start", "files", "moving", "newcomer", "cross", "tcp", "low", "high", "fixed", "blocked", "models")
 
 
 def main():

@@ -100,7 +100,7 @@ class Road:
         self.alpha = self.net.alpha
         self.arguments = [] if self.name == "ssh" else ["--accept-new"]
         #: What the report calls the carrier when UDP does not work.
-        self.fallback = "ssh" if self.name == "ssh" else "tcp"
+        self.fallback = "tcp"
         #: The program that serves the far end.
         self.process = "farhaul"
 

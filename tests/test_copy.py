@@ -254,7 +254,7 @@ def test_jump_host_that_udp_cannot_pass_uses_the_channel(own_net, near):
     """Behind a jump host the far end's address may lead nowhere; the job goes on through ssh."""
     source = make_file(near / "file", 3 * MIB)
     far = own_net.folder("far")
-    with own_net.beta.dropping("meta l4proto udp"):
+    with own_net.beta.dropping("meta l4proto udp"), own_net.beta.dropping("tcp dport 33001-33100"):
         report = cp(own_net.alpha, "-J", "beta6", source, f"beta:{far}/x").report
     assert report["transport"] == "ssh"
     assert sha256(far / "x") == sha256(source)

@@ -1,4 +1,4 @@
-"""UDP blocked in every way that firewalls have: noticed within 3 s, named, and the job goes on over the other carrier."""
+"""UDP blocked in every way that firewalls have: noticed within 3 s, named, and the job goes on over TCP, or the ssh channel."""
 
 import contextlib
 import signal
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from harness.hosts import wait_until
-from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, finish
+from harness.product import EXIT_CONNECT, EXIT_INTERRUPTED, EXIT_LOST, cp, finish
 from harness.trees import make_file, sha256
 
 MIB = 1 << 20
@@ -96,6 +96,17 @@ def test_udp_dies_in_the_middle(own_road, way):
     assert outcome.seconds < 20, outcome
 
 
+@pytest.mark.parametrize("direction", ["push", "pull"])
+def test_the_ssh_channel_carries_where_nothing_else_does(own_net, direction):
+    near, far = own_net.folder("near"), own_net.folder("far")
+    source = make_file((near if direction == "push" else far) / "file", 20 * MIB)
+    ends = (source, f"beta:{far}/copy") if direction == "push" else (f"beta:{source}", near / "copy")
+    with own_net.beta.dropping("meta l4proto udp"), own_net.beta.dropping("tcp dport 33001-33100"):
+        outcome = cp(own_net.alpha, *ends, timeout=60)
+    assert outcome.report["transport"] == "ssh", outcome
+    assert sha256((far if direction == "push" else near) / "copy") == sha256(source)
+
+
 def test_udp_is_taken_up_again_when_it_gets_through(own_road):
     """A transfer without end, which Ctrl-C ends: what carried it last is in its report."""
     road = own_road
@@ -143,12 +154,14 @@ def test_path_mtu_shrinks_in_the_middle(own_road):
 
 def test_port_of_ssh_range_is_taken(own_net):
     """The first ports of the range are in use: the next free one is taken, and a range can be given."""
-    from harness.product import cp
     source = make_file(own_net.folder("near") / "file", MIB)
     far = own_net.folder("far")
     report = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/one").report
     assert report["transport"] == "udp"
     with own_net.beta.dropping("udp dport 40100-40101"), own_net.alpha.dropping("udp sport 40100-40101"):
         outcome = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/two")
-    assert outcome.report["transport"] == "ssh"
-    assert "40100" in " ".join(outcome.report["warnings"]) + outcome.stderr
+        assert outcome.report["transport"] == "tcp"
+        assert "40100" in " ".join(outcome.report["warnings"]) + outcome.stderr
+        with own_net.beta.dropping("tcp dport 40100-40101"):
+            report = cp(own_net.alpha, "--udp-ports", "40100-40101", source, f"beta:{far}/three").report
+        assert report["transport"] == "ssh"

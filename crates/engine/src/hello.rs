@@ -139,7 +139,7 @@ pub struct Hello {
     pub version: String,
     pub request: Request,
     /// Ids the client wants to receive on: one a flow, then one for each flow that may take its place, as often as the client
-    /// likes; over ssh one more, for the channel itself.
+    /// likes; over a stream one more, for that itself.
     pub flow_ids: Vec<u16>,
     /// Whether data may go over UDP. Without, flow 0 is the channel that carried this hello.
     pub udp: bool,
@@ -219,6 +219,9 @@ pub struct HelloReply {
     /// Ssh only: UDP ports of the far end, one a flow. Empty when it could bind none.
     #[serde(default)]
     pub udp_ports: Vec<u16>,
+    /// Ssh only: where direct connections are awaited, if they are.
+    #[serde(default)]
+    pub tcp_port: Option<u16>,
     /// Ssh only: `SSH_CONNECTION` as the far end sees it.
     #[serde(default)]
     pub ssh_connection: Option<String>,
@@ -246,6 +249,7 @@ impl HelloReply {
             refusal: None,
             flow_ids,
             udp_ports: Vec::new(),
+            tcp_port: None,
             ssh_connection: None,
             secret_half: None,
             paths: Vec::new(),

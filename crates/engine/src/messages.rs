@@ -278,6 +278,17 @@ pub(crate) enum Message {
     FlowDown {
         index: u16,
     },
+    /// Initiator: the stream of this index gets new blocks from now on, or does not; it may not be there yet.
+    StreamUse {
+        index: u16,
+        is_used: bool,
+    },
+    /// Initiator: so do the flows over UDP.
+    UdpUse {
+        is_used: bool,
+    },
+    /// A sender that is the acceptor: UDP looks policed, and streams may bring more.
+    WantStreams,
     /// From now on the sender sets its rate so.
     Rate(RateOptions),
     /// The paths, by the bits of their numbers, that get nothing new from now on.
@@ -347,6 +358,9 @@ impl Message {
             Message::Finish(_) => "finish",
             Message::Abort { .. } => "abort",
             Message::FlowDown { .. } => "flow-down",
+            Message::StreamUse { .. } => "stream-use",
+            Message::UdpUse { .. } => "udp-use",
+            Message::WantStreams => "want-streams",
             Message::Rate(_) => "rate",
             Message::PathsUnused(_) => "paths-unused",
             Message::PathAdd { .. } => "path-add",

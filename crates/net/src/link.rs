@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::{PollFd, RecvBatch, SendBatch};
 
@@ -66,6 +67,17 @@ pub struct LinkStats {
     pub faults: u64,
 }
 
+/// What the kernel knows of the TCP connection below a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TcpPath {
+    /// Smoothed, of the path alone: what waits unsent in the socket is not in it.
+    pub round_trip: Duration,
+    /// The smallest.
+    pub round_trip_min: Duration,
+    /// Segments sent again so far.
+    pub resent: u64,
+}
+
 /// A way to move batches of datagrams.
 ///
 /// The thread that owns the link receives until nothing comes, sends what it has, and sleeps in [`crate::wait`] on
@@ -109,6 +121,11 @@ pub trait Link: Send {
     /// The address that the link is bound to.
     fn local_addr(&self) -> Option<SocketAddr>;
 
+    /// The TCP connection below, where there is one.
+    fn tcp_path(&self) -> Option<TcpPath> {
+        None
+    }
+
     /// The IP MTU (headers included) that this host knows for the way to the remote: an upper bound, never a promise.
     fn path_mtu_hint(&self) -> Option<u16> {
         None
@@ -145,6 +162,9 @@ impl<L: Link + ?Sized> Link for Box<L> {
     }
     fn local_addr(&self) -> Option<SocketAddr> {
         (**self).local_addr()
+    }
+    fn tcp_path(&self) -> Option<TcpPath> {
+        (**self).tcp_path()
     }
     fn path_mtu_hint(&self) -> Option<u16> {
         (**self).path_mtu_hint()

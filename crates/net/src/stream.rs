@@ -7,10 +7,12 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-use crate::{Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent};
+use crate::{
+    Capabilities, DATAGRAM_LEN_MAX, Link, LinkStats, PollFd, RecvBatch, SendBatch, Sent, TcpPath, sys,
+};
 
 const PREFIX_LEN: usize = 2;
-/// Bytes that wait in the link itself; more is the sender's to hold.
+/// Bytes that wait in the link itself unless it is told otherwise; more is the sender's to hold.
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// What a pipe is asked to hold: the most that an ordinary user may have.
 const PIPE_BYTES: usize = 1 << 20;
@@ -66,6 +68,10 @@ pub struct StreamLink {
     /// Frames to write, from `out_start` on.
     out: Vec<u8>,
     out_start: usize,
+    out_bytes_max: usize,
+    /// The congestion control of the TCP connection below, and its socket.
+    tcp: Option<(String, OwnedFd)>,
+    unproven: bool,
     carry: Vec<u8>,
     ended: bool,
     stats: LinkStats,
@@ -95,10 +101,41 @@ impl StreamLink {
             stream,
             out: Vec::new(),
             out_start: 0,
+            out_bytes_max: OUT_BYTES_MAX,
+            tcp: None,
+            unproven: false,
             carry: Vec::new(),
             ended: false,
             stats: LinkStats::default(),
         }
+    }
+
+    /// So many bytes may wait in the link: little where several streams share the work, as nothing else can
+    /// bring them sooner.
+    #[must_use]
+    pub fn with_room(mut self, bytes: usize) -> StreamLink {
+        self.out_bytes_max = bytes.max(PREFIX_LEN + DATAGRAM_LEN_MAX);
+        self
+    }
+
+    /// Below it is a TCP connection with this congestion control; `socket` is that once more, to be asked.
+    #[must_use]
+    pub fn over_tcp(mut self, congestion: String, socket: OwnedFd) -> StreamLink {
+        self.tcp = Some((congestion, socket));
+        self
+    }
+
+    /// Anybody on the way can change what it carries, as nothing below proves it: bytes that make no sense
+    /// are a link that is broken, and say nothing of the peer.
+    #[must_use]
+    pub fn unproven(mut self) -> StreamLink {
+        self.unproven = true;
+        self
+    }
+
+    /// The congestion control of the TCP connection below, where that is known.
+    pub fn congestion(&self) -> Option<&str> {
+        self.tcp.as_ref().map(|(congestion, _)| congestion.as_str())
     }
 
     /// Whether everything sent was handed to the stream's descriptor.
@@ -143,7 +180,7 @@ impl StreamLink {
         }
         let mut taken = 0;
         for datagram in batch.unsent_datagrams() {
-            if self.out.len() - self.out_start + PREFIX_LEN + datagram.bytes.len() > OUT_BYTES_MAX {
+            if self.out.len() - self.out_start + PREFIX_LEN + datagram.bytes.len() > self.out_bytes_max {
                 break;
             }
             // A batch holds no datagram longer than DATAGRAM_LEN_MAX, which is below 2^16.
@@ -201,9 +238,9 @@ impl Link for StreamLink {
         Capabilities {
             name: "stream",
             gso_segments_max: 64,
-            batch_bytes: 256 << 10,
+            batch_bytes: self.out_bytes_max / 2,
             recv_buffer_bytes: 0,
-            send_buffer_bytes: OUT_BYTES_MAX,
+            send_buffer_bytes: self.out_bytes_max,
             buffer_bytes_wanted: 0,
             reliable: true,
         }
@@ -231,7 +268,10 @@ impl Link for StreamLink {
         let carried = self.carry.len();
         batch.buffer_mut()[..carried].copy_from_slice(&self.carry);
         let used = self.fill(batch.buffer_mut(), carried)?;
-        let rest = split(batch, used)?;
+        let rest = split(batch, used).map_err(|error| match self.unproven {
+            true => io::Error::new(io::ErrorKind::ConnectionAborted, error),
+            false => error,
+        })?;
         self.carry.clear();
         self.carry.extend_from_slice(&batch.buffer()[rest..used]);
         if batch.is_empty() && self.ended {
@@ -263,5 +303,10 @@ impl Link for StreamLink {
 
     fn local_addr(&self) -> Option<SocketAddr> {
         None
+    }
+
+    fn tcp_path(&self) -> Option<TcpPath> {
+        let (_, socket) = self.tcp.as_ref()?;
+        sys::tcp_path(socket.as_fd()).ok()
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
 
-use crate::PollFd;
+use crate::{PollFd, TcpPath};
 
 mod address;
 mod control;
@@ -160,6 +160,26 @@ pub(crate) fn option(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Resul
     let result =
         unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len) };
     if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the kernel knows of a TCP connection.
+pub(crate) fn tcp_path(fd: BorrowedFd<'_>) -> io::Result<TcpPath> {
+    // SAFETY: integers only, for which zero bytes are a value; an older kernel fills in fewer of them.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as socklen_t;
+    let out = ptr::from_mut(&mut info).cast::<c_void>();
+    // SAFETY: `out` has room for `len` bytes, and both live through the call.
+    let failed =
+        unsafe { libc::getsockopt(fd.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, out, &mut len) };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let micros = |value: u32| Duration::from_micros(value.into());
+    Ok(TcpPath {
+        round_trip: micros(info.tcpi_rtt),
+        round_trip_min: micros(info.tcpi_min_rtt),
+        resent: info.tcpi_total_retrans.into(),
+    })
 }
 
 /// ppoll.

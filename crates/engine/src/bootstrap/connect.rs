@@ -1,7 +1,8 @@
 //! A client's way to a daemon: UDP and TCP, all addresses, raced; then the hello.
 //!
-//! Always true: UDP wins when it answers within [`UDP_PATIENCE`], or when anything of it has come until then and the rest comes in
-//! [`CONNECT_TIME`]; a server whose key is not trusted gets no hello; a changed key always fails; the key that is kept is that of the
+//! Always true: UDP wins when it answers within [`UDP_PATIENCE`] (first, where it is noted that it is
+//! blocked), or when anything of it has come until then and the rest comes in [`CONNECT_TIME`]; a server
+//! whose key is not trusted gets no hello; a changed key always fails; the key that is kept is that of the
 //! connection which carried the hello, and further carriers of the session must show the very same.
 #![deny(missing_docs)]
 
@@ -21,12 +22,13 @@ use super::race::{Failure, Race, Road};
 use super::tls::{self, Pin};
 use super::trust::{self, Verdict};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport, attached_indices,
-    bind_flows, dialled_flows, discovery, quic, random_flow_ids, reachable_from, reserved_ids, tcp,
-    udp_blocked_warning,
+    Blocked, Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport,
+    attached_indices, bind_flows, dialled_flows, dialled_spares, direct, discovery, quic, random_flow_ids,
+    reachable_from, reserved_ids, tcp, udp_blocked_warning, udp_noted_warning,
 };
 use crate::error::Error;
 use crate::hello::{self, Attach, GENERATIONS, Hello, HelloError, HelloReply, RefusalCode, Request, Token};
+use crate::secret::Secret;
 
 /// UDP that has not answered by then is taken for blocked.
 pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
@@ -73,16 +75,30 @@ impl Default for DaemonTarget {
     }
 }
 
-/// Opens further TCP connections to a daemon for a running session.
+/// Opens further TCP connections for a running session.
 #[derive(Clone)]
 pub struct Dialer {
+    way: Arc<Way>,
+    indices: Arc<FreshIndices>,
+}
+
+/// How a further connection is made.
+enum Way {
+    Daemon(DaemonWay),
+    /// To a far end that ssh has started.
+    Direct {
+        candidates: Vec<SocketAddr>,
+        master: Secret,
+    },
+}
+
+struct DaemonWay {
     remote: SocketAddr,
     identity: Identity,
     /// Fingerprint of the session's server.
     key: String,
     ticket: Token,
     host: String,
-    indices: Arc<FreshIndices>,
 }
 
 /// Flow indices that have not been used in this session, and with them keys.
@@ -121,6 +137,7 @@ pub(crate) fn connect_asking(
     let mut known = KnownHosts::load(&known_path)?;
     let name = host_name(&host, target.port);
     let addresses = resolve(&host, target.port)?;
+    let blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), &target.port.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -133,9 +150,17 @@ pub(crate) fn connect_asking(
         let takes_tcp = begin.elapsed() >= CONNECT_TIME;
         tries += 1;
         let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
-        let attempt = Attempt { host, target, identity, addresses, params, takes_tcp };
+        let is_blocked = blocked.was_noted();
+        let attempt = Attempt { host, target, identity, addresses, params, takes_tcp, is_blocked };
         match attempt.run(&runtime, &pin) {
             Ok(Connected { mut established, key, unanswered }) => {
+                let mut blocked = blocked;
+                match established.transport {
+                    Transport::Udp => blocked.forget(),
+                    Transport::Tcp if params.udp => blocked.note(),
+                    Transport::Tcp | Transport::Ssh => {}
+                }
+                established.blocked = Some(blocked);
                 let is_first_use = known.keys_of(&name).is_empty();
                 match unanswered {
                     Some(unanswered) => {
@@ -214,6 +239,8 @@ struct Attempt<'a> {
     addresses: &'a [SocketAddr],
     params: &'a HelloParams,
     takes_tcp: bool,
+    /// UDP did not get through when it was last tried.
+    is_blocked: bool,
 }
 
 impl Attempt<'_> {
@@ -223,9 +250,10 @@ impl Attempt<'_> {
 
     async fn connect(&self, pin: &Pin) -> Result<Connected, Failure> {
         let (addresses, identity, takes_tcp) = (self.addresses, self.identity, self.takes_tcp);
+        let patience = if self.is_blocked { Duration::ZERO } else { UDP_PATIENCE };
         let udp = self.params.udp;
         let tcp = !(udp && self.params.request.options.udp_only);
-        let road = Race { addresses, identity, pin, udp, tcp, takes_tcp }.run().await?;
+        let road = Race { addresses, identity, pin, udp, tcp, takes_tcp, patience }.run().await?;
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
         let is_early = self.params.early && !self.params.request.options.auto_paths;
         match self.over_road(road, &key, is_early).await {
@@ -235,7 +263,7 @@ impl Attempt<'_> {
         }
         // Who has shown a key once is held to it.
         let same = if *pin == Pin::Any { &Pin::OneOf(vec![key.clone()]) } else { pin };
-        let race = Race { addresses, identity, pin: same, udp: false, tcp, takes_tcp };
+        let race = Race { addresses, identity, pin: same, udp: false, tcp, takes_tcp, patience };
         let road = race.run().await.map_err(|failure| match failure {
             Failure::ServerKey(other) if *pin == Pin::Any => Failure::TwoKeys(key, other),
             other => other.of_one_who_is_there(),
@@ -247,7 +275,7 @@ impl Attempt<'_> {
     async fn over_road(&self, road: Road, key: &str, is_early: bool) -> Result<Connected, Failure> {
         let (established, unanswered) = match road {
             Road::Udp(connection) => self.over_udp(connection, key, is_early).await?,
-            Road::Tcp(tls) => (self.over_tcp(*tls).await?, None),
+            Road::Tcp(tls) => (self.over_tcp(*tls, key).await?, None),
         };
         let established = Established { peer_key: Some(key.to_string()), ..established };
         Ok(Connected { established, key: key.to_string(), unanswered })
@@ -257,15 +285,16 @@ impl Attempt<'_> {
         let options = &self.params.request.options;
         let looks = options.auto_paths && udp.is_some();
         let interfaces = if looks { discovery::own() } else { Vec::new() };
+        // Over TCP one more, the stream's own; UDP may get through later.
+        let datagrams = options.flow_count() * discovery::most(options, &interfaces) * GENERATIONS
+            + reserved_ids(options);
         let flows = match udp {
-            Some(_) => {
-                options.flow_count() * discovery::most(options, &interfaces) * GENERATIONS
-                    + reserved_ids(options)
-            }
+            Some(_) => datagrams,
+            None if self.params.udp => datagrams + 1,
             None => 1,
         };
-        let mut hello =
-            Hello::new(self.params.request.clone(), random_flow_ids(flows, |_| false)?, udp.is_some());
+        let ids = random_flow_ids(flows, |_| false)?;
+        let mut hello = Hello::new(self.params.request.clone(), ids, self.params.udp);
         hello.dialled = udp.filter(|_| looks).map(|remote| remote.ip().to_canonical());
         hello.interfaces = interfaces;
         Ok(hello)
@@ -279,14 +308,7 @@ impl Attempt<'_> {
         is_early: bool,
     ) -> Result<(Established, Option<Unanswered>), Failure> {
         let hello = self.hello(Some(quic.remote))?;
-        let offer = Offer {
-            host: self.host.to_string(),
-            remote: quic.remote,
-            identity: self.identity.clone(),
-            key: key.to_string(),
-            udp_only: self.params.request.options.udp_only,
-            ids: hello.flow_ids.len(),
-        };
+        let offer = self.offer(quic.remote, key, hello.flow_ids.len());
         let said = async {
             let (mut send, receive) =
                 quic.connection.open_bi().await.map_err(|error| HelloError::Io(error.into()))?;
@@ -340,7 +362,19 @@ impl Attempt<'_> {
         Ok(Established { request, spares, reserved, ..established })
     }
 
-    async fn over_tcp(&self, mut tls: tcp::Tls) -> Result<Established, Failure> {
+    /// What a hello over a connection to `remote` offers, if it has so many flow ids.
+    fn offer(&self, remote: SocketAddr, key: &str, ids: usize) -> Offer {
+        Offer {
+            host: self.host.to_string(),
+            remote,
+            identity: self.identity.clone(),
+            key: key.to_string(),
+            udp_only: self.params.request.options.udp_only,
+            ids,
+        }
+    }
+
+    async fn over_tcp(&self, mut tls: tcp::Tls, key: &str) -> Result<Established, Failure> {
         let hello = self.hello(None)?;
         let exchange = async {
             tls.write_frame(&hello).await?;
@@ -350,18 +384,28 @@ impl Attempt<'_> {
             Err(_) => return Err(Failure::Silent),
             Ok(result) => result.map_err(Failure::of_hello)?,
         };
-        let reply = accepted(&body, 1)?;
+        let reply = accepted(&body, hello.flow_ids.len())?;
         let master = tls.export_secret()?;
+        let remote = tls.remote().map_err(Error::io("cannot take over the TCP connection"))?;
         let link = tls.into_link().map_err(Error::io("cannot take over the TCP connection"))?;
-        let flow = FlowSetup {
-            index: 0,
-            send_id: reply.flow_ids[0],
-            recv_id: hello.flow_ids[0],
-            link: FlowLink::Stream(link),
-        };
-        let mut established = self.established(master, vec![flow], Transport::Tcp).answered(&reply);
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
+        let last = ids.len() - 1;
+        let (recv_id, send_id) = ids[last];
+        let index = u16::try_from(last).unwrap_or(u16::MAX);
+        let flow = FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) };
+        let established = self.established(master, vec![flow], Transport::Tcp).answered(&reply);
+        let fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
+        let mut established = Established { fallback, ..established };
         if self.params.udp {
-            established.warnings.push(udp_blocked_warning(self.host, &[self.target.port], "TCP"));
+            let options = &self.params.request.options;
+            let first = last - reserved_ids(options);
+            established.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
+            established.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
+            let ports = [self.target.port];
+            established.warnings.push(match self.is_blocked {
+                true => udp_noted_warning(self.host, &ports, "TCP"),
+                false => udp_blocked_warning(self.host, &ports, "TCP"),
+            });
         }
         Ok(established)
     }
@@ -375,6 +419,8 @@ impl Attempt<'_> {
             spares: Vec::new(),
             reserved: Vec::new(),
             fallback: Fallback::None,
+            direct: Fallback::None,
+            blocked: None,
             transport,
             peer: self.host.to_string(),
             shown: None,
@@ -399,7 +445,7 @@ impl Established {
     }
 }
 
-/// Of a hello over UDP: what makes further carriers of what the reply says, and errors of what it does not.
+/// Of a hello: what makes further carriers of what the reply says, and errors of what it does not.
 pub(crate) struct Offer {
     host: String,
     remote: SocketAddr,
@@ -415,8 +461,8 @@ impl Offer {
         let Offer { host, remote, identity, key, udp_only, ids } = self;
         match ticket {
             Some(ticket) if !udp_only => {
-                let indices = Arc::new(FreshIndices::new(ids));
-                Fallback::Dial(Dialer { remote, identity, key, ticket, host, indices })
+                let way = Way::Daemon(DaemonWay { remote, identity, key, ticket, host });
+                Fallback::Dial(Dialer::new(way, ids))
             }
             Some(_) | None => Fallback::None,
         }
@@ -443,9 +489,30 @@ pub(crate) fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure>
 }
 
 impl Dialer {
+    fn new(way: Way, flows: usize) -> Dialer {
+        Dialer { way: Arc::new(way), indices: Arc::new(FreshIndices::new(flows)) }
+    }
+
+    /// To a far end that ssh has started and that the session's secret is shared with. The hello had so many
+    /// ids.
+    pub(super) fn direct(candidates: Vec<SocketAddr>, master: Secret, ids: usize) -> Dialer {
+        Dialer::new(Way::Direct { candidates, master }, ids)
+    }
+
     /// Opens a connection and joins it to the session. Blocks for ten seconds at most. [`Error::Lost`] says that
     /// the server knows of no such session (any more).
     pub fn dial(&self) -> Result<FlowSetup, Error> {
+        let exhausted = || Error::Connect { what: "too many carriers were opened".into(), hint: None };
+        let take_index = || self.indices.take().ok_or_else(exhausted);
+        match &*self.way {
+            Way::Daemon(way) => way.dial(take_index),
+            Way::Direct { candidates, master } => direct::dial(candidates, master, take_index),
+        }
+    }
+}
+
+impl DaemonWay {
+    fn dial(&self, take_index: impl Fn() -> Result<u16, Error>) -> Result<FlowSetup, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -468,7 +535,7 @@ impl Dialer {
             let hello = |error: HelloError| failed(Failure::of_hello(error));
             let mut tls = tcp::connect(Arc::new(config), self.remote).await.map_err(io)?;
             // An attempt that failed may have been heard, so that its index is not used again.
-            let index = self.indices.take().ok_or_else(|| gone("too many carriers were opened".into()))?;
+            let index = take_index()?;
             let flow_id = random_flow_ids(1, |_| false)?[0];
             tls.write_frame(&Attach::new(self.ticket.clone(), flow_id, index)).await.map_err(hello)?;
             let body = tls.read_frame().await.map_err(hello)?;

@@ -4,7 +4,7 @@
 //! would end it; what follows the hello on standard input belongs to the stream carrier.
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::ssh::{client_ip, server_ip, session_secret};
 use super::{
-    Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
-    random_flow_ids, reachable_from, reserved_ids,
+    DirectListener, Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport,
+    attached_indices, direct, discovery, random_flow_ids, reachable_from, reserved_ids,
 };
 use crate::error::{Error, ExitCode};
 use crate::hello::{self, Hello, HelloError, HelloReply, Refusal, Token};
@@ -66,7 +66,7 @@ pub(super) fn establish(
         Ok(hello) => hello,
         Err(error) => return Err(refuse(&mut output, error)),
     };
-    let (reply, sockets) = match prepare(&hello, ssh_connection) {
+    let (reply, sockets, door) = match prepare(&hello, ssh_connection) {
         Ok(prepared) => prepared,
         Err(error) => return Err(refuse(&mut output, error)),
     };
@@ -78,7 +78,7 @@ pub(super) fn establish(
     watch(watched.into(), stop.clone(), end_time)?;
     let link = StreamLink::from_fds(input.into(), output.into())
         .map_err(Error::io("cannot take over standard input and output"))?;
-    join(hello, reply, sockets, link, stop)
+    join(hello, reply, sockets, door, link, stop)
 }
 
 fn read_hello(input: &mut File) -> Result<Hello, Error> {
@@ -93,7 +93,10 @@ fn refuse(output: &mut File, error: Error) -> Error {
     error
 }
 
-fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<(HelloReply, Vec<UdpLink>), Error> {
+/// The answer, a socket a flow, and where direct connections are awaited.
+type Prepared = (HelloReply, Vec<UdpLink>, Option<TcpListener>);
+
+fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<Prepared, Error> {
     let flows = hello.request.options.flow_count();
     let ids = flows + reserved_ids(&hello.request.options);
     if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
@@ -121,7 +124,14 @@ fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<(HelloReply,
             });
         }
     }
-    Ok((reply, sockets))
+    let mut door = None;
+    if hello.udp && !hello.request.options.udp_only {
+        // Where UDP's port is open, TCP's may be. Without any the channel has to do.
+        let ports = hello.request.options.udp_ports;
+        door = direct::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
+        reply.tcp_port = door.as_ref().and_then(|door| door.local_addr().ok()).map(|local| local.port());
+    }
+    Ok((reply, sockets, door))
 }
 
 fn bind_all(count: usize, (first, last): (u16, u16)) -> std::io::Result<Vec<UdpLink>> {
@@ -138,10 +148,14 @@ fn join(
     hello: Hello,
     reply: HelloReply,
     sockets: Vec<UdpLink>,
+    door: Option<TcpListener>,
     link: StreamLink,
     stop: Stop,
 ) -> Result<Established, Error> {
     let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
+    let indices = attached_indices(hello.flow_ids.len());
+    let direct = door
+        .map_or(Fallback::None, |door| Fallback::Listen(DirectListener::new(door, master.clone(), indices)));
     let client = reply.ssh_connection.as_deref().and_then(client_ip);
     let shown = client;
     let ids = |position: usize| (hello.flow_ids[position], reply.flow_ids[position]);
@@ -193,6 +207,8 @@ fn join(
         spares,
         reserved,
         fallback,
+        direct,
+        blocked: None,
         transport,
         peer: client.map_or_else(|| "the client".to_string(), |ip| ip.to_string()),
         shown,

@@ -8,8 +8,11 @@
 //! keys derive, is used once a session: the client chooses it, and neither end takes one for the second time.
 
 mod authorized;
+mod blocked;
+mod congestion;
 mod connect;
 mod demux;
+mod direct;
 mod discovery;
 mod early;
 mod endpoint;
@@ -46,8 +49,11 @@ use crate::options::TransferOptions;
 use crate::secret::Secret;
 
 pub use authorized::AuthorizedKeys;
+pub(crate) use blocked::Blocked;
+pub(crate) use congestion::{advice, is_good};
 pub use connect::{DaemonTarget, Dialer, daemon_connect};
 pub use demux::{AcceptSocket, FirstDatagram};
+pub use direct::DirectListener;
 pub use discovery::Interface;
 pub use early::Pending;
 pub(crate) use early::{Again, Agreed, Refused};
@@ -107,6 +113,10 @@ pub struct Established {
     pub reserved: Vec<Reserved>,
     /// How to get the stream carrier later. Declared before `control_process`, as its pipes must close first.
     pub fallback: Fallback,
+    /// Over ssh: how to get direct TCP connections, which are better than the channel.
+    pub direct: Fallback,
+    /// At the client: where it is noted that UDP does not get through to the far end.
+    pub blocked: Option<Blocked>,
     pub transport: Transport,
     /// The far end for people: host or address.
     pub peer: String,
@@ -250,10 +260,12 @@ pub enum Fallback {
     /// The ssh channel, agreed on by both ends. The far end should watch it from the start, as the client changes
     /// over by sending there.
     Ready(Box<FlowSetup>),
-    /// The client of a daemon opens a TLS connection.
+    /// The client opens a connection.
     Dial(Dialer),
     /// The daemon: what the client has opened appears here.
     Await(Receiver<FlowSetup>),
+    /// The far end over ssh: the same.
+    Listen(DirectListener),
 }
 
 impl Fallback {
@@ -264,9 +276,10 @@ impl Fallback {
             Fallback::None => Ok(None),
             Fallback::Dial(dialer) => dialer.dial().map(Some),
             Fallback::Await(arrived) => Ok(arrived.try_recv().ok()),
+            Fallback::Listen(door) => Ok(door.poll()),
             Fallback::Ready(_) => match std::mem::replace(self, Fallback::None) {
                 Fallback::Ready(flow) => Ok(Some(*flow)),
-                Fallback::None | Fallback::Dial(_) | Fallback::Await(_) => Ok(None),
+                _ => Ok(None),
             },
         }
     }
@@ -351,6 +364,15 @@ pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
         [first, .., last] => format!("UDP ports {first}-{last}"),
     };
     format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
+}
+
+/// The same where that was found before.
+pub fn udp_noted_warning(host: &str, ports: &[u16], instead: &str) -> String {
+    let what = match ports {
+        [port] => format!("UDP port {port} of {host}"),
+        [] | [..] => format!("UDP of {host}"),
+    };
+    format!("{what} could not be reached last time; going on over {instead}, and trying UDP beside it")
 }
 
 /// A socket on any port of an address; without one, for both families where the system has IPv6.
@@ -451,6 +473,28 @@ pub(crate) fn dialled_flows(
         }
     }
     (flows, spares)
+}
+
+/// The client's flows to a daemon that has not answered over UDP: each begins when something comes back.
+pub(crate) fn dialled_spares(
+    options: &TransferOptions,
+    ids: &[(u16, u16)],
+    remotes: impl Fn(usize) -> Vec<SocketAddr>,
+) -> Vec<Spare> {
+    let spare = |(index, &(recv_id, send_id)): (u16, &(u16, u16))| {
+        let flow = usize::from(index) % options.flow_count();
+        let path = options.paths.get(options.path_of(flow));
+        let on_path =
+            |remote: SocketAddr| path.map_or(remote, |path| SocketAddr::new(path.remote, remote.port()));
+        let candidates = reachable_from(None, &remotes(flow).into_iter().map(on_path).collect::<Vec<_>>());
+        Spare {
+            index,
+            send_id,
+            recv_id,
+            way: SpareWay::Dial { local: path.map(|path| path.local), candidates },
+        }
+    };
+    (0u16..).zip(ids).map(spare).collect()
 }
 
 /// The addresses that a socket bound to `local` can reach, each once, IPv4 written as IPv4.

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::connect::{CONNECT_TIME, UDP_PATIENCE};
+use super::connect::CONNECT_TIME;
 use super::identity::{Identity, fingerprint};
 use super::insistent::Heard;
 use super::quic::TurnedAway;
@@ -220,6 +220,8 @@ pub(crate) struct Race<'a> {
     pub(crate) tcp: bool,
     /// TCP will do where UDP was only turned away for now.
     pub(crate) takes_tcp: bool,
+    /// So long TCP that is up waits for UDP: [`UDP_PATIENCE`](super::connect::UDP_PATIENCE), or not at all.
+    pub(crate) patience: Duration,
 }
 
 /// A runner ends with its road or with why not.
@@ -268,7 +270,7 @@ impl Race<'_> {
             let tcp_decided = waiting.is_some() || tcp_left == 0;
             let is_heard = || heard.load(Ordering::Relaxed);
             let is_short = tcp_decided && self.tcp && self.udp && !is_heard();
-            let until = start + if is_short { UDP_PATIENCE } else { CONNECT_TIME };
+            let until = start + if is_short { self.patience } else { CONNECT_TIME };
             let finished = tokio::select! {
                 finished = runners.join_next() => finished,
                 () = sleep_until(until) => None,
@@ -342,7 +344,7 @@ impl Race<'_> {
                 let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
                 let listens = Arc::clone(listens);
                 // Where any key would do, both roads have to show the same one.
-                let is_late = self.udp && *self.pin != Pin::Any;
+                let is_late = self.udp && *self.pin != Pin::Any && !self.patience.is_zero();
                 runners.spawn(async move {
                     sleep(head_start + if is_late { UDP_HEAD_START } else { Duration::ZERO }).await;
                     let connect = async {

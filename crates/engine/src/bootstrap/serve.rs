@@ -206,7 +206,7 @@ async fn quic_handshake(
         Ok((mut hello, (reply, registered))) => {
             discovery::found(&mut hello.request.options, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
-            let flows = datagram_flows(&hello, &registered, client.remote.ip());
+            let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
             let started = start(shared, *hello, client, flows, Transport::Udp, registered);
             let reply =
                 started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
@@ -292,8 +292,14 @@ async fn start_stream(
 ) -> Result<(), Failure> {
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
-    let flow = FlowSetup { index: 0, send_id: hello.flow_ids[0], recv_id: registered.ids[0], link };
-    let flows = Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() };
+    // The last id is the stream's; those before it are for UDP, if it gets through later.
+    let last = registered.ids.len() - 1;
+    let index = u16::try_from(last).unwrap_or(u16::MAX);
+    let flow = FlowSetup { index, send_id: hello.flow_ids[last], recv_id: registered.ids[last], link };
+    let flows = match hello.udp {
+        true => datagram_flows(&hello, &registered, client.remote.ip(), last).behind(flow),
+        false => Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
+    };
     let key = fingerprint(&client.key);
     start(shared, hello, client, flows, Transport::Tcp, registered)
         .map_err(|refusal| Failure::Refused { key, text: refusal.text })
@@ -347,9 +353,12 @@ fn prepare(
         }
         Some(_) | None => Vec::new(),
     };
-    if datagrams && hello.flow_ids.len() < options.flow_count() * paths.len().max(1) + reserved_ids(options) {
+    let stream_ids = usize::from(!datagrams);
+    let ids = options.flow_count() * paths.len().max(1) + reserved_ids(options) + stream_ids;
+    if (datagrams || hello.udp) && hello.flow_ids.len() < ids {
         return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
     }
+    let datagrams = datagrams || hello.udp;
     (shared.admit)(&hello.request, &fingerprint(&client.key))?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
     let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
@@ -370,11 +379,11 @@ fn prepare(
     Ok((reply, registered))
 }
 
-/// Flows, and what may take their places.
-fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr) -> Flows {
+/// Flows by the first `count` ids, and what may take their places.
+fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr, count: usize) -> Flows {
     let options = &hello.request.options;
-    let first_reserved = hello.flow_ids.len() - reserved_ids(options);
-    let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first);
+    let first_reserved = count - reserved_ids(options);
+    let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first).take(count);
     let (mut flows, mut spares, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
     for (((&send_id, &recv_id), first), index) in ids.zip(0u16..) {
         if usize::from(index) >= first_reserved {
@@ -402,6 +411,19 @@ struct Flows {
     reserved: Vec<Reserved>,
 }
 
+impl Flows {
+    /// A stream begins, and each of these waits for its path.
+    fn behind(self, stream: FlowSetup) -> Flows {
+        let as_spare = |flow: FlowSetup| {
+            let FlowSetup { index, send_id, recv_id, link } = flow;
+            let FlowLink::Accept { first, clients, .. } = link else { return None };
+            Some(Spare { index, send_id, recv_id, way: SpareWay::Accept { first, clients } })
+        };
+        let spares = self.flows.into_iter().filter_map(as_spare).chain(self.spares).collect();
+        Flows { flows: vec![stream], spares, reserved: self.reserved }
+    }
+}
+
 /// Gives the session a thread.
 fn start(
     shared: &Arc<Shared>,
@@ -419,6 +441,8 @@ fn start(
         spares,
         reserved,
         fallback: Fallback::Await(registered.attached),
+        direct: Fallback::None,
+        blocked: None,
         transport,
         peer: client.remote.to_string(),
         shown: Some(client.remote.ip()),

@@ -20,8 +20,9 @@ use farhaul_net::{Link as _, StreamLink};
 use zeroize::Zeroizing;
 
 use super::{
-    ControlProcess, Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport,
-    bind_flows, bind_further_flows, dialled_flows, discovery, random_flow_ids, reserved_ids,
+    Blocked, ControlProcess, Dialer, Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop,
+    Transport, bind_flows, bind_further_flows, dialled_flows, direct, discovery, random_flow_ids,
+    reserved_ids,
 };
 use crate::error::Error;
 use crate::hello::{self, GENERATIONS, Hello, HelloError, HelloReply, Token, printable};
@@ -175,6 +176,15 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         link: FlowLink::Stream(link),
     };
     let mut warnings = Vec::new();
+    let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref());
+    let direct = match reply.tcp_port {
+        Some(port) if params.udp && !options.udp_only => {
+            let candidates = direct::candidates(&addresses, port);
+            Fallback::Dial(Dialer::direct(candidates, master.clone(), hello.flow_ids.len()))
+        }
+        _ => Fallback::None,
+    };
+    let blocked = Blocked::towards(addresses.iter().copied(), "ssh");
     let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
             return Err(Error::Connect {
@@ -188,7 +198,6 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         }
         (vec![channel(0, 0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
     } else {
-        let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref());
         let last = hello.flow_ids.len() - 1;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
         let remotes =
@@ -207,6 +216,8 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         spares,
         reserved,
         fallback,
+        direct,
+        blocked: Some(blocked),
         transport,
         peer: target.host.clone(),
         shown: None,

@@ -14,6 +14,7 @@ use rustls::{AlertDescription, ClientConfig, Connection, ServerConfig};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
+use super::congestion;
 use super::half_open::HANDSHAKE_BYTES;
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 use crate::error::Error;
@@ -21,7 +22,7 @@ use crate::hello::{self, HelloError, Wiped};
 use crate::secret::Secret;
 
 /// Sealed bytes that wait for the socket once packets flow.
-const CARRIER_BYTES: usize = 512 << 10;
+const CARRIER_BYTES: usize = congestion::WAITING_BYTES;
 
 /// A TLS connection in the hands of the async runtime.
 pub(crate) struct Tls {
@@ -168,12 +169,17 @@ impl Tls {
         super::tls::peer_spki(self.connection.peer_certificates()).map(<[u8]>::to_vec)
     }
 
+    pub(crate) fn remote(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
     /// From here on it carries packets.
     pub(crate) fn into_link(self) -> io::Result<StreamLink> {
         let stream = self.stream.into_std()?;
         let mut connection = self.connection;
         connection.set_buffer_limit(Some(CARRIER_BYTES));
-        Ok(StreamLink::new(Box::new(TlsStream { stream, connection })))
+        let prepared = congestion::prepare(&stream)?;
+        Ok(prepared.carrier(StreamLink::new(Box::new(TlsStream { stream, connection }))))
     }
 }
 

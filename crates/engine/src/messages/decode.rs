@@ -128,6 +128,12 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
             was: decode_sort(&mut reader)?,
             by: decode_sort(&mut reader)?,
         },
+        56 => Message::StreamUse {
+            index: u16::try_from(reader.varint()?).map_err(|_| Malformed)?,
+            is_used: decode_flag(&mut reader)?,
+        },
+        57 => Message::UdpUse { is_used: decode_flag(&mut reader)? },
+        58 => Message::WantStreams,
         34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
         _ => return Err(Malformed),
     };

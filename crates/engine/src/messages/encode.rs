@@ -170,6 +170,11 @@ impl Encoder {
                 put_reason(out, hint);
             }
             Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
+            Message::StreamUse { index, is_used } => {
+                put_numbers(out, 56, &[u64::from(*index), u64::from(*is_used)]);
+            }
+            Message::UdpUse { is_used } => put_numbers(out, 57, &[u64::from(*is_used)]),
+            Message::WantStreams => out.push(58),
             Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
             Message::PathAdd { path, addresses } => {
                 put_numbers(out, 52, &[*path]);

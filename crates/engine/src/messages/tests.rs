@@ -91,6 +91,9 @@ fn all() -> Vec<Message> {
         }),
         Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
         Message::FlowDown { index: 3 },
+        Message::StreamUse { index: 65, is_used: true },
+        Message::UdpUse { is_used: false },
+        Message::WantStreams,
         Message::PathsUnused(0b101),
         Message::PathAdd {
             path: 1,

@@ -26,6 +26,7 @@ use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{FlowShared, FlowState, Shared};
+use crate::bootstrap::is_good;
 use crate::budget::Charge;
 use crate::error::Error;
 use crate::trailer::BLOCK_BYTES;
@@ -118,6 +119,9 @@ struct Running {
     can_gather: bool,
     /// Datagrams received since the last wait.
     unslept: usize,
+    /// Bytes a second that a stream brings, and those acknowledged when that was looked at last.
+    stream_rate: f64,
+    acked_before: u64,
 }
 
 /// Runs the flow until the session stops, the flow is retired or its link fails.
@@ -151,7 +155,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
         window_kept: shared.budget.nothing(),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
-        plan: Plan::new(SEND_BATCH_BYTES / thread.flow.datagram_max() as usize),
+        plan: Plan::new(planned_bytes(&own) / thread.flow.datagram_max() as usize),
         single: Plan::new(1),
         nothing: ControlStream::new(0),
         blocked: false,
@@ -170,6 +174,8 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         is_sender,
         can_gather: false,
         unslept: 0,
+        stream_rate: 0.0,
+        acked_before: 0,
         thread,
     };
     if let Err(error) = running.run() {
@@ -187,8 +193,14 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     }
 }
 
+/// A TCP connection that waits for longer than this, and than a quarter of its round trip, stands in a queue.
+const TCP_QUEUE: Duration = Duration::from_millis(5);
+/// What the newest tenth of a second counts in a stream's rate.
+const RATE_SMOOTHING: f64 = 0.2;
 /// Bytes planned at a time: several GSO buffers a system call.
 const SEND_BATCH_BYTES: usize = 512 << 10;
+/// Of a TCP connection, which others may be faster than: what is sealed for one goes by no other.
+const TCP_BATCH_BYTES: usize = 128 << 10;
 /// What the batch has room for beyond that: a try of each larger datagram, and what `cipher none` adds to each.
 const SEND_BATCH_MORE: usize = 128 << 10;
 /// A segment's payload is fetched while the one so many before it is sealed.
@@ -294,7 +306,9 @@ impl Running {
     ) -> Result<(), Error> {
         let wire_len = bytes.len() as u32;
         let thread = &mut self.thread;
-        let Some(number) = thread.packets.peek(bytes) else { return Ok(()) };
+        let Some(number) = thread.packets.peek(bytes) else {
+            return if thread.own.congestion.is_some() { Err(damaged()) } else { Ok(()) };
+        };
         if thread.flow.is_replay(number) {
             return Ok(());
         }
@@ -305,7 +319,10 @@ impl Running {
             None => None,
         };
         let opened = thread.packets.open_to(bytes, ahead);
-        let Some(opened) = &opened else { return Ok(()) };
+        let Some(opened) = &opened else {
+            // On a stream nothing is lost or forged by chance, and what is missing does not come again.
+            return if thread.own.congestion.is_some() { Err(damaged()) } else { Ok(()) };
+        };
         let authentic = Authentic { from, number: opened.number, len: wire_len as usize };
         if let Some(from) = from {
             thread.own.peer_ip.get_or_init(|| from.ip());
@@ -390,7 +407,9 @@ impl Running {
                 }
                 Event::ControlReadable => control_changed = true,
                 Event::PathAnswered(token) => self.on_answered(now, token),
-                Event::DatagramMax(max) => self.plan = Plan::new(SEND_BATCH_BYTES / usize::from(max)),
+                Event::DatagramMax(max) => {
+                    self.plan = Plan::new(planned_bytes(&self.thread.own) / usize::from(max));
+                }
                 _ => {}
             }
         }
@@ -507,6 +526,10 @@ impl Running {
         let longest = self.longest();
         let thread = &mut self.thread;
         self.plan.clear();
+        if thread.own.is_stream {
+            let share = thread.own.ceiling_ppm.load(Ordering::Relaxed);
+            thread.flow.set_ceiling_share(f64::from(share) / 1e6);
+        }
         let planned = if carries_control {
             let mut control = thread.shared.control.lock();
             let controller = thread.shared.controller(thread.own.path);
@@ -612,6 +635,8 @@ impl Running {
             self.thread.own.short_buffer.store(granted, Ordering::Relaxed);
         }
         self.set_marking();
+        self.measure_stream(elapsed);
+        self.look_at_tcp();
         self.tell_pace();
         self.trace_rate();
         let thread = &self.thread;
@@ -626,6 +651,25 @@ impl Running {
         self.publish_figures();
     }
 
+    /// A stream has no controller that knows its rate.
+    fn measure_stream(&mut self, elapsed: Duration) {
+        let acked = self.thread.flow.stats().bytes_acked;
+        let rate = (acked - self.acked_before) as f64 / elapsed.as_secs_f64();
+        self.stream_rate += RATE_SMOOTHING * (rate - self.stream_rate);
+        self.acked_before = acked;
+    }
+
+    /// A connection that has resent something, waits no longer than its path takes, and is not BBR is held
+    /// back by loss alone.
+    fn look_at_tcp(&self) {
+        let own = &self.thread.own;
+        let Some(path) = self.thread.link.tcp_path().filter(|_| self.is_sender) else { return };
+        let queue = path.round_trip.saturating_sub(path.round_trip_min);
+        let has_queue = queue > TCP_QUEUE.max(path.round_trip_min / 4);
+        let is_slow = own.congestion.as_deref().is_some_and(|name| !is_good(name));
+        own.is_slowed_by_loss.store(is_slow && path.resent > 0 && !has_queue, Ordering::Relaxed);
+    }
+
     fn publish_figures(&self) {
         let stats = self.thread.flow.stats();
         let rtt = self.thread.flow.rtt();
@@ -638,6 +682,7 @@ impl Running {
         figures.packets_sent = stats.packets_sent;
         figures.packets_lost = stats.packets_lost;
         figures.wire_bytes_sent = stats.bytes_sent;
+        figures.bytes_moved = if self.is_sender { stats.bytes_acked } else { stats.bytes_received };
         if rtt.samples > 0 {
             figures.rtt_min_us = rtt.min.as_micros() as u64;
             figures.rtt_smoothed_us = rtt.smoothed.as_micros() as u64;
@@ -697,12 +742,21 @@ impl Running {
     }
 }
 
+fn planned_bytes(own: &FlowShared) -> usize {
+    if own.congestion.is_some() { TCP_BATCH_BYTES } else { SEND_BATCH_BYTES }
+}
+
 /// A link that fails is a path that is gone, but a carrier with nonsense on it is the far end's doing.
 fn cannot_receive(error: std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::InvalidData => Error::Misbehaved(error.to_string()),
         _ => Error::io("cannot receive")(error),
     }
+}
+
+/// The connection ends, and what it had goes by another.
+fn damaged() -> Error {
+    Error::io("the stream is damaged")(std::io::ErrorKind::ConnectionAborted.into())
 }
 
 fn misbehaved(error: farhaul_proto::Error) -> Error {

@@ -73,7 +73,15 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     let sections = ordered(sections, flags.get(3..).unwrap_or_default());
     let request = request(end, &flags, &folder.join("there"));
     let (_peer, ours) = crate::copy::local_pair(request).ok()?;
-    let place = Place { index: 0, path: 0, is_stream: true, is_spare: false, active: false };
+    let place = Place {
+        index: 0,
+        path: 0,
+        is_stream: true,
+        is_spare: false,
+        active: false,
+        congestion: None,
+        begun_ms: 0,
+    };
     let flow = FlowShared::new(place).ok()?;
     let script = Script {
         end,

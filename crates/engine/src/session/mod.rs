@@ -16,6 +16,7 @@ mod figures;
 mod flow_thread;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
+mod growth;
 mod held;
 mod item;
 mod large;

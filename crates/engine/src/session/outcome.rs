@@ -96,7 +96,11 @@ impl Outcome {
             cpu_seconds_remote: end.theirs.cpu_us as f64 / 1e6,
             peak_rss_bytes_local: end.ours.peak_rss_bytes,
             peak_rss_bytes_remote: end.theirs.peak_rss_bytes,
-            bottleneck: verdict(&stages, end.bytes, seconds),
+            bottleneck: [Some(verdict(&stages, end.bytes, seconds)), supervisor.policed()]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join("; "),
             stages,
             warnings,
             spread: receiver.spread.clone(),

@@ -106,6 +106,15 @@ pub(crate) struct FlowShared {
     pub(crate) refused_ms: AtomicU64,
     /// Bytes that the kernel holds for its socket, once that has been too little; 0 until then.
     pub(crate) short_buffer: AtomicU64,
+    /// The part of the rate that was set as the most which is this flow's, in millionths; of streams.
+    pub(crate) ceiling_ppm: AtomicU32,
+    /// Of the TCP connection below a stream.
+    pub(crate) congestion: Option<String>,
+    /// It slows down for what is lost while nothing stands in a queue, so that others beside it would bring
+    /// more.
+    pub(crate) is_slowed_by_loss: AtomicBool,
+    /// When it was opened, by the session's clock.
+    pub(crate) begun_ms: u64,
     /// Where the first authentic packet came from.
     pub(crate) peer_ip: OnceLock<IpAddr>,
     /// Data and control may use this flow; a stand-by carrier only keeps itself alive.
@@ -114,13 +123,15 @@ pub(crate) struct FlowShared {
 }
 
 /// What a flow is in its session.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Place {
     pub(crate) index: u16,
     pub(crate) path: usize,
     pub(crate) is_stream: bool,
     pub(crate) is_spare: bool,
     pub(crate) active: bool,
+    pub(crate) congestion: Option<String>,
+    pub(crate) begun_ms: u64,
 }
 
 /// Counters that a flow publishes a few times a second and at its end.
@@ -133,6 +144,8 @@ pub(crate) struct FlowFigures {
     pub(crate) packets_sent: u64,
     pub(crate) packets_lost: u64,
     pub(crate) wire_bytes_sent: u64,
+    /// What has arrived: at a sender what was acknowledged.
+    pub(crate) bytes_moved: u64,
     pub(crate) rtt_min_us: u64,
     pub(crate) rtt_sum_us: u64,
     pub(crate) rtt_samples: u64,
@@ -141,7 +154,7 @@ pub(crate) struct FlowFigures {
 
 impl FlowShared {
     pub(crate) fn new(place: Place) -> std::io::Result<Arc<FlowShared>> {
-        let Place { index, path, is_stream, is_spare, active } = place;
+        let Place { index, path, is_stream, is_spare, active, congestion, begun_ms } = place;
         Ok(Arc::new(FlowShared {
             index,
             path,
@@ -160,6 +173,10 @@ impl FlowShared {
             delay_us: AtomicU64::new(0),
             refused_ms: AtomicU64::new(0),
             short_buffer: AtomicU64::new(0),
+            ceiling_ppm: AtomicU32::new(1_000_000),
+            congestion,
+            is_slowed_by_loss: AtomicBool::new(false),
+            begun_ms,
             peer_ip: OnceLock::new(),
             active: AtomicBool::new(active),
             figures: Mutex::default(),

@@ -16,6 +16,7 @@ mod gone;
 mod memory;
 mod rate;
 mod reply;
+mod streams;
 mod usage;
 
 use std::net::IpAddr;
@@ -41,9 +42,11 @@ use further_paths::FurtherPaths;
 use gone::lost;
 pub(crate) use memory::{session_bytes_max, session_bytes_min};
 use rate::{part_of, rate_policy};
+use streams::{DIRECT_TIME, FORESIGHT, Streams};
 
 use crate::bootstrap::{
-    ControlProcess, Established, Fallback, FlowLink, FlowSetup, Pending, Registration, Spare, Stop, Transport,
+    Blocked, ControlProcess, Established, Fallback, FlowLink, FlowSetup, Pending, Registration, Spare, Stop,
+    Transport,
 };
 use crate::budget::Charge;
 use crate::contained::in_any_case;
@@ -59,6 +62,8 @@ use crate::trailer::BLOCK_BYTES;
 const OVERFLOW: u64 = 7;
 /// No answer for this long: the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
+/// The same while streams carry beside it.
+const SILENCE_BESIDE: Duration = Duration::from_secs(10);
 /// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
 const REFUSED: Duration = Duration::from_secs(2);
 /// Nothing at all for this long: the transfer ends, resumable.
@@ -80,8 +85,8 @@ pub(crate) enum Step {
     Idle,
 }
 
-/// What a thread that dials hands back: the dialer, for the next time, and what it got.
-type Dialed = (Fallback, Result<Option<FlowSetup>, Error>);
+/// What a thread that dials hands back.
+type Dialed = Result<FlowSetup, Error>;
 
 /// One session, seen from its main thread.
 pub(crate) struct Supervisor {
@@ -99,7 +104,15 @@ pub(crate) struct Supervisor {
     threads: Vec<JoinHandle<()>>,
     fallback: Fallback,
     last_dial: Option<Instant>,
-    dialing: Option<Receiver<Dialed>>,
+    dial_failed: Option<Instant>,
+    dialing: Vec<Receiver<Dialed>>,
+    streams: Streams,
+    /// The newest spare that has taken up UDP again.
+    taken_up: Option<u16>,
+    /// The flow on the ssh channel.
+    channel: Option<u16>,
+    /// Where it is noted that UDP does not get through.
+    blocked: Option<Blocked>,
     window_max: u64,
     beside_max: u64,
     transport: &'static str,
@@ -159,8 +172,12 @@ impl Supervisor {
         let budget = established.budget();
         // Before anything allocates blocks or starts threads.
         let placement = Placement::new(&established.flows);
-        let flows = established.flows.len() as u64;
-        let first_paths = if established.transport == Transport::Udp { options.path_count() } else { 1 };
+        // Over a daemon's TCP those of UDP wait for their paths.
+        let waiting = if established.spares.is_empty() { 0 } else { options.flow_count() };
+        let flow_count = waiting.max(established.flows.len());
+        let flows = flow_count as u64;
+        let first_paths = if waiting > 0 { options.path_count() } else { 1 };
+        let is_udp = established.transport == Transport::Udp;
         let further = FurtherPaths::new(established.reserved, first_paths, &options);
         let paths = first_paths + further.count();
         let shares = flows + (further.count() * usize::from(options.flows)) as u64;
@@ -206,8 +223,11 @@ impl Supervisor {
         let transport = established.transport.name();
         let stream_transport = match &established.fallback {
             Fallback::Ready(_) => "ssh",
-            Fallback::None | Fallback::Dial(_) | Fallback::Await(_) => "tcp",
+            _ if established.transport == Transport::Ssh => "ssh",
+            Fallback::None | Fallback::Dial(_) | Fallback::Await(_) | Fallback::Listen(_) => "tcp",
         };
+        let is_first = |spare: &Spare| !is_udp && usize::from(spare.index) < flow_count;
+        let (due_spares, spares) = established.spares.into_iter().partition(is_first);
         let mut supervisor = Supervisor {
             shared,
             is_sender: role == Role::Sender,
@@ -221,7 +241,12 @@ impl Supervisor {
             threads: Vec::new(),
             fallback: established.fallback,
             last_dial: None,
-            dialing: None,
+            dial_failed: None,
+            dialing: Vec::new(),
+            streams: Streams::new(),
+            taken_up: None,
+            channel: None,
+            blocked: established.blocked,
             window_max,
             beside_max,
             transport,
@@ -231,15 +256,15 @@ impl Supervisor {
             udp_ports: established.udp_ports,
             warnings: established.warnings,
             memories,
-            spares: established.spares,
-            due_spares: Vec::new(),
+            spares,
+            due_spares,
             further,
             dead_paths: Vec::new(),
             rate,
             unused_paths: 0,
             short_buffer_said: false,
             control_kept,
-            flow_count: flows as u16,
+            flow_count: flow_count as u16,
             stop: established.stop,
             pending: established.pending,
             _registration: established.registration,
@@ -247,6 +272,7 @@ impl Supervisor {
             placement,
             options,
         };
+        let first_index = established.flows.first().map(|flow| flow.index);
         for flow in established.flows {
             supervisor.open_flow(flow, Part::First)?;
         }
@@ -254,7 +280,13 @@ impl Supervisor {
         if matches!(supervisor.fallback, Fallback::Ready(_))
             && let Some(flow) = supervisor.fallback.open()?
         {
+            supervisor.channel = Some(flow.index);
             supervisor.open_flow(flow, Part::StandBy)?;
+        } else if transport == Transport::Ssh.name() {
+            supervisor.channel = first_index;
+        }
+        if supervisor.channel.is_some() {
+            supervisor.fallback = established.direct;
         }
         if supervisor.is_initiator {
             supervisor.shared.say(&[Message::Start]);
@@ -296,6 +328,10 @@ impl Supervisor {
         let packets =
             Packets::new(&self.master, &identity, self.options.cipher, self.options.testing.epoch_bits);
         let is_stream = matches!(setup.link, FlowLink::Stream(_));
+        let congestion = match &setup.link {
+            FlowLink::Stream(stream) => stream.congestion().map(str::to_string),
+            FlowLink::Udp { .. } | FlowLink::Accept { .. } => None,
+        };
         let fault = self.options.testing.fault;
         let inject = move |link: Box<dyn Link>| -> Box<dyn Link> {
             match &fault {
@@ -326,9 +362,21 @@ impl Supervisor {
             path,
             is_stream,
             is_spare: part == Part::Spare,
-            active: part != Part::StandBy && (is_stream || self.is_used(path)),
+            active: match part {
+                Part::StandBy => self.streams.is_said_to_be_used(setup.index),
+                Part::First | Part::Spare => is_stream || self.is_carrying(path),
+            },
+            congestion,
+            begun_ms: self.shared.elapsed().as_millis() as u64,
+        };
+        let window_max = match is_stream && part == Part::StandBy {
+            true => self.stream_window(),
+            false => self.window_max,
         };
         let own = FlowShared::new(place).map_err(Error::io("cannot make a waker"))?;
+        if is_stream {
+            own.ceiling_ppm.store(self.first_share(part), Ordering::Relaxed);
+        }
         let shared = self.shared.clone();
         let thread = FlowThread {
             link,
@@ -337,8 +385,8 @@ impl Supervisor {
             peer,
             shared: shared.clone(),
             own: own.clone(),
-            window_max: self.window_max,
-            beside_max: self.beside_max,
+            window_max,
+            beside_max: if window_max == self.window_max { self.beside_max } else { 0 },
         };
         in_any_case(shared.flows.lock()).push(own.clone());
         let is_sender = self.is_sender;
@@ -370,6 +418,8 @@ impl Supervisor {
                 payload_max_initial,
                 sealed_multiple,
                 reliable: true,
+                // What waits in a slow connection cannot go by a fast one.
+                blocks_in_advance: 2,
                 seed,
                 ..FlowConfig::default()
             });
@@ -412,6 +462,18 @@ impl Supervisor {
                 }
                 Some(Message::FlowDown { index }) => {
                     self.retire_flow(index);
+                    continue;
+                }
+                Some(Message::StreamUse { index, is_used }) => {
+                    self.obey_stream_use(index, is_used);
+                    continue;
+                }
+                Some(Message::UdpUse { is_used }) => {
+                    self.obey_udp_use(is_used)?;
+                    continue;
+                }
+                Some(Message::WantStreams) => {
+                    self.want_trial();
                     continue;
                 }
                 Some(Message::Rate(rate)) => {
@@ -508,11 +570,20 @@ impl Supervisor {
         self.open_spares(&flows)?;
         let udp: Vec<_> = flows.iter().filter(|flow| is_live_udp(flow)).cloned().collect();
         let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
-        let stream_alive =
-            streams.iter().find(|flow| flow.state() == FlowState::Up && silent(&flow.heard_ms) < SILENCE);
+        let is_alive = |flow: &&Arc<FlowShared>| {
+            let is_up = flow.state() == FlowState::Up && !flow.retire.load(Ordering::Acquire);
+            is_up && silent(&flow.heard_ms) < SILENCE
+        };
+        // A connection of our own before the ssh channel, which is the slower one.
+        let direct_alive = streams.iter().filter(is_alive).find(|flow| !self.is_channel(flow));
+        let stream_alive = direct_alive.or_else(|| streams.iter().find(is_alive));
+        self.tend_streams(&udp, &streams, now)?;
         // The ssh channel closes with the process at its other end; without it there is nobody to speak to.
-        let ssh_gone = streams.iter().any(|flow| flow.state() == FlowState::Down) && stream_alive.is_none();
-        if ssh_gone && (udp.is_empty() || self.control_process.is_some() || !self.is_initiator) {
+        let is_down = |flow: &Arc<FlowShared>| flow.state() == FlowState::Down;
+        let are_all_down = streams.iter().all(is_down);
+        let ssh_gone = streams.iter().any(|flow| self.is_channel(flow) && is_down(flow));
+        let is_gone = ssh_gone || are_all_down && !streams.is_empty() && udp.is_empty();
+        if is_gone && stream_alive.is_none() {
             // Its last words may have come together with its end.
             if self.shared.peer_closed().is_some() || self.has_last_words() {
                 return Ok(());
@@ -523,12 +594,22 @@ impl Supervisor {
             let heard = streams.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
             return if heard > PATIENCE { self.give_up(self.silent_too_long(PATIENCE)) } else { Ok(()) };
         }
-        if self.was_up && streams.is_empty() && self.is_refused_for(REFUSED) {
+        if self.was_up && are_all_down && self.is_refused_for(REFUSED) {
             return self.give_up(self.gone());
         }
         if udp.iter().any(|flow| flow.is_spare) {
-            self.take_up_udp(&streams);
+            // Each begins once: streams may carry beside it later.
+            let newest = udp.iter().filter(|flow| flow.is_spare).map(|flow| flow.index).max();
+            if newest > self.taken_up {
+                self.taken_up = newest;
+                self.take_up_udp(&streams);
+            }
             self.say_alive(&udp);
+        }
+        if let Some(blocked) =
+            self.blocked.as_mut().filter(|_| udp.iter().any(|flow| flow.state() == FlowState::Up))
+        {
+            blocked.forget();
         }
         if udp.iter().all(|flow| !self.is_used(flow.path)) {
             // A path that was not wanted is better than none.
@@ -536,16 +617,30 @@ impl Supervisor {
             self.shared.say(&[Message::PathsUnused(0)]);
         }
         let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
-        if answered < SILENCE {
+        let is_noted = !self.was_up && self.blocked.as_ref().is_some_and(Blocked::was_noted);
+        let has_none = !streams.iter().any(|flow| flow.state() != FlowState::Down && !self.is_channel(flow));
+        if (answered >= FORESIGHT || is_noted) && has_none && !self.options.udp_only {
+            self.dial();
+        }
+        // Where a note says that UDP is blocked, the streams begin, and UDP goes on as it does after that.
+        let is_beside = streams.iter().any(|flow| is_alive(&flow) && flow.active.load(Ordering::Acquire));
+        let patience = match (is_noted, is_beside) {
+            (true, _) => Duration::ZERO,
+            // Nothing waits for it, and a policer may let very little through.
+            (false, true) => SILENCE_BESIDE,
+            (false, false) => SILENCE,
+        };
+        if answered < patience {
             self.retire_silent(&udp, now);
             return Ok(());
         }
-        if let Some(stream) = stream_alive.filter(|_| !self.options.udp_only).cloned() {
+        let is_coming = self.may_get_direct() && direct_alive.is_none() && answered < patience + DIRECT_TIME;
+        if let Some(stream) = stream_alive.filter(|_| !self.options.udp_only && !is_coming).cloned() {
             self.change_over(&stream);
             return Ok(());
         }
-        if !self.options.udp_only && streams.iter().all(|flow| flow.state() == FlowState::Down) {
-            self.dial();
+        if is_noted && answered < SILENCE {
+            return Ok(());
         }
         // The initiator's user is the one to tell, so it is the first to give up, in words of its own.
         let is_hopeless = self.options.udp_only && self.is_initiator;

@@ -88,6 +88,8 @@ pub struct FlowStats {
     pub bytes_sent: u64,
     /// UDP payload received.
     pub bytes_received: u64,
+    /// UDP payload sent that was acknowledged.
+    pub bytes_acked: u64,
     /// Feedback frames received.
     pub feedbacks_received: u64,
     /// Times that nothing was heard for a probe timeout.
@@ -114,6 +116,7 @@ impl Add for FlowStats {
             packets_replayed: self.packets_replayed + other.packets_replayed,
             bytes_sent: self.bytes_sent + other.bytes_sent,
             bytes_received: self.bytes_received + other.bytes_received,
+            bytes_acked: self.bytes_acked + other.bytes_acked,
             feedbacks_received: self.feedbacks_received + other.feedbacks_received,
             probe_timeouts: self.probe_timeouts + other.probe_timeouts,
         }

@@ -43,6 +43,8 @@ pub struct Flow {
     lost_len_max: u16,
     events: VecDeque<Event>,
     index: Option<FlowIndex>,
+    /// The part of the rate that was set as the most which is this flow's, on a reliable carrier.
+    ceiling_share: f64,
     rtt: Rtt,
     last_heard: Timestamp,
 
@@ -124,6 +126,7 @@ impl Flow {
             lost_len_max: 0,
             events: VecDeque::new(),
             index: None,
+            ceiling_share: 1.0,
             rtt: Rtt::default(),
             last_heard: now,
             outgoing: Outgoing::new(config.blocks_in_advance, config.block_len_max),
@@ -182,6 +185,11 @@ impl Flow {
     /// What kept the last [`Flow::poll_transmit`] from planning more.
     pub fn limited_by(&self) -> Limit {
         self.want.limit
+    }
+
+    /// Of several reliable carriers each has its part of the rate that was set as the most.
+    pub fn set_ceiling_share(&mut self, share: f64) {
+        self.ceiling_share = share.clamp(0.0, 1.0);
     }
 
     /// Wire bytes in flight.

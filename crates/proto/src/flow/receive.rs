@@ -164,6 +164,7 @@ impl Flow {
         if !self.config.reliable {
             self.ledger.on_time(now, &self.rtt, &mut self.outcome);
         }
+        self.stats.bytes_acked += self.outcome.acked_bytes;
         self.apply_outcome(now, control);
         let packets_marked = feedback.ecn_ce.saturating_sub(self.stats.packets_marked);
         self.stats.packets_marked += packets_marked;

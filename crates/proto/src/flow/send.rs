@@ -74,8 +74,8 @@ impl Flow {
 
     fn budget(&mut self, now: Timestamp, controller: &Controller) -> Budget {
         let (share, pace, window) = if self.config.reliable {
-            // It has a rate control of its own, and carries everything.
-            (1.0, controller.ceiling(), RELIABLE_WINDOW)
+            // It has a rate control of its own.
+            (self.ceiling_share, controller.ceiling(), RELIABLE_WINDOW)
         } else {
             let share = controller.share(self.index);
             let window = ((controller.window() as f64 * share) as u64).max(WINDOW_MIN);

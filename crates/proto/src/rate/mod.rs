@@ -237,7 +237,7 @@ impl Controller {
     }
 
     /// Whether more could be sent without lengthening a queue that others wait in.
-    pub(crate) fn has_spare_rate(&self) -> bool {
+    pub fn has_spare_rate(&self) -> bool {
         self.fair.path().standing() < SPARE_QUEUE.max(self.fair.path().base() / 16.0)
             || self.fair.is_draining()
     }

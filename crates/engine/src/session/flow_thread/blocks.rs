@@ -84,7 +84,10 @@ impl Running {
     /// Tells the other flows how long a block takes here.
     pub(super) fn tell_pace(&self) {
         let (flow, own) = (&self.thread.flow, &self.thread.own);
-        let rate = self.thread.shared.controller(own.path).rate_of(flow.index());
+        let rate = match own.is_stream {
+            true => self.stream_rate,
+            false => self.thread.shared.controller(own.path).rate_of(flow.index()),
+        };
         own.backlog.store(flow.backlog(), Ordering::Relaxed);
         own.rate.store(rate as u64, Ordering::Relaxed);
         own.delay_us.store(flow.rtt().smoothed.as_micros() as u64 / 2, Ordering::Relaxed);

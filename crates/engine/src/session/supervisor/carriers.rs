@@ -7,69 +7,91 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{TryRecvError, bounded};
 
 use super::super::shared::{FlowShared, FlowState};
 use super::gone::lost;
 use super::{Part, SILENCE, Supervisor};
-use crate::bootstrap::{Fallback, udp_blocked_warning};
+use crate::bootstrap::{Blocked, Fallback, udp_blocked_warning, udp_noted_warning};
 use crate::error::Error;
 use crate::messages::Message;
 
 /// A stream carrier that could not be opened is tried again after this.
 const DIAL_INTERVAL: Duration = Duration::from_secs(1);
+/// And one beside the ssh channel after this.
+const DIAL_AGAIN: Duration = Duration::from_secs(30);
 /// What a spare has to wait for is not over.
 const NOT_YET: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
 
 impl Supervisor {
-    /// Opens the stream carrier of a daemon's session, without holding up this thread.
+    /// Opens the first connection of the stream carrier, unless that was tried a moment ago.
     pub(super) fn dial(&mut self) {
-        let too_soon = self.last_dial.is_some_and(|last| last.elapsed() < DIAL_INTERVAL);
-        if too_soon || self.dialing.is_some() || !matches!(self.fallback, Fallback::Dial(_)) {
-            return;
+        if self.last_dial.is_none_or(|last| last.elapsed() >= DIAL_INTERVAL) && self.dialing.is_empty() {
+            self.dial_beside();
         }
+    }
+
+    /// The same while the ssh channel carries, which is no reason to hurry.
+    pub(super) fn dial_again(&mut self) {
+        if self.last_dial.is_none_or(|last| last.elapsed() >= DIAL_AGAIN) {
+            self.dial();
+        }
+    }
+
+    /// Opens a connection, without holding up this thread.
+    pub(super) fn dial_beside(&mut self) {
+        let Fallback::Dial(dialer) = &self.fallback else { return };
         self.last_dial = Some(Instant::now());
-        let mut fallback = std::mem::replace(&mut self.fallback, Fallback::None);
+        let dialer = dialer.clone();
         let (done, dialing) = bounded(1);
         let shared = self.shared.clone();
         let dial = move || {
             shared.work(|| {
-                let result = fallback.open();
-                let _ = done.send((fallback, result));
+                let _ = done.send(dialer.dial());
             });
         };
         if std::thread::Builder::new().name("dial".into()).spawn(dial).is_ok() {
-            self.dialing = Some(dialing);
+            self.dialing.push(dialing);
         }
     }
 
     pub(super) fn poll_fallback(&mut self) -> Result<(), Error> {
-        if matches!(self.fallback, Fallback::Await(_))
-            && let Some(flow) = self.fallback.open()?
-        {
-            self.open_flow(flow, Part::StandBy)?;
+        if matches!(self.fallback, Fallback::Await(_) | Fallback::Listen(_)) {
+            while let Some(flow) = self.fallback.open()? {
+                self.open_flow(flow, Part::StandBy)?;
+            }
         }
-        let Some(Ok((fallback, result))) = self.dialing.as_ref().map(Receiver::try_recv) else {
-            return Ok(());
-        };
-        self.dialing = None;
-        self.fallback = fallback;
-        match result {
-            Ok(Some(flow)) => self.open_flow(flow, Part::StandBy),
-            Ok(None) => Ok(()),
-            // The far end has given it up, or is another process than before: it does not come back.
-            Err(Error::Lost { .. }) => {
-                if self.has_last_words() {
-                    return Ok(());
+        let mut results = Vec::new();
+        self.dialing.retain(|dialing| match dialing.try_recv() {
+            Ok(result) => {
+                results.push(result);
+                false
+            }
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Disconnected) => false,
+        });
+        for result in results {
+            match result {
+                Ok(flow) => {
+                    let index = flow.index;
+                    self.open_flow(flow, Part::StandBy)?;
+                    self.begin_stream(index);
                 }
-                self.give_up(lost(format!("{} has given the session up", self.peer)))
-            }
-            // The network may be gone as a whole; it is tried again.
-            Err(error) => {
-                tracing::debug!(%error, "cannot open the stream carrier");
-                Ok(())
+                // The far end has given it up, or is another process than before: it does not come back.
+                Err(Error::Lost { .. }) => {
+                    if self.has_last_words() {
+                        return Ok(());
+                    }
+                    self.give_up(lost(format!("{} has given the session up", self.peer)))?;
+                }
+                // The network may be gone as a whole; it is tried again.
+                Err(error) => {
+                    self.dial_failed = Some(Instant::now());
+                    tracing::debug!(%error, "cannot open the stream carrier");
+                }
             }
         }
+        Ok(())
     }
 
     /// From now on everything travels on `stream`.
@@ -105,8 +127,8 @@ impl Supervisor {
         let has_ended =
             |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
         for spare in std::mem::take(&mut self.due_spares) {
-            let before = spare.index - self.further.generation(spare.index, self.flow_count);
-            let opened = if has_ended(before) { spare.open() } else { Err(NOT_YET.into()) };
+            let before = spare.index.checked_sub(self.further.generation(spare.index, self.flow_count));
+            let opened = if before.is_none_or(has_ended) { spare.open() } else { Err(NOT_YET.into()) };
             match opened {
                 Ok(flow) => self.open_flow(flow, Part::Spare)?,
                 // Its port may not be free yet, or the network of its address be gone.
@@ -153,26 +175,40 @@ impl Supervisor {
         }
     }
 
-    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new.
+    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new. The initiator says so, and
+    /// keeps to the streams where it has seen that they bring more.
     pub(super) fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
-        for stream in streams.iter().filter(|stream| stream.active.swap(false, Ordering::AcqRel)) {
-            stream.wake();
-            self.transport = "udp";
-            if self.is_initiator {
-                self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
-            }
+        let carried = streams.iter().any(|stream| stream.active.load(Ordering::Acquire));
+        if !carried || !self.is_initiator || self.has_better_streams() {
+            return;
         }
+        self.transport = "udp";
+        self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
+        self.let_streams_go();
     }
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
-        self.transport = self.stream_transport;
+        let was_udp = self.transport.starts_with("udp");
+        self.transport = if self.is_channel(stream) { self.stream_transport } else { "tcp" };
+        let is_noted = self.blocked.as_ref().is_some_and(Blocked::was_noted);
         // The initiator's user is the one to tell, and the far end's ports are the ones to open.
-        if self.is_initiator && !stream.active.load(Ordering::Acquire) {
-            let warning = udp_blocked_warning(&self.peer, &self.udp_ports, self.stream_transport);
+        if self.is_initiator && was_udp && !self.has_better_streams() {
+            let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
+            let warning = match is_noted && !self.was_up {
+                true => udp_noted_warning(peer, ports, instead),
+                false => udp_blocked_warning(peer, ports, instead),
+            };
             self.warn(warning);
+            if let Some(blocked) = self.blocked.as_mut().filter(|_| !self.was_up) {
+                blocked.note();
+            }
         }
-        stream.active.store(true, Ordering::Release);
+        let was_used = stream.active.swap(true, Ordering::AcqRel);
+        if self.is_initiator && !was_used {
+            self.shared.say(&[Message::StreamUse { index: stream.index, is_used: true }]);
+        }
         stream.wake();
+        self.say_advice(stream);
     }
 
     /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
@@ -189,12 +225,18 @@ impl Supervisor {
     /// The peer no longer uses flow `index`.
     pub(super) fn retire_flow(&mut self, index: u16) {
         let flows = self.shared.flow_list();
+        if let Some(stream) = flows.iter().find(|flow| flow.index == index && flow.is_stream) {
+            self.retire_stream(stream);
+            return;
+        }
         let found = flows.iter().find(|flow| flow.index == index && !flow.is_stream);
         if let Some(flow) = found.filter(|flow| !flow.retire.load(Ordering::Acquire)) {
             self.retire(flow);
         }
         let udp_left = flows.iter().any(|flow| is_live_udp(flow));
-        let stream = flows.iter().find(|flow| flow.is_stream && flow.state() != FlowState::Down);
+        let is_left = |flow: &&Arc<FlowShared>| flow.is_stream && flow.state() != FlowState::Down;
+        let is_in_use = flows.iter().filter(is_left).any(|flow| flow.active.load(Ordering::Acquire));
+        let stream = flows.iter().find(is_left).filter(|_| !is_in_use);
         if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
             self.activate(&stream);
         }

@@ -176,7 +176,7 @@ impl Supervisor {
         let path = self.further.first_paths + number;
         self.shared.absent_paths.fetch_and(!(1 << path), Ordering::AcqRel);
         for flow in self.shared.flow_list().iter().filter(|flow| flow.path == path && !flow.is_stream) {
-            flow.active.store(self.is_used(path), Ordering::Release);
+            flow.active.store(self.is_carrying(path), Ordering::Release);
         }
         self.apply_rate(self.rate);
     }

@@ -13,6 +13,11 @@ impl Supervisor {
         (self.unused_paths | self.absent_paths()) & 1 << path == 0
     }
 
+    /// Whether a path's flows get anything new: not while streams bring so much more that UDP is left.
+    pub(super) fn is_carrying(&self, path: usize) -> bool {
+        self.is_used(path) && !self.streams.is_udp_idle
+    }
+
     pub(super) fn obey_path_wishes(&mut self) -> Result<(), Error> {
         let all = self.all_paths();
         let mut unused = self.unused_paths;
@@ -47,7 +52,7 @@ impl Supervisor {
         }
         self.unused_paths = unused;
         for flow in self.shared.flow_list().iter().filter(|flow| !flow.is_stream) {
-            flow.active.store(self.is_used(flow.path), Ordering::Release);
+            flow.active.store(self.is_carrying(flow.path), Ordering::Release);
         }
         self.apply_rate(self.rate);
         Ok(())

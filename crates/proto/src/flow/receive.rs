@@ -155,8 +155,10 @@ impl Flow {
         let map_end = self.ledger.on_feedback(now, feedback, &self.rtt, &mut self.outcome)?;
         let rtt = self.outcome.rtt;
         if let Some(rtt) = rtt {
+            let guessed = self.feedback_interval();
             self.rtt.sample(rtt);
-            if self.rtt.samples == 1 {
+            // On a longer path the first feedback comes within a round trip anyway, and as few of them as before in the start.
+            if self.rtt.samples == 1 && rtt < guessed {
                 self.feedback.on_first_round_trip(self.feedback_interval());
             }
         }

@@ -264,7 +264,8 @@ impl Plan {
         let options = &mut request.options;
         let follows = options.follow_growth_secs.is_some();
         options.delta = Some(options.delta.unwrap_or(!is_local || options.in_place || follows));
-        // What a pipe has given it does not give again, and a manifest has a line for what the far end is like.
+        // What a pipe has given it does not give again, and a manifest has a line for what the far end is
+        // like.
         let early =
             matches!(self.far, Far::Daemon(_)) && !matches!(self.near, Near::SendPipe) && log.is_none();
         let params = HelloParams { request, udp: true, early };

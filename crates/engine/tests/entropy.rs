@@ -1,4 +1,5 @@
-//! What AWS-LC takes its random numbers from is decided when it is built, by a setting in `.cargo/config.toml`.
+//! What AWS-LC takes its random numbers from is decided when it is built, by a setting in
+//! `.cargo/config.toml`.
 
 /// A new process would spend 50 ms of a core on the jitter of its own timing before its first handshake.
 #[test]

@@ -1,7 +1,7 @@
 //! Short TCP transfers that come and go: when they come, how long they are, and how long each of them took.
 //!
-//! Always true: arrivals and sizes go by the seed and never by what else is sent, so that what is beside them can be changed
-//! and the same transfers met again.
+//! Always true: arrivals and sizes go by the seed and never by what else is sent, so that what is beside them
+//! can be changed and the same transfers met again.
 //! From: Crovella and Bestavros 1997 (what is fetched has a heavy tail, with an exponent of 1.1 to 1.3).
 
 use crate::tcp::{PAYLOAD, WIRE};
@@ -110,7 +110,8 @@ impl CrossTraffic {
         true
     }
 
-    /// Seconds that those took which began from `from` on, in order. One that has not ended has taken until now at least.
+    /// Seconds that those took which began from `from` on, in order. One that has not ended has taken until
+    /// now at least.
     pub(crate) fn seconds(&self, from: u64, now: u64) -> Vec<f64> {
         let open = self.pairs.iter().flatten().map(|open| (open.began_ns, now.saturating_sub(open.began_ns)));
         let all = self.ended.iter().copied().chain(open).filter(|(began, _)| *began >= from);

@@ -64,8 +64,8 @@ pub(crate) struct World<'a> {
     scenario: &'a Scenario,
     seed: u64,
     now: u64,
-    /// Senders have even indices, and their receivers follow them. Those that have names come first; behind them are those
-    /// of short transfers.
+    /// Senders have even indices, and their receivers follow them. Those that have names come first; behind
+    /// them are those of short transfers.
     hosts: Vec<Host>,
     /// When each of them has its next turn, `u64::MAX` for never: all are looked at before each turn.
     turns: Vec<u64>,
@@ -187,8 +187,8 @@ impl<'a> World<'a> {
         })
     }
 
-    /// A short transfer comes, and gets the first pair of hosts that has nothing to do. Its connection stands after a round
-    /// trip.
+    /// A short transfer comes, and gets the first pair of hosts that has nothing to do. Its connection stands
+    /// after a round trip.
     fn begin_short(&mut self) {
         let (named, began_ns) = (self.names.len(), self.now);
         let Some(cross) = &mut self.cross else { return };
@@ -211,7 +211,8 @@ impl<'a> World<'a> {
         self.note_turns(named + pair);
     }
 
-    /// A short transfer whose last segment has come is over: what its hosts still say to each other is let go.
+    /// A short transfer whose last segment has come is over: what its hosts still say to each other is let
+    /// go.
     fn end_short(&mut self, receiver: usize) {
         let Some(pair) = (receiver / 2).checked_sub(self.names.len()) else { return };
         let Node::TcpReceiver(node) = &self.hosts[receiver].node else { return };

@@ -499,8 +499,8 @@ impl Dialer {
         Dialer::new(Way::Direct { candidates, master }, ids)
     }
 
-    /// Opens a connection and joins it to the session. Blocks for ten seconds at most. [`Error::Lost`] says that
-    /// the server knows of no such session (any more).
+    /// Opens a connection and joins it to the session. Blocks for ten seconds at most. [`Error::Lost`] says
+    /// that the server knows of no such session (any more).
     pub fn dial(&self) -> Result<FlowSetup, Error> {
         let exhausted = || Error::Connect { what: "too many carriers were opened".into(), hint: None };
         let take_index = || self.indices.take().ok_or_else(exhausted);

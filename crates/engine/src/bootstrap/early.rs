@@ -1,7 +1,9 @@
-//! A client's session that begins before the daemon has answered the hello, a round trip sooner. A daemon takes the client's flow ids
-//! for its own where they are free, so that the client can send to them at once; a thread reads the reply meanwhile.
+//! A client's session that begins before the daemon has answered the hello, a round trip sooner. A daemon
+//! takes the client's flow ids for its own where they are free, so that the client can send to them at once;
+//! a thread reads the reply meanwhile.
 //!
-//! Always true: a key that was not known before is kept once the daemon has agreed; what the reply says goes before what was assumed.
+//! Always true: a key that was not known before is kept once the daemon has agreed; what the reply says goes
+//! before what was assumed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +62,8 @@ pub struct Pending {
     _waits: oneshot::Sender<()>,
 }
 
-/// Whether the session came to nothing only because the daemon had no place or did not answer: then it is begun anew.
+/// Whether the session came to nothing only because the daemon had no place or did not answer: then it is
+/// begun anew.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Again(Arc<AtomicBool>);
 
@@ -126,7 +129,8 @@ impl Pending {
         self.answer.try_recv().ok()
     }
 
-    /// The session has ended well before the answer was looked at: it is given a moment, for the sake of a key that is to be kept.
+    /// The session has ended well before the answer was looked at: it is given a moment, for the sake of a
+    /// key that is to be kept.
     pub(crate) fn settle(self, patience: Duration) {
         let _ = self.answer.recv_timeout(patience);
     }

@@ -1,4 +1,5 @@
-//! The client's socket while it connects: everything is said twice, and it is known whether anything was heard, and how much was said.
+//! The client's socket while it connects: everything is said twice, and it is known whether anything was
+//! heard, and how much was said.
 //!
 //! A handshake is a handful of datagrams, and QUIC repairs a lost one after a second or two, doubling: over 500 ms with 5 % of
 //! loss one transfer in eight gave UDP up for it and crawled over TCP. Said twice, a datagram is lost once in 400. Only the

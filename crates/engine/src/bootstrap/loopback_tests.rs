@@ -429,8 +429,8 @@ struct Relayed<'a> {
     bytes: &'a [u8],
 }
 
-/// Carries datagrams between who writes to `outer` and the daemon, as far as `passes` lets them. What does not
-/// pass to the client comes as rubbish.
+/// Carries datagrams between who writes to `outer` and the daemon, as far as `passes` lets them. What does
+/// not pass to the client comes as rubbish.
 fn relay(outer: UdpSocket, daemon: SocketAddr, passes: impl Fn(Relayed) -> bool + Send + Sync + 'static) {
     let passes = Arc::new(passes);
     let inner = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -135,7 +135,8 @@ pub struct Established {
     pub stop: Stop,
     /// The `ssh` that carries the session (its client).
     pub control_process: Option<ControlProcess>,
-    /// The client of a daemon that has not answered the hello yet. Until then the far end's ids are this end's.
+    /// The client of a daemon that has not answered the hello yet. Until then the far end's ids are this
+    /// end's.
     pub pending: Option<Pending>,
     /// Keeps flow ids and ticket valid (daemon): lives as long as the session.
     pub registration: Option<Registration>,

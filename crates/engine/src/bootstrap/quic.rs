@@ -111,8 +111,8 @@ pub(crate) struct ClientConnection {
 }
 
 impl ClientConnection {
-    /// Closes, and waits until that has left, which takes no time unless the socket is full. Nothing answers it, and a daemon that
-    /// misses it waits a little in vain.
+    /// Closes, and waits until that has left, which takes no time unless the socket is full. Nothing answers
+    /// it, and a daemon that misses it waits a little in vain.
     pub(crate) async fn close(mut self) {
         let before = *self.said.borrow();
         self.connection.close(VarInt::from_u32(0), b"");

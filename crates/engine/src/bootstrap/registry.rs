@@ -25,7 +25,8 @@ const ATTACHED_WAITING: usize = 64;
 pub(crate) const FIRST_BYTES_MAX: u64 = 256 << 10;
 /// What a datagram that waits takes besides its bytes.
 const FIRST_BYTES: usize = 160;
-/// Datagrams that have come before their session is known, of all clients together, how long one may be, and how long it waits.
+/// Datagrams that have come before their session is known, of all clients together, how long one may be, and
+/// how long it waits.
 const EARLY_MAX: usize = 64;
 const EARLY_LEN_MAX: usize = 1500;
 const EARLY_TIME: Duration = Duration::from_secs(1);
@@ -39,7 +40,8 @@ pub(crate) struct Registry(Arc<Tables>);
 struct Tables {
     /// `None`: taken, but by a stream, to which no datagram belongs.
     flows: RwLock<HashMap<u16, Option<FirstQueue>>>,
-    /// A client need not wait for the reply: its first datagrams may overtake its hello. Locked behind `flows`.
+    /// A client need not wait for the reply: its first datagrams may overtake its hello. Locked behind
+    /// `flows`.
     early: Mutex<VecDeque<Early>>,
     tickets: Mutex<HashMap<[u8; 32], Session>>,
 }
@@ -121,8 +123,8 @@ pub(crate) struct Registered {
 }
 
 impl Registry {
-    /// Enters a session of the client with the key `client`, with as many `flows`. Those that travel as datagrams get the `offered` ids
-    /// where all of these are free.
+    /// Enters a session of the client with the key `client`, with as many `flows`. Those that travel as
+    /// datagrams get the `offered` ids where all of these are free.
     pub(crate) fn register(
         &self,
         client: &[u8],
@@ -190,7 +192,8 @@ impl Registry {
         Ok(Registered { registration, ids, first, ticket, attached, stop })
     }
 
-    /// What has come for these flows before they were known. The caller holds the table of flows, so that nothing comes meanwhile.
+    /// What has come for these flows before they were known. The caller holds the table of flows, so that
+    /// nothing comes meanwhile.
     fn take_early(&self, ids: &[u16]) -> Vec<Early> {
         let mut early = self.early();
         early.retain(|early| early.at.elapsed() < EARLY_TIME);
@@ -203,8 +206,8 @@ impl Registry {
         self.0.early.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Hands a datagram to the session that waits for it. What belongs to nobody waits a moment among a few of its kind; what comes
-    /// too fast is dropped.
+    /// Hands a datagram to the session that waits for it. What belongs to nobody waits a moment among a few
+    /// of its kind; what comes too fast is dropped.
     pub(crate) fn deliver(&self, flow_id: u16, len: usize, datagram: impl FnOnce() -> FirstDatagram) {
         let table = self.0.flows.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         let known = table.get(&flow_id);

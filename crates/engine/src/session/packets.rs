@@ -87,7 +87,8 @@ impl Packets {
         }
     }
 
-    /// The peer receives under another id. Keys and nonces are those of the flow's index, so that they stay what they are.
+    /// The peer receives under another id. Keys and nonces are those of the flow's index, so that they stay
+    /// what they are.
     pub(crate) fn set_send_id(&mut self, send_id: u16) {
         self.send_id = send_id;
     }

@@ -52,7 +52,8 @@ impl FeedbackClock {
         Some(std::mem::take(&mut self.everything))
     }
 
-    /// The first round trip is known, and with it the rhythm: what was put on the clock by a guess comes as soon as that allows.
+    /// The first round trip is known, and with it the rhythm: what was put on the clock by a guess comes as
+    /// soon as that allows.
     pub(crate) fn on_first_round_trip(&mut self, interval: Duration) {
         let earliest = self.earliest(interval);
         self.due = self.due.map(|due| due.min(earliest));

@@ -157,7 +157,8 @@ impl Flow {
         if let Some(rtt) = rtt {
             let guessed = self.feedback_interval();
             self.rtt.sample(rtt);
-            // On a longer path the first feedback comes within a round trip anyway, and as few of them as before in the start.
+            // On a longer path the first feedback comes within a round trip anyway, and as few of them as
+            // before in the start.
             if self.rtt.samples == 1 && rtt < guessed {
                 self.feedback.on_first_round_trip(self.feedback_interval());
             }

@@ -5,10 +5,11 @@
 //! pace = W / (B + q)
 //! ```
 //!
-//! B is the round trip without queues, q the queue that stands, T the target that falls with the own rate (`target`). Random loss
-//! does not appear: the queue says when the link is full. Loss beyond the path's own (`loss`) is a second signal, for buffers too
-//! short to show a queue. Where delay moves by itself, a rate that the path has shown is held (`hold`); where somebody else fills the
-//! buffer, we compete (`filler`); and a queue that nothing moves is none (`doubt`).
+//! B is the round trip without queues, q the queue that stands, T the target that falls with the own rate
+//! (`target`). Random loss does not appear: the queue says when the link is full. Loss beyond the path's own
+//! (`loss`) is a second signal, for buffers too short to show a queue. Where delay moves by itself, a rate
+//! that the path has shown is held (`hold`); where somebody else fills the buffer, we compete (`filler`); and
+//! a queue that nothing moves is none (`doubt`).
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
 
@@ -73,7 +74,8 @@ pub(super) struct Limits {
     pub remembered: Option<Remembered>,
 }
 
-/// What all flows together deliver, in bytes a second: over a round trip, and over a quarter, two and four of one.
+/// What all flows together deliver, in bytes a second: over a round trip, and over a quarter, two and four of
+/// one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rates {
     pub round: f64,

@@ -37,8 +37,9 @@ const SCAVENGER_GROWTH: f64 = 0.7;
 const LATER_MIN: f64 = 50.0;
 /// Loss beyond that of the first rounds that ends the start.
 const EXCESS: f64 = 0.05;
-/// What arrives grows by so much in a round while no queue of ours holds it up: its round trips are the path's. But others who
-/// give way to a queue of ours let it grow, too, so delay that moves is believed to add no more than so many seconds.
+/// What arrives grows by so much in a round while no queue of ours holds it up: its round trips are the
+/// path's. But others who give way to a queue of ours let it grow, too, so delay that moves is believed to
+/// add no more than so many seconds.
 const FOLLOWS: f64 = 1.85;
 const MOVES: f64 = 0.03;
 

@@ -2,7 +2,8 @@
 //!
 //! Always true: a number is sent once. A lost segment counts as lost and a later number carries its bytes, so what arrives is
 //! goodput; order, the receive window and delayed acknowledgements are left out.
-//! From: RFC 6675 (three later ones have arrived), RFC 6298 (retransmission timeout), RFC 8985 (probe of the tail), RFC 9438, BBR v1 as in Linux 4.20.
+//! From: RFC 6675 (three later ones have arrived), RFC 6298 (retransmission timeout), RFC 8985 (probe of the
+//! tail), RFC 9438, BBR v1 as in Linux 4.20.
 
 mod bbr;
 mod cubic;
@@ -214,7 +215,8 @@ impl TcpSender {
         [timeout, paced, self.probe_at()].into_iter().flatten().min()
     }
 
-    /// When the tail is probed: once all that is left is under way, and nothing has been heard for two round trips.
+    /// When the tail is probed: once all that is left is under way, and nothing has been heard for two round
+    /// trips.
     fn probe_at(&self) -> Option<u64> {
         let is_tail = self.in_flight > 0 && self.delivered + self.in_flight >= self.segments;
         let may_probe = is_tail && self.probe.is_none() && self.srtt > 0.0;
@@ -299,7 +301,8 @@ impl TcpReceiver {
 mod tests {
     use super::*;
 
-    /// Seconds until a receiver behind 50 ms has `segments`, of which the first sendings of `lost` never arrive.
+    /// Seconds until a receiver behind 50 ms has `segments`, of which the first sendings of `lost` never
+    /// arrive.
     fn seconds(mut sender: TcpSender, segments: u64, lost: &[u64]) -> f64 {
         let mut receiver = TcpReceiver::default();
         let (mut under_way, mut acks) = (VecDeque::new(), VecDeque::new());
@@ -330,7 +333,8 @@ mod tests {
         for sender in [TcpSender::cubic, || TcpSender::bbr(1)] {
             let short = |lost: &[u64]| seconds(sender().with_end(10), 10, lost);
             assert!((0.02..0.03).contains(&short(&[])), "one way for ten segments at once");
-            // Two round trips of silence, one for the probe, one way for what it carries and what was lost beside it.
+            // Two round trips of silence, one for the probe, one way for what it carries and what was lost
+            // beside it.
             assert!((0.15..0.32).contains(&short(&[9, 10])), "{}", short(&[9, 10]));
             assert!(short(&[10]) < short(&[9, 10]), "the probe carries the last one itself");
             assert!((0.07..0.2).contains(&seconds(sender().with_end(30), 30, &[])));

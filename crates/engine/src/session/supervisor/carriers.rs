@@ -175,8 +175,8 @@ impl Supervisor {
         }
     }
 
-    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new. The initiator says so, and
-    /// keeps to the streams where it has seen that they bring more.
+    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new. The initiator says
+    /// so, and keeps to the streams where it has seen that they bring more.
     pub(super) fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
         let carried = streams.iter().any(|stream| stream.active.load(Ordering::Acquire));
         if !carried || !self.is_initiator || self.has_better_streams() {

@@ -4,15 +4,16 @@
 //! doubt:  the least round trip has stayed within S = T/4 + v for 4 round trips, above B + 1.1 T, while W fell by a tenth
 //! step:   W/2 for 1.5 round trips;  the queue is real if the least round trip falls by more than S or q/8
 //! else:   B = the least round trip since, W as when the queue became level
-//! newcomer, real:  W as when the queue became level;  if 0.8 q is back a round trip later, somebody fills the buffer
+//! newcomer, real:  W as when the queue became level;  if 0.8 q is back 2.5 round trips later, somebody fills the buffer
 //! ```
 //!
-//! with T for the largest rate of the last while. A real queue falls by half of our part of what is under way, less what whoever
-//! fills it adds in one round trip. Without this, whoever yields to such a queue believes that he is beside a stranger, and keeps B for as
-//! long as he competes with him: a path of 50 ms that was taken for one of 45 ms stayed at a twentieth of its rate.
-//! Somebody who was there first and fills the buffer keeps the queue as it is. A newcomer, who has never seen the path without
-//! him, takes it for the base and yields to what he adds. Beside transfers of our kind a queue that is level is at rest, and a queue that
-//! one of them has made by its start does not come back.
+//! with T for the largest rate of the last while. A real queue falls by half of our part of what is under
+//! way, less what whoever fills it adds in one round trip. Without this, whoever yields to such a queue
+//! believes that he is beside a stranger, and keeps B for as long as he competes with him: a path of 50 ms
+//! that was taken for one of 45 ms stayed at a twentieth of its rate. Somebody who was there first and fills
+//! the buffer keeps the queue as it is. A newcomer, who has never seen the path without him, takes it for the
+//! base and yields to what he adds. Beside transfers of our kind a queue that is level is at rest, and a
+//! queue that one of them has made by its start does not come back.
 //! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is one.
 
 use super::super::target::target;
@@ -40,7 +41,8 @@ const MOVED: f64 = 0.125;
 /// One that did move is not doubted again for so long.
 const TRUST: Duration = Duration::from_secs(20);
 
-/// For so many round trips after the start we are a newcomer. Later, transfers of our kind meet one another so now and then.
+/// For so many round trips after the start we are a newcomer. Later, transfers of our kind meet one another
+/// so now and then.
 const NEWCOMER_ROUNDS: f64 = 50.0;
 /// What of the queue is back, so many round trips after the step has told, if somebody keeps it.
 const BACK: f64 = 0.8;

@@ -18,7 +18,8 @@ const RESTS: f64 = 4.0;
 const TAKEN: f64 = 0.9;
 /// How long a rate counts as what was ours.
 const FILLER_MEMORY: f64 = 30.0;
-/// For so many round trips beside somebody, half of the rate is held: a BBR that has lost its rate does not come back to it.
+/// For so many round trips beside somebody, half of the rate is held: a BBR that has lost its rate does not
+/// come back to it.
 const HELD_ROUNDS: f64 = 6.0;
 /// How often it is tried whether the other one has gone.
 const TRIAL_EVERY: Duration = Duration::from_secs(8);
@@ -33,7 +34,8 @@ pub(super) struct Filler {
     /// The rate that is held until the first cut, and in the first round trips.
     held: f64,
     held_first: f64,
-    /// What the first train has shown of the link, in bytes a second: a newcomer beside somebody who fills it has never had it.
+    /// What the first train has shown of the link, in bytes a second: a newcomer beside somebody who fills it
+    /// has never had it.
     pub(super) train_rate: f64,
     /// The largest rate of the last while: somebody who takes our rate must not raise our target.
     pub(super) rate: f64,

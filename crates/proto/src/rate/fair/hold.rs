@@ -1,4 +1,5 @@
-//! Delay that moves by itself is no queue of ours: where it does, a rate that the path has shown is held while it arrives.
+//! Delay that moves by itself is no queue of ours: where it does, a rate that the path has shown is held
+//! while it arrives.
 //!
 //! ```text
 //! noisy:  d > 0.27 T,  d the deviation of the round trips within a round, over 25 rounds
@@ -9,15 +10,17 @@
 //! end:    0.93 R has not arrived twice, 0.85 R has not once, or it is noisy no more
 //! ```
 //!
-//! A queue that somebody makes changes little within a round: d is 0.02 to 0.07 T beside TCP, 0.2 to 0.3 with eight of ours, and
-//! more where delay itself moves. Whether it is a queue all the same, the trial tells: more than the link carries does not arrive.
-//! From: BBR (the best rate of late, in flight what it needs); PCC Vivace and Nimbus (SIGCOMM 2022): pulses, and whether what
-//! arrives follows them.
+//! A queue that somebody makes changes little within a round: d is 0.02 to 0.07 T beside TCP, 0.2 to 0.3 with
+//! eight of ours, and more where delay itself moves. Whether it is a queue all the same, the trial tells:
+//! more than the link carries does not arrive.
+//! From: BBR (the best rate of late, in flight what it needs); PCC Vivace and Nimbus (SIGCOMM 2022): pulses,
+//! and whether what arrives follows them.
 
 use super::{Fair, Limits, seconds};
 use crate::time::Timestamp;
 
-/// It is noisy above this part of the target, and no more below that one; a round counts as no more than so much of it.
+/// It is noisy above this part of the target, and no more below that one; a round counts as no more than so
+/// much of it.
 const NOISY: f64 = 0.27;
 const QUIET: f64 = 0.2;
 const NOISE_MOST: f64 = 0.7;
@@ -35,12 +38,14 @@ const TRIAL_ROUNDS: f64 = 6.0;
 const PROVEN: f64 = 0.95;
 const SHORT: f64 = 0.93;
 const FAR_SHORT: f64 = 0.85;
-/// How much longer round trips may be: in targets, and in deviations. In a trial, the mean of its last three rounds, and each.
+/// How much longer round trips may be: in targets, and in deviations. In a trial, the mean of its last three
+/// rounds, and each.
 const ANSWERS: (f64, f64) = (0.5, 1.8);
 const RUNS_AWAY: (f64, f64) = (1.0, 3.0);
 const DRIFTS: (f64, f64) = (1.0, 2.0);
 const DRIFT_CUT: f64 = 0.96;
-/// After a trial in vain, the next one waits for so many rounds, and for twice as long each time, up to so many seconds.
+/// After a trial in vain, the next one waits for so many rounds, and for twice as long each time, up to so
+/// many seconds.
 const WAIT_ROUNDS: f64 = 10.0;
 const WAIT_MOST: f64 = 20.0;
 /// A pulse: how far up and down, for how many rounds, and what is learned from a pair.
@@ -106,7 +111,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// Takes a round trip. `most` is the largest deviation that a round may count as: a queue that grows fast is no noise.
+    /// Takes a round trip. `most` is the largest deviation that a round may count as: a queue that grows fast
+    /// is no noise.
     fn sample(&mut self, now: Timestamp, rtt: f64, round: f64, most: f64) {
         if (now - self.began).as_secs_f64() >= round && self.count > 0.0 {
             let mean = self.sum / self.count;

@@ -15,9 +15,9 @@ fn beside(link: impl FnOnce(&Path)) -> (tempfile::TempDir, Root) {
         std::fs::create_dir_all(temp.path().join(name)).unwrap();
     }
     link(temp.path());
-    // The clock of files goes on by ticks.
-    let made = now();
-    while now() <= made {}
+    // The clock of files goes on by ticks, but a file may be stamped by the fine clock in between.
+    let made = clock_gettime(ClockId::Realtime);
+    while now() <= (made.tv_sec, made.tv_nsec as u32) {}
     let root = Root::open(temp.path().join("root")).unwrap();
     (temp, root)
 }

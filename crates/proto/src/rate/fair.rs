@@ -7,18 +7,19 @@
 //!
 //! B is the round trip without queues, q the queue that stands, T the target that falls with the own rate
 //! (`target`). Random loss does not appear: the queue says when the link is full. Loss beyond the path's own
-//! (`loss`) is a second signal, for buffers too short to show a queue. Where delay moves by itself, a rate
-//! that the path has shown is held (`hold`); where somebody else fills the buffer, we compete (`filler`); and
-//! a queue that nothing moves is none (`doubt`).
+//! (`loss`) is a second signal, for buffers too short to show a queue.
+//!
+//! A transfer is in one phase at a time ([`Phase`]); [`Fair::turn`] has all ways from one to another. Now and
+//! then less is sent for a moment, to see what that changes ([`Probe`]), one thing at a time.
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
 //! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
 
+mod delay;
 mod doubt;
-mod filler;
 mod hold;
 mod overflow;
+mod stranger;
 
-use super::compete::Cubic;
 use super::loss::{Count, PathLoss};
 use super::near;
 use super::path::Path;
@@ -26,28 +27,21 @@ use super::start::{Seen, Start};
 use super::target::target;
 use super::{Remembered, Report, WINDOW_INITIAL};
 use crate::time::Timestamp;
-use doubt::Doubt;
-use filler::Filler;
-use hold::Moving;
+use delay::Delay;
+use doubt::{Doubt, Step};
+use hold::{Hold, Moving};
 use overflow::{Dip, Shallow, Test};
 use std::time::Duration;
+use stranger::{Compete, Trial};
 
 /// Below this round trip time, delay is mostly scheduling: nothing is paced but by a ceiling, and the window has a floor.
 const NEAR: f64 = 0.002;
-/// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
-const GAIN: f64 = 0.35;
-/// Round trips after a scavenger's fast growth in which the queue that it has made by itself shows, and is gone again.
-const OWN_QUEUE_ROUNDS: f64 = 8.0;
 /// What a mark of the network ("congestion experienced") leaves of the window, once a round trip (RFC 8511).
 const MARKED: f64 = 0.85;
 /// Packets of slack where a window is computed from few packets.
 const SLACK: f64 = 8.0;
-/// Longer than a BBR on a near path stands still to see the base round trip, which leaves the link idle. (On a far one it stands
-/// still for longer, and loses little: what `low` may begin with is a small part of what it has in flight.)
-const PROBE_RTT: f64 = 0.25;
 /// A queue shorter than this cannot be told from noise: a buffer that overflows below it is treated as none.
 const QUEUE_SEEN: f64 = 0.0003;
-
 /// So much of the window is in flight while it is used.
 const SHORT: f64 = 0.85;
 /// Who uses less of it for longer does not need it.
@@ -56,8 +50,9 @@ const SHORT_ROUNDS: f64 = 4.0;
 const CALM: f64 = 0.6;
 /// What was lost in a silence is told within three of these, at least: probes are 25 ms apart on near paths.
 const SILENCE_ROUND: f64 = 0.015;
-/// The longest queue is remembered for so many seconds.
+/// The longest queue is remembered for so many seconds, and the best rate.
 const QUEUE_AGE: f64 = 10.0;
+const BEST_AGE: f64 = 30.0;
 
 /// What configuration and policy ask for.
 #[derive(Debug, Clone, Copy)]
@@ -84,56 +79,101 @@ pub(super) struct Rates {
     pub four: f64,
 }
 
+/// What guides the window.
 #[derive(Debug)]
-enum State {
+enum Phase {
+    /// What is answered lets it grow, until a queue stands.
     Start(Box<Start>),
-    Delay,
-    /// Beside a sender that fills the buffer.
-    Compete(Cubic),
+    /// The queue does.
+    Delay(Delay),
+    /// Delay moves by itself, so the rate that the path has shown does.
+    Hold(Hold),
+    /// A stranger fills the buffer, so a virtual Cubic does.
+    Compete(Compete),
+    /// The queue does again, to see whether the stranger has gone.
+    Trial(Trial),
+}
+
+/// Why a phase is over.
+#[derive(Debug)]
+enum Turn {
+    /// The start has found what the path carries.
+    Full,
+    /// Delay moves by itself, and less arrives than has arrived: that rate is tried.
+    Moves(Hold),
+    /// What is held does not arrive, or delay has come to rest.
+    LetGo,
+    /// Somebody else fills the buffer, and competing begins with this.
+    Filled(Compete),
+    /// It may be that the stranger has gone.
+    Try(Trial),
+    /// The buffer is still filled.
+    Still,
+    /// Nobody fills the buffer, or what looked like it was a longer path.
+    Alone,
+}
+
+/// Less is sent for a moment to see what that changes.
+#[derive(Debug, Clone, Copy)]
+enum Probe {
+    /// Whether what is lost is lost because of us.
+    Test(Test),
+    /// What the path loses by itself.
+    Dip(Dip),
+    /// What the round trip is without a queue; until then.
+    Drain(Timestamp),
+    /// Whether a queue that stands is one.
+    Step(Step),
 }
 
 #[derive(Debug)]
 pub(super) struct Fair {
-    state: State,
+    phase: Phase,
+    probe: Option<Probe>,
     window: f64,
     path: Path,
     near: near::Floor,
     loss: PathLoss,
     rates: Rates,
+    /// The best rate of late, in bytes a second: somebody who takes our rate must not raise our target.
+    best: f64,
+    /// What the first train has shown of the link.
+    train_rate: f64,
     in_flight: f64,
     /// Smoothed loss of all kinds, for who asks.
     loss_smooth: f64,
-    test: Option<Test>,
-    dip: Option<Dip>,
+    queue: Longest,
+    deaf: Deaf,
+    /// One mark a round trip counts.
+    marked_until: Timestamp,
+    stale: Stale,
+    short: Short,
+    saturated_at: Option<Timestamp>,
+    stepped_at: Option<Timestamp>,
     dip_due: Option<Timestamp>,
     /// A test without a queue to see, which the next dip is to decide.
     unsure: Option<Test>,
     shallow: Option<Shallow>,
-    /// The window stays as it is: what it was set to has not arrived yet.
-    settle_until: Timestamp,
-    /// What the start had in flight beyond the window is still on its way.
-    overshoot: Option<Overshoot>,
-    /// The longest queue of the last two round trips beyond jitter, about.
-    queue_peak: f64,
-    /// The longest queue of the last ten seconds beyond jitter, about.
-    queue_longest: f64,
-    /// One mark a round trip counts.
-    marked_until: Timestamp,
-    /// Losses of a silence say nothing.
-    deaf_until: Timestamp,
-    stale: Stale,
-    short: Short,
-    /// Deliveries across a silence say nothing either.
-    rates_from: Timestamp,
-    idle_since: Option<Timestamp>,
-    /// Until then a scavenger's queue is its own.
-    own_queue_until: Timestamp,
-    saturated_at: Option<Timestamp>,
-    stepped_at: Option<Timestamp>,
-    drain: Drain,
-    filler: Filler,
     doubt: Doubt,
     moving: Moving,
+}
+
+/// What is told until then says nothing about now.
+#[derive(Debug, Clone, Copy, Default)]
+struct Deaf {
+    /// What the window was set to has not arrived yet: it stays as it is.
+    window: Timestamp,
+    /// Losses are those of a silence, or of what was sent too much.
+    loss: Timestamp,
+    /// Deliveries are those across a silence, or of a moment in which less was sent.
+    rates: Timestamp,
+}
+
+/// The longest queue beyond jitter, about: of the last two round trips, and of the last ten seconds.
+#[derive(Debug, Clone, Copy, Default)]
+struct Longest {
+    peak: f64,
+    of_late: f64,
 }
 
 /// What was in flight when a silence began and has not been told of since: it has left the network, and does not count.
@@ -162,31 +202,6 @@ impl Short {
     }
 }
 
-/// Now and then the queue is emptied, so that the base round trip stays honest.
-#[derive(Debug, Clone, Copy, Default)]
-struct Drain {
-    empty_at: Option<Timestamp>,
-    until: Option<Timestamp>,
-}
-
-/// Too much in flight drains while less is sent; the round trips that it waited in are told later and say nothing about now.
-#[derive(Debug, Clone, Copy)]
-struct Overshoot {
-    /// Bytes a second until then.
-    pace: f64,
-    until: Timestamp,
-}
-
-impl Overshoot {
-    /// Sends nothing for a time rather than a little less for a long one.
-    fn new(now: Timestamp, in_flight: f64, window: f64, base: f64) -> Option<Overshoot> {
-        let excess = in_flight - window;
-        let drains = base.max(excess / (0.9 * window) * base);
-        (excess > 0.0)
-            .then(|| Overshoot { pace: window / base - excess / drains, until: now + seconds(drains) })
-    }
-}
-
 fn seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, 1e6))
 }
@@ -194,36 +209,29 @@ fn seconds(seconds: f64) -> Duration {
 impl Fair {
     pub(super) fn new() -> Self {
         Fair {
-            state: State::Start(Box::default()),
+            phase: Phase::Start(Box::default()),
+            probe: None,
             window: WINDOW_INITIAL as f64,
             path: Path::default(),
             near: near::Floor::default(),
             loss: PathLoss::new(),
             rates: Rates::default(),
-            moving: Moving::default(),
+            best: 0.0,
+            train_rate: 0.0,
             in_flight: 0.0,
             loss_smooth: 0.0,
-            test: None,
-            dip: None,
+            queue: Longest::default(),
+            deaf: Deaf::default(),
+            marked_until: Timestamp::ZERO,
+            stale: Stale::default(),
+            short: Short::default(),
+            saturated_at: None,
+            stepped_at: None,
             dip_due: None,
             unsure: None,
             shallow: None,
-            settle_until: Timestamp::ZERO,
-            overshoot: None,
-            queue_peak: 0.0,
-            queue_longest: 0.0,
-            marked_until: Timestamp::ZERO,
-            deaf_until: Timestamp::ZERO,
-            stale: Stale::default(),
-            short: Short::default(),
-            rates_from: Timestamp::ZERO,
-            idle_since: None,
-            own_queue_until: Timestamp::ZERO,
-            saturated_at: None,
-            stepped_at: None,
-            drain: Drain::default(),
-            filler: Filler::default(),
             doubt: Doubt::default(),
+            moving: Moving::default(),
         }
     }
 
@@ -237,10 +245,7 @@ impl Fair {
 
     /// What the path loses by itself.
     pub(super) fn own_loss(&self) -> f64 {
-        if let State::Start(start) = &self.state {
-            return start.own_loss();
-        }
-        self.loss.own()
+        if let Phase::Start(start) = &self.phase { start.own_loss() } else { self.loss.own() }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -248,21 +253,23 @@ impl Fair {
     }
 
     pub(super) fn state(&self) -> &'static str {
-        match self.state {
-            State::Start(_) => "start",
-            State::Compete(_) => "compete",
-            State::Delay if self.doubt.step.is_some() => "doubt",
-            State::Delay if self.filler.trial.is_some() => "trial",
-            State::Delay if self.test.is_some() => "test",
-            State::Delay if self.dip.is_some() => "dip",
-            State::Delay if self.drain.until.is_some() => "drain",
-            State::Delay => self.moving.state().unwrap_or("delay"),
+        match (&self.phase, &self.probe) {
+            (Phase::Start(_), _) => "start",
+            (Phase::Compete(_), _) => "compete",
+            (_, Some(Probe::Step(_))) => "doubt",
+            (Phase::Trial(_), _) => "trial",
+            (_, Some(Probe::Test(_))) => "test",
+            (_, Some(Probe::Dip(_))) => "dip",
+            (_, Some(Probe::Drain(_))) => "drain",
+            (Phase::Hold(hold), None) => hold.state(),
+            (Phase::Delay(_), None) => "delay",
         }
     }
 
     /// A near path on which nothing has overflowed: left to the kernel's own backpressure.
     fn is_unpaced(&self) -> bool {
-        self.path.is_known() && self.is_near() && self.shallow.is_none() && self.test.is_none()
+        let is_testing = matches!(self.probe, Some(Probe::Test(_)));
+        self.path.is_known() && self.is_near() && self.shallow.is_none() && !is_testing
     }
 
     fn is_near(&self) -> bool {
@@ -272,7 +279,7 @@ impl Fair {
     /// The window belongs to the round trip that the law takes the path for.
     fn look_at_pace(&mut self) {
         let before = self.pipe();
-        self.path.set_paced(!self.is_unpaced() && !matches!(self.state, State::Start(_)));
+        self.path.set_paced(!self.is_unpaced() && !matches!(self.phase, Phase::Start(_)));
         let least = self.window.min(self.pipe());
         self.window = (self.window + self.pipe() - before).max(least);
     }
@@ -284,27 +291,25 @@ impl Fair {
         if self.is_unpaced() {
             let floor = self.near.bytes(self.rates.round, limits.queue_bytes);
             // A start that the ceiling holds grows no more, and keeps to it by the pace.
-            let grows = matches!(self.state, State::Start(_)) && self.window < self.window_max(limits);
+            let grows = matches!(self.phase, Phase::Start(_)) && self.window < self.window_max(limits);
             return if grows { window } else { window.max(floor) };
         }
         let unreported = if self.path.base() < 0.01 { 0.003 * self.rates.round } else { 0.0 };
         // What the path loses of the packets it may lose of the feedback, too, which is then later still.
-        let slack = if matches!(self.state, State::Compete(_)) { 1.1 } else { 1.3 + self.loss.own() };
+        let slack = if matches!(self.phase, Phase::Compete(_)) { 1.1 } else { 1.3 + self.loss.own() };
         let is_fresh = self.stepped_at.is_some_and(|at| at < self.stale.until);
         let stale = if is_fresh { self.stale.bytes } else { 0.0 };
         slack * window + stale + unreported + 4.0 * self.path.packet()
     }
 
     fn window_now(&self) -> f64 {
-        if let Some((step, now)) = self.doubt.step.zip(self.stepped_at) {
-            return step.window(now, self.window);
-        }
-        match self.drain.until {
-            Some(_) => {
+        match self.probe.zip(self.stepped_at) {
+            Some((Probe::Step(step), now)) => step.window(now, self.window),
+            Some((Probe::Drain(_), _)) => {
                 let part = self.path.smooth() / self.path.round_trip();
                 self.window * (1.0 - 1.3 * part).clamp(0.5, 1.0)
             }
-            None => self.window,
+            _ => self.window,
         }
     }
 
@@ -313,20 +318,17 @@ impl Fair {
             return None;
         }
         let now = self.stepped_at.unwrap_or(Timestamp::ZERO);
-        let own = match (&self.state, self.dip.filter(|dip| now < dip.until)) {
-            (State::Start(_), _) => self.window / self.path.base() * 1.1,
-            (_, Some(dip)) => dip.rate,
-            _ if self.overshoot.is_some() => self.settling_pace(now),
+        let own = match (&self.phase, self.probe) {
+            (Phase::Start(_), _) => self.window / self.path.base() * 1.1,
+            (_, Some(Probe::Dip(dip))) if now < dip.until => dip.rate,
+            (Phase::Delay(Delay { overshoot: Some(overshoot), .. }), _) => {
+                // Lost packets were counted, too: it may be over sooner.
+                let pace = overshoot.pace(now).filter(|_| self.in_flight > self.window);
+                pace.unwrap_or(self.window / self.path.base())
+            }
             _ => self.window_now() / self.path.round_trip(),
         };
         Some(own.max(limits.floor).min(limits.rate))
-    }
-
-    fn settling_pace(&self, now: Timestamp) -> f64 {
-        // Lost packets were counted, too: it may be over sooner.
-        let is_over = self.in_flight <= self.window;
-        let draining = self.overshoot.filter(|overshoot| now < overshoot.until && !is_over);
-        draining.map_or(self.window / self.path.base(), |overshoot| overshoot.pace)
     }
 
     /// The shortest queue that can be told from none: packets come one after the other.
@@ -336,18 +338,21 @@ impl Fair {
 
     /// Whether the queue has been far from its longest for a while, or none could be seen: what is lost then is lost by the path.
     fn is_calm(&self) -> bool {
-        self.queue_peak < (CALM * self.queue_longest).max(QUEUE_SEEN)
+        self.queue.peak < (CALM * self.queue.of_late).max(QUEUE_SEEN)
     }
 
     /// Whether less is under way than the path holds without a queue: the one that round trips still tell of was ours.
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self.state, State::Delay) && self.filler.trial.is_none() && self.in_flight < self.pipe()
+        matches!(self.phase, Phase::Delay(_) | Phase::Hold(_)) && self.in_flight < self.pipe()
     }
 
     /// The queueing delay aimed at without signs of a short buffer.
     fn target(&self, limits: &Limits) -> f64 {
-        let sent = self.rates.round / (1.0 - self.loss.own());
-        target(sent, self.path.packet(), self.path.base(), limits.weight)
+        self.target_of(self.rates.round / (1.0 - self.loss.own()), limits)
+    }
+
+    fn target_of(&self, rate: f64, limits: &Limits) -> f64 {
+        target(rate, self.path.packet(), self.path.base(), limits.weight)
     }
 
     /// The queueing delay aimed at.
@@ -370,34 +375,35 @@ impl Fair {
         self.rates.round / (1.0 - self.loss.own()) * self.path.base()
     }
 
+    /// Whether we have sent all that we may, within the last round trip.
+    fn is_saturated(&self, now: Timestamp) -> bool {
+        let round = self.path.base() + self.path.standing();
+        self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01)
+    }
+
     /// Round trips are another flow's from now on.
     pub(super) fn on_other_flow(&mut self) {
-        self.doubt.restart();
+        self.forget_level();
         self.path.forget_step();
     }
 
-    /// How much has been lost or delivered since nothing was heard for so long that the time between says nothing.
-    fn is_silence(&self, now: Timestamp) -> bool {
-        let patience = 1.5 * self.path.round_trip() + 0.2;
-        self.stepped_at.is_some_and(|at| (now - at).as_secs_f64() > patience)
-    }
-
-    /// Takes a report; `true` when it ends a silence, so that deliveries before it must be forgotten.
+    /// Takes a report's time; `true` when it ends a silence, so that deliveries before it must be forgotten.
     pub(super) fn on_silence(&mut self, now: Timestamp) -> bool {
-        let silent = self.is_silence(now);
+        let patience = 1.5 * self.path.round_trip() + 0.2;
+        let silent = self.stepped_at.is_some_and(|at| (now - at).as_secs_f64() > patience);
         if silent {
             let round = self.path.round_trip().max(SILENCE_ROUND);
-            self.deaf_until = now + seconds(3.0 * round);
-            self.settle_until = now + seconds(2.0 * round);
-            self.stale = Stale { bytes: self.in_flight, until: self.settle_until };
-            self.rates_from = now + seconds(1.2 * round);
+            let after = |rounds: f64| now + seconds(rounds * round);
+            self.deaf = Deaf { window: after(2.0), loss: after(3.0), rates: after(1.2) };
+            self.stale = Stale { bytes: self.in_flight, until: self.deaf.window };
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
-            if let Some(test) = self.test.take() {
+            if let Some(Probe::Test(test)) = self.probe {
                 self.window = self.window.max(test.window);
             }
-            (self.dip, self.unsure, self.drain, self.idle_since) = (None, None, Drain::default(), None);
-            self.own_queue_until = now;
-            self.doubt.restart();
+            (self.probe, self.unsure) = (None, None);
+            if let Phase::Delay(delay) | Phase::Trial(Trial { delay, .. }) = &mut self.phase {
+                *delay = Delay::default();
+            }
             self.path.forget_step();
             self.window *= 0.95;
             self.loss.restart();
@@ -406,31 +412,95 @@ impl Fair {
     }
 
     pub(super) fn on_report(&mut self, now: Timestamp, report: &Report, rates: Rates, limits: &Limits) {
-        let filled = matches!(self.state, State::Compete(_)) || self.filler.trial.is_some();
+        let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
+        self.stepped_at = Some(now);
+        let count = self.loss.on_report(report);
+        self.look(now, dt, report, rates, limits);
+        if !self.path.is_known() {
+            return;
+        }
+        let is_marked = report.packets_marked > 0 && now >= self.marked_until;
+        if is_marked {
+            self.on_mark(now);
+        }
+        let mut phase = std::mem::replace(&mut self.phase, Phase::Delay(Delay::default()));
+        let turn = match &mut phase {
+            Phase::Start(start) => self.step_start(now, start, report, count, is_marked, limits),
+            Phase::Delay(delay) => {
+                self.step_losses(now, count, limits);
+                self.step_delay(now, dt, delay, limits);
+                self.step_doubt(now, report, delay, false, limits)
+                    .or_else(|| self.look_for_moving(now, limits))
+                    .or_else(|| self.look_for_stranger(now, dt, delay, limits))
+            }
+            Phase::Hold(hold) => {
+                self.step_losses(now, count, limits);
+                self.step_hold(now, hold, limits)
+            }
+            Phase::Compete(compete) => self.step_compete(now, report, count, compete, limits),
+            Phase::Trial(trial) => {
+                self.step_losses(now, count, limits);
+                self.step_delay(now, dt, &mut trial.delay, limits);
+                self.step_doubt(now, report, &mut trial.delay, true, limits)
+                    .or_else(|| self.step_trial(now, trial, limits))
+            }
+        };
+        self.phase = match turn {
+            Some(turn) => self.turn(now, phase, turn, report, limits),
+            None => phase,
+        };
+        self.clamp(now, limits);
+    }
+
+    /// All ways from one phase to another.
+    fn turn(&mut self, now: Timestamp, from: Phase, turn: Turn, report: &Report, limits: &Limits) -> Phase {
+        match (from, turn) {
+            (Phase::Start(start), Turn::Full) => Phase::Delay(self.end_start(now, &start, report, limits)),
+            (_, Turn::Moves(hold)) => Phase::Hold(hold),
+            (_, Turn::Filled(compete)) => Phase::Compete(self.begin_compete(compete)),
+            (_, Turn::Try(trial)) => {
+                self.probe = None;
+                Phase::Trial(trial)
+            }
+            (Phase::Trial(trial), Turn::Still) => {
+                self.window = trial.window;
+                Phase::Compete(self.begin_compete(trial.compete))
+            }
+            (_, Turn::LetGo) => {
+                // No more than what arrives is expected.
+                self.best = self.rates.four;
+                Phase::Delay(Delay::default())
+            }
+            (_, Turn::Alone | Turn::Full | Turn::Still) => Phase::Delay(Delay::default()),
+        }
+    }
+
+    /// Takes what a report tells of the path, whatever the phase.
+    fn look(&mut self, now: Timestamp, dt: f64, report: &Report, rates: Rates, limits: &Limits) {
         let was_near = self.is_near();
-        self.path.on_report(now, report, filled);
+        let is_filled = matches!(self.phase, Phase::Compete(_) | Phase::Trial(_));
+        self.path.on_report(now, report, is_filled);
         if self.is_near() && !was_near && !self.loss.is_tested() {
             // The first round trips have waited behind the first flight, and what was lost then was lost to it.
             self.loss.begin(Count::default());
         }
-        let dt = self.stepped_at.map_or(0.0, |at| (now - at).as_secs_f64());
-        self.stepped_at = Some(now);
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
         // Half of it, where the queue itself comes and goes between two feedbacks.
         let beyond = (self.path.latest() - 3.0 * self.path.noise()).max(0.5 * self.path.latest());
-        self.queue_peak = (self.queue_peak * fading).max(beyond);
-        self.queue_longest = (self.queue_longest * (-dt / QUEUE_AGE).exp()).max(beyond);
-        self.filler.train_rate = report.train_rate.unwrap_or(self.filler.train_rate);
+        self.queue.peak = (self.queue.peak * fading).max(beyond);
+        self.queue.of_late = (self.queue.of_late * (-dt / QUEUE_AGE).exp()).max(beyond);
+        self.train_rate = report.train_rate.unwrap_or(self.train_rate);
         if report.saturated {
             self.saturated_at = Some(now);
         }
         if !self.path.is_known() {
             return;
         }
-        if rates.round > 0.0 && now >= self.rates_from {
+        if rates.round > 0.0 && now >= self.deaf.rates {
             self.rates = rates;
         }
-        if report.rtt.is_some() && now >= self.settle_until {
+        self.best = (self.best * (-dt / BEST_AGE).exp()).max(self.rates.two);
+        if report.rtt.is_some() && now >= self.deaf.window {
             self.watch(now, self.goal(now, limits));
         }
         self.look_at_pace();
@@ -438,220 +508,93 @@ impl Fair {
         self.in_flight = report.in_flight as f64;
         self.short.on_report(now, self.in_flight / self.window, self.path.round_trip());
         self.stale.bytes = (self.stale.bytes - (report.delivered + report.lost) as f64).max(0.0);
-        let count = self.loss.on_report(report);
-        let gain = (count.all / 1000.0).min(0.5);
-        self.loss_smooth += gain * (count.share() - self.loss_smooth);
-        let is_marked = report.packets_marked > 0 && now >= self.marked_until;
-        if is_marked {
-            self.on_mark(now);
-        }
-        if matches!(self.state, State::Start(_)) {
-            self.step_start(now, report, count, is_marked, limits);
-        } else if matches!(self.state, State::Compete(_)) {
-            if now >= self.deaf_until {
-                self.step_dip(now, count);
-            }
-            self.step_compete(now, report, limits);
-        } else {
-            if now >= self.deaf_until {
-                self.step_loss(now, count, limits);
-            } else {
-                self.loss.restart();
-            }
-            self.step_delay(now, dt, limits);
-            self.step_doubt(now, report, limits);
-            self.look_for_filler(now, dt, limits);
-        }
-        self.clamp(now, limits);
     }
 
     /// The network has marked a packet: the window falls, and whatever it would be set back to.
     fn on_mark(&mut self, now: Timestamp) {
         self.marked_until = now + seconds(self.path.round_trip());
         self.near.on_mark(MARKED);
-        self.window *= MARKED;
-        self.doubt.trust(now);
-        if let Some(test) = &mut self.test {
+        self.trust_queue(now);
+        if let Some(Probe::Test(test)) = &mut self.probe {
             test.window *= MARKED;
         }
-        if let Some(trial) = &mut self.filler.trial {
-            trial.window *= MARKED;
+        let packet = self.path.packet();
+        match &mut self.phase {
+            Phase::Compete(compete) => self.window = packet * compete.cubic.cut(now, self.window / packet),
+            Phase::Trial(trial) => trial.window *= MARKED,
+            _ => {}
         }
-        if let State::Compete(cubic) = &mut self.state {
-            let packet = self.path.packet();
-            self.window = packet * cubic.cut(now, self.window / MARKED / packet);
+        if !matches!(self.phase, Phase::Compete(_)) {
+            self.window *= MARKED;
         }
     }
 
     fn step_start(
         &mut self,
         now: Timestamp,
+        start: &mut Start,
         report: &Report,
         count: Count,
         is_marked: bool,
         limits: &Limits,
-    ) {
-        let aim = self.target(limits);
-        let scavenger = limits.scavenger;
-        let State::Start(start) = &mut self.state else { return };
+    ) -> Option<Turn> {
+        let seen = Seen {
+            count,
+            path: &self.path,
+            rate: self.rates.quarter,
+            target: self.target(limits),
+            remembered: limits.remembered,
+            scavenger: limits.scavenger,
+        };
+        let window = start.step(now, report, &seen, self.window);
         // Before there is a rate there is nothing to go on from.
-        let ends = is_marked && self.rates.quarter > 0.0;
-        let (rate, remembered) = (self.rates.quarter, limits.remembered);
-        let seen = Seen { count, path: &self.path, rate, target: aim, remembered, scavenger };
-        if let Some(window) = start.step(now, report, &seen, self.window).filter(|_| !ends) {
-            self.window = window;
-            return;
+        match window.filter(|_| !is_marked || self.rates.quarter == 0.0) {
+            Some(window) => self.window = window,
+            None => return Some(Turn::Full),
         }
+        None
+    }
+
+    fn end_start(&mut self, now: Timestamp, start: &Start, report: &Report, limits: &Limits) -> Delay {
+        let (base, aim) = (self.path.base(), self.target(limits));
         // On a near path the first flight may have been too much already.
-        let seen = start.later();
-        self.loss.begin(if self.is_near() { Count::default() } else { seen });
-        let is_far = !self.is_near();
-        if let Some(remembered) = remembered.filter(|remembered| is_far && remembered.fits(self.path.base()))
-        {
+        self.loss.begin(if self.is_near() { Count::default() } else { start.later() });
+        let remembered = limits.remembered.filter(|remembered| !self.is_near() && remembered.fits(base));
+        if let Some(remembered) = remembered {
             self.loss.recall(f64::from(remembered.loss_ppm) / 1e6);
         }
-        let own = self.loss.own();
         // A quarter of a round trip may be one in which an end stood still.
         let arrives = self.rates.quarter.max(self.rates.round);
-        self.window = self.window.min(arrives / (1.0 - own) * self.path.base() + 0.5 * aim * arrives);
-        self.state = State::Delay;
+        self.window = self.window.min(arrives / (1.0 - self.loss.own()) * base + 0.5 * aim * arrives);
+        let in_flight = report.in_flight as f64;
+        let drained = base.max(in_flight / arrives.max(1.0)) + self.path.latest();
+        let drained = drained.min(8.0 * self.path.round_trip());
+        self.deaf.window = now + seconds(drained);
+        // What the start has lost is reported for a round more.
+        self.deaf.loss = now + seconds(drained + 0.25 * base);
+        // What drains arrives more slowly than the path carries: a dip below that would be one far below the path.
+        self.dip_due = Some(now + seconds(drained + base));
         self.moving.restart(now);
         self.doubt.begin(now, self.path.round_trip());
-        let drained = self.path.base().max(report.in_flight as f64 / arrives.max(1.0)) + self.path.latest();
-        let drained = drained.min(8.0 * self.path.round_trip());
-        self.overshoot = Overshoot::new(now, report.in_flight as f64, self.window, self.path.base());
-        self.settle_until = now + seconds(drained);
-        // What the start has lost is reported for a round more.
-        self.deaf_until = now + seconds(drained + 0.25 * self.path.base());
-        // What drains arrives more slowly than the path carries: a dip below that would be one far below the path.
-        self.dip_due = Some(self.deaf_until + seconds(0.75 * self.path.base()));
-    }
-
-    fn step_delay(&mut self, now: Timestamp, dt: f64, limits: &Limits) {
-        let (base, standing, goal) = (self.path.base(), self.path.standing(), self.goal(now, limits));
-        self.refresh_base(now, standing, goal);
-        if now >= self.settle_until {
-            self.overshoot = None;
-        }
-        let is_probing = self.drain.until.is_some() || self.doubt.step.is_some();
-        if now < self.settle_until || self.test.is_some() || is_probing || self.dip.is_some() {
-            // A queue that is empty because we send less shows no idle link.
-            self.idle_since = self.idle_since.map(|since| since + seconds(dt));
-            return;
-        }
-        let round = (base + standing).max(NEAR);
-        let part = (dt / round).min(1.0);
-        if self.step_hold(now, dt, standing, goal, limits) {
-            return;
-        }
-        let saturated = self.is_saturated(now);
-        let idle = self.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        // From one target on, the queue of a scavenger that is alone would swing, at the cost of a thirtieth of the link.
-        let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
-        let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
-        if idle > 2.0 {
-            let was_seen = self.shallow.is_none_or(|shallow| shallow.window.is_infinite());
-            if limits.scavenger && was_seen && idle * round > PROBE_RTT {
-                // Whoever it gave way to has ended: as a start, it may send what any buffer takes.
-                self.window = self.window.max(WINDOW_INITIAL as f64);
-            }
-            // What a scavenger has seen overflow was the others' doing, as a rule; if not, `growth_max` holds it.
-            let may_run = limits.scavenger || self.shallow.is_none();
-            let runs = idle > 6.5 && may_run;
-            if limits.scavenger && runs {
-                self.own_queue_until = now + seconds(OWN_QUEUE_ROUNDS * round);
-            }
-            let most = if runs { 0.45 } else { 0.25 };
-            grow = grow.max((0.02 * (idle - 2.0).exp2()).min(most));
-        }
-        if grow > 0.0 && !saturated {
-            return;
-        }
-        let before = self.window;
-        self.window *= (grow * part).exp();
-        if limits.scavenger && now < self.own_queue_until {
-            // A queue tells late that it is gone. What arrives is then what the link carries; beside others it falls with their queue.
-            self.window = self.window.max(self.pipe().min(before));
-        }
-        if standing < goal && !limits.scavenger {
-            self.window += 2.0 * self.path.packet() * part;
-        }
-        if self.window > before {
-            self.window = self.window.min(self.growth_max(now, idle, goal, limits)).max(before);
-        }
-    }
-
-    /// Whether we have sent all that we may, within the last round trip.
-    fn is_saturated(&self, now: Timestamp) -> bool {
-        let round = self.path.base() + self.path.standing();
-        self.saturated_at.is_some_and(|at| (now - at).as_secs_f64() < round + 0.01)
-    }
-
-    /// Round trips for which the queue has been empty although we send all that we may.
-    fn idle_rounds(&mut self, now: Timestamp, idle: bool, round: f64) -> f64 {
-        if !idle {
-            self.idle_since = None;
-            return 0.0;
-        }
-        (now - *self.idle_since.get_or_insert(now)).as_secs_f64() / round
-    }
-
-    /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
-    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &Limits) -> f64 {
-        let factor: f64 = match idle {
-            ..=2.0 => 1.3,
-            // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
-            ..=5.5 if limits.scavenger => 1.03,
-            ..=5.5 => 1.1,
-            _ => 2.0,
-        };
-        // And in half of a buffer that has overflowed it finds room at any time.
-        let room = self.shallow.filter(|shallow| shallow.queue > self.queue_seen());
-        let factor = room.map_or(factor, |shallow| factor.min(1.0 + 0.5 * shallow.queue / self.path.base()));
-        let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
-        let Some(shallow) = self.shallow else { return proven };
-        let rounds = (now - shallow.hold_until).as_secs_f64() / self.path.round_trip();
-        proven.min(shallow.window * (1.0 + 0.004 * rounds + (rounds / 40.0).powi(3)))
-    }
-
-    /// Empties the queue for a moment if it has not been empty for long.
-    fn refresh_base(&mut self, now: Timestamp, standing: f64, goal: f64) {
-        let (base, empty_at) = (self.path.base(), *self.drain.empty_at.get_or_insert(now));
-        if let Some(until) = self.drain.until {
-            if now >= until {
-                self.drain = Drain { empty_at: Some(now), until: None };
-            }
-        } else if self.path.least() < 0.25 * goal {
-            self.drain.empty_at = Some(now);
-        } else if (now - empty_at).as_secs_f64() > 10.0 + 20.0 * base
-            && self.test.is_none()
-            && self.doubt.step.is_none()
-        {
-            self.drain.until = Some(now + seconds(1.5 * (base + standing)));
-        }
+        Delay::after_start(now, in_flight, self.window, base)
     }
 
     fn clamp(&mut self, now: Timestamp, limits: &Limits) {
         let round = self.path.round_trip();
         if self.rates.round > 0.0 {
-            self.window = match &self.state {
-                // Three times what arrives, and no more: lost packets alone must not feed the growth.
-                State::Start(start) => {
+            let most = match &self.phase {
+                Phase::Start(start) => {
+                    // Three times what arrives, and no more: lost packets alone must not feed the growth.
                     let arrives =
                         self.rates.quarter.max(self.rates.round) / (1.0 - start.own_loss().min(0.6));
                     let most = 3.5 * arrives * self.path.base().max(0.005) + WINDOW_INITIAL as f64;
-                    self.window.min(most.max(start.jump()))
+                    most.min(3.0 * self.pipe() + limits.queue_bytes).max(start.jump())
                 }
-                State::Delay | State::Compete(_) => self.window,
-            };
-            let most = match &self.state {
-                State::Start(start) => (3.0 * self.pipe()).max(start.jump()),
                 // What drains was sent at less than the path carries, and arrives so a round trip later.
-                _ if now < self.settle_until + seconds(1.25 * round) => f64::INFINITY,
-                _ if now < self.short.until => f64::INFINITY,
-                _ => self.pipe(),
+                _ if now < self.deaf.window + seconds(1.25 * round) || now < self.short.until => f64::INFINITY,
+                _ => self.pipe() + limits.queue_bytes,
             };
-            self.window = self.window.min(most + limits.queue_bytes);
+            self.window = self.window.min(most);
         }
         let slack = SLACK * self.path.packet();
         let least = if limits.scavenger { 0.5 * slack } else { slack };

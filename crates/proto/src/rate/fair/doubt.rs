@@ -16,8 +16,8 @@
 //! queue that one of them has made by its start does not come back.
 //! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is one.
 
-use super::super::target::target;
-use super::{Fair, Limits, Report, State, seconds};
+use super::delay::Delay;
+use super::{Fair, Limits, Phase, Probe, Report, Trial, Turn, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -48,22 +48,16 @@ const NEWCOMER_ROUNDS: f64 = 50.0;
 const BACK: f64 = 0.8;
 const BACK_ROUNDS: f64 = 2.5;
 
-/// What is known of a queue that does not move.
+/// When a queue may be doubted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Doubt {
-    level: Option<Level>,
-    pub(super) step: Option<Step>,
-    /// Rates and queue tell of the last step until then.
-    echo_until: Timestamp,
     trusted_until: Timestamp,
     newcomer_until: Timestamp,
-    /// A queue that has moved, and when it is looked at whether it is back.
-    moved: Option<(f64, Timestamp)>,
 }
 
 /// Round trips that have stayed as they are.
 #[derive(Debug, Clone, Copy)]
-struct Level {
+pub(super) struct Level {
     since: Timestamp,
     least: f64,
     most: f64,
@@ -101,17 +95,6 @@ impl Doubt {
     pub(super) fn begin(&mut self, now: Timestamp, round: f64) {
         self.newcomer_until = now + seconds(NEWCOMER_ROUNDS * round);
     }
-
-    /// What was seen says nothing any more.
-    pub(super) fn restart(&mut self) {
-        (self.level, self.step, self.moved) = (None, None, None);
-    }
-
-    /// The queue is one.
-    pub(super) fn trust(&mut self, now: Timestamp) {
-        self.restart();
-        self.trusted_until = now + TRUST;
-    }
 }
 
 impl Step {
@@ -121,59 +104,75 @@ impl Step {
 }
 
 impl Fair {
+    /// What was seen of the queue says nothing any more.
+    pub(super) fn forget_level(&mut self) {
+        if matches!(self.probe, Some(Probe::Step(_))) {
+            self.probe = None;
+        }
+        if let Phase::Delay(delay) | Phase::Trial(Trial { delay, .. }) = &mut self.phase {
+            (delay.level, delay.moved) = (None, None);
+        }
+    }
+
+    /// The queue is one.
+    pub(super) fn trust_queue(&mut self, now: Timestamp) {
+        self.forget_level();
+        self.doubt.trusted_until = now + TRUST;
+    }
+
     /// Whether the queue that stands may be none.
-    pub(super) fn is_doubtful(&self, now: Timestamp) -> bool {
-        now >= self.doubt.trusted_until && DOUBT_ROUNDS.contains(&self.level_rounds(now))
+    pub(super) fn is_doubtful(&self, now: Timestamp, delay: &Delay) -> bool {
+        now >= self.doubt.trusted_until && DOUBT_ROUNDS.contains(&self.level_rounds(now, delay))
     }
 
-    /// Whether rates and queue are those of a step.
-    pub(super) fn is_stepping(&self, now: Timestamp) -> bool {
-        self.doubt.step.is_some() || now < self.doubt.echo_until
-    }
-
-    fn level_rounds(&self, now: Timestamp) -> f64 {
+    fn level_rounds(&self, now: Timestamp, delay: &Delay) -> f64 {
         let round = self.path.round_trip();
-        self.doubt.level.map_or(0.0, |level| (now - level.since).as_secs_f64() / round)
+        delay.level.map_or(0.0, |level| (now - level.since).as_secs_f64() / round)
     }
 
     /// Looks whether the queue that stands is one.
-    pub(super) fn step_doubt(&mut self, now: Timestamp, report: &Report, limits: &Limits) {
-        let is_busy = now < self.deaf_until || now < self.settle_until || self.test.is_some();
+    pub(super) fn step_doubt(
+        &mut self,
+        now: Timestamp,
+        report: &Report,
+        delay: &mut Delay,
+        is_trial: bool,
+        limits: &Limits,
+    ) -> Option<Turn> {
+        let is_deaf = now < self.deaf.loss.max(self.deaf.window);
         // At a fixed rate or below the floor, a step would send no less.
         let is_held = limits.fixed || STEP * self.window < limits.floor * self.path.round_trip();
-        if limits.scavenger || self.is_near() || is_busy || is_held || self.drain.until.is_some() {
-            return self.doubt.restart();
+        let is_busy = self.probe.is_some_and(|probe| !matches!(probe, Probe::Step(_)));
+        if limits.scavenger || self.is_near() || is_deaf || is_held || is_busy {
+            (delay.level, delay.moved) = (None, None);
+            self.probe = self.probe.filter(|_| is_busy);
+            return None;
         }
-        if report.rtt.is_none() {
-            return;
-        }
+        report.rtt?;
         let least = self.path.propagation() + self.path.least();
-        if let Some(step) = &mut self.doubt.step {
+        if let Some(Probe::Step(step)) = &mut self.probe {
             if now >= step.counts_from {
                 step.since = Some(step.since.map_or(least, |since| since.min(least)));
             }
-            if now >= step.counts_until {
-                let step = *step;
-                self.end_step(now, &step);
-            }
-            return;
+            let step = *step;
+            return if now >= step.counts_until { self.end_step(now, &step, delay) } else { None };
         }
-        let rate = self.filler.rate.max(self.rates.round);
-        let aim = target(rate, self.path.packet(), self.path.base(), limits.weight);
-        if let Some((queue, _)) = self.doubt.moved.take_if(|(_, due)| now >= *due)
-            && self.path.standing() > (BACK * queue).max(LONG * aim)
+        let aim = self.target_of(self.best, limits);
+        let queue = self.path.standing();
+        if let Some((before, _)) = delay.moved.take_if(|(_, due)| now >= *due)
+            && queue > (BACK * before).max(LONG * aim)
         {
-            return self.meet_filler(now, limits);
+            return Some(self.meet(now, delay, limits));
         }
-        let (queue, span) = (self.path.standing(), LEVEL * aim + self.path.noise());
-        let level = self.doubt.level.map(|level| level.with(least)).filter(|level| level.spread() <= span);
+        let span = LEVEL * aim + self.path.noise();
+        let level = delay.level.map(|level| level.with(least)).filter(|level| level.spread() <= span);
         let level = level.unwrap_or(Level { since: now, least, most: least, window: self.window });
-        self.doubt.level = (queue > LONG * aim).then_some(level);
-        let has_fallen = self.window < FALLEN * level.window || self.filler.trial.is_some();
-        let is_free = self.dip.is_none() && now >= self.doubt.trusted_until && !self.is_stepping(now);
-        if self.level_rounds(now) > LEVEL_ROUNDS && has_fallen && is_free {
+        delay.level = (queue > LONG * aim).then_some(level);
+        let has_fallen = self.window < FALLEN * level.window || is_trial;
+        let is_free = now >= self.doubt.trusted_until.max(self.deaf.rates);
+        if self.level_rounds(now, delay) > LEVEL_ROUNDS && has_fallen && is_free {
             let after = |rounds: f64| now + seconds(rounds * self.path.round_trip());
-            self.doubt.step = Some(Step {
+            self.probe = Some(Probe::Step(Step {
                 began: now,
                 until: after(STEP_ROUNDS),
                 counts_from: after(COUNTS_ROUNDS.start),
@@ -182,34 +181,33 @@ impl Fair {
                 since: None,
                 moved: span.min(MOVED * queue),
                 window: level.window,
-            });
-            self.doubt.echo_until = after(ECHO_ROUNDS);
-            self.rates_from = self.rates_from.max(self.doubt.echo_until);
+            }));
+            self.deaf.rates = after(ECHO_ROUNDS);
         }
+        None
     }
 
-    fn end_step(&mut self, now: Timestamp, step: &Step) {
-        self.doubt.restart();
+    fn end_step(&mut self, now: Timestamp, step: &Step, delay: &mut Delay) -> Option<Turn> {
+        (self.probe, delay.level, delay.moved) = (None, None, None);
         // With nothing to send, a step sends no less.
         let was_sent = self.saturated_at.is_some_and(|at| at > step.began);
-        let Some(since) = step.since.filter(|_| was_sent) else { return };
+        let since = step.since.filter(|_| was_sent)?;
+        self.window = self.window.max(step.window);
         if step.before - since > step.moved {
-            self.doubt.trust(now);
-            self.window = self.window.max(step.window);
+            self.doubt.trusted_until = now + TRUST;
             if now < self.doubt.newcomer_until {
                 let queue = step.before - self.path.propagation();
-                self.doubt.moved = Some((queue, now + seconds(BACK_ROUNDS * self.path.round_trip())));
+                delay.moved = Some((queue, now + seconds(BACK_ROUNDS * self.path.round_trip())));
             }
-            return;
+            return None;
         }
         let longer = since.min(step.before) - self.path.propagation();
         self.path.rebase(now, longer);
-        (self.queue_peak, self.queue_longest) =
-            ((self.queue_peak - longer).max(0.0), (self.queue_longest - longer).max(0.0));
+        self.queue.peak = (self.queue.peak - longer).max(0.0);
+        self.queue.of_late = (self.queue.of_late - longer).max(0.0);
         // What was taken for as deep as the queue that stood in it is not known.
         self.shallow = self.shallow.filter(|shallow| shallow.queue < longer);
-        self.window = self.window.max(step.window);
-        self.filler.forget();
-        self.state = State::Delay;
+        // There was no stranger: what was yielded was yielded to nobody.
+        Some(Turn::Alone)
     }
 }

@@ -16,7 +16,7 @@
 //! From: BBR (the best rate of late, in flight what it needs); PCC Vivace and Nimbus (SIGCOMM 2022): pulses,
 //! and whether what arrives follows them.
 
-use super::{Fair, Limits, seconds};
+use super::{Fair, Limits, Turn, seconds};
 use crate::time::Timestamp;
 
 /// It is noisy above this part of the target, and no more below that one; a round counts as no more than so
@@ -29,8 +29,6 @@ const NOISE_GAIN: f64 = 0.04;
 const NOISE_ROUNDS: usize = 16;
 /// Rounds whose means are remembered.
 const MEANS: usize = 8;
-/// For how many seconds a rate is the best of late.
-const BEST_AGE: f64 = 30.0;
 /// Whoever has more than this part of the best rate needs no trial.
 const STARVED: f64 = 0.97;
 const TRIAL_ROUNDS: f64 = 6.0;
@@ -55,45 +53,53 @@ const FOLLOW_GAIN: f64 = 0.4;
 const FOLLOW_STEP: f64 = 0.1;
 const STEP_MOST: f64 = 0.05;
 
-/// What is known of delay that moves, and the rate that is held in spite of it.
+/// What is known of delay that moves.
 #[derive(Debug, Default)]
 pub(super) struct Moving {
     watch: Watch,
-    /// The best rate over two rounds, of late.
-    best: f64,
-    hold: Option<Hold>,
     not_before: Timestamp,
     /// How long the next trial waits after one in vain, in seconds.
     wait: f64,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Phase {
-    /// The window and the mean round trip before it.
-    Trial {
-        window: f64,
-        before: f64,
-    },
-    /// The mean round trip when the trial was over.
-    Up {
-        level: f64,
-    },
-    Down {
-        level: f64,
-    },
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Stage {
+    Trial,
+    Up,
+    Down,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Hold {
+/// A rate that is held although round trips are longer than the queue may be.
+#[derive(Debug)]
+pub(super) struct Hold {
     rate: f64,
-    phase: Phase,
+    stage: Stage,
     began: Timestamp,
+    /// The window before.
+    window: f64,
+    /// The mean round trip before the trial, and when it was over.
+    level: f64,
     /// What arrived of the last pulse up.
     up: Option<f64>,
     /// By how much what arrives follows what is sent, smoothed.
     follow: f64,
     /// Pairs of pulses in a row of which too little arrived.
     short: u32,
+}
+
+impl Hold {
+    pub(super) fn state(&self) -> &'static str {
+        if self.stage == Stage::Trial { "holding" } else { "hold" }
+    }
+
+    /// What is sent, of the rate that is held.
+    fn part(&self) -> f64 {
+        match self.stage {
+            Stage::Trial => 1.0,
+            Stage::Up => 1.0 + PULSE,
+            Stage::Down => 1.0 - PULSE,
+        }
+    }
 }
 
 /// Round trips, a round at a time.
@@ -164,19 +170,6 @@ impl Moving {
     pub(super) fn is_noisy(&self, goal: f64) -> bool {
         self.watch.rounds >= NOISE_ROUNDS && self.watch.within > NOISY * goal
     }
-
-    pub(super) fn holds(&self) -> bool {
-        self.hold.is_some()
-    }
-
-    pub(super) fn state(&self) -> Option<&'static str> {
-        self.hold.map(|hold| if matches!(hold.phase, Phase::Trial { .. }) { "holding" } else { "hold" })
-    }
-
-    /// The rate is held no more, and no more than `rate` is expected.
-    fn let_go(&mut self, rate: f64) {
-        (self.hold, self.best) = (None, rate);
-    }
 }
 
 impl Fair {
@@ -185,100 +178,99 @@ impl Fair {
         self.moving.watch.sample(now, rtt, self.path.round_trip(), NOISE_MOST * goal);
     }
 
-    /// Whether a rate is held: what the queue asks for does not count then.
-    pub(super) fn step_hold(
-        &mut self,
-        now: Timestamp,
-        dt: f64,
-        standing: f64,
-        goal: f64,
-        limits: &Limits,
-    ) -> bool {
-        let round = self.path.round_trip();
-        let arrives = self.rates.four;
-        self.moving.best = (self.moving.best * (-dt / BEST_AGE).exp()).max(self.rates.two);
-        if limits.scavenger || self.is_near() || self.filler.trial.is_some() {
-            self.moving.hold = None;
-            return false;
+    /// Whether delay moves by itself, and less arrives than has arrived before.
+    pub(super) fn look_for_moving(&mut self, now: Timestamp, limits: &Limits) -> Option<Turn> {
+        let goal = self.goal(now, limits);
+        let is_starved = self.rates.four < STARVED * self.best && self.path.standing() > goal;
+        let is_busy = self.probe.is_some() || now < self.deaf.window.max(self.moving.not_before);
+        let may_hold = !limits.scavenger && !self.is_near();
+        let holds = may_hold && !is_busy && is_starved && self.moving.is_noisy(goal) && self.is_saturated(now);
+        holds.then(|| {
+            Turn::Moves(Hold {
+                rate: self.best,
+                stage: Stage::Trial,
+                began: now,
+                window: self.window,
+                level: self.moving.watch.mean(2),
+                up: None,
+                follow: 0.5,
+                short: 0,
+            })
+        })
+    }
+
+    /// Sends what is held, however long the queue seems to be.
+    pub(super) fn step_hold(&mut self, now: Timestamp, hold: &mut Hold, limits: &Limits) -> Option<Turn> {
+        if now < self.deaf.window || self.probe.is_some() {
+            return None;
         }
-        let watch = self.moving.watch;
-        let Some(mut hold) = self.moving.hold else {
-            let is_noisy = self.moving.is_noisy(goal);
-            let is_starved = arrives < STARVED * self.moving.best && standing > goal;
-            if is_noisy && is_starved && self.is_saturated(now) && now >= self.moving.not_before {
-                let phase = Phase::Trial { window: self.window, before: watch.mean(2) };
-                let rate = self.moving.best;
-                self.moving.hold = Some(Hold { rate, phase, began: now, up: None, follow: 0.5, short: 0 });
-            }
-            return false;
-        };
-        if watch.within < QUIET * goal {
-            self.moving.let_go(arrives);
-            return true;
+        let (goal, arrives) = (self.goal(now, limits), self.rates.four);
+        if limits.scavenger || self.is_near() || self.moving.watch.within < QUIET * goal {
+            return Some(Turn::LetGo);
         }
-        let rounds = (now - hold.began).as_secs_f64() / round;
-        let next = match hold.phase {
-            Phase::Trial { window, before } => {
-                let runs_away = self.path.propagation() + standing - before > watch.most(RUNS_AWAY, goal);
-                if rounds < TRIAL_ROUNDS && !runs_away {
-                    None
-                } else if runs_away
-                    || watch.mean(3) - before > watch.most(ANSWERS, goal)
-                    || arrives < PROVEN * hold.rate
-                {
-                    self.moving.let_go(arrives);
-                    self.moving.wait = (2.0 * self.moving.wait).clamp(WAIT_ROUNDS * round, WAIT_MOST);
+        let rounds = (now - hold.began).as_secs_f64() / self.path.round_trip();
+        let is_over = rounds >= PULSE_ROUNDS;
+        let next = match hold.stage {
+            Stage::Trial => match self.is_carried(hold, rounds, goal) {
+                None => Stage::Trial,
+                Some(true) => {
+                    (self.moving.wait, hold.level) = (0.0, self.moving.watch.mean(4));
+                    Stage::Up
+                }
+                Some(false) => {
+                    let least = WAIT_ROUNDS * self.path.round_trip();
+                    self.moving.wait = (2.0 * self.moving.wait).clamp(least, WAIT_MOST);
                     self.moving.not_before = now + seconds(self.moving.wait);
-                    self.window = self.window.min(window);
-                    return true;
-                } else {
-                    self.moving.wait = 0.0;
-                    Some(Phase::Up { level: watch.mean(4) })
+                    self.window = self.window.min(hold.window);
+                    return Some(Turn::LetGo);
                 }
-            }
-            Phase::Up { level } => {
+            },
+            Stage::Up => {
                 if let Some(up) = hold.up.take_if(|_| rounds >= 1.0) {
-                    self.follow(&mut hold, up, level, goal);
+                    self.follow(hold, up, goal);
                 }
-                (rounds >= PULSE_ROUNDS).then_some(Phase::Down { level })
+                if is_over { Stage::Down } else { Stage::Up }
             }
-            Phase::Down { level } => {
+            Stage::Down => {
                 if rounds >= 1.0 && hold.up.is_none() {
                     hold.up = Some(self.rates.two);
                 }
-                let ends = rounds >= PULSE_ROUNDS;
-                if ends {
+                if is_over {
                     hold.short = if arrives < SHORT * hold.rate { hold.short + 1 } else { 0 };
+                    if hold.short >= 2 || arrives < FAR_SHORT * hold.rate {
+                        return Some(Turn::LetGo);
+                    }
                 }
-                if ends && (hold.short >= 2 || arrives < FAR_SHORT * hold.rate) {
-                    self.moving.let_go(arrives);
-                    return true;
-                }
-                ends.then_some(Phase::Up { level })
+                if is_over { Stage::Up } else { Stage::Down }
             }
         };
-        if let Some(next) = next {
-            (hold.phase, hold.began) = (next, now);
+        if next != hold.stage {
+            (hold.stage, hold.began) = (next, now);
         }
-        let pulse = match hold.phase {
-            Phase::Trial { .. } => 1.0,
-            Phase::Up { .. } => 1.0 + PULSE,
-            Phase::Down { .. } => 1.0 - PULSE,
-        };
-        let rate = pulse * hold.rate / (1.0 - self.loss.own());
-        self.window = rate * (self.path.base() + self.path.smooth());
-        self.moving.hold = Some(hold);
-        true
+        let sent = hold.part() * hold.rate / (1.0 - self.loss.own());
+        self.window = sent * (self.path.base() + self.path.smooth());
+        None
+    }
+
+    /// Whether the path carries the rate that is tried, once it is known.
+    fn is_carried(&self, hold: &Hold, rounds: f64, goal: f64) -> Option<bool> {
+        let watch = &self.moving.watch;
+        let longer = self.path.propagation() + self.path.standing() - hold.level;
+        if longer > watch.most(RUNS_AWAY, goal) {
+            return Some(false);
+        }
+        let is_longer = watch.mean(3) - hold.level > watch.most(ANSWERS, goal);
+        (rounds >= TRIAL_ROUNDS).then_some(!is_longer && self.rates.four >= PROVEN * hold.rate)
     }
 
     /// A pair of pulses has arrived, the upper one with the rate `up`.
-    fn follow(&self, hold: &mut Hold, up: f64, level: f64, goal: f64) {
+    fn follow(&self, hold: &mut Hold, up: f64, goal: f64) {
         let follow = (up - self.rates.two) / (2.0 * PULSE * hold.rate);
         hold.follow += FOLLOW_GAIN * (follow.clamp(-0.5, 1.5) - hold.follow);
         let step = (FOLLOW_STEP * (hold.follow - 0.5)).clamp(-STEP_MOST, STEP_MOST);
         hold.rate = (hold.rate * (1.0 + step)).min((1.0 + PULSE) * self.rates.four);
         let watch = &self.moving.watch;
-        if watch.mean(4) - level > watch.most(DRIFTS, goal) {
+        if watch.mean(4) - hold.level > watch.most(DRIFTS, goal) {
             hold.rate *= DRIFT_CUT;
         }
     }

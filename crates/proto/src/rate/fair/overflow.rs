@@ -5,7 +5,7 @@
 //! the queue was far from its longest.
 
 use super::super::loss::Count;
-use super::{Fair, Limits, SLACK, seconds};
+use super::{Fair, Limits, Probe, SLACK, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ const UNSURE: f64 = 200.0;
 const DIP_PACKETS: f64 = 40.0;
 /// A dip that has moved the path's own loss down so far is followed by another one soon.
 const DIP_AGAIN: f64 = 0.03;
-/// A test takes no longer, however few packets it has seen.
+/// A test has seen enough with so many packets, and takes no longer, however few they are.
+const ENOUGH: f64 = 20_000.0;
 const TEST_MIN: f64 = 0.5;
 const TEST_ROUNDS: f64 = 20.0;
 /// What feedback may be late, and the shortest reordering window: matters on short paths only.
@@ -50,25 +51,23 @@ impl Sample {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Test {
     /// Packets that were sent after the cut are reported from then on.
-    pub(super) counts_from: Timestamp,
-    pub(super) sample: Sample,
-    /// Before the cut: what was lost, what was known of the path's own loss, and window, rate and queue before the first of cuts
-    /// that follow each other.
-    pub(super) before: Count,
-    pub(super) own: f64,
+    counts_from: Timestamp,
+    sample: Sample,
+    /// Before the cut: what was lost, and window, rate and queue before the first of cuts that follow each other.
+    before: Count,
     pub(super) window: f64,
-    pub(super) rate: f64,
-    pub(super) queue: f64,
-    pub(super) queue_since: f64,
+    rate: f64,
+    queue: f64,
+    queue_since: f64,
 }
 
 /// A round trip sent below the delivered rate: nothing lost in it is our own doing.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Dip {
     pub(super) until: Timestamp,
-    pub(super) counts_from: Timestamp,
-    pub(super) counts_until: Timestamp,
-    pub(super) sample: Sample,
+    counts_from: Timestamp,
+    counts_until: Timestamp,
+    sample: Sample,
     /// The pace, until the dip has been sent.
     pub(super) rate: f64,
     /// The test that it is to decide.
@@ -83,12 +82,16 @@ pub(super) struct Shallow {
     /// No larger window until then, and slowly larger ones from then on.
     pub(super) window: f64,
     pub(super) hold_until: Timestamp,
-    pub(super) hold_rounds: f64,
+    hold_rounds: f64,
     pub(super) learned_at: Timestamp,
 }
 
 impl Fair {
-    pub(super) fn step_loss(&mut self, now: Timestamp, count: Count, limits: &Limits) {
+    /// Goes on with a test or a dip, or begins one, while delay or a held rate guides the window.
+    pub(super) fn step_losses(&mut self, now: Timestamp, count: Count, limits: &Limits) {
+        if now < self.deaf.loss {
+            return self.loss.restart();
+        }
         if self.shallow.is_some_and(|shallow| now - shallow.learned_at > SHALLOW_AGE) {
             self.shallow = None;
         }
@@ -97,60 +100,58 @@ impl Fair {
             // A buffer is as deep as the queue that stands in it. On near paths it may stand in a receiver.
             shallow.queue = shallow.queue.max(standing);
         }
-        self.step_dip(now, count);
-        let goal = self.goal(now, limits);
-        let is_calm = self.is_calm();
-        if let Some(mut test) = self.test.take() {
-            if now >= test.counts_from {
-                test.sample.add(count, is_calm);
-                test.queue_since = test.queue_since.max(self.path.standing());
-            }
-            let enough = self
-                .loss
-                .packets_to_tell(test.before.share() - self.loss.own())
-                .max(self.window / self.path.packet())
-                .min(20_000.0);
-            let is_over =
-                (now - test.counts_from).as_secs_f64() > TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
-            // A dip that began before it may have explained what was lost.
-            let is_explained = self.loss.own() > test.own && !self.loss.is_excess(test.before);
-            if test.sample.all.all < enough && !is_over && !is_explained {
-                self.test = Some(test);
-            } else {
-                self.end_test(now, &test, goal);
-            }
-            return;
+        if let Some(Probe::Test(test)) = self.probe {
+            return self.step_test(now, test, count, limits);
         }
+        self.step_dip(now, count);
         // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
         let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
         // Without a rate there is nothing to go back to.
-        if let Some(before) = self.loss.judge(packets).filter(|_| self.rates.round > 0.0) {
+        if self.probe.is_none()
+            && self.rates.round > 0.0
+            && let Some(before) = self.loss.judge(packets)
+        {
             self.begin_test(now, before, None);
+        }
+    }
+
+    fn step_test(&mut self, now: Timestamp, mut test: Test, count: Count, limits: &Limits) {
+        if now >= test.counts_from {
+            test.sample.add(count, self.is_calm());
+            test.queue_since = test.queue_since.max(self.path.standing());
+        }
+        let to_tell = self.loss.packets_to_tell(test.before.share() - self.loss.own());
+        let enough = to_tell.max(self.window / self.path.packet()).min(ENOUGH);
+        let most = TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
+        if test.sample.all.all < enough && (now - test.counts_from).as_secs_f64() <= most {
+            self.probe = Some(Probe::Test(test));
+        } else {
+            self.probe = None;
+            self.end_test(now, &test, self.goal(now, limits));
         }
     }
 
     /// Less is sent for a round, to see whether less is lost. `earlier` is the test that this one goes on from.
     fn begin_test(&mut self, now: Timestamp, before: Count, earlier: Option<&Test>) {
         let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
-        self.test = Some(Test {
+        let mut test = Test {
             counts_from: now,
             sample: Sample::default(),
             before,
-            own: self.loss.own(),
             window: self.window,
             rate: self.rates.round,
-            queue: self.queue_peak,
+            queue: self.queue.peak,
             queue_since: 0.0,
-        });
+        };
+        self.probe = Some(Probe::Test(test));
         self.look_at_pace();
-        let (round, window) = (self.path.round_trip(), self.window);
-        if let Some(test) = &mut self.test {
-            test.counts_from = now + seconds(in_flight.clamp(1.25 * round, 8.0 * round) + FEEDBACK);
-            test.window = window;
-            if let Some(earlier) = earlier {
-                (test.window, test.rate, test.queue) = (earlier.window, earlier.rate, earlier.queue);
-            }
+        let round = self.path.round_trip();
+        test.counts_from = now + seconds(in_flight.clamp(1.25 * round, 8.0 * round) + FEEDBACK);
+        test.window = self.window;
+        if let Some(earlier) = earlier {
+            (test.window, test.rate, test.queue) = (earlier.window, earlier.rate, earlier.queue);
         }
+        self.probe = Some(Probe::Test(test));
         self.window = (0.85 * self.pipe()).clamp(0.5 * self.window, self.window);
     }
 
@@ -246,51 +247,55 @@ impl Fair {
         }
     }
 
+    /// Goes on with a dip, or begins one that is due.
     pub(super) fn step_dip(&mut self, now: Timestamp, count: Count) {
-        let round = self.path.round_trip();
-        if let Some(mut dip) = self.dip {
-            if now >= dip.counts_from && now < dip.counts_until {
-                dip.sample.add(count, self.is_calm());
-            }
-            self.dip = Some(dip);
-            if now >= dip.counts_until {
-                self.dip = None;
-                let before = self.loss.own();
-                self.learn(&dip.sample);
-                if self.loss.own() < before - DIP_AGAIN {
-                    self.dip_due = Some(now + seconds(4.0 * round));
-                }
-                let lost_less = |test: &Test| self.loss.is_less(dip.sample.all, test.before);
-                if let Some(test) = dip.unsure.filter(lost_less) {
-                    self.window = self.window.min(0.95 * self.carried(&test));
-                    self.on_overflow(now, &test);
-                }
-            }
-            return;
-        }
         let due = *self.dip_due.get_or_insert(now);
-        // A trial would take the dip for somebody who takes our rate.
-        let is_trying = self.filler.trial.is_some() || self.doubt.step.is_some();
-        let is_busy = self.test.is_some() || is_trying || self.is_unpaced();
-        let is_needed = self.loss.own() >= 0.01 || self.unsure.is_some();
-        if now < due || !is_needed || self.rates.round <= 0.0 || is_busy {
-            return;
+        match self.probe {
+            Some(Probe::Dip(mut dip)) => {
+                if now >= dip.counts_from && now < dip.counts_until {
+                    dip.sample.add(count, self.is_calm());
+                }
+                self.probe = Some(Probe::Dip(dip));
+                if now >= dip.counts_until {
+                    self.probe = None;
+                    self.end_dip(now, &dip);
+                }
+            }
+            None if now >= due && (self.loss.own() >= 0.01 || self.unsure.is_some()) => self.begin_dip(now),
+            _ => {}
         }
+    }
+
+    fn begin_dip(&mut self, now: Timestamp) {
+        let round = self.path.round_trip();
         let rate = (1.0 - self.loss.own()).clamp(0.5, 0.9) * self.rates.round;
         // Where hardly anything arrives, as in a black hole for long datagrams, there is nothing to go below.
-        if rate * round < self.path.packet() {
+        if self.is_unpaced() || rate * round < self.path.packet() {
             return;
         }
         self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
         // Where few packets are in flight it takes longer to see enough of them.
         let rounds = (DIP_PACKETS * self.path.packet() / (rate * round)).clamp(1.0, 8.0);
-        self.dip = Some(Dip {
+        self.probe = Some(Probe::Dip(Dip {
             until: now + seconds(rounds * round),
             counts_from: now + seconds(1.15 * round + FEEDBACK),
             counts_until: now + seconds((rounds + 1.1) * round + FEEDBACK),
             sample: Sample::default(),
             rate,
             unsure: self.unsure.take(),
-        });
+        }));
+    }
+
+    fn end_dip(&mut self, now: Timestamp, dip: &Dip) {
+        let before = self.loss.own();
+        self.learn(&dip.sample);
+        if self.loss.own() < before - DIP_AGAIN {
+            self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
+        }
+        let lost_less = |test: &Test| self.loss.is_less(dip.sample.all, test.before);
+        if let Some(test) = dip.unsure.filter(lost_less) {
+            self.window = self.window.min(0.95 * self.carried(&test));
+            self.on_overflow(now, &test);
+        }
     }
 }

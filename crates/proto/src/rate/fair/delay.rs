@@ -1,0 +1,147 @@
+//! The queue guides the window: by how far it is from the target, faster where the link is idle, and no further than more in
+//! flight has brought more.
+
+use super::{Fair, Limits, NEAR, Probe, SLACK, WINDOW_INITIAL, seconds};
+use super::doubt::Level;
+use super::stranger::Suspicion;
+use crate::time::Timestamp;
+
+/// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
+const GAIN: f64 = 0.35;
+/// Round trips after a scavenger's fast growth in which the queue that it has made by itself shows, and is gone again.
+const OWN_QUEUE_ROUNDS: f64 = 8.0;
+/// Longer than a BBR on a near path stands still to see the base round trip, which leaves the link idle. (On a far one it stands
+/// still for longer, and loses little: what `low` may begin with is a small part of what it has in flight.)
+const PROBE_RTT: f64 = 0.25;
+
+/// What is known while the queue guides the window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Delay {
+    /// What the start had in flight beyond the window is still on its way.
+    pub(super) overshoot: Option<Overshoot>,
+    /// The queue has been empty since, although we send all that we may.
+    idle_since: Option<Timestamp>,
+    /// Until then a scavenger's queue is its own.
+    own_queue_until: Timestamp,
+    /// When the queue was seen empty, or made so.
+    empty_at: Option<Timestamp>,
+    pub(super) level: Option<Level>,
+    /// A queue that has moved, and when it is looked at whether it is back.
+    pub(super) moved: Option<(f64, Timestamp)>,
+    pub(super) suspicion: Suspicion,
+}
+
+/// Too much in flight drains while less is sent; the round trips that it waited in are told later and say nothing about now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Overshoot {
+    pace: f64,
+    until: Timestamp,
+}
+
+impl Overshoot {
+    /// Bytes a second, while it drains.
+    pub(super) fn pace(self, now: Timestamp) -> Option<f64> {
+        (now < self.until).then_some(self.pace)
+    }
+}
+
+impl Delay {
+    /// Sends nothing for a time rather than a little less for a long one.
+    pub(super) fn after_start(now: Timestamp, in_flight: f64, window: f64, base: f64) -> Delay {
+        let excess = in_flight - window;
+        let drains = base.max(excess / (0.9 * window) * base);
+        let overshoot = Overshoot { pace: window / base - excess / drains, until: now + seconds(drains) };
+        Delay { overshoot: (excess > 0.0).then_some(overshoot), ..Delay::default() }
+    }
+
+    /// Round trips for which the queue has been empty although we send all that we may.
+    fn idle_rounds(&mut self, now: Timestamp, idle: bool, round: f64) -> f64 {
+        if !idle {
+            self.idle_since = None;
+            return 0.0;
+        }
+        (now - *self.idle_since.get_or_insert(now)).as_secs_f64() / round
+    }
+}
+
+impl Fair {
+    pub(super) fn step_delay(&mut self, now: Timestamp, dt: f64, delay: &mut Delay, limits: &Limits) {
+        let (base, standing, goal) = (self.path.base(), self.path.standing(), self.goal(now, limits));
+        self.refresh_base(now, delay, standing, goal);
+        if now < self.deaf.window || self.probe.is_some() {
+            // A queue that is empty because we send less shows no idle link.
+            delay.idle_since = delay.idle_since.map(|since| since + seconds(dt));
+            return;
+        }
+        delay.overshoot = None;
+        let round = (base + standing).max(NEAR);
+        let part = (dt / round).min(1.0);
+        let saturated = self.is_saturated(now);
+        let idle = delay.idle_rounds(now, standing < 0.2 * goal && saturated, round);
+        // From one target on, the queue of a scavenger that is alone would swing, at the cost of a thirtieth of the link.
+        let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
+        let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
+        if idle > 2.0 {
+            let was_seen = self.shallow.is_none_or(|shallow| shallow.window.is_infinite());
+            if limits.scavenger && was_seen && idle * round > PROBE_RTT {
+                // Whoever it gave way to has ended: as a start, it may send what any buffer takes.
+                self.window = self.window.max(WINDOW_INITIAL as f64);
+            }
+            // What a scavenger has seen overflow was the others' doing, as a rule; if not, `growth_max` holds it.
+            let may_run = limits.scavenger || self.shallow.is_none();
+            let runs = idle > 6.5 && may_run;
+            if limits.scavenger && runs {
+                delay.own_queue_until = now + seconds(OWN_QUEUE_ROUNDS * round);
+            }
+            let most = if runs { 0.45 } else { 0.25 };
+            grow = grow.max((0.02 * (idle - 2.0).exp2()).min(most));
+        }
+        if grow > 0.0 && !saturated {
+            return;
+        }
+        let before = self.window;
+        self.window *= (grow * part).exp();
+        if limits.scavenger && now < delay.own_queue_until {
+            // A queue tells late that it is gone. What arrives is then what the link carries; beside others it falls with their queue.
+            self.window = self.window.max(self.pipe().min(before));
+        }
+        if standing < goal && !limits.scavenger {
+            self.window += 2.0 * self.path.packet() * part;
+        }
+        if self.window > before {
+            self.window = self.window.min(self.growth_max(now, idle, goal, limits)).max(before);
+        }
+    }
+
+    /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
+    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &Limits) -> f64 {
+        let factor: f64 = match idle {
+            ..=2.0 => 1.3,
+            // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
+            ..=5.5 if limits.scavenger => 1.03,
+            ..=5.5 => 1.1,
+            _ => 2.0,
+        };
+        // And in half of a buffer that has overflowed it finds room at any time.
+        let room = self.shallow.filter(|shallow| shallow.queue > self.queue_seen());
+        let factor = room.map_or(factor, |shallow| factor.min(1.0 + 0.5 * shallow.queue / self.path.base()));
+        let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
+        let Some(shallow) = self.shallow else { return proven };
+        let rounds = (now - shallow.hold_until).as_secs_f64() / self.path.round_trip();
+        proven.min(shallow.window * (1.0 + 0.004 * rounds + (rounds / 40.0).powi(3)))
+    }
+
+    /// Empties the queue for a moment if it has not been empty for long, so that the base round trip stays honest.
+    fn refresh_base(&mut self, now: Timestamp, delay: &mut Delay, standing: f64, goal: f64) {
+        let empty_at = *delay.empty_at.get_or_insert(now);
+        if let Some(Probe::Drain(until)) = self.probe {
+            if now >= until {
+                (self.probe, delay.empty_at) = (None, Some(now));
+            }
+        } else if self.path.least() < 0.25 * goal {
+            delay.empty_at = Some(now);
+        } else if (now - empty_at).as_secs_f64() > 10.0 + 20.0 * self.path.base() && self.probe.is_none() {
+            self.probe = Some(Probe::Drain(now + seconds(1.5 * (self.path.base() + standing))));
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Somebody beside us who fills the buffer: noticed by a queue that nobody of our kind would keep, answered by competing, and
+//! left alone again when a trial shows that he has gone.
+
+use super::super::compete::Cubic;
+use super::super::loss::Count;
+use super::delay::Delay;
+use super::{Fair, Limits, Report, Turn, seconds};
+use crate::time::Timestamp;
+use std::time::Duration;
+
+/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
+const FILLED: f64 = 3.0;
+/// What is left of the rate after yielding for so long, beside a stranger.
+const STARVED: f64 = 0.4;
+const YIELDS_ROUNDS: f64 = 100.0;
+/// Time with a queue that is no longer than we aim at counts so many times against it: a Cubic that has just cut leaves some.
+const RESTS: f64 = 4.0;
+/// What is left of the rate when somebody else has taken some of it.
+const TAKEN: f64 = 0.9;
+/// For so many round trips beside somebody, half of the rate is held: a BBR that has lost its rate does not
+/// come back to it.
+const HELD_ROUNDS: f64 = 6.0;
+/// How often it is tried whether the other one has gone.
+const TRIAL_EVERY: Duration = Duration::from_secs(8);
+
+/// What speaks for a stranger, while delay guides the window.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Suspicion {
+    /// The queue has been too long since, and the rate then.
+    filled: Option<(Timestamp, f64)>,
+    /// For how many seconds the queue has been longer than we aim at, and the rate before.
+    yielded: f64,
+    yielding_from: f64,
+}
+
+/// Beside a stranger.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Compete {
+    pub(super) cubic: Cubic,
+    /// The rate that is held until the first cut, and in the first round trips.
+    held: f64,
+    held_first: f64,
+    began: Timestamp,
+    tried_at: Timestamp,
+    /// The queue has been empty since.
+    empty_since: Option<Timestamp>,
+}
+
+/// Delay guides the window again, to see whether the stranger has gone.
+#[derive(Debug)]
+pub(super) struct Trial {
+    pub(super) compete: Compete,
+    pub(super) delay: Delay,
+    pub(super) window: f64,
+    rate: f64,
+    began: Timestamp,
+}
+
+impl Fair {
+    /// Whether the queue is one that nobody of our kind would keep.
+    pub(super) fn look_for_stranger(
+        &mut self,
+        now: Timestamp,
+        dt: f64,
+        delay: &mut Delay,
+        limits: &Limits,
+    ) -> Option<Turn> {
+        let (standing, goal) = (self.path.standing(), self.goal(now, limits));
+        // While rates and queue are those of a step, or the queue may be none, they say nothing of others.
+        let is_unknown = now < self.deaf.rates || self.is_doubtful(now, delay);
+        if limits.scavenger || self.is_near() || is_unknown || self.saturated_at.is_none() {
+            return None;
+        }
+        let (rate, round) = (self.rates.round, self.path.round_trip());
+        let suspicion = &mut delay.suspicion;
+        // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever yields is beside a stranger.
+        suspicion.yielded = (suspicion.yielded + if standing < goal { -RESTS * dt } else { dt }).max(0.0);
+        if suspicion.yielded == 0.0 || suspicion.yielding_from < rate {
+            (suspicion.yielded, suspicion.yielding_from) = (0.0, rate);
+        }
+        let yields = suspicion.yielded > (YIELDS_ROUNDS * round).max(0.5);
+        if yields && rate < STARVED * suspicion.yielding_from {
+            return Some(self.meet(now, delay, limits));
+        }
+        let aim = self.target_of(self.best, limits).max(0.001);
+        if standing < FILLED * aim || self.moving.is_noisy(goal) {
+            suspicion.filled = None;
+            return None;
+        }
+        let (since, before) = *suspicion.filled.get_or_insert((now, rate));
+        // Who yields alone keeps his rate while the queue drains.
+        let is_taken = rate < TAKEN * before && (now - since).as_secs_f64() > (12.0 * round).max(1.0);
+        is_taken.then(|| self.meet(now, delay, limits))
+    }
+
+    /// Somebody else is there: we take half of the rate that was ours, or the link's as far as it is known.
+    pub(super) fn meet(&mut self, now: Timestamp, delay: &Delay, limits: &Limits) -> Turn {
+        let round = self.path.base() + self.path.standing();
+        let half = limits.weight / (limits.weight + 1.0);
+        let held = (half * self.best.max(delay.suspicion.yielding_from)).max(self.window / round);
+        // A newcomer beside somebody who fills the link has never had its rate.
+        let held_first = held.max(half * self.train_rate);
+        self.window = held_first * round;
+        let cubic = Cubic::new(now, self.window / self.path.packet(), limits.weight);
+        Turn::Filled(Compete { cubic, held, held_first, began: now, tried_at: now, empty_since: None })
+    }
+
+    pub(super) fn begin_compete(&mut self, compete: Compete) -> Compete {
+        self.probe = None;
+        self.loss.restart();
+        Compete { empty_since: None, ..compete }
+    }
+
+    pub(super) fn step_compete(
+        &mut self,
+        now: Timestamp,
+        report: &Report,
+        count: Count,
+        compete: &mut Compete,
+        limits: &Limits,
+    ) -> Option<Turn> {
+        let (round, packet) = (self.path.round_trip(), self.path.packet());
+        let window = self.window / packet;
+        if now < self.deaf.loss {
+            self.loss.restart();
+        } else {
+            self.step_dip(now, count);
+        }
+        let cubic = &mut compete.cubic;
+        if now >= self.deaf.loss && report.packets_delivered > 0 && self.loss.judge_beside_tcp(window) {
+            self.window = packet * cubic.cut(now, window);
+            self.loss.restart();
+            self.deaf.loss = now + seconds(1.25 * round);
+        } else if report.saturated && now >= self.deaf.loss {
+            self.window = packet * cubic.grow(now, window, report.delivered as f64 / packet);
+            if cubic.cut_at().is_none() {
+                // Who has not lost anything yet grows fast: keeps the rate beside him.
+                let is_first = (now - compete.began).as_secs_f64() < HELD_ROUNDS * round;
+                let held = if is_first { compete.held_first } else { compete.held };
+                self.window = self.window.max(held * (self.path.base() + self.path.standing()));
+            }
+        }
+        let is_empty = self.path.standing() < 0.2 * self.target_of(self.best, limits);
+        compete.empty_since = if is_empty { compete.empty_since.or(Some(now)) } else { None };
+        let is_over = |since: Timestamp| (now - since).as_secs_f64() > (6.0 * round).max(0.35);
+        if limits.scavenger || compete.empty_since.is_some_and(is_over) {
+            return Some(Turn::Alone);
+        }
+        let since_cut = compete.cubic.cut_at().map(|at| (now - at).as_secs_f64() / round);
+        let is_quiet = now - compete.tried_at > 2 * TRIAL_EVERY;
+        let is_due = now - compete.tried_at > TRIAL_EVERY && since_cut.is_some_and(|ago| (1.5..2.5).contains(&ago));
+        if !is_due && !is_quiet {
+            return None;
+        }
+        compete.tried_at = now;
+        let (window, rate, compete) = (self.window, self.rates.round, *compete);
+        Some(Turn::Try(Trial { compete, delay: Delay::default(), window, rate, began: now }))
+    }
+
+    pub(super) fn step_trial(&mut self, now: Timestamp, trial: &Trial, limits: &Limits) -> Option<Turn> {
+        if limits.scavenger || self.is_near() {
+            return Some(Turn::Alone);
+        }
+        if now < self.deaf.rates {
+            return None;
+        }
+        let aim = self.target_of(self.best, limits).max(0.001);
+        if self.path.standing() < 1.2 * aim {
+            return Some(Turn::Alone);
+        }
+        let tried = (now - trial.began).as_secs_f64();
+        let is_taken = tried > 2.0 * self.path.base() && self.rates.round < 0.85 * trial.rate;
+        let is_long = tried > 30.0 * self.path.round_trip() + 1.0;
+        ((is_taken || is_long) && !self.is_doubtful(now, &trial.delay)).then_some(Turn::Still)
+    }
+}

@@ -6,11 +6,10 @@ control as ours, which its route names and keeps (`congctl lock`), and they run 
 
 import contextlib
 import dataclasses
-import signal
 import subprocess
 import time
 
-from ground import GIB
+from ground import GIB, end
 from link import Profile
 from peers.gridftp import Tuned
 from peers.http import Aria2
@@ -189,12 +188,3 @@ class Blocked:
         end(process)
         self.rest()
         return took
-
-
-def end(process):
-    process.send_signal(signal.SIGINT)
-    try:
-        process.communicate(timeout=20)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()

@@ -11,14 +11,13 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import signal
 import statistics
 import subprocess
 import sys
 import time
 
 from blocked import Blocked
-from ground import GIB, MIB, Results, parts, remove
+from ground import GIB, MIB, Results, end, parts, remove
 from link import LabLink, Profile, set_congestion, tune
 from scenarios import COUNTRY, OCEAN, SATELLITE, WORSE
 from starts import Starts
@@ -136,12 +135,7 @@ class Lab:
         process = sender.process
         if process.poll() is not None:
             raise SystemExit(f"{sender.argv} ended by itself: {process.stderr.read().decode(errors='replace')}")
-        process.send_signal(signal.SIGINT)
-        try:
-            process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
+        end(process)
 
     def counted(self, host):
         """Bytes so far, by (protocol, port)."""

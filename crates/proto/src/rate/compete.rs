@@ -52,11 +52,6 @@ impl Cubic {
         BETA * window
     }
 
-    /// When it began, or was cut last.
-    pub(super) fn epoch(&self) -> Timestamp {
-        self.epoch
-    }
-
     /// When the buffer last overflowed.
     pub(super) fn cut_at(&self) -> Option<Timestamp> {
         self.cut_at

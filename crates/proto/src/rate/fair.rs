@@ -94,6 +94,12 @@ enum Phase {
     Trial(Trial),
 }
 
+impl Default for Phase {
+    fn default() -> Self {
+        Phase::Start(Box::default())
+    }
+}
+
 /// Why a phase is over.
 #[derive(Debug)]
 enum Turn {
@@ -126,7 +132,7 @@ enum Probe {
     Step(Step),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Fair {
     phase: Phase,
     probe: Option<Probe>,
@@ -208,31 +214,7 @@ fn seconds(seconds: f64) -> Duration {
 
 impl Fair {
     pub(super) fn new() -> Self {
-        Fair {
-            phase: Phase::Start(Box::default()),
-            probe: None,
-            window: WINDOW_INITIAL as f64,
-            path: Path::default(),
-            near: near::Floor::default(),
-            loss: PathLoss::new(),
-            rates: Rates::default(),
-            best: 0.0,
-            train_rate: 0.0,
-            in_flight: 0.0,
-            loss_smooth: 0.0,
-            queue: Longest::default(),
-            deaf: Deaf::default(),
-            marked_until: Timestamp::ZERO,
-            stale: Stale::default(),
-            short: Short::default(),
-            saturated_at: None,
-            stepped_at: None,
-            dip_due: None,
-            unsure: None,
-            shallow: None,
-            doubt: Doubt::default(),
-            moving: Moving::default(),
-        }
+        Fair { window: WINDOW_INITIAL as f64, loss: PathLoss::new(), ..Fair::default() }
     }
 
     pub(super) fn rate(&self) -> f64 {
@@ -591,7 +573,9 @@ impl Fair {
                     most.min(3.0 * self.pipe() + limits.queue_bytes).max(start.jump())
                 }
                 // What drains was sent at less than the path carries, and arrives so a round trip later.
-                _ if now < self.deaf.window + seconds(1.25 * round) || now < self.short.until => f64::INFINITY,
+                _ if now < self.deaf.window + seconds(1.25 * round) || now < self.short.until => {
+                    f64::INFINITY
+                }
                 _ => self.pipe() + limits.queue_bytes,
             };
             self.window = self.window.min(most);

@@ -61,7 +61,7 @@ impl Count {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct PathLoss {
     /// p_b.
     own: f64,
@@ -75,13 +75,7 @@ pub(super) struct PathLoss {
 
 impl PathLoss {
     pub(super) fn new() -> Self {
-        PathLoss {
-            own: 0.0,
-            runs: (1.0, 1.0),
-            count: Count::default(),
-            calm: Count::default(),
-            is_tested: false,
-        }
+        PathLoss { runs: (1.0, 1.0), ..PathLoss::default() }
     }
 
     /// The path's own loss.

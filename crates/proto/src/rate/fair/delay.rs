@@ -1,9 +1,9 @@
 //! The queue guides the window: by how far it is from the target, faster where the link is idle, and no further than more in
 //! flight has brought more.
 
-use super::{Fair, Limits, NEAR, Probe, SLACK, WINDOW_INITIAL, seconds};
 use super::doubt::Level;
 use super::stranger::Suspicion;
+use super::{Fair, Limits, NEAR, Probe, SLACK, WINDOW_INITIAL, seconds};
 use crate::time::Timestamp;
 
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.

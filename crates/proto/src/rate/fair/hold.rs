@@ -184,7 +184,8 @@ impl Fair {
         let is_starved = self.rates.four < STARVED * self.best && self.path.standing() > goal;
         let is_busy = self.probe.is_some() || now < self.deaf.window.max(self.moving.not_before);
         let may_hold = !limits.scavenger && !self.is_near();
-        let holds = may_hold && !is_busy && is_starved && self.moving.is_noisy(goal) && self.is_saturated(now);
+        let holds =
+            may_hold && !is_busy && is_starved && self.moving.is_noisy(goal) && self.is_saturated(now);
         holds.then(|| {
             Turn::Moves(Hold {
                 rate: self.best,

@@ -171,7 +171,7 @@ struct Deaf {
     window: Timestamp,
     /// Losses are those of a silence, or of what was sent too much.
     loss: Timestamp,
-    /// Deliveries are those across a silence, or of a moment in which less was sent.
+    /// Deliveries are those of a moment in which less was sent.
     rates: Timestamp,
 }
 
@@ -313,11 +313,6 @@ impl Fair {
         Some(own.max(limits.floor).min(limits.rate))
     }
 
-    /// The shortest queue that can be told from none: packets come one after the other.
-    fn queue_seen(&self) -> f64 {
-        QUEUE_SEEN.max(3.0 * self.path.packet() / self.rates.round.max(1.0))
-    }
-
     /// Whether the queue has been far from its longest for a while, or none could be seen: what is lost then is lost by the path.
     fn is_calm(&self) -> bool {
         self.queue.peak < (CALM * self.queue.of_late).max(QUEUE_SEEN)
@@ -344,7 +339,7 @@ impl Fair {
         let own = if limits.scavenger { 0.3 * own } else { own };
         match self.shallow {
             // Half of the buffer, and more again as the memory of the overflow fades.
-            Some(shallow) if shallow.queue > self.queue_seen() => {
+            Some(shallow) if shallow.queue > QUEUE_SEEN => {
                 let age = (now - shallow.learned_at).as_secs_f64();
                 own.min((0.5 * shallow.queue * (age / 20.0).exp()).max(0.0002))
             }
@@ -376,7 +371,7 @@ impl Fair {
         if silent {
             let round = self.path.round_trip().max(SILENCE_ROUND);
             let after = |rounds: f64| now + seconds(rounds * round);
-            self.deaf = Deaf { window: after(2.0), loss: after(3.0), rates: after(1.2) };
+            self.deaf = Deaf { window: after(2.0), loss: after(3.0), ..self.deaf };
             self.stale = Stale { bytes: self.in_flight, until: self.deaf.window };
             self.dip_due = Some(now + seconds(5.0 * self.path.round_trip() + 1.0));
             if let Some(Probe::Test(test)) = self.probe {
@@ -562,7 +557,6 @@ impl Fair {
     }
 
     fn clamp(&mut self, now: Timestamp, limits: &Limits) {
-        let round = self.path.round_trip();
         if self.rates.round > 0.0 {
             let most = match &self.phase {
                 Phase::Start(start) => {
@@ -570,12 +564,9 @@ impl Fair {
                     let arrives =
                         self.rates.quarter.max(self.rates.round) / (1.0 - start.own_loss().min(0.6));
                     let most = 3.5 * arrives * self.path.base().max(0.005) + WINDOW_INITIAL as f64;
-                    most.min(3.0 * self.pipe() + limits.queue_bytes).max(start.jump())
+                    most.max(start.jump())
                 }
-                // What drains was sent at less than the path carries, and arrives so a round trip later.
-                _ if now < self.deaf.window + seconds(1.25 * round) || now < self.short.until => {
-                    f64::INFINITY
-                }
+                _ if now < self.deaf.window.max(self.short.until) => f64::INFINITY,
                 _ => self.pipe() + limits.queue_bytes,
             };
             self.window = self.window.min(most);

@@ -3,7 +3,7 @@
 
 use super::doubt::Level;
 use super::stranger::Suspicion;
-use super::{Fair, Limits, NEAR, Probe, SLACK, WINDOW_INITIAL, seconds};
+use super::{Fair, Limits, NEAR, Probe, QUEUE_SEEN, SLACK, WINDOW_INITIAL, seconds};
 use crate::time::Timestamp;
 
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
@@ -109,21 +109,20 @@ impl Fair {
             self.window += 2.0 * self.path.packet() * part;
         }
         if self.window > before {
-            self.window = self.window.min(self.growth_max(now, idle, goal, limits)).max(before);
+            self.window = self.window.min(self.growth_max(now, idle, goal)).max(before);
         }
     }
 
     /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
-    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &Limits) -> f64 {
+    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64) -> f64 {
         let factor: f64 = match idle {
             ..=2.0 => 1.3,
             // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
-            ..=5.5 if limits.scavenger => 1.03,
             ..=5.5 => 1.1,
             _ => 2.0,
         };
         // And in half of a buffer that has overflowed it finds room at any time.
-        let room = self.shallow.filter(|shallow| shallow.queue > self.queue_seen());
+        let room = self.shallow.filter(|shallow| shallow.queue > QUEUE_SEEN);
         let factor = room.map_or(factor, |shallow| factor.min(1.0 + 0.5 * shallow.queue / self.path.base()));
         let proven = factor * self.pipe() + 1.3 * goal * self.rates.round + SLACK * self.path.packet();
         let Some(shallow) = self.shallow else { return proven };

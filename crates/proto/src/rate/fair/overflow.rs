@@ -5,7 +5,7 @@
 //! the queue was far from its longest.
 
 use super::super::loss::Count;
-use super::{Fair, Limits, Probe, SLACK, seconds};
+use super::{Fair, Limits, Probe, QUEUE_SEEN, SLACK, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ const NEAR_SAMPLE: f64 = 8000.0;
 const NEAR_EXCESS: f64 = 0.1;
 /// An overflow is remembered so long.
 const SHALLOW_AGE: Duration = Duration::from_secs(60);
+/// What has overflowed is tried again after so many round trips.
+const HOLD_ROUNDS: f64 = 8.0;
 /// Fewer packets say nothing about the path.
 const LEARN_MIN: f64 = 20.0;
 /// More arrivals than these tell whether less is lost at less.
 const UNSURE: f64 = 200.0;
 /// A dip lasts until so many packets have been sent.
 const DIP_PACKETS: f64 = 40.0;
-/// A dip that has moved the path's own loss down so far is followed by another one soon.
-const DIP_AGAIN: f64 = 0.03;
 /// A test has seen enough with so many packets, and takes no longer, however few they are.
 const ENOUGH: f64 = 20_000.0;
 const TEST_MIN: f64 = 0.5;
@@ -82,7 +82,6 @@ pub(super) struct Shallow {
     /// No larger window until then, and slowly larger ones from then on.
     pub(super) window: f64,
     pub(super) hold_until: Timestamp,
-    hold_rounds: f64,
     pub(super) learned_at: Timestamp,
 }
 
@@ -158,15 +157,10 @@ impl Fair {
     fn end_test(&mut self, now: Timestamp, test: &Test, goal: f64) {
         let seen = test.sample.all;
         self.loss.restart();
-        if seen.all < LEARN_MIN && self.loss.is_excess(test.before) {
-            // Too few in all that time to say anything.
-            self.window = self.window.max(test.window);
-            return;
-        }
-        let low = (0.6 * test.queue).max(self.queue_seen());
+        let low = (0.6 * test.queue).max(QUEUE_SEEN);
         let was_low = self.is_near() || test.queue_since < low;
         // Without a queue to see, chance is likelier than a buffer too short for one.
-        let is_unseen = was_low && test.queue < self.queue_seen();
+        let is_unseen = was_low && test.queue < QUEUE_SEEN;
         let is_chance = is_unseen && !self.loss.is_less(seen, test.before);
         if is_chance {
             self.learn_unseen(now, test);
@@ -213,14 +207,10 @@ impl Fair {
 
     /// What was lost before the test was lost because of us.
     fn on_overflow(&mut self, now: Timestamp, test: &Test) {
-        let again =
-            self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
-        let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
         self.shallow = Some(Shallow {
             queue: test.queue,
-            window: if test.queue > self.queue_seen() { f64::INFINITY } else { self.carried(test) },
-            hold_until: now + seconds(hold_rounds * self.path.round_trip()),
-            hold_rounds,
+            window: if test.queue > QUEUE_SEEN { f64::INFINITY } else { self.carried(test) },
+            hold_until: now + seconds(HOLD_ROUNDS * self.path.round_trip()),
             learned_at: now,
         });
     }
@@ -287,11 +277,7 @@ impl Fair {
     }
 
     fn end_dip(&mut self, now: Timestamp, dip: &Dip) {
-        let before = self.loss.own();
         self.learn(&dip.sample);
-        if self.loss.own() < before - DIP_AGAIN {
-            self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
-        }
         let lost_less = |test: &Test| self.loss.is_less(dip.sample.all, test.before);
         if let Some(test) = dip.unsure.filter(lost_less) {
             self.window = self.window.min(0.95 * self.carried(&test));

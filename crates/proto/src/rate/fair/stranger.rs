@@ -147,10 +147,9 @@ impl Fair {
             return Some(Turn::Alone);
         }
         let since_cut = compete.cubic.cut_at().map(|at| (now - at).as_secs_f64() / round);
-        let is_quiet = now - compete.tried_at > 2 * TRIAL_EVERY;
         let is_due =
             now - compete.tried_at > TRIAL_EVERY && since_cut.is_some_and(|ago| (1.5..2.5).contains(&ago));
-        if !is_due && !is_quiet {
+        if !is_due {
             return None;
         }
         compete.tried_at = now;

@@ -68,12 +68,14 @@ impl Fair {
     pub(super) fn step_delay(&mut self, now: Timestamp, dt: f64, delay: &mut Delay, limits: &Limits) {
         let (base, standing, goal) = (self.path.base(), self.path.standing(), self.goal(now, limits));
         self.refresh_base(now, delay, standing, goal);
+        if now >= self.deaf.window {
+            delay.overshoot = None;
+        }
         if now < self.deaf.window || self.probe.is_some() {
             // A queue that is empty because we send less shows no idle link.
             delay.idle_since = delay.idle_since.map(|since| since + seconds(dt));
             return;
         }
-        delay.overshoot = None;
         let round = (base + standing).max(NEAR);
         let part = (dt / round).min(1.0);
         let saturated = self.is_saturated(now);
@@ -109,15 +111,16 @@ impl Fair {
             self.window += 2.0 * self.path.packet() * part;
         }
         if self.window > before {
-            self.window = self.window.min(self.growth_max(now, idle, goal)).max(before);
+            self.window = self.window.min(self.growth_max(now, idle, goal, limits)).max(before);
         }
     }
 
     /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
-    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64) -> f64 {
+    fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &Limits) -> f64 {
         let factor: f64 = match idle {
             ..=2.0 => 1.3,
             // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
+            ..=5.5 if limits.scavenger => 1.03,
             ..=5.5 => 1.1,
             _ => 2.0,
         };

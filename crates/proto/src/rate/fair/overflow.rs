@@ -23,6 +23,8 @@ const LEARN_MIN: f64 = 20.0;
 const UNSURE: f64 = 200.0;
 /// A dip lasts until so many packets have been sent.
 const DIP_PACKETS: f64 = 40.0;
+/// A dip that has moved the path's own loss down so far is followed by another one soon.
+const DIP_AGAIN: f64 = 0.03;
 /// A test has seen enough with so many packets, and takes no longer, however few they are.
 const ENOUGH: f64 = 20_000.0;
 const TEST_MIN: f64 = 0.5;
@@ -277,7 +279,11 @@ impl Fair {
     }
 
     fn end_dip(&mut self, now: Timestamp, dip: &Dip) {
+        let before = self.loss.own();
         self.learn(&dip.sample);
+        if self.loss.own() < before - DIP_AGAIN {
+            self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
+        }
         let lost_less = |test: &Test| self.loss.is_less(dip.sample.all, test.before);
         if let Some(test) = dip.unsure.filter(lost_less) {
             self.window = self.window.min(0.95 * self.carried(&test));

@@ -124,8 +124,6 @@ enum Turn {
 enum Probe {
     /// Whether what is lost is lost because of us.
     Test(Test),
-    /// What the path loses by itself.
-    Dip(Dip),
     /// What the round trip is without a queue; until then.
     Drain(Timestamp),
     /// Whether a queue that stands is one.
@@ -136,6 +134,8 @@ enum Probe {
 pub(super) struct Fair {
     phase: Phase,
     probe: Option<Probe>,
+    /// What the path loses by itself is looked at, beside a probe that began meanwhile.
+    dip: Option<Dip>,
     window: f64,
     path: Path,
     near: near::Floor,
@@ -241,8 +241,8 @@ impl Fair {
             (_, Some(Probe::Step(_))) => "doubt",
             (Phase::Trial(_), _) => "trial",
             (_, Some(Probe::Test(_))) => "test",
-            (_, Some(Probe::Dip(_))) => "dip",
             (_, Some(Probe::Drain(_))) => "drain",
+            (_, None) if self.dip.is_some() => "dip",
             (Phase::Hold(hold), None) => hold.state(),
             (Phase::Delay(_), None) => "delay",
         }
@@ -300,9 +300,9 @@ impl Fair {
             return None;
         }
         let now = self.stepped_at.unwrap_or(Timestamp::ZERO);
-        let own = match (&self.phase, self.probe) {
+        let own = match (&self.phase, self.dip) {
             (Phase::Start(_), _) => self.window / self.path.base() * 1.1,
-            (_, Some(Probe::Dip(dip))) if now < dip.until => dip.rate,
+            (_, Some(dip)) if now < dip.until => dip.rate,
             (Phase::Delay(Delay { overshoot: Some(overshoot), .. }), _) => {
                 // Lost packets were counted, too: it may be over sooner.
                 let pace = overshoot.pace(now).filter(|_| self.in_flight > self.window);
@@ -352,6 +352,11 @@ impl Fair {
         self.rates.round / (1.0 - self.loss.own()) * self.path.base()
     }
 
+    /// Whether less is sent than may be, to see what that changes.
+    fn is_probing(&self) -> bool {
+        self.probe.is_some() || self.dip.is_some()
+    }
+
     /// Whether we have sent all that we may, within the last round trip.
     fn is_saturated(&self, now: Timestamp) -> bool {
         let round = self.path.base() + self.path.standing();
@@ -377,7 +382,7 @@ impl Fair {
             if let Some(Probe::Test(test)) = self.probe {
                 self.window = self.window.max(test.window);
             }
-            (self.probe, self.unsure) = (None, None);
+            (self.probe, self.dip, self.unsure) = (None, None, None);
             if let Phase::Delay(delay) | Phase::Trial(Trial { delay, .. }) = &mut self.phase {
                 *delay = Delay::default();
             }
@@ -404,19 +409,19 @@ impl Fair {
         let turn = match &mut phase {
             Phase::Start(start) => self.step_start(now, start, report, count, is_marked, limits),
             Phase::Delay(delay) => {
-                self.step_losses(now, count, limits);
+                self.step_losses(now, count, false, limits);
                 self.step_delay(now, dt, delay, limits);
                 self.step_doubt(now, report, delay, false, limits)
                     .or_else(|| self.look_for_moving(now, limits))
                     .or_else(|| self.look_for_stranger(now, dt, delay, limits))
             }
             Phase::Hold(hold) => {
-                self.step_losses(now, count, limits);
+                self.step_losses(now, count, false, limits);
                 self.step_hold(now, hold, limits)
             }
             Phase::Compete(compete) => self.step_compete(now, report, count, compete, limits),
             Phase::Trial(trial) => {
-                self.step_losses(now, count, limits);
+                self.step_losses(now, count, true, limits);
                 self.step_delay(now, dt, &mut trial.delay, limits);
                 self.step_doubt(now, report, &mut trial.delay, true, limits)
                     .or_else(|| self.step_trial(now, trial, limits))
@@ -436,7 +441,7 @@ impl Fair {
             (_, Turn::Moves(hold)) => Phase::Hold(hold),
             (_, Turn::Filled(compete)) => Phase::Compete(self.begin_compete(compete)),
             (_, Turn::Try(trial)) => {
-                self.probe = None;
+                (self.probe, self.dip) = (None, None);
                 Phase::Trial(trial)
             }
             (Phase::Trial(trial), Turn::Still) => {

@@ -71,7 +71,7 @@ impl Fair {
         if now >= self.deaf.window {
             delay.overshoot = None;
         }
-        if now < self.deaf.window || self.probe.is_some() {
+        if now < self.deaf.window || self.is_probing() {
             // A queue that is empty because we send less shows no idle link.
             delay.idle_since = delay.idle_since.map(|since| since + seconds(dt));
             return;

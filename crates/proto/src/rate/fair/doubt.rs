@@ -169,7 +169,7 @@ impl Fair {
         let level = level.unwrap_or(Level { since: now, least, most: least, window: self.window });
         delay.level = (queue > LONG * aim).then_some(level);
         let has_fallen = self.window < FALLEN * level.window || is_trial;
-        let is_free = now >= self.doubt.trusted_until.max(self.deaf.rates);
+        let is_free = self.dip.is_none() && now >= self.doubt.trusted_until.max(self.deaf.rates);
         if self.level_rounds(now, delay) > LEVEL_ROUNDS && has_fallen && is_free {
             let after = |rounds: f64| now + seconds(rounds * self.path.round_trip());
             self.probe = Some(Probe::Step(Step {

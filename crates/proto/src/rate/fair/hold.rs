@@ -182,7 +182,7 @@ impl Fair {
     pub(super) fn look_for_moving(&mut self, now: Timestamp, limits: &Limits) -> Option<Turn> {
         let goal = self.goal(now, limits);
         let is_starved = self.rates.four < STARVED * self.best && self.path.standing() > goal;
-        let is_busy = self.probe.is_some() || now < self.deaf.window.max(self.moving.not_before);
+        let is_busy = self.is_probing() || now < self.deaf.window.max(self.moving.not_before);
         let may_hold = !limits.scavenger && !self.is_near();
         let holds =
             may_hold && !is_busy && is_starved && self.moving.is_noisy(goal) && self.is_saturated(now);
@@ -202,7 +202,7 @@ impl Fair {
 
     /// Sends what is held, however long the queue seems to be.
     pub(super) fn step_hold(&mut self, now: Timestamp, hold: &mut Hold, limits: &Limits) -> Option<Turn> {
-        if now < self.deaf.window || self.probe.is_some() {
+        if now < self.deaf.window || self.is_probing() {
             return None;
         }
         let (goal, arrives) = (self.goal(now, limits), self.rates.four);

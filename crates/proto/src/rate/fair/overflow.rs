@@ -15,8 +15,6 @@ const NEAR_SAMPLE: f64 = 8000.0;
 const NEAR_EXCESS: f64 = 0.1;
 /// An overflow is remembered so long.
 const SHALLOW_AGE: Duration = Duration::from_secs(60);
-/// What has overflowed is tried again after so many round trips.
-const HOLD_ROUNDS: f64 = 8.0;
 /// Fewer packets say nothing about the path.
 const LEARN_MIN: f64 = 20.0;
 /// More arrivals than these tell whether less is lost at less.
@@ -55,8 +53,10 @@ pub(super) struct Test {
     /// Packets that were sent after the cut are reported from then on.
     counts_from: Timestamp,
     sample: Sample,
-    /// Before the cut: what was lost, and window, rate and queue before the first of cuts that follow each other.
+    /// Before the cut: what was lost, what was known of the path's own loss, and window, rate and queue before the first of cuts
+    /// that follow each other.
     before: Count,
+    own: f64,
     pub(super) window: f64,
     rate: f64,
     queue: f64,
@@ -84,12 +84,13 @@ pub(super) struct Shallow {
     /// No larger window until then, and slowly larger ones from then on.
     pub(super) window: f64,
     pub(super) hold_until: Timestamp,
+    hold_rounds: f64,
     pub(super) learned_at: Timestamp,
 }
 
 impl Fair {
     /// Goes on with a test or a dip, or begins one, while delay or a held rate guides the window.
-    pub(super) fn step_losses(&mut self, now: Timestamp, count: Count, limits: &Limits) {
+    pub(super) fn step_losses(&mut self, now: Timestamp, count: Count, is_trial: bool, limits: &Limits) {
         if now < self.deaf.loss {
             return self.loss.restart();
         }
@@ -101,10 +102,10 @@ impl Fair {
             // A buffer is as deep as the queue that stands in it. On near paths it may stand in a receiver.
             shallow.queue = shallow.queue.max(standing);
         }
+        self.step_dip(now, count, !is_trial);
         if let Some(Probe::Test(test)) = self.probe {
             return self.step_test(now, test, count, limits);
         }
-        self.step_dip(now, count);
         // Where an end stands still for many round trips, what is lost and what arrives are told in lumps.
         let packets = if self.is_unpaced() { NEAR_SAMPLE } else { self.window / self.path.packet() };
         // Without a rate there is nothing to go back to.
@@ -124,7 +125,10 @@ impl Fair {
         let to_tell = self.loss.packets_to_tell(test.before.share() - self.loss.own());
         let enough = to_tell.max(self.window / self.path.packet()).min(ENOUGH);
         let most = TEST_MIN.max(TEST_ROUNDS * self.path.round_trip());
-        if test.sample.all.all < enough && (now - test.counts_from).as_secs_f64() <= most {
+        // A dip that began before it may have explained what was lost.
+        let is_explained = self.loss.own() > test.own && !self.loss.is_excess(test.before);
+        let is_over = (now - test.counts_from).as_secs_f64() > most;
+        if test.sample.all.all < enough && !is_over && !is_explained {
             self.probe = Some(Probe::Test(test));
         } else {
             self.probe = None;
@@ -139,6 +143,7 @@ impl Fair {
             counts_from: now,
             sample: Sample::default(),
             before,
+            own: self.loss.own(),
             window: self.window,
             rate: self.rates.round,
             queue: self.queue.peak,
@@ -209,10 +214,14 @@ impl Fair {
 
     /// What was lost before the test was lost because of us.
     fn on_overflow(&mut self, now: Timestamp, test: &Test) {
+        let again =
+            self.shallow.filter(|shallow| now < shallow.hold_until + seconds(60.0 * self.path.round_trip()));
+        let hold_rounds = again.map_or(8.0, |shallow| (1.5 * shallow.hold_rounds).min(30.0));
         self.shallow = Some(Shallow {
             queue: test.queue,
             window: if test.queue > QUEUE_SEEN { f64::INFINITY } else { self.carried(test) },
-            hold_until: now + seconds(HOLD_ROUNDS * self.path.round_trip()),
+            hold_until: now + seconds(hold_rounds * self.path.round_trip()),
+            hold_rounds,
             learned_at: now,
         });
     }
@@ -239,22 +248,22 @@ impl Fair {
         }
     }
 
-    /// Goes on with a dip, or begins one that is due.
-    pub(super) fn step_dip(&mut self, now: Timestamp, count: Count) {
+    /// Goes on with a dip, or begins one that is due. A trial would take it for somebody who takes our rate.
+    pub(super) fn step_dip(&mut self, now: Timestamp, count: Count, may_begin: bool) {
         let due = *self.dip_due.get_or_insert(now);
-        match self.probe {
-            Some(Probe::Dip(mut dip)) => {
-                if now >= dip.counts_from && now < dip.counts_until {
-                    dip.sample.add(count, self.is_calm());
-                }
-                self.probe = Some(Probe::Dip(dip));
-                if now >= dip.counts_until {
-                    self.probe = None;
-                    self.end_dip(now, &dip);
-                }
+        if let Some(mut dip) = self.dip.take() {
+            if now >= dip.counts_from && now < dip.counts_until {
+                dip.sample.add(count, self.is_calm());
             }
-            None if now >= due && (self.loss.own() >= 0.01 || self.unsure.is_some()) => self.begin_dip(now),
-            _ => {}
+            match now < dip.counts_until {
+                true => self.dip = Some(dip),
+                false => self.end_dip(now, &dip),
+            }
+        } else if may_begin && now >= due && (self.loss.own() >= 0.01 || self.unsure.is_some()) {
+            let is_free = !matches!(self.probe, Some(Probe::Test(_) | Probe::Step(_)));
+            if is_free && !self.is_unpaced() {
+                self.begin_dip(now);
+            }
         }
     }
 
@@ -262,20 +271,20 @@ impl Fair {
         let round = self.path.round_trip();
         let rate = (1.0 - self.loss.own()).clamp(0.5, 0.9) * self.rates.round;
         // Where hardly anything arrives, as in a black hole for long datagrams, there is nothing to go below.
-        if self.is_unpaced() || rate * round < self.path.packet() {
+        if rate * round < self.path.packet() {
             return;
         }
         self.dip_due = Some(now + seconds((50.0 * round).max(10.0)));
         // Where few packets are in flight it takes longer to see enough of them.
         let rounds = (DIP_PACKETS * self.path.packet() / (rate * round)).clamp(1.0, 8.0);
-        self.probe = Some(Probe::Dip(Dip {
+        self.dip = Some(Dip {
             until: now + seconds(rounds * round),
             counts_from: now + seconds(1.15 * round + FEEDBACK),
             counts_until: now + seconds((rounds + 1.1) * round + FEEDBACK),
             sample: Sample::default(),
             rate,
             unsure: self.unsure.take(),
-        }));
+        });
     }
 
     fn end_dip(&mut self, now: Timestamp, dip: &Dip) {

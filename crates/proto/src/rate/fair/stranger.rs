@@ -106,7 +106,7 @@ impl Fair {
     }
 
     pub(super) fn begin_compete(&mut self, compete: Compete) -> Compete {
-        self.probe = None;
+        (self.probe, self.dip) = (None, None);
         self.loss.restart();
         Compete { empty_since: None, ..compete }
     }
@@ -124,7 +124,7 @@ impl Fair {
         if now < self.deaf.loss {
             self.loss.restart();
         } else {
-            self.step_dip(now, count);
+            self.step_dip(now, count, true);
         }
         let cubic = &mut compete.cubic;
         if now >= self.deaf.loss && report.packets_delivered > 0 && self.loss.judge_beside_tcp(window) {

@@ -411,7 +411,7 @@ impl Fair {
             Phase::Delay(delay) => {
                 self.step_losses(now, count, false, limits);
                 self.step_delay(now, dt, delay, limits);
-                self.step_doubt(now, report, delay, false, limits)
+                self.step_doubt(now, report, delay, limits)
                     .or_else(|| self.look_for_moving(now, limits))
                     .or_else(|| self.look_for_stranger(now, dt, delay, limits))
             }
@@ -423,7 +423,7 @@ impl Fair {
             Phase::Trial(trial) => {
                 self.step_losses(now, count, true, limits);
                 self.step_delay(now, dt, &mut trial.delay, limits);
-                self.step_doubt(now, report, &mut trial.delay, true, limits)
+                self.step_doubt(now, report, &mut trial.delay, limits)
                     .or_else(|| self.step_trial(now, trial, limits))
             }
         };

@@ -216,6 +216,6 @@ impl Start {
             self.recent = [Count::default(); 2];
         }
         (self.window_before, self.rate_before, self.round_began) = (window, rate, Some(now));
-        (flat && excess) || self.flat_rounds >= 2 || (excess && self.saturated_rounds > 2)
+        self.flat_rounds >= 2 || (excess && self.saturated_rounds > 2)
     }
 }

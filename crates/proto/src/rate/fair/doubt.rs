@@ -136,7 +136,6 @@ impl Fair {
         now: Timestamp,
         report: &Report,
         delay: &mut Delay,
-        is_trial: bool,
         limits: &Limits,
     ) -> Option<Turn> {
         let is_deaf = now < self.deaf.loss.max(self.deaf.window);
@@ -168,7 +167,7 @@ impl Fair {
         let level = delay.level.map(|level| level.with(least)).filter(|level| level.spread() <= span);
         let level = level.unwrap_or(Level { since: now, least, most: least, window: self.window });
         delay.level = (queue > LONG * aim).then_some(level);
-        let has_fallen = self.window < FALLEN * level.window || is_trial;
+        let has_fallen = self.window < FALLEN * level.window;
         let is_free = self.dip.is_none() && now >= self.doubt.trusted_until.max(self.deaf.rates);
         if self.level_rounds(now, delay) > LEVEL_ROUNDS && has_fallen && is_free {
             let after = |rounds: f64| now + seconds(rounds * self.path.round_trip());

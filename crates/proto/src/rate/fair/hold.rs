@@ -4,10 +4,10 @@
 //! ```text
 //! noisy:  d > 0.27 T,  d the deviation of the round trips within a round, over 25 rounds
 //! trial:  R, the best rate of late, for 6 rounds;  it is held if 0.95 R arrives and round trips are no longer
-//!         than before by T/2 + 1.8 s, with s the deviation of rounds' means
+//!         than before by T + 2 s, with s the deviation of rounds' means
 //! hold:   1.05 R and 0.95 R for two rounds each;  f = (what arrived of the one - of the other) / 0.1 R
 //!         R = R (1 + 0.1 (f - 1/2)),  R = 0.96 R while round trips are longer than at the trial by T + 2 s
-//! end:    0.93 R has not arrived twice, 0.85 R has not once, or it is noisy no more
+//! end:    0.93 R has not arrived, or it is noisy no more
 //! ```
 //!
 //! A queue that somebody makes changes little within a round: d is 0.02 to 0.07 T beside TCP, 0.2 to 0.3 with
@@ -35,12 +35,8 @@ const TRIAL_ROUNDS: f64 = 6.0;
 /// What arrives of a rate that is tried or held.
 const PROVEN: f64 = 0.95;
 const SHORT: f64 = 0.93;
-const FAR_SHORT: f64 = 0.85;
-/// How much longer round trips may be: in targets, and in deviations. In a trial, the mean of its last three
-/// rounds, and each.
-const ANSWERS: (f64, f64) = (0.5, 1.8);
-const RUNS_AWAY: (f64, f64) = (1.0, 3.0);
-const DRIFTS: (f64, f64) = (1.0, 2.0);
+/// So many deviations, and a target, may round trips be longer.
+const LONGER: f64 = 2.0;
 const DRIFT_CUT: f64 = 0.96;
 /// After a trial in vain, the next one waits for so many rounds, and for twice as long each time, up to so
 /// many seconds.
@@ -51,7 +47,6 @@ const PULSE: f64 = 0.05;
 const PULSE_ROUNDS: f64 = 2.0;
 const FOLLOW_GAIN: f64 = 0.4;
 const FOLLOW_STEP: f64 = 0.1;
-const STEP_MOST: f64 = 0.05;
 
 /// What is known of delay that moves.
 #[derive(Debug, Default)]
@@ -83,8 +78,6 @@ pub(super) struct Hold {
     up: Option<f64>,
     /// By how much what arrives follows what is sent, smoothed.
     follow: f64,
-    /// Pairs of pulses in a row of which too little arrived.
-    short: u32,
 }
 
 impl Hold {
@@ -154,9 +147,9 @@ impl Watch {
         0.89 * steps.sum::<f64>() / (self.known() - 1) as f64
     }
 
-    /// By so much longer may a mean be, of targets and deviations.
-    fn most(&self, (targets, deviations): (f64, f64), goal: f64) -> f64 {
-        targets * goal + deviations * self.deviation()
+    /// By so much longer may a mean be.
+    fn most(&self, goal: f64) -> f64 {
+        goal + LONGER * self.deviation()
     }
 }
 
@@ -195,7 +188,6 @@ impl Fair {
                 level: self.moving.watch.mean(2),
                 up: None,
                 follow: 0.5,
-                short: 0,
             })
         })
     }
@@ -236,11 +228,8 @@ impl Fair {
                 if rounds >= 1.0 && hold.up.is_none() {
                     hold.up = Some(self.rates.two);
                 }
-                if is_over {
-                    hold.short = if arrives < SHORT * hold.rate { hold.short + 1 } else { 0 };
-                    if hold.short >= 2 || arrives < FAR_SHORT * hold.rate {
-                        return Some(Turn::LetGo);
-                    }
+                if is_over && arrives < SHORT * hold.rate {
+                    return Some(Turn::LetGo);
                 }
                 if is_over { Stage::Up } else { Stage::Down }
             }
@@ -257,10 +246,10 @@ impl Fair {
     fn is_carried(&self, hold: &Hold, rounds: f64, goal: f64) -> Option<bool> {
         let watch = &self.moving.watch;
         let longer = self.path.propagation() + self.path.standing() - hold.level;
-        if longer > watch.most(RUNS_AWAY, goal) {
+        if longer > watch.most(goal) {
             return Some(false);
         }
-        let is_longer = watch.mean(3) - hold.level > watch.most(ANSWERS, goal);
+        let is_longer = watch.mean(3) - hold.level > watch.most(goal);
         (rounds >= TRIAL_ROUNDS).then_some(!is_longer && self.rates.four >= PROVEN * hold.rate)
     }
 
@@ -268,10 +257,10 @@ impl Fair {
     fn follow(&self, hold: &mut Hold, up: f64, goal: f64) {
         let follow = (up - self.rates.two) / (2.0 * PULSE * hold.rate);
         hold.follow += FOLLOW_GAIN * (follow.clamp(-0.5, 1.5) - hold.follow);
-        let step = (FOLLOW_STEP * (hold.follow - 0.5)).clamp(-STEP_MOST, STEP_MOST);
+        let step = FOLLOW_STEP * (hold.follow - 0.5);
         hold.rate = (hold.rate * (1.0 + step)).min((1.0 + PULSE) * self.rates.four);
         let watch = &self.moving.watch;
-        if watch.mean(4) - hold.level > watch.most(DRIFTS, goal) {
+        if watch.mean(4) - hold.level > watch.most(goal) {
             hold.rate *= DRIFT_CUT;
         }
     }

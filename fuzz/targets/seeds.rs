@@ -11,7 +11,7 @@ use farhaul_engine::hello::{
     Attach, Direction, Hello, HelloReply, Refusal, RefusalCode, Request, Token, encode,
 };
 use farhaul_engine::{CopyJob, Location, ManifestOptions, Progress, TransferOptions, bootstrap, keygen};
-use farhaul_store::{Marks, write_patch};
+use farhaul_volume::{Marks, write_patch};
 
 use crate::scratch;
 use crate::session::{FILL, source};
@@ -227,7 +227,7 @@ fn small_things() {
         put("cli__values", name, value.as_bytes());
     }
     let folder = scratch::folder();
-    put("store__journal", "left", &farhaul_store::fuzzing::journal_of(6, 3, folder.path()));
+    put("store__journal", "left", &farhaul_volume::fuzzing::journal_of(6, 3, folder.path()));
 
     put("wanem__frame", "tcp4", &tcp_frame());
     put("wanem__frame", "udp6", &udp_frame());

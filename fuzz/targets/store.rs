@@ -1,6 +1,6 @@
 //! Names, patterns, patches and journals that the store reads.
 
-use farhaul_store::{
+use farhaul_volume::{
     Allowance, Base, CHUNK, ChunkMap, Filter, Generated, Marks, PIECE, Patch, RelPath, Root, RuleList,
     Selection, Separator, Side, escape, expand, leads_out, stands_for, unescape, write_patch,
 };
@@ -145,5 +145,5 @@ target!(patch, 300, |bytes: &[u8]| {
 
 target!(journal, 1000, {
     let scratch = Scratch::new();
-    move |bytes: &[u8]| farhaul_store::fuzzing::journal(bytes, scratch.path())
+    move |bytes: &[u8]| farhaul_volume::fuzzing::journal(bytes, scratch.path())
 });

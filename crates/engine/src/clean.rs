@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farhaul_store::{Found, Leftover, escape, find_leftovers};
+use farhaul_volume::{Found, Leftover, escape, find_leftovers};
 use serde::Serialize;
 
 use crate::error::Error;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use farhaul_store::{Generated, RelPath};
+use farhaul_volume::{Generated, RelPath};
 
 use crate::bootstrap::{
     self, Again, DaemonTarget, Established, Fallback, FlowLink, FlowSetup, HelloParams, Pending, SshTarget,
@@ -364,7 +364,7 @@ fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
     let used = [&source, &target].map(|list| list.as_ref().map(|list| list.0));
     if let Some(unused) = (0..job.spread.len()).find(|&number| !used.contains(&Some(number))) {
         let list: Vec<_> =
-            job.spread[unused].iter().map(|directory| farhaul_store::escape(directory)).collect();
+            job.spread[unused].iter().map(|directory| farhaul_volume::escape(directory)).collect();
         return Err(Error::Usage(format!(
             "--spread {}: neither a source nor the destination is in one of these directories",
             list.join(",")
@@ -422,7 +422,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
             return usage("takes at most 1,048,576 names and 32 MiB of them");
         }
         // Judged here, so that the far end is not troubled.
-        farhaul_store::Selection::new(names.clone())
+        farhaul_volume::Selection::new(names.clone())
             .map_err(|error| Error::Usage(format!("{what}: {error}")))?;
     }
     Ok(job)

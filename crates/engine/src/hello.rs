@@ -582,7 +582,7 @@ fn rest_of_text(start: &[u8], from: &mut impl Read) -> String {
 /// Text from the network on one line of a terminal: nothing that steers it or hides, bounded.
 pub fn printable(bytes: &[u8], chars_max: usize) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(chars_max * 4)]);
-    let safe = text.trim_end().chars().map(|c| if farhaul_store::is_unprintable(c) { ' ' } else { c });
+    let safe = text.trim_end().chars().map(|c| if farhaul_volume::is_unprintable(c) { ' ' } else { c });
     safe.take(chars_max).collect()
 }
 

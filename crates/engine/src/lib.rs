@@ -1,4 +1,4 @@
-//! The engine joins transport, links and store into transfers.
+//! The engine joins transport, links and volume into transfers.
 //!
 //! How to read it: [`copy`] is what `farhaul cp` and `farhaul sync` call. It finds the far end (`bootstrap/`), which yields an
 //! `Established` session: a secret and links. `session/` runs it: a thread per flow, readers or writers, and one
@@ -42,7 +42,7 @@ pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use endpoint::serve_endpoint;
 pub use error::{Error, ExitCode};
 pub use farhaul_net::Fault;
-pub use farhaul_store::{Algorithm, FilterError, RuleList, Separator, escape, is_unprintable, unescape};
+pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator, escape, is_unprintable, unescape};
 pub use options::{
     Cipher, DeleteOptions, DeleteWhen, FLOWS_MAX, MEMORY_MIN, ManifestOptions, Overwrite, PathAddresses,
     Policy, RateOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use farhaul_store::{Algorithm, Node};
+use farhaul_volume::{Algorithm, Node};
 
 use crate::error::Error;
 use crate::messages::{ManifestEntry, What};

@@ -13,7 +13,7 @@ mod sort;
 #[cfg(test)]
 mod tests;
 
-use farhaul_store::{Attributes, Border, ChunkCv, Digests, Node, Time};
+use farhaul_volume::{Attributes, Border, ChunkCv, Digests, Node, Time};
 
 pub(crate) use self::decode::Decoder;
 pub(crate) use self::encode::Encoder;
@@ -195,7 +195,7 @@ pub(crate) enum Message {
         id: u64,
         chunk: u64,
     },
-    /// What there is in the place of a chunk (see [`farhaul_store::Marks`]).
+    /// What there is in the place of a chunk (see [`farhaul_volume::Marks`]).
     Marks {
         id: u64,
         chunk: u64,

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{Algorithm, Filter, Limits, ScanOptions};
+use farhaul_volume::{Algorithm, Filter, Limits, ScanOptions};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
@@ -97,7 +97,7 @@ pub struct PathAddresses {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectOptions {
-    /// Filter rules as lines, see [`farhaul_store::RuleList`]. At most 4096, and 64 KiB.
+    /// Filter rules as lines, see [`farhaul_volume::RuleList`]. At most 4096, and 64 KiB.
     #[serde(with = "crate::hello::base64_list")]
     pub rules: Vec<Vec<u8>>,
     /// Bytes of a file. Default none.
@@ -117,7 +117,7 @@ pub struct SelectOptions {
 impl SelectOptions {
     /// What a scan has to know of them, but for the names.
     pub(crate) fn scan(&self) -> Result<ScanOptions, Error> {
-        let usage = |error: farhaul_store::FilterError| Error::Usage(error.to_string());
+        let usage = |error: farhaul_volume::FilterError| Error::Usage(error.to_string());
         let filter = Filter::new(&self.rules).map_err(usage)?;
         let limits = Limits {
             size_min: self.size_min,

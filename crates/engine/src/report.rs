@@ -12,7 +12,7 @@ pub const REPORT_SCHEMA: u32 = 1;
 /// One entry that did not arrive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FailedEntry {
-    /// Path as named on the sending side; [`farhaul_store::unescape`] makes the bytes of it.
+    /// Path as named on the sending side; [`farhaul_volume::unescape`] makes the bytes of it.
     pub path: String,
     /// Why.
     pub reason: String,
@@ -24,7 +24,7 @@ pub struct FailedEntry {
 /// One entry that the destination has too much and that stays, since it is mounted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftEntry {
-    /// Below the destination; [`farhaul_store::unescape`] makes the bytes of it.
+    /// Below the destination; [`farhaul_volume::unescape`] makes the bytes of it.
     pub path: String,
     /// Why.
     pub reason: String,

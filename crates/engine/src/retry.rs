@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use farhaul_store::{is_pattern, unescape};
+use farhaul_volume::{is_pattern, unescape};
 
 use crate::copy::Location;
 use crate::error::Error;
@@ -153,7 +153,7 @@ impl Retry {
             };
             let top = path.split(|&byte| byte == b'/').next();
             if !has_content && !has_pattern && !names.contains(&top) {
-                let shown = farhaul_store::escape(&path);
+                let shown = farhaul_volume::escape(&path);
                 let what = format!(
                     "--retry-failed: {shown} failed, which is in none of these sources: give the same as in that run"
                 );

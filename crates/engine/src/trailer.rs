@@ -5,7 +5,8 @@
 //!
 //! Always true of what `parse` returns: the pieces fill the content exactly, and none is longer than a chunk.
 
-use farhaul_store::{Block, CHUNK};
+use farhaul_blocks::Block;
+use farhaul_volume::CHUNK;
 
 use crate::codec::{Malformed, Reader, put_varint};
 
@@ -25,7 +26,7 @@ pub(crate) struct Piece {
     pub(crate) file: u64,
     pub(crate) chunk: u64,
     pub(crate) len: u32,
-    /// What stands in the block is not the chunk, but what makes it of the receiver's (see [`farhaul_store::Patch`]).
+    /// What stands in the block is not the chunk, but what makes it of the receiver's (see [`farhaul_volume::Patch`]).
     pub(crate) is_patch: bool,
     /// The chunk's chaining value, or the file's digest when the piece is the whole file; zeros without digests.
     pub(crate) digest: [u8; 32],
@@ -70,7 +71,7 @@ pub(crate) fn parse(block: &[u8], pieces: &mut Vec<Piece>) -> Result<(), Malform
 
 #[cfg(test)]
 mod tests {
-    use farhaul_store::BlockPool;
+    use farhaul_blocks::BlockPool;
     use proptest::prelude::*;
 
     use super::*;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use farhaul_store::{Algorithm, RelPath, Root, escape};
+use farhaul_volume::{Algorithm, RelPath, Root, escape};
 use serde::Serialize;
 
 use self::check::Checker;

@@ -109,7 +109,7 @@ pub fn fingerprint(spki: &[u8]) -> String {
 }
 
 fn public_line(spki: &[u8], comment: &str) -> String {
-    let comment = comment.replace(farhaul_store::is_unprintable, "");
+    let comment = comment.replace(farhaul_volume::is_unprintable, "");
     format!("{KEY_TYPE} {} {comment}", STANDARD.encode(spki)).trim_end().to_string()
 }
 

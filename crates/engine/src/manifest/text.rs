@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_store::{Algorithm, Node, escape};
+use farhaul_volume::{Algorithm, Node, escape};
 use serde::Deserialize;
 
 use super::{Fate, Kind, MANIFEST_SCHEMA, Record};

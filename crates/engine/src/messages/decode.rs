@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
+use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
 
 use super::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,

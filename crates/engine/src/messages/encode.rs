@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{Border, CHUNK, Node};
+use farhaul_volume::{Border, CHUNK, Node};
 
 use super::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use farhaul_store::{FileKind, Node};
+use farhaul_volume::{FileKind, Node};
 
 use super::What;
 

@@ -1,6 +1,6 @@
 //! Every message there and back, and bytes that are none.
 
-use farhaul_store::{Algorithm, Border, Digest};
+use farhaul_volume::{Algorithm, Border, Digest};
 use proptest::prelude::*;
 
 use super::encode::put_numbers;

@@ -3,7 +3,7 @@
 //! Always true of what was noted: whole chunks, and at most one shorter piece behind all of them; once the end is known, exactly the
 //! pieces that a stream of that size has.
 
-use farhaul_store::CHUNK;
+use farhaul_volume::CHUNK;
 
 /// A stream has less than 2^63 bytes.
 const CHUNKS_MAX: u64 = 1 << 43;

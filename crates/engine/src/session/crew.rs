@@ -49,7 +49,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use farhaul_store::BlockPool;
+    use farhaul_blocks::BlockPool;
 
     use crate::budget::Budget;
 

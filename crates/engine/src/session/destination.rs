@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use farhaul_store::{Generated, RelPath, Root, is_pattern, stands_for};
+use farhaul_volume::{Generated, RelPath, Root, is_pattern, stands_for};
 
 use super::roots::Roots;
 use crate::error::Error;
@@ -113,7 +113,7 @@ impl Target {
     /// The place of a manifest path; none if it is too long there.
     pub(crate) fn place(&self, path: &[u8]) -> Result<Option<RelPath>, Error> {
         let refuse = |why: &str| {
-            let shown = farhaul_store::escape(path);
+            let shown = farhaul_volume::escape(path);
             Error::Misbehaved(format!("it sent the path \"{shown}\", {why}"))
         };
         let checked = RelPath::from_bytes(path)

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 
-use farhaul_store::{Source, escape, is_pattern};
+use farhaul_volume::{Source, escape, is_pattern};
 
 use super::destination::last_component;
 use crate::error::Error;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
-use farhaul_store::{CHUNK, chunk_cv, whole_digest};
+use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 
 use super::shared::{Arrived, Credit, FlowShared, Place, Shared};
 use crate::codec::{Reader, put_varint};

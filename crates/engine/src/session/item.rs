@@ -1,6 +1,6 @@
 //! An entry of the manifest on its way to its place.
 
-use farhaul_store::{RelPath, WriteOptions};
+use farhaul_volume::{RelPath, WriteOptions};
 
 use super::receiver::Rules;
 use crate::messages::{ManifestEntry, Sort, What};

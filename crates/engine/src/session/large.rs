@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use farhaul_store::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, Time, is_changed};
+use farhaul_volume::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, Time, is_changed};
 
 use super::failures::plain;
 use super::unread::Unread;
@@ -101,7 +101,7 @@ impl FileJob {
 
     /// Its size is known at its end.
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.entry.kind, farhaul_store::Kind::Stream { .. })
+        matches!(self.entry.kind, farhaul_volume::Kind::Stream { .. })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use farhaul_store::RelPath;
+use farhaul_volume::RelPath;
 
 use super::item::Item;
 use super::sender::announcing::LINKS_BYTES_MAX;
@@ -104,7 +104,7 @@ mod tests {
                 mtime_secs: 0,
                 mtime_nanos: 0,
                 what: crate::messages::What::HardLink { to },
-                attributes: farhaul_store::Attributes::new(),
+                attributes: farhaul_volume::Attributes::new(),
             };
             Item { entry, path: path(name), parent: None, booked: 0, is_place_free: false, replaces: None }
         };

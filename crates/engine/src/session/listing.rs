@@ -56,7 +56,7 @@ impl<T> Listing<T> {
 
 /// A path and what is said of it, of a length and of characters that people can be shown.
 pub(crate) fn shown(path: &[u8], reason: &str) -> (String, String) {
-    let path = farhaul_store::escape(&path[..path.len().min(PATH_SHOWN_MAX)]);
+    let path = farhaul_volume::escape(&path[..path.len().min(PATH_SHOWN_MAX)]);
     (path, reason.chars().take(REASON_SHOWN_MAX).collect())
 }
 

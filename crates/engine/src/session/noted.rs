@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{Border, escape};
+use farhaul_volume::{Border, escape};
 
 use super::listing::{Listed, Listing};
 use super::shared::Shared;

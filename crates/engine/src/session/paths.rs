@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use farhaul_store::{Allowance, Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
+use farhaul_volume::{Allowance, Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
 
 use super::destination::{Asked, Target, last_component, with_slash_if_home};
 use super::distinct::are_distinct;
@@ -48,7 +48,7 @@ fn files(what: String) -> Error {
 }
 
 fn shown(path: &[u8]) -> String {
-    farhaul_store::escape(path)
+    farhaul_volume::escape(path)
 }
 
 pub(crate) fn open_root(path: &Path) -> Result<Root, Error> {

@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_store::{Block, CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
+use farhaul_blocks::Block;
+use farhaul_volume::{CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
 pub(super) use self::told::Theirs;
 use super::exchange::Outlet;

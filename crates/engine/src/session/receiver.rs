@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
-use farhaul_store::{AttributeKinds, Filter, RelPath, Request};
+use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
 
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};

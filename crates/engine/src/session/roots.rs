@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Mutex;
 
-use farhaul_store::{Meta, RelPath, Root, name_error};
+use farhaul_volume::{Meta, RelPath, Root, name_error};
 
 use crate::report::SpreadFigures;
 

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_store::{
+use farhaul_volume::{
     AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
 };
 
@@ -518,7 +518,7 @@ impl Sender {
         let (job, large) = (pending.job.clone(), pending.stage.large().cloned());
         drop(table);
         let job = job.filter(|job| !job.is_stream());
-        let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_store::CHUNK));
+        let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_volume::CHUNK));
         if job.is_some() && chunk >= chunks {
             return Err(Error::Misbehaved(format!("chunk {chunk} lies beyond file {id}")));
         }
@@ -587,7 +587,7 @@ const LOCK: &str = "no thread panics while it holds the sender's table";
 
 /// A line for what has been removed at the other end or here.
 pub(crate) fn tell_deleted(shared: &Shared, path: &[u8], dry_run: bool) {
-    let path = || farhaul_store::escape(path);
+    let path = || farhaul_volume::escape(path);
     if dry_run {
         shared.progress.notice(format!("would delete {}", path()));
     } else {
@@ -600,7 +600,7 @@ pub(crate) fn count_renamed(shared: &Shared, from: &[u8], path: &RelPath, size: 
     shared.progress.bytes_skipped.fetch_add(size, Relaxed);
     shared.progress.bytes_done.fetch_add(size, Relaxed);
     shared.progress.files_done.fetch_add(1, Relaxed);
-    let line = |does: &str| format!("{does} {} -> {path}", farhaul_store::escape(from));
+    let line = |does: &str| format!("{does} {} -> {path}", farhaul_volume::escape(from));
     if dry_run {
         shared.progress.notice(line("would rename"));
     } else {

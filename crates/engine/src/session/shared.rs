@@ -16,10 +16,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
+use farhaul_blocks::{Block, BlockPool, Overflow, last_level_cache_bytes};
 use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
-use farhaul_store::{Block, BlockPool, Overflow, last_level_cache_bytes};
 
 use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;

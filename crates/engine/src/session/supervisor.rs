@@ -26,9 +26,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use farhaul_blocks::BlockPool;
 use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
-use farhaul_store::BlockPool;
 
 use super::flow_thread::{self, FILLING_MAX, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};

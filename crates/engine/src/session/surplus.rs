@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use farhaul_store::{Filter, RelPath, Side, Time};
+use farhaul_volume::{Filter, RelPath, Side, Time};
 
 use super::failures::plain;
 use super::roots::Roots;
@@ -202,7 +202,7 @@ impl Surplus {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_store::Root;
+    use farhaul_volume::Root;
 
     use super::*;
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use farhaul_store::{Attributes, RelPath, Time};
+use farhaul_volume::{Attributes, RelPath, Time};
 
 use crate::budget::{Budget, Charge};
 use crate::error::Error;

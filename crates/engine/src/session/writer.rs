@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_net::PollFd;
-use farhaul_store::{
+use farhaul_volume::{
     CHUNK, ChunkCv, ChunkMap, FileTree, Partial, PartialError, Patch, Patched, RelPath, Root, TempFile,
     Unnamed, chunk_cv, whole_digest,
 };

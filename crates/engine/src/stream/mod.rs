@@ -126,7 +126,7 @@ mod session;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-use farhaul_store::CHUNK;
+use farhaul_volume::CHUNK;
 
 use crate::bootstrap::{self, DaemonTarget, Established, HelloParams, SshTarget};
 use crate::error::Error;
@@ -223,12 +223,12 @@ fn connect(target: &Target, options: StreamOptions, direction: Direction) -> Res
 /// [`Block::set_len`]. Dropped, it is free again.
 #[derive(Debug)]
 pub struct Block {
-    block: farhaul_store::Block,
+    block: farhaul_blocks::Block,
     claimed: Instant,
 }
 
 impl Block {
-    fn new(mut block: farhaul_store::Block) -> Block {
+    fn new(mut block: farhaul_blocks::Block) -> Block {
         block.set_len(BLOCK_LEN_MAX);
         Block { block, claimed: Instant::now() }
     }

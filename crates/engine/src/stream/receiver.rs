@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul_store::ChunkMap;
+use farhaul_volume::ChunkMap;
 
 use super::label::{self, Label};
 use super::session::Session;

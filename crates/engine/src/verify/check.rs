@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvError, Sender};
-use farhaul_store::{
+use farhaul_volume::{
     Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, RelPath, Root, SourceFile, chunk_cv, escape,
 };
 

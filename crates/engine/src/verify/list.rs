@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-use farhaul_store::{Algorithm, escape};
+use farhaul_volume::{Algorithm, escape};
 
 use crate::manifest::{Entry, Fate, Kind, Line, parse, unhex};
 

@@ -1,6 +1,6 @@
 use std::os::unix::fs::symlink;
 
-use farhaul_store::{CHUNK, whole_digest};
+use farhaul_volume::{CHUNK, whole_digest};
 
 use super::*;
 use crate::manifest::{Fate, Kind, Log, Record};

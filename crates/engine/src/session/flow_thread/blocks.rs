@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use farhaul_blocks::{Overflow, OverflowShare};
 use farhaul_proto::Segment;
-use farhaul_store::{Overflow, OverflowShare};
 
 use super::super::held::{Held, cannot_park};
 use super::super::meter::Meter;

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
+use farhaul_blocks::Block;
 use farhaul_proto::Timestamp;
-use farhaul_store::Block;
 
 use super::super::shared::{Arrived, Credit};
 use super::Running;

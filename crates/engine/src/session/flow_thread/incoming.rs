@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use farhaul_blocks::{Block, BlockPool, Overflow, OverflowShare, Parked};
 use farhaul_proto::{SEGMENT_FRAME_LEN, Segment};
-use farhaul_store::{Block, BlockPool, Overflow, OverflowShare, Parked};
 
 use super::super::held::{Held, cannot_park};
 use super::super::meter::Meter;

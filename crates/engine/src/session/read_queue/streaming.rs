@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use farhaul_blocks::Block;
 use farhaul_net::PollFd;
-use farhaul_store::{Block, CHUNK, Kind, chunk_cv};
+use farhaul_volume::{CHUNK, Kind, chunk_cv};
 
 use super::super::failures::plain;
 use super::super::large::FileJob;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farhaul_store::{CHUNK, ChunkCv, chunk_cv};
+use farhaul_volume::{CHUNK, ChunkCv, chunk_cv};
 
 use super::{Reader, Sent};
 use crate::messages::Message;

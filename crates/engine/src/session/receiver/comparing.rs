@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_channel::Receiver as Channel;
-use farhaul_store::{CHUNK, RelPath, SourceFile};
+use farhaul_volume::{CHUNK, RelPath, SourceFile};
 
 use super::super::failures::plain;
 use super::super::item::Item;

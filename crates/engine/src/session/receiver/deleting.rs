@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{RelPath, Removal, Removed, Root};
+use farhaul_volume::{RelPath, Removal, Removed, Root};
 
 use super::super::destination::Target;
 use super::super::failures::plain;

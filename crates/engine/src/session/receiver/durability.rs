@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use farhaul_store::{RelPath, Root};
+use farhaul_volume::{RelPath, Root};
 
 use super::super::failures::plain;
 use crate::contained::contained;

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
+use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -459,7 +459,7 @@ impl Receiver {
         if matches!(kind, Kind::Whole) && matches!(item.entry.what, What::File { size: 0, .. }) {
             // Nothing to wait for: an empty file is complete with its entry.
             let file = Incoming::new(item, kind);
-            file.set_digest(farhaul_store::whole_digest(&[]), self.rules);
+            file.set_digest(farhaul_volume::whole_digest(&[]), self.rules);
             let named = file
                 .write_whole(self, &[])
                 .and_then(|unnamed| unnamed.map_or(Ok(()), |unnamed| finish_small(self, &file, unnamed)));

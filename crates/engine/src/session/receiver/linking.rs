@@ -4,7 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_store::{FileKind, Meta, Node, RelPath, leads_out};
+use farhaul_volume::{FileKind, Meta, Node, RelPath, leads_out};
 
 use super::super::destination::Target;
 use super::super::failures::plain;

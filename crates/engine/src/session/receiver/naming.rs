@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use farhaul_store::{NameError, RelPath, is_about_attributes, name_error};
+use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
 
 use super::super::failures::plain;
 use super::super::item::Item;

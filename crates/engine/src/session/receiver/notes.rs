@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use farhaul_store::{CHUNK, Digest, Digests, RelPath, SourceFile};
+use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
 use super::super::destination::Target;
 use super::super::failures::plain;

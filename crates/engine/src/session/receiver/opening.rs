@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_store::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
+use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver as Channel;
-use farhaul_store::{CHUNK, ChunkCv, Partial, Patched};
+use farhaul_volume::{CHUNK, ChunkCv, Partial, Patched};
 
 use super::super::failures::plain;
 use super::super::large::Large;

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam_channel::{Receiver as Channel, TryRecvError};
-use farhaul_store::{Filter, Meta, RelPath, Removal, Root, Side, WriteOptions, clone_file};
+use farhaul_volume::{Filter, Meta, RelPath, Removal, Root, Side, WriteOptions, clone_file};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -386,7 +386,7 @@ mod tests {
         let (mut index, is_all) = list(&root, &filter, true, Charge::default(), &|| true);
         assert!(is_all && index.files.len() == 2);
         let mut find = |path: &str, size| {
-            let ctime = farhaul_store::Time::default();
+            let ctime = farhaul_volume::Time::default();
             let what = What::File { size, inode: 0, device: 0, ctime, sparse: false, linked: false };
             let entry = ManifestEntry {
                 id: 0,
@@ -395,7 +395,7 @@ mod tests {
                 mtime_secs: 1_000_000,
                 mtime_nanos: 7,
                 what,
-                attributes: farhaul_store::Attributes::new(),
+                attributes: farhaul_volume::Attributes::new(),
             };
             candidate(&mut index, &entry, &RelPath::from_bytes(path.as_bytes()).unwrap())
                 .map(|path| path.to_string())

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::io;
 
-use farhaul_store::{RelPath, Root, name_error};
+use farhaul_volume::{RelPath, Root, name_error};
 
 use super::super::destination::Target;
 use super::super::item::Item;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
-use farhaul_store::Unnamed;
+use farhaul_volume::Unnamed;
 use rustix::process::{Resource, getrlimit};
 
 use super::super::writer::{Incoming, complete};
@@ -47,7 +47,7 @@ pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
     while let Ok(first) = whole.recv() {
         batch.push(first);
         batch.extend(whole.try_iter().take(BATCH_MAX - 1));
-        // What goes wrong in one of these is found again when the file gets its name: the store keeps it.
+        // What goes wrong in one of these is found again when the file gets its name: the volume keeps it.
         let waited = meter.time(|| {
             let begun: Vec<_> = batch.iter().map(Whole::begin).collect();
             begun

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use farhaul_store::{Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, SourceRef, Time};
+use farhaul_volume::{
+    Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, SourceRef, Time,
+};
 
 use super::notes::Links;
 use super::outstanding::Booking;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use farhaul_store::{Digests, whole_digest};
+use farhaul_volume::{Digests, whole_digest};
 
 use super::{LOCK, Pending, Sender, unknown};
 use crate::error::Error;

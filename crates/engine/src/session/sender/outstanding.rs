@@ -44,7 +44,7 @@ impl Drop for Booking {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_store::RelPath;
+    use farhaul_volume::RelPath;
 
     use super::*;
     use crate::session::tree::{Directory, Tree};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use farhaul_store::{Entry, Kind, Time};
+use farhaul_volume::{Entry, Kind, Time};
 
 use super::super::large::{FileJob, Trouble};
 use super::super::read_queue::Unsettled;

@@ -1,9 +1,10 @@
-//! Two threads write one large file: `cargo run --release -p farhaul-store --example two_writers -- DIRECTORY`. First
+//! Two threads write one large file: `cargo run --release -p farhaul-volume --example two_writers -- DIRECTORY`. First
 //! from memory that only the page cache takes, then from memory for which there is a choice.
 
 use std::time::Instant;
 
-use farhaul_store::{BlockPool, CHUNK, Identity, Partial, RelPath, Resume, Root, SourceState, Time};
+use farhaul_blocks::BlockPool;
+use farhaul_volume::{CHUNK, Identity, Partial, RelPath, Resume, Root, SourceState, Time};
 
 const CHUNKS: u64 = 2048;
 /// Of a source that there is not.

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use farhaul_blocks::Block;
 use rustix::fs::{self, Advice, SeekFrom};
 use rustix::io::Errno;
 
@@ -16,7 +17,6 @@ use crate::entry::{Entry, FileKind, Kind, Meta, Node, Time};
 use crate::extra::{Algorithm, Hashers};
 use crate::generated::Generated;
 use crate::path::RelPath;
-use crate::pool::Block;
 use crate::root::Root;
 use crate::scan::{SourceRef, size_of_device as device_size};
 
@@ -307,7 +307,7 @@ mod tests {
         let (root, path) = (Root::open(temp.path()).unwrap(), RelPath::from_bytes(b"file").unwrap());
         let content: Vec<u8> = (0..12 * CHUNK + 77).map(|at| (at / 7 + (at >> 20)) as u8).collect();
         std::fs::write(temp.path().join("file"), &content).unwrap();
-        let pool = crate::BlockPool::new(1, CHUNK as usize).unwrap();
+        let pool = farhaul_blocks::BlockPool::new(1, CHUNK as usize).unwrap();
         let mut block = pool.take();
         for is_cold in [false, true] {
             let source = SourceFile::at(&root, &path).unwrap();

@@ -1,10 +1,10 @@
-//! Speed of the file operations, for people who change them: `cargo run --release -p farhaul-store --example
-//! store_speed -- DIRECTORY`. The directory should be on the file system of interest, and is left empty.
+//! Speed of the file operations, for people who change them: `cargo run --release -p farhaul-volume --example
+//! volume_speed -- DIRECTORY`. The directory should be on the file system of interest, and is left empty.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
-use farhaul_store::{
+use farhaul_volume::{
     CHUNK, ChunkCv, Identity, Kind, Partial, RelPath, Resume, Root, ScanItem, ScanOptions, Scanner, Source,
     SourceFile, SourceState, Time, WriteOptions, chunk_cv, write_whole,
 };
@@ -16,7 +16,7 @@ const STATE: SourceState = SourceState { ctime: Time { secs: 1, nanos: 0 }, ino:
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let base = PathBuf::from(std::env::args().nth(1).ok_or("which directory?")?);
-    let top = base.join("store_speed");
+    let top = base.join("volume_speed");
     std::fs::create_dir(&top)?;
     let root = Root::open(&top)?;
     small_files(&root)?;

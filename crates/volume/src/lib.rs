@@ -2,14 +2,13 @@
 //! contents that a peer has chosen.
 //!
 //! How to read it: a sender walks `scan` (as `filter` lets it) and `read`; a receiver opens a `root` and writes with `small` (whole small
-//! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `pool`.
+//! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `farhaul_blocks`.
 //!
 //! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`]; no symbolic
-//! link leads out of it, and only operations that say so follow one at all. The only `unsafe` is the memory of `pool`, the user
-//! look-up of `passwd` and the system calls of `sys`.
+//! link leads out of it, and only operations that say so follow one at all. The only `unsafe` is the user look-up of
+//! `passwd` and the system calls of `sys`.
 
 mod attributes;
-mod cache;
 mod choice;
 mod clone;
 mod delta;
@@ -32,11 +31,9 @@ mod load;
 mod mount;
 mod names;
 mod ours;
-mod overflow;
 mod partial;
 mod passwd;
 mod path;
-mod pool;
 mod ranges;
 mod read;
 mod removal;
@@ -49,7 +46,6 @@ mod temporary;
 mod writeback;
 
 pub use attributes::{AttributeKinds, Attributes, is_about_attributes};
-pub use cache::last_level_cache_bytes;
 pub use clone::clone_file;
 pub use delta::{Marks, PIECE, Patch, write_patch};
 pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
@@ -64,10 +60,8 @@ pub use journal::Request;
 pub use leftovers::{Found, Leftover, find_leftovers};
 pub use links::leads_out;
 pub use mount::Border;
-pub use overflow::{Overflow, OverflowShare, Parked};
 pub use partial::{Identity, Partial, Patched, Resume, SourceState};
 pub use path::{PathError, RelPath, escape, is_unprintable, unescape};
-pub use pool::{Block, BlockPool};
 pub use ranges::ChunkMap;
 pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};

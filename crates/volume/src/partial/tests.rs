@@ -477,7 +477,7 @@ fn chunks_past_the_cache_and_through_it_make_one_file() {
     const CHUNKS: u64 = 80;
     let mut place = place(false);
     place.identity.size = (CHUNKS - 1) * CHUNK + 777;
-    let pool = crate::BlockPool::new(2, CHUNK as usize).unwrap();
+    let pool = farhaul_blocks::BlockPool::new(2, CHUNK as usize).unwrap();
     let write = |partial: &Partial, indices: std::ops::Range<u64>| {
         std::thread::scope(|scope| {
             for parity in 0..2 {

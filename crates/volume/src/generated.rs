@@ -5,9 +5,10 @@
 use std::sync::OnceLock;
 use std::time::SystemTime;
 
+use farhaul_blocks::{Block, Filling};
+
 use crate::CHUNK;
 use crate::entry::{Entry, Kind, Time};
-use crate::pool::{Block, Filling};
 
 /// A source without end, as far as an offset can tell.
 const ENDLESS: u64 = 1 << 62;
@@ -119,8 +120,9 @@ fn noise() -> &'static [u8] {
 
 #[cfg(test)]
 mod tests {
+    use farhaul_blocks::BlockPool;
+
     use super::*;
-    use crate::BlockPool;
 
     #[test]
     fn names_are_told_from_files() {

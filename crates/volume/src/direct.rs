@@ -218,7 +218,7 @@ mod tests {
         {
             assert_eq!(is_refusal(&io::Error::from_raw_os_error(code)), refused);
         }
-        let block = crate::BlockPool::new(1, CHUNK as usize + ALIGN).unwrap().take();
+        let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + ALIGN).unwrap().take();
         assert!(Direct::takes(&block[..CHUNK as usize]) && Direct::takes(&block[ALIGN..]));
         assert!(!Direct::takes(&block[1..][..CHUNK as usize]) && !Direct::takes(&block[..ALIGN]));
     }
@@ -230,7 +230,7 @@ mod tests {
         let dir: OwnedFd = File::open(temp.path()).unwrap().into();
         let file = File::create(temp.path().join("name")).unwrap();
         let Some(direct) = Direct::open(&dir, b"name", &file, 100) else { return };
-        let block = crate::BlockPool::new(1, CHUNK as usize + 1).unwrap().take();
+        let block = farhaul_blocks::BlockPool::new(1, CHUNK as usize + 1).unwrap().take();
         for index in 0..2 * FIRST {
             direct.write(&block[1..], index * CHUNK, |data, offset| file.write_all_at(data, offset)).unwrap();
         }
@@ -261,7 +261,7 @@ mod tests {
                 })
                 .collect();
             assert!(choice.is_buffered_faster());
-            let mut block = crate::BlockPool::new(1, CHUNK as usize).unwrap().take();
+            let mut block = farhaul_blocks::BlockPool::new(1, CHUNK as usize).unwrap().take();
             for index in 0..each {
                 for (file, direct) in &files {
                     let buffered = |data: &mut [u8], offset| file.read_at(data, offset);

@@ -8,6 +8,8 @@
 //! link leads out of it, and only operations that say so follow one at all. The only `unsafe` is the user look-up of
 //! `passwd` and the system calls of `sys`.
 
+#![deny(unsafe_code)]
+
 mod attributes;
 mod choice;
 mod clone;
@@ -32,6 +34,7 @@ mod mount;
 mod names;
 mod ours;
 mod partial;
+#[expect(unsafe_code, reason = "the C library's look-up of a user")]
 mod passwd;
 mod path;
 mod ranges;
@@ -41,6 +44,7 @@ mod root;
 mod scan;
 mod small;
 mod sparse;
+#[expect(unsafe_code, reason = "the raw system calls, each with its reason")]
 mod sys;
 mod temporary;
 mod writeback;

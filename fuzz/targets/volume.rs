@@ -1,4 +1,4 @@
-//! Names, patterns, patches and journals that the store reads.
+//! Names, patterns, patches and journals that the volume reads.
 
 use farhaul_volume::{
     Allowance, Base, CHUNK, ChunkMap, Filter, Generated, Marks, PIECE, Patch, RelPath, Root, RuleList,

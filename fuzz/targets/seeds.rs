@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farhaul_engine::fuzzing::{End, record_session};
-use farhaul_engine::hello::{
+use farhaul_engine::connect::hello::{
     Attach, Direction, Hello, HelloReply, Refusal, RefusalCode, Request, Token, encode,
 };
-use farhaul_engine::{CopyJob, Location, ManifestOptions, Progress, TransferOptions, bootstrap, keygen};
+use farhaul_engine::fuzzing::{End, record_session};
+use farhaul_engine::{CopyJob, Location, ManifestOptions, Progress, TransferOptions, connect, keygen};
 use farhaul_volume::{Marks, write_patch};
 
 use crate::scratch;
@@ -150,7 +150,7 @@ fn frames_and_files() {
     let note =
         format!(r#"{{"192.0.2.1":{{"rate_bps":1000000,"rtt_us":100000,"loss_ppm":12,"unix_s":{now}}}}}"#);
     put("engine__path_memory", "paths", note.as_bytes());
-    let _ = bootstrap::default_known_hosts_path();
+    let _ = connect::default_known_hosts_path();
 }
 
 fn report_bytes(report: &impl serde::Serialize) -> Vec<u8> {

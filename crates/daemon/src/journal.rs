@@ -1,9 +1,9 @@
 //! The daemon's log of sessions: a line when one begins, and one when it ends.
 
 use farhaul_engine::Error;
-use farhaul_engine::bootstrap::Established;
-use farhaul_engine::hello::Direction;
-use farhaul_engine::session::SessionSummary;
+use farhaul_engine::SessionSummary;
+use farhaul_engine::connect::Established;
+use farhaul_engine::connect::hello::Direction;
 
 /// Who came; kept aside while the session runs.
 pub(crate) struct Visitor {

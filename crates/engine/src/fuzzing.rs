@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::bootstrap::KnownHosts;
-pub use crate::bootstrap::fuzzing::first_datagrams;
-use crate::messages::{Decoder, Encoder, MESSAGE_MAX, Message};
+use crate::connect::KnownHosts;
+pub use crate::connect::fuzzing::first_datagrams;
+use crate::copy::messages::{Decoder, Encoder, MESSAGE_MAX, Message};
+use crate::copy::trailer;
 pub use crate::session::fuzzing::{End, converse, path_memory, record_session};
-use crate::trailer;
 
 /// The control stream: in pieces as it comes and as a whole, it is the same messages; what was understood can be said
 /// again. Returns how many messages there were.
@@ -76,7 +76,7 @@ pub fn block_trailer(block: &[u8]) -> bool {
 
 /// One line of a manifest.
 pub fn manifest_line(line: &[u8]) -> bool {
-    crate::manifest::parse(line).is_ok()
+    crate::copy::manifest::parse(line).is_ok()
 }
 
 /// The file of servers seen before: each of its lines counts.

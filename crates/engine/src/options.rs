@@ -98,7 +98,7 @@ pub struct PathAddresses {
 #[serde(default)]
 pub struct SelectOptions {
     /// Filter rules as lines, see [`farhaul_volume::RuleList`]. At most 4096, and 64 KiB.
-    #[serde(with = "crate::hello::base64_list")]
+    #[serde(with = "crate::connect::hello::base64_list")]
     pub rules: Vec<Vec<u8>>,
     /// Bytes of a file. Default none.
     pub size_min: Option<u64>,
@@ -135,10 +135,10 @@ impl SelectOptions {
 #[serde(default)]
 pub struct SpreadOptions {
     /// A source that lies in one of these lies in all of them. Empty, or 2 to 64.
-    #[serde(with = "crate::hello::base64_list")]
+    #[serde(with = "crate::connect::hello::base64_list")]
     pub source: Vec<Vec<u8>>,
     /// The destination, which lies in one of these, is in all of them.
-    #[serde(with = "crate::hello::base64_list")]
+    #[serde(with = "crate::connect::hello::base64_list")]
     pub target: Vec<Vec<u8>>,
 }
 

@@ -5,8 +5,8 @@
 
 use std::thread::{Builder, Scope};
 
+use super::contained::contained;
 use super::shared::Shared;
-use crate::contained::contained;
 use crate::error::Error;
 
 /// Starts threads that end with [`together`].
@@ -51,9 +51,9 @@ mod tests {
 
     use farhaul_blocks::BlockPool;
 
-    use crate::budget::Budget;
+    use super::super::budget::Budget;
 
-    use super::*;
+    use super::super::crew::*;
 
     fn shared() -> Arc<Shared> {
         Shared::new("sender", Vec::new(), BlockPool::new(1, 1).unwrap(), 0, Arc::default(), Budget::default())

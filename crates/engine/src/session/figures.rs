@@ -5,7 +5,7 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::contained::in_any_case;
+use super::contained::in_any_case;
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -78,7 +78,7 @@ pub(crate) fn peak_rss_bytes() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::figures::*;
 
     /// Works until the thread has used `span`.
     fn burn(span: Duration) {

@@ -18,17 +18,18 @@ use std::time::{Duration, Instant};
 
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 
+use super::codec::{Reader, put_varint};
+use super::progress::Progress;
 use super::shared::{Arrived, Credit, FlowShared, Place, Shared};
-use crate::codec::{Reader, put_varint};
+use crate::connect::hello::{Direction, Request};
+use crate::copy::manifest::Log;
+use crate::copy::messages::{Decoder, Encoder, Message, What};
+use crate::copy::trailer;
+use crate::copy::trailer::Piece;
 use crate::error::Error;
-use crate::hello::{Direction, Request};
-use crate::manifest::Log;
-use crate::messages::{Decoder, Encoder, Message, What};
 use crate::options::{
     DeleteOptions, DeleteWhen, MEMORY_MIN, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
 };
-use crate::progress::Progress;
-use crate::trailer::{self, Piece};
 
 const SEPARATOR: &[u8] = b"\xff\xff";
 /// A section that begins with this is a block; no message has the code.
@@ -72,7 +73,7 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     let flags = if sections.is_empty() { Vec::new() } else { sections.remove(0) };
     let sections = ordered(sections, flags.get(3..).unwrap_or_default());
     let request = request(end, &flags, &folder.join("there"));
-    let (_peer, ours) = crate::copy::local_pair(request).ok()?;
+    let (_peer, ours) = crate::copy::job::local_pair(request).ok()?;
     let place = Place {
         index: 0,
         path: 0,
@@ -94,7 +95,7 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     };
     take_panic();
     SCRIPT.with(|slot| *slot.borrow_mut() = Some(script));
-    let summary = super::serve_here(ours);
+    let summary = crate::copy::serve_here(ours);
     SCRIPT.with(|slot| slot.borrow_mut().take());
     if let Some(panic) = take_panic() {
         panic!("a thread of the session panicked: {panic}");
@@ -250,7 +251,7 @@ impl Script {
     /// Pieces: varint file, varint chunk, flags, a byte that fills them (of a patch, the content follows behind a varint length).
     /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole
     /// chunk (of a stream, whose size is not known).
-    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), crate::codec::Malformed> {
+    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), super::codec::Malformed> {
         let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
         block.set_len(block.capacity());
         let mut reader = Reader(section);
@@ -358,25 +359,26 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
     let options = request.options.clone();
     let near_path = near.join("");
     let side = match end {
-        End::Receiver => super::local_origin(&[near_path], &options, None).map(super::Side::Send),
+        End::Receiver => crate::copy::local_origin(&[near_path], &options, None).map(crate::copy::Side::Send),
         End::Sender => {
-            let wish = super::Wish { is_directory: true, is_name: false, dry_run: options.dry_run };
-            super::local_target(&near_path, wish, &request.paths, &[])
-                .map(|target| super::Side::Receive(super::Destination::Tree(Box::new(target))))
+            let wish = crate::copy::Wish { is_directory: true, is_name: false, dry_run: options.dry_run };
+            crate::copy::local_target(&near_path, wish, &request.paths, &[])
+                .map(|target| crate::copy::Side::Receive(crate::copy::Destination::Tree(Box::new(target))))
         }
     };
     let side = side.expect("the recorded folders are usable");
-    let (peer, ours) = crate::copy::local_pair(request).expect("a pair of sockets");
+    let (peer, ours) = crate::copy::job::local_pair(request).expect("a pair of sockets");
     let names = options.select.by_name.then(|| vec![b"small".to_vec(), b"folder".to_vec()]);
     // Who has asked for a manifest writes one.
     let folder = tempfile::tempdir().expect("a directory can be made");
     let log =
         options.manifest.is_some().then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
-    let terms = super::Terms { names, log, ..super::Terms::default() };
-    let peer =
-        std::thread::spawn(move || super::run(peer, side, &terms, &Arc::new(Progress::default())).error);
+    let terms = crate::copy::Terms { names, log, ..crate::copy::Terms::default() };
+    let peer = std::thread::spawn(move || {
+        crate::copy::run(peer, side, &terms, &Arc::new(Progress::default())).error
+    });
     RECORD.with(|slot| *slot.borrow_mut() = Some(Vec::new()));
-    let error = super::serve_here(ours).error;
+    let error = crate::copy::serve_here(ours).error;
     let bytes = RECORD.with(|slot| slot.borrow_mut().take()).unwrap_or_default();
     let peers = peer.join().expect("the peer does not panic");
     assert!(error.is_none() && peers.is_none(), "the recorded session failed: {error:?} {peers:?}");

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::contained::in_any_case;
-use crate::report::Stage;
+use super::contained::in_any_case;
+use crate::copy::report::Stage;
 
 /// What a sender waited for while it had something to send: no stages, but booked as such.
 pub(crate) const WAIT_CONTENT: &str = "wait-content";
@@ -78,7 +78,7 @@ impl Meters {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::meter::*;
 
     #[test]
     fn a_stage_is_as_busy_as_its_busiest_thread() {

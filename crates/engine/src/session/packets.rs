@@ -14,7 +14,7 @@ use farhaul_proto::{
     Segment, TAG_LEN, split,
 };
 
-use crate::cipher::{Key, Suite};
+use super::cipher::{Key, Suite};
 use crate::options::Cipher;
 
 /// Extra header bytes of `cipher none`: the XXH3 of what is in the clear, and how much that is.
@@ -342,7 +342,7 @@ impl BareHead {
 mod tests {
     use farhaul_proto::Span;
 
-    use super::*;
+    use super::super::packets::*;
 
     fn pair(cipher: Cipher, epoch_bits: u32) -> (Packets, Packets) {
         let end = |is_initiator| FlowIdentity { index: 0, send_id: 7, recv_id: 7, is_initiator };

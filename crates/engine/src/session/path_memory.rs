@@ -14,7 +14,7 @@ use farhaul_proto::Remembered;
 use serde::{Deserialize, Serialize};
 
 use super::supervisor::CHECK_INTERVAL;
-use crate::bootstrap::{FlowLink, FlowSetup};
+use crate::connect::{FlowLink, FlowSetup};
 use crate::options::{Policy, RateOptions};
 
 /// Networks change; a note of the day before says little.
@@ -179,7 +179,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::path_memory::*;
 
     fn path(rate_bps: u64) -> Remembered {
         Remembered { rate_bps, rtt: Duration::from_millis(100), loss_ppm: 10_000 }

@@ -17,7 +17,7 @@ use farhaul_proto::Timestamp;
 
 use super::standing::Standing;
 use super::trial::Trial;
-use crate::bootstrap::{AcceptSocket, FirstDatagram};
+use crate::connect::{AcceptSocket, FirstDatagram};
 
 /// Authentic packets in a row from one address after which another one has to answer a challenge.
 const STEADY: u32 = 32;
@@ -349,7 +349,7 @@ fn new_token() -> io::Result<[u8; 8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::peer_address::*;
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use farhaul_net::Link as _;
 
-use crate::bootstrap::{FlowLink, FlowSetup};
-use crate::cpus::{Affinity, CpuList, chosen};
-use crate::report::CpuChoice;
+use super::cpus::{Affinity, CpuList, chosen};
+use crate::connect::{FlowLink, FlowSetup};
+use crate::copy::report::CpuChoice;
 
 /// Fewer CPUs are not enough to read, digest, seal and send side by side, wherever they are.
 const CPUS_MIN: usize = 4;
@@ -127,7 +127,7 @@ impl System<'_> {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::*;
+    use super::super::placement::*;
 
     fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);

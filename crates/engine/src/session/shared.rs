@@ -21,17 +21,17 @@ use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
 
+use super::budget::{Budget, Charge};
+use super::contained::{contained, in_any_case};
 use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;
 use super::held::Held;
 use super::meter::Meters;
-use crate::budget::{Budget, Charge};
-use crate::contained::{contained, in_any_case};
+use super::progress::Progress;
+use crate::copy::messages::{Decoder, Encoder, Message};
+use crate::copy::trailer::BLOCK_BYTES;
 use crate::error::Error;
-use crate::messages::{Decoder, Encoder, Message};
 use crate::options::PathAddresses;
-use crate::progress::Progress;
-use crate::trailer::BLOCK_BYTES;
 
 /// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
 pub(crate) struct Filled {
@@ -639,7 +639,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::shared::*;
 
     fn shared() -> Arc<Shared> {
         let pool = BlockPool::new(1, BLOCK_BYTES).unwrap();

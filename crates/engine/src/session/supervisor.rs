@@ -30,7 +30,8 @@ use farhaul_blocks::BlockPool;
 use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 
-use super::flow_thread::{self, FILLING_MAX, FlowThread};
+use super::flow_thread;
+use super::flow_thread::{FILLING_MAX, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
@@ -44,19 +45,20 @@ pub(crate) use memory::{session_bytes_max, session_bytes_min};
 use rate::{part_of, rate_policy};
 use streams::{DIRECT_TIME, FORESIGHT, Streams};
 
-use crate::bootstrap::{
+use super::budget::Charge;
+use super::contained::in_any_case;
+use super::progress::Progress;
+use super::secret::Secret;
+use crate::connect::hello::Direction;
+use crate::connect::{
     Blocked, ControlProcess, Established, Fallback, FlowLink, FlowSetup, Pending, Registration, Spare, Stop,
     Transport,
 };
-use crate::budget::Charge;
-use crate::contained::in_any_case;
+use crate::copy::messages::{Decoder, Message};
+use crate::copy::trailer::BLOCK_BYTES;
 use crate::error::{Error, ExitCode};
-use crate::hello::Direction;
-use crate::messages::{Decoder, Message};
-use crate::options::{self, Cipher, RateOptions, TransferOptions};
-use crate::progress::Progress;
-use crate::secret::Secret;
-use crate::trailer::BLOCK_BYTES;
+use crate::options;
+use crate::options::{Cipher, RateOptions, TransferOptions};
 
 /// So many times what memory holds may lie in a file beside it.
 const OVERFLOW: u64 = 7;
@@ -708,9 +710,9 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::hello::Request;
-    use crate::messages::Encoder;
+    use super::super::supervisor::*;
+    use crate::connect::hello::Request;
+    use crate::copy::messages::Encoder;
 
     const MESSAGES: u64 = 512;
 
@@ -728,7 +730,7 @@ mod tests {
 
     /// A session in which a great many messages have come at once.
     fn behind() -> (Supervisor, Established, Stop) {
-        let (near, far) = crate::copy::local_pair(request()).unwrap();
+        let (near, far) = crate::copy::job::local_pair(request()).unwrap();
         let stop = near.stop.clone();
         let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::new(Progress::default())).unwrap();
         let mut encoder = Encoder::default();
@@ -767,7 +769,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
-        let (near, far) = crate::copy::local_pair(request()).unwrap();
+        let (near, far) = crate::copy::job::local_pair(request()).unwrap();
         let start = |end| Supervisor::start(end, Role::Receiver, &Arc::new(Progress::default())).unwrap();
         let (mut near, mut far) = (start(near), start(far));
         let shared = near.shared.clone();

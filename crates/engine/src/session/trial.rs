@@ -72,7 +72,7 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::trial::*;
 
     const LEN: usize = 50;
 

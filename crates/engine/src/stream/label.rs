@@ -5,7 +5,7 @@
 
 use farhaul_volume::{CHUNK, whole_digest};
 
-use crate::trailer::TRAILER_MAX;
+use crate::copy::trailer::TRAILER_MAX;
 
 /// Longest metadata of one block.
 pub const METADATA_MAX: usize = 60 << 10;
@@ -60,7 +60,7 @@ impl Label {
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::super::label::*;
 
     proptest! {
         #[test]

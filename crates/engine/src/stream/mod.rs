@@ -128,10 +128,11 @@ use std::time::Instant;
 
 use farhaul_volume::CHUNK;
 
-use crate::bootstrap::{self, DaemonTarget, Established, HelloParams, SshTarget};
+use crate::connect;
+use crate::connect::hello::{Direction, Request, StreamTerms};
+use crate::connect::{DaemonTarget, Established, HelloParams, SshTarget};
+use crate::copy::messages;
 use crate::error::Error;
-use crate::hello::{Direction, Request, StreamTerms};
-use crate::messages;
 use crate::options::{TransferOptions, Verify};
 
 pub use accept::{Accepted, ListenOptions, Listener, accept_stdio};
@@ -207,15 +208,15 @@ pub fn connect_to_receive(target: &Target, options: StreamOptions) -> Result<Rec
 
 /// Both ends in this process.
 pub fn pair(options: StreamOptions) -> Result<(Sender, Receiver), Error> {
-    let (near, far) = crate::copy::local_pair(options.request(Direction::Push)?)?;
+    let (near, far) = crate::copy::job::local_pair(options.request(Direction::Push)?)?;
     Ok((Sender::new(session::begin(near)?), Receiver::new(session::begin(far)?)))
 }
 
 fn connect(target: &Target, options: StreamOptions, direction: Direction) -> Result<Established, Error> {
     let params = HelloParams { request: options.request(direction)?, udp: true, early: false };
     match target {
-        Target::Ssh(target) => bootstrap::ssh_connect(target, params),
-        Target::Daemon(target) => bootstrap::daemon_connect(target, params),
+        Target::Ssh(target) => connect::ssh_connect(target, params),
+        Target::Daemon(target) => connect::daemon_connect(target, params),
     }
 }
 

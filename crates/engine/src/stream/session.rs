@@ -15,18 +15,19 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 
 use super::{MESSAGE_LEN_MAX, is_sender, name_of};
-use crate::bootstrap::{Established, bind_side_by_side};
-use crate::contained::{contained, in_any_case};
+use crate::connect::{Established, bind_side_by_side};
+use crate::copy::Outcome;
+use crate::copy::end::End;
+use crate::copy::messages::{EndFigures, Message};
+use crate::copy::report::Report;
 use crate::error::Error;
-use crate::messages::{EndFigures, Message};
 use crate::options::{PathAddresses, RateOptions, TransferOptions, Verify};
-use crate::progress::Progress;
-use crate::report::Report;
-use crate::session::end::End;
+use crate::session::contained::{contained, in_any_case};
 use crate::session::exchange::arrived_bytes;
+use crate::session::progress::Progress;
 use crate::session::shared::{Addition, Shared};
 use crate::session::supervisor::{Role, Step, Supervisor};
-use crate::session::{Outcome, unread::Unread};
+use crate::session::unread::Unread;
 
 /// Bytes of messages that wait for the program; more means that it does not read them.
 const UNREAD_MAX: usize = 16 << 20;

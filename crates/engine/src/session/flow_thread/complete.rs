@@ -10,8 +10,8 @@ use std::time::Duration;
 use farhaul_blocks::Block;
 use farhaul_proto::Timestamp;
 
+use super::super::flow_thread::Running;
 use super::super::shared::{Arrived, Credit};
-use super::Running;
 use crate::error::Error;
 
 /// Complete blocks that are handed over together, at most: with eight, no more is gained.
@@ -91,7 +91,7 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::complete::*;
 
     #[test]
     fn what_is_collected_is_a_small_part_of_memory() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farhaul_proto::Timestamp;
 
-use crate::trailer::BLOCK_BYTES;
+use crate::copy::trailer::BLOCK_BYTES;
 
 /// Blocks that a flow may have whatever the session has.
 pub(crate) const WINDOW_MIN: u64 = 4;
@@ -109,7 +109,7 @@ struct Room<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::credit::*;
 
     const LONG: Duration = Duration::from_millis(300);
 

@@ -212,8 +212,8 @@ impl Incoming {
 mod tests {
     use std::path::Path;
 
-    use super::super::super::meter::Meters;
-    use super::*;
+    use super::super::incoming::*;
+    use crate::session::meter::Meters;
     use proptest::prelude::*;
 
     const LEN: usize = 3000;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{TryRecvError, bounded};
 
 use super::super::shared::{FlowShared, FlowState};
+use super::super::supervisor::{Part, SILENCE, Supervisor};
 use super::gone::lost;
-use super::{Part, SILENCE, Supervisor};
-use crate::bootstrap::{Blocked, Fallback, udp_blocked_warning, udp_noted_warning};
+use crate::connect::{Blocked, Fallback, udp_blocked_warning, udp_noted_warning};
+use crate::copy::messages::Message;
 use crate::error::Error;
-use crate::messages::Message;
 
 /// A stream carrier that could not be opened is tried again after this.
 const DIAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -250,18 +250,18 @@ pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Role;
+    use super::super::carriers::*;
     use super::super::tests::request;
-    use super::*;
+    use crate::session::supervisor::Role;
 
     #[test]
     fn a_flow_index_and_with_it_its_keys_are_used_once() {
-        let (near, _far) = crate::copy::local_pair(request()).unwrap();
+        let (near, _far) = crate::copy::job::local_pair(request()).unwrap();
         let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::default()).unwrap();
         let mut further = |index| {
-            let (other, _) = crate::copy::local_pair(request()).unwrap();
+            let (other, _) = crate::copy::job::local_pair(request()).unwrap();
             let flow = other.flows.into_iter().next().unwrap();
-            supervisor.open_flow(crate::bootstrap::FlowSetup { index, ..flow }, Part::StandBy)
+            supervisor.open_flow(crate::connect::FlowSetup { index, ..flow }, Part::StandBy)
         };
         assert!(matches!(further(0), Err(Error::Misbehaved(_))));
         assert!(further(1).is_ok());

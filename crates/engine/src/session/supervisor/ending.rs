@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use super::super::shared::FlowState;
+use super::super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor};
 use super::carriers::is_live_udp;
-use super::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor};
+use crate::copy::messages::{EndFigures, Message};
 use crate::error::Error;
-use crate::messages::{EndFigures, Message};
 
 /// What was said last gets so much time to arrive ...
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -94,10 +94,10 @@ impl Supervisor {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::Role;
+    use super::super::ending::*;
     use super::super::tests::request;
-    use super::*;
-    use crate::hello::{Direction, Request};
+    use crate::connect::hello::{Direction, Request};
+    use crate::session::supervisor::Role;
 
     /// A sender that leaves once it has been told that everything is there.
     fn left_by(complaint: Option<Error>) -> Option<Error> {
@@ -107,8 +107,8 @@ mod tests {
             paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
             ..request()
         };
-        let (near, far) = crate::copy::local_pair(request).unwrap();
-        let serving = std::thread::spawn(move || crate::session::serve_here(far).error);
+        let (near, far) = crate::copy::job::local_pair(request).unwrap();
+        let serving = std::thread::spawn(move || crate::copy::serve_here(far).error);
         let mut sender = Supervisor::start(near, Role::Sender, &Arc::default()).unwrap();
         sender.shared.send(&[Message::EntriesEnd]);
         while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use farhaul_net::{Link as _, UdpLink};
 
 use super::super::shared::Addition;
-use super::{Part, Supervisor};
-use crate::bootstrap::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
+use super::super::supervisor::{Part, Supervisor};
+use crate::connect::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
+use crate::copy::messages::Message;
 use crate::error::Error;
-use crate::messages::Message;
 use crate::options::{PathAddresses, TransferOptions};
 
 /// What is known of them, and what is left for them.
@@ -190,7 +190,7 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::further_paths::*;
 
     #[test]
     fn flows_of_further_paths_have_their_places_behind_all_others() {

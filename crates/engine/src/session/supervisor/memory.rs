@@ -2,8 +2,8 @@
 
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::shared::BLOCKS_MIN;
+use crate::copy::trailer::BLOCK_BYTES;
 use crate::options::TransferOptions;
-use crate::trailer::BLOCK_BYTES;
 
 /// What a session has besides blocks whatever it does: its threads' stacks, what arrived in its flows, its first datagrams.
 const SESSION_BYTES: u64 = 1 << 20;
@@ -28,7 +28,7 @@ pub(crate) fn session_bytes_max(options: &TransferOptions) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::super::memory::*;
 
     #[test]
     fn whatever_a_client_asks_for_has_a_least_and_a_most() {

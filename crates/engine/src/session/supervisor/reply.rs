@@ -1,8 +1,8 @@
 //! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
 
 use super::super::shared::FlowState;
-use super::Supervisor;
-use crate::bootstrap::{Agreed, Pending, Refused};
+use super::super::supervisor::Supervisor;
+use crate::connect::{Agreed, Pending, Refused};
 use crate::error::Error;
 
 impl Supervisor {
@@ -53,14 +53,14 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
+    use super::super::reply::*;
     use super::super::tests::request;
-    use super::super::{Role, Step};
-    use super::*;
-    use crate::bootstrap::{Established, Fallback};
+    use crate::connect::{Established, Fallback};
+    use crate::session::supervisor::{Role, Step};
 
     /// A session that waits for this reply, and its far end.
     fn waiting(answer: Result<Agreed, Refused>) -> (Supervisor, Established) {
-        let (near, far) = crate::copy::local_pair(request()).unwrap();
+        let (near, far) = crate::copy::job::local_pair(request()).unwrap();
         let near = Established { pending: Some(Pending::answered(answer)), ..near };
         (Supervisor::start(near, Role::Receiver, &Arc::default()).unwrap(), far)
     }

@@ -1,0 +1,352 @@
+//! Handshakes that have begun and not ended: counted, bounded in all and for each address.
+//!
+//! Always true: an address whose owner has not shown that it receives there takes one of the first [`UNVALIDATED_MAX`]
+//! places or none, and ends nobody's handshake, so who forges addresses can neither fill the table nor use up another's
+//! share; a bound that is reached turns newcomers away, who hear that the daemon is busy and come again, unless somebody
+//! is slower than an honest client or holds more than the newcomer; who has shown an authorized key leaves the table.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+/// All half-open handshakes together.
+pub(crate) const HALF_OPEN_MAX: usize = 512;
+/// Those of one address (IPv6: one /64). A crowd behind one address comes in by turns: a handshake takes a round trip or two.
+pub(crate) const PER_ADDRESS_MAX: usize = 128;
+/// With this many open, QUIC clients have to return a token first.
+pub(crate) const UNVALIDATED_MAX: usize = 8;
+/// Clients that have shown an authorized key and are about to say what they want.
+const SHOWN_MAX: usize = 1024;
+/// A handshake has so long before another of its address may take its place: an honest one is over after a round trip or
+/// two, and a silent one is not.
+pub(crate) const GRACE: Duration = Duration::from_secs(2);
+/// What a handshake may take, hello included.
+pub(crate) const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
+/// What a handshake may hold in buffers.
+pub(crate) const HANDSHAKE_BYTES: usize = 64 << 10;
+
+/// What happens to a handshake that wants to begin.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Enter(Place),
+    /// Let it show first that it receives at its address.
+    Validate,
+    /// There is no place now; let it come again.
+    Busy,
+}
+
+// An unvalidated handshake meets its own bound first, so that it never comes as far as evicting.
+const _: () = assert!(UNVALIDATED_MAX <= PER_ADDRESS_MAX && PER_ADDRESS_MAX <= HALF_OPEN_MAX);
+
+/// The table.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HalfOpen(Arc<Mutex<Table>>);
+
+#[derive(Debug, Default)]
+struct Table {
+    total: usize,
+    shown: usize,
+    next_id: u64,
+    /// No address is here without a handshake.
+    of_address: HashMap<IpAddr, Handshakes>,
+}
+
+/// Those of one address, the oldest first.
+type Handshakes = BTreeMap<u64, Handshake>;
+
+#[derive(Debug)]
+struct Handshake {
+    since: Instant,
+    /// Dropped, it tells the handshake that it is evicted.
+    _evict: oneshot::Sender<()>,
+}
+
+/// One place in the table, given back when dropped unless another has got it by then.
+#[derive(Debug)]
+pub(crate) struct Place {
+    table: HalfOpen,
+    address: IpAddr,
+    id: u64,
+    has_shown_a_key: bool,
+    evicted: oneshot::Receiver<()>,
+}
+
+/// Who has to go so that a newcomer can enter.
+enum Room {
+    There,
+    InPlaceOf(IpAddr, u64),
+    None,
+}
+
+impl HalfOpen {
+    /// `validated`: the peer is known to receive at `address` (TCP; QUIC with a token).
+    pub(crate) fn admit(&self, address: IpAddr, validated: bool, now: Instant) -> Admission {
+        let address = group(address);
+        let mut table = self.lock();
+        if !validated && table.total >= UNVALIDATED_MAX {
+            return Admission::Validate;
+        }
+        match table.room_for(address, now) {
+            Room::There => {}
+            Room::InPlaceOf(other, id) => table.remove((other, id)),
+            Room::None => return Admission::Busy,
+        }
+        let (evict, evicted) = oneshot::channel();
+        let id = table.next_id;
+        table.next_id += 1;
+        table.total += 1;
+        let handshake = Handshake { since: now, _evict: evict };
+        table.of_address.entry(address).or_default().insert(id, handshake);
+        Admission::Enter(Place { table: self.clone(), address, id, has_shown_a_key: false, evicted })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Table {
+    fn room_for(&self, address: IpAddr, now: Instant) -> Room {
+        let own = self.of_address.get(&address).map_or(0, Handshakes::len);
+        let from = if own >= PER_ADDRESS_MAX {
+            address
+        } else if self.total >= HALF_OPEN_MAX {
+            // Among equals the newcomer's own address, so that none grows at another's cost; then who is there longest.
+            let rank = |(&other, held): (&IpAddr, &Handshakes)| {
+                (held.len(), other == address, Reverse(held.keys().next().copied()))
+            };
+            match self.of_address.iter().max_by_key(|&entry| rank(entry)) {
+                Some((&other, _)) => other,
+                None => return Room::None,
+            }
+        } else {
+            return Room::There;
+        };
+        let Some(held) = self.of_address.get(&from) else { return Room::None };
+        match held.iter().next() {
+            Some((&id, oldest))
+                if held.len() > own + 1 || now.saturating_duration_since(oldest.since) >= GRACE =>
+            {
+                Room::InPlaceOf(from, id)
+            }
+            _ => Room::None,
+        }
+    }
+
+    /// Does nothing where the place was taken away before.
+    fn remove(&mut self, (address, id): (IpAddr, u64)) {
+        let Some(held) = self.of_address.get_mut(&address) else { return };
+        if held.remove(&id).is_some() {
+            self.total -= 1;
+        }
+        if held.is_empty() {
+            self.of_address.remove(&address);
+        }
+    }
+}
+
+impl Place {
+    /// Returns once another handshake has got this place; to be awaited to its end at most once.
+    pub(crate) async fn evicted(&mut self) {
+        // Nothing is ever sent: the error is the signal.
+        let _ = (&mut self.evicted).await;
+    }
+
+    /// The client has shown an authorized key: from now on it takes nobody's place. `false`: there are too many of them.
+    pub(crate) fn show_key(&mut self) -> bool {
+        let mut table = self.table.lock();
+        if table.shown >= SHOWN_MAX {
+            return false;
+        }
+        table.remove((self.address, self.id));
+        table.shown += 1;
+        self.has_shown_a_key = true;
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = self.table.lock();
+        match self.has_shown_a_key {
+            true => table.shown -= 1,
+            false => table.remove((self.address, self.id)),
+        }
+    }
+}
+
+/// Whom addresses stand for: an IPv6 host has a whole /64 to choose from.
+fn group(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::half_open::*;
+
+    const NONE: [usize; 0] = [];
+
+    fn v4(last: usize) -> IpAddr {
+        IpAddr::from([10, 0, (last >> 8) as u8, last as u8])
+    }
+
+    /// A table and a clock.
+    struct Door {
+        table: HalfOpen,
+        now: Instant,
+    }
+
+    impl Door {
+        fn new() -> Door {
+            Door { table: HalfOpen::default(), now: Instant::now() }
+        }
+
+        fn admit(&self, address: IpAddr) -> Option<Place> {
+            match self.table.admit(address, true, self.now) {
+                Admission::Enter(place) => Some(place),
+                Admission::Busy => None,
+                Admission::Validate => panic!("{address} has shown that it receives"),
+            }
+        }
+
+        fn enter(&self, address: IpAddr) -> Place {
+            self.admit(address).unwrap_or_else(|| panic!("{address} was turned away"))
+        }
+
+        fn fill(&self, count: usize, address: impl Fn(usize) -> IpAddr) -> Vec<Place> {
+            (0..count).map(|n| self.enter(address(n))).collect()
+        }
+
+        fn total(&self) -> usize {
+            self.table.lock().total
+        }
+    }
+
+    /// The indices of those that have lost their place.
+    fn evicted(places: &mut [Place]) -> Vec<usize> {
+        let lost = |place: &mut Place| place.evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+        places.iter_mut().enumerate().filter_map(|(n, place)| lost(place).then_some(n)).collect()
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_places_come_back() {
+        let mut door = Door::new();
+        let mut places = door.fill(HALF_OPEN_MAX, v4);
+        assert!(door.admit(v4(999)).is_none(), "nobody is slow, nobody holds more");
+        door.now += GRACE;
+        places.push(door.enter(v4(999)));
+        assert_eq!(evicted(&mut places), [0], "all hold one: the oldest goes");
+        assert_eq!(door.total(), HALF_OPEN_MAX);
+        places.remove(0);
+        assert_eq!(door.total(), HALF_OPEN_MAX, "an evicted place is not given back again");
+        places.pop();
+        assert_eq!(door.total(), HALF_OPEN_MAX - 1);
+        places.push(door.enter(v4(999)));
+        assert_eq!(evicted(&mut places), NONE, "there was room");
+        places.clear();
+        assert_eq!(door.total(), 0);
+        assert!(door.table.lock().of_address.is_empty(), "no memory of addresses that have left");
+    }
+
+    #[test]
+    fn a_full_table_takes_from_who_holds_the_most() {
+        let door = Door::new();
+        let mut small = door.fill(HALF_OPEN_MAX - 5, v4);
+        let mut large = door.fill(5, |_| v4(900));
+        let _other = door.enter(v4(901));
+        assert_eq!(evicted(&mut large), [0], "another's newcomer takes the oldest at once");
+        assert!(door.admit(v4(900)).is_none(), "its own has to wait");
+        assert_eq!(evicted(&mut large), [0]);
+        assert_eq!(evicted(&mut small), NONE);
+        assert_eq!(door.total(), HALF_OPEN_MAX);
+    }
+
+    #[test]
+    fn among_equals_an_address_takes_from_itself() {
+        let mut door = Door::new();
+        let mut places = door.fill(HALF_OPEN_MAX, v4);
+        door.now += GRACE;
+        let _newcomer = door.enter(v4(100));
+        assert_eq!(evicted(&mut places), [100]);
+    }
+
+    #[test]
+    fn who_shows_no_address_gets_few_places_and_takes_none_away() {
+        let mut door = Door::new();
+        let unvalidated = |door: &Door, address| door.table.admit(address, false, door.now);
+        let places: Vec<_> = (0..UNVALIDATED_MAX).map(|n| unvalidated(&door, v4(n))).collect();
+        assert!(places.iter().all(|place| matches!(place, Admission::Enter(_))));
+        assert!(matches!(unvalidated(&door, v4(77)), Admission::Validate));
+        let mut validated = door.fill(PER_ADDRESS_MAX, |_| v4(77));
+        door.now += GRACE;
+        assert!(matches!(unvalidated(&door, v4(77)), Admission::Validate), "its address is full");
+        while door.total() < HALF_OPEN_MAX {
+            validated.push(door.enter(v4(1000 + validated.len())));
+        }
+        assert!(matches!(unvalidated(&door, v4(78)), Admission::Validate), "the table is full");
+        assert_eq!(evicted(&mut validated), NONE);
+    }
+
+    #[test]
+    fn a_crowd_of_one_address_waits_for_its_turn_and_silent_neighbours_make_room() {
+        let mut door = Door::new();
+        let host = |n: usize| IpAddr::from([0x2001, 0xdb8, 0, 1, 0, 0, 0, n as u16]);
+        let mut places = door.fill(PER_ADDRESS_MAX, host);
+        places.push(door.enter("2001:db8:0:2::1".parse().unwrap()));
+        assert!(door.admit(host(500)).is_none(), "the whole /64 is one");
+        assert_eq!(evicted(&mut places), NONE, "nobody who has just come has to go");
+        drop(places.remove(7));
+        let mut turn = vec![door.enter(host(500))];
+        door.now += GRACE;
+        turn.extend(door.fill(PER_ADDRESS_MAX - 1, host));
+        assert_eq!(evicted(&mut places), Vec::from_iter(0..PER_ADDRESS_MAX - 1), "all but the other /64");
+        assert_eq!(evicted(&mut turn), NONE);
+        assert_eq!(door.total(), PER_ADDRESS_MAX + 1);
+        let mapped: IpAddr = "::ffff:10.0.0.1".parse().unwrap();
+        assert_eq!(group(mapped), v4(1));
+    }
+
+    #[test]
+    fn who_has_shown_a_key_stands_in_nobodys_way() {
+        let mut door = Door::new();
+        let mut known = door.fill(PER_ADDRESS_MAX, |_| v4(1));
+        assert!(door.admit(v4(1)).is_none());
+        assert!(known.iter_mut().all(Place::show_key));
+        assert_eq!(door.total(), 0);
+        while known.len() < SHOWN_MAX {
+            let mut next = door.enter(v4(1));
+            assert!(next.show_key());
+            known.push(next);
+        }
+        let mut next = door.enter(v4(1));
+        assert!(!next.show_key(), "they are bounded, too");
+        known.pop();
+        assert!(next.show_key());
+        door.now += GRACE;
+        drop((known, next));
+        assert_eq!(door.table.lock().shown, 0);
+        assert_eq!(door.total(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_eviction_wakes_who_waits() {
+        let mut door = Door::new();
+        let mut oldest = door.enter(v4(1));
+        let waiting = tokio::spawn(async move { oldest.evicted().await });
+        tokio::task::yield_now().await;
+        door.now += GRACE;
+        let _others = door.fill(PER_ADDRESS_MAX, |_| v4(1));
+        waiting.await.unwrap();
+        assert_eq!(door.total(), PER_ADDRESS_MAX);
+    }
+}

@@ -1,0 +1,313 @@
+//! Bytes as messages.
+
+use std::net::IpAddr;
+
+use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
+
+use super::super::messages::{
+    ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
+};
+use super::super::report::{SpreadFigures, Stage};
+use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
+use crate::session::codec::{Malformed, Reader};
+
+/// Bytes of a path, as Linux has them.
+const PATH_MAX: usize = 4095;
+
+/// Turns the bytes of the control stream into messages.
+#[derive(Default)]
+pub(crate) struct Decoder {
+    buffer: Vec<u8>,
+    /// Bytes of `buffer` that have been decoded.
+    used: usize,
+    last_path: Vec<u8>,
+}
+
+impl Decoder {
+    /// Where the control stream's bytes are to be appended.
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        self.buffer.drain(..self.used);
+        self.used = 0;
+        &mut self.buffer
+    }
+
+    /// The next whole message, if there is one.
+    pub(crate) fn next(&mut self) -> Result<Option<Message>, Malformed> {
+        let mut reader = Reader(&self.buffer[self.used..]);
+        let Ok(len) = reader.varint() else {
+            // Either more bytes are needed, or this is no number at all.
+            return if self.buffer.len() - self.used >= 10 { Err(Malformed) } else { Ok(None) };
+        };
+        if len > MESSAGE_MAX as u64 {
+            return Err(Malformed);
+        }
+        let Ok(body) = reader.take(len as usize) else { return Ok(None) };
+        let message = decode_body(body, &mut self.last_path)?;
+        self.used = self.buffer.len() - reader.0.len();
+        Ok(Some(message))
+    }
+}
+
+fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malformed> {
+    let mut reader = Reader(body);
+    let message = match reader.byte()? {
+        1 => Message::Entry(decode_entry(&mut reader, last_path)?),
+        2 => Message::DirectoryEnd { id: reader.varint()? },
+        3 => Message::SourceFailed { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        4 => Message::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
+        5 => Message::FileFailed { id: reader.varint()?, reason: reader.text()? },
+        6 => Message::EntriesEnd,
+        7 => Message::LeftOut { path: reader.bytes()?.to_vec() },
+        8 => Message::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
+        9 => Message::PresentEnd { is_complete: decode_flag(&mut reader)? },
+        11 => {
+            let id = reader.varint()?;
+            // An entry as in a message of its own.
+            if reader.byte()? != 1 {
+                return Err(Malformed);
+            }
+            Message::Renewed { id, entry: decode_entry(&mut reader, last_path)? }
+        }
+        10 => Message::Compared { id: reader.varint()?, is_same: decode_flag(&mut reader)? },
+        12 => Message::Skipped { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
+        17 => Message::Done { id: reader.varint()? },
+        18 => {
+            Message::Failed { id: reader.varint()?, path: reader.bytes()?.to_vec(), reason: reader.text()? }
+        }
+        19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
+        20 => Message::DirectoriesDone { count: reader.varint()? },
+        21 => Message::Deleted { path: reader.bytes()?.to_vec() },
+        22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        23 => {
+            let is_last = decode_flag(&mut reader)?;
+            let mut names = Vec::new();
+            for _ in 0..reader.varint()? {
+                names.push(reader.bytes()?.to_vec());
+            }
+            Message::Names { names, is_last }
+        }
+        24 => {
+            Message::Marks { id: reader.varint()?, chunk: reader.varint()?, marks: reader.bytes()?.to_vec() }
+        }
+        25 => Message::MarksEnd { id: reader.varint()? },
+        30 => {
+            let (id, chunk) = (reader.varint()?, reader.varint()?);
+            Message::Kept { id, chunk, cv: ChunkCv(reader.array()?) }
+        }
+        13 => Message::Same { id: reader.varint()?, chunk: reader.varint()? },
+        26 => Message::Renamed { id: reader.varint()?, from: reader.bytes()?.to_vec() },
+        27 => Message::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
+        28 => Message::Placed { name: reader.bytes()?.to_vec() },
+        29 => Message::Unchanged { first: reader.varint()?, count: reader.varint()? },
+        35 => Message::Start,
+        36 => Message::Rate(decode_rate(&mut reader)?),
+        32 => Message::Finish(decode_figures(&mut reader)?),
+        33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
+        48 => Message::PathsUnused(reader.varint()?),
+        52 => {
+            let path = reader.varint()?;
+            let (local, remote) = (decode_address(&mut reader)?, decode_address(&mut reader)?);
+            Message::PathAdd { path, addresses: PathAddresses { local, remote } }
+        }
+        53 => {
+            let (path, is_open) = (reader.varint()?, reader.varint()? == 1);
+            let count = reader.varint()?;
+            if count > FLOWS_MAX as u64 {
+                return Err(Malformed);
+            }
+            let port = |_| u16::try_from(reader.varint()?).map_err(|_| Malformed);
+            Message::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
+        }
+        49 => Message::Confirmed { count: reader.varint()? },
+        50 => Message::BlocksPut { count: reader.varint()?, is_last: decode_flag(&mut reader)? },
+        51 => Message::Word(reader.bytes()?.to_vec()),
+        54 => Message::Left { path: reader.bytes()?.to_vec(), border: decode_border(&mut reader)? },
+        55 => Message::Replaced {
+            path: reader.bytes()?.to_vec(),
+            was: decode_sort(&mut reader)?,
+            by: decode_sort(&mut reader)?,
+        },
+        56 => Message::StreamUse {
+            index: u16::try_from(reader.varint()?).map_err(|_| Malformed)?,
+            is_used: decode_flag(&mut reader)?,
+        },
+        57 => Message::UdpUse { is_used: decode_flag(&mut reader)? },
+        58 => Message::WantStreams,
+        34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
+        _ => return Err(Malformed),
+    };
+    #[cfg(feature = "planted-bug")]
+    super::planted::bug(&message);
+    if reader.is_empty() { Ok(message) } else { Err(Malformed) }
+}
+
+fn decode_entry(reader: &mut Reader<'_>, last_path: &mut Vec<u8>) -> Result<ManifestEntry, Malformed> {
+    let id = reader.varint()?;
+    let shared = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    let rest = reader.bytes()?;
+    // No path is longer. Else one could be made to grow from message to message, and each would cost as much as all before it.
+    if shared > last_path.len() || shared + rest.len() > PATH_MAX {
+        return Err(Malformed);
+    }
+    last_path.truncate(shared);
+    last_path.extend_from_slice(rest);
+    let mode = reader.u32()?;
+    let Time { secs: mtime_secs, nanos: mtime_nanos } = decode_time(reader)?;
+    let kind = reader.byte()?;
+    let what = match kind & !ATTRIBUTES {
+        1 => What::Stream,
+        8 => What::Directory,
+        9 => What::Symlink { target: reader.bytes()?.to_vec() },
+        10 => What::HardLink { to: reader.varint()? },
+        11 => What::Special(decode_node(reader)?),
+        flags if flags & !0b110 == 0 => {
+            let (size, inode, device) = (reader.varint()?, reader.varint()?, reader.varint()?);
+            let ctime = if size > CHUNK { decode_time(reader)? } else { Time::default() };
+            What::File { size, inode, device, ctime, sparse: flags & 2 != 0, linked: flags & 4 != 0 }
+        }
+        _ => return Err(Malformed),
+    };
+    let mut attributes = Attributes::new();
+    if kind & ATTRIBUTES != 0 {
+        for _ in 0..reader.varint()? {
+            attributes.push((reader.bytes()?.to_vec(), reader.bytes()?.to_vec()));
+        }
+    }
+    Ok(ManifestEntry { id, path: last_path.clone(), mode, mtime_secs, mtime_nanos, what, attributes })
+}
+
+fn decode_time(reader: &mut Reader<'_>) -> Result<Time, Malformed> {
+    let (secs, nanos) = (reader.signed()?, reader.u32()?);
+    if nanos < 1_000_000_000 { Ok(Time { secs, nanos }) } else { Err(Malformed) }
+}
+
+fn decode_node(reader: &mut Reader<'_>) -> Result<Node, Malformed> {
+    let (kind, major, minor) = (reader.varint()?, reader.u32()?, reader.u32()?);
+    Ok(match kind {
+        0 => Node::Fifo,
+        1 => Node::Socket,
+        2 => Node::CharDevice { major, minor },
+        3 => Node::BlockDevice { major, minor },
+        _ => return Err(Malformed),
+    })
+}
+
+/// Only what this end's own user could have asked for.
+fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
+    let policy = match reader.varint()? {
+        0 => Policy::Fair,
+        1 => Policy::High,
+        2 => Policy::Low,
+        3 => Policy::Fixed,
+        _ => return Err(Malformed),
+    };
+    let mut limit = || reader.varint().map(|bps| (bps > 0).then_some(bps));
+    RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
+}
+
+fn decode_address(reader: &mut Reader<'_>) -> Result<IpAddr, Malformed> {
+    let bytes = reader.bytes()?;
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed)
+}
+
+fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    match reader.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Malformed),
+    }
+}
+
+fn decode_digests(reader: &mut Reader<'_>) -> Result<Digests, Malformed> {
+    let tree = Digest(reader.array()?);
+    let mut extra = Vec::new();
+    for _ in 0..reader.varint()? {
+        let algorithm = Algorithm::from_name(&reader.text()?).ok_or(Malformed)?;
+        let digest = reader.bytes()?.to_vec();
+        if digest.len() != algorithm.bytes() || extra.len() == Algorithm::ALL.len() {
+            return Err(Malformed);
+        }
+        extra.push((algorithm, digest));
+    }
+    Ok(Digests { tree, extra })
+}
+
+fn decode_border(reader: &mut Reader<'_>) -> Result<Border, Malformed> {
+    Ok(match reader.byte()? {
+        0 => Border::MountPoint,
+        1 => Border::Beyond,
+        _ => return Err(Malformed),
+    })
+}
+
+fn decode_sort(reader: &mut Reader<'_>) -> Result<Sort, Malformed> {
+    Sort::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Malformed)
+}
+
+fn decode_presence(reader: &mut Reader<'_>) -> Result<Presence, Malformed> {
+    Ok(match reader.byte()? {
+        0 => Presence::Plain,
+        1 => Presence::Directory,
+        2 => Presence::DirectoryEnd,
+        3 => Presence::DirectoryUnlisted,
+        _ => return Err(Malformed),
+    })
+}
+
+fn decode_decision(reader: &mut Reader<'_>) -> Result<Decision, Malformed> {
+    Ok(match reader.byte()? {
+        0 => Decision::Send,
+        3 => Decision::Listed,
+        8 => Decision::Keep,
+        4 => Decision::Compare(reader.array()?),
+        2 => Decision::Have(decode_ranges(reader)?),
+        5 => Decision::Patch { have: decode_ranges(reader)?, old_chunks: reader.varint()? },
+        _ => return Err(Malformed),
+    })
+}
+
+fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> {
+    let count = reader.varint()?;
+    if count > RANGES_MAX as u64 {
+        return Err(Malformed);
+    }
+    (0..count).map(|_| Ok((reader.varint()?, reader.varint()?))).collect()
+}
+
+fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
+    let mut numbers = [0; 13];
+    for number in &mut numbers {
+        *number = reader.varint()?;
+    }
+    let mut figures = EndFigures {
+        cpu_us: numbers[0],
+        peak_rss_bytes: numbers[1],
+        segments_duplicate: numbers[2],
+        segments_sent: numbers[3],
+        segments_retransmitted: numbers[4],
+        segments_proactive: numbers[5],
+        packets_sent: numbers[6],
+        packets_lost: numbers[7],
+        wire_bytes_sent: numbers[8],
+        content_bytes_sent: numbers[9],
+        content_bytes_resent: numbers[10],
+        rtt_min_us: numbers[11],
+        rtt_mean_us: numbers[12],
+        ..EndFigures::default()
+    };
+    for _ in 0..reader.varint()?.min(64) {
+        let (name, end) = (reader.text()?, reader.text()?);
+        figures.stages.push(Stage { name, end, busy: reader.varint()? as f64 / 1e6 });
+    }
+    for _ in 0..reader.varint()?.min(16) {
+        figures.warnings.push(reader.text()?);
+    }
+    let directories = if reader.is_empty() { 0 } else { reader.varint()? };
+    for _ in 0..directories.min(SPREAD_MAX as u64) {
+        let (directory, files) = (reader.text()?, reader.varint()?);
+        figures.spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
+    }
+    Ok(figures)
+}

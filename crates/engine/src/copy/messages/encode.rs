@@ -1,0 +1,322 @@
+//! Messages as bytes.
+
+use std::net::IpAddr;
+
+use farhaul_volume::{Border, CHUNK, Node};
+
+use super::super::messages::{
+    ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
+};
+use crate::options::Policy;
+use crate::session::codec::{put_bytes, put_signed, put_varint};
+
+/// Of a reason, the rest is cut off.
+const REASON_MAX: usize = 1000;
+
+/// Writes messages, remembering the last path for the next one's prefix.
+#[derive(Default)]
+pub(crate) struct Encoder {
+    last_path: Vec<u8>,
+    body: Vec<u8>,
+}
+
+impl Encoder {
+    pub(crate) fn encode(&mut self, message: &Message, out: &mut Vec<u8>) {
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        self.encode_body(message, &mut body);
+        debug_assert!(body.len() <= MESSAGE_MAX, "reasons are cut and paths are bounded");
+        put_bytes(out, &body);
+        self.body = body;
+    }
+
+    fn encode_body(&mut self, message: &Message, out: &mut Vec<u8>) {
+        match message {
+            Message::Entry(entry) => self.encode_entry(entry, out),
+            Message::DirectoryEnd { id } => put_numbers(out, 2, &[*id]),
+            Message::SourceFailed { path, reason } => {
+                out.push(3);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
+            Message::FileFailed { id, reason } => {
+                put_numbers(out, 5, &[*id]);
+                put_reason(out, reason);
+            }
+            Message::Renewed { id, entry } => {
+                put_numbers(out, 11, &[*id]);
+                self.encode_entry(entry, out);
+            }
+            Message::EntriesEnd => out.push(6),
+            Message::LeftOut { path } => {
+                out.push(7);
+                put_bytes(out, path);
+            }
+            Message::Present { path, presence } => {
+                out.push(8);
+                put_bytes(out, path);
+                out.push(match presence {
+                    Presence::Plain => 0,
+                    Presence::Directory => 1,
+                    Presence::DirectoryEnd => 2,
+                    Presence::DirectoryUnlisted => 3,
+                });
+            }
+            Message::PresentEnd { is_complete } => out.extend_from_slice(&[9, u8::from(*is_complete)]),
+            Message::Compared { id, is_same } => put_numbers(out, 10, &[*id, u64::from(*is_same)]),
+            Message::Decide { id, decision } => {
+                put_numbers(out, 16, &[*id]);
+                match decision {
+                    Decision::Send => out.push(0),
+                    Decision::Listed => out.push(3),
+                    Decision::Keep => out.push(8),
+                    Decision::Compare(digest) => {
+                        out.push(4);
+                        out.extend_from_slice(digest);
+                    }
+                    Decision::Have(ranges) => {
+                        out.push(2);
+                        put_ranges(out, ranges);
+                    }
+                    Decision::Patch { have, old_chunks } => {
+                        out.push(5);
+                        put_ranges(out, have);
+                        put_varint(out, *old_chunks);
+                    }
+                }
+            }
+            Message::Done { id } => put_numbers(out, 17, &[*id]),
+            Message::Failed { id, path, reason } => {
+                put_numbers(out, 18, &[*id]);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
+            Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
+            Message::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),
+            Message::Deleted { path } => {
+                out.push(21);
+                put_bytes(out, path);
+            }
+            Message::NotDeleted { path, reason } => {
+                out.push(22);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Left { path, border } => {
+                out.push(54);
+                put_bytes(out, path);
+                out.push(match border {
+                    Border::MountPoint => 0,
+                    Border::Beyond => 1,
+                });
+            }
+            Message::Replaced { path, was, by } => {
+                out.push(55);
+                put_bytes(out, path);
+                out.extend_from_slice(&[was.number(), by.number()]);
+            }
+            Message::Names { names, is_last } => {
+                put_numbers(out, 23, &[u64::from(*is_last), names.len() as u64]);
+                names.iter().for_each(|name| put_bytes(out, name));
+            }
+            Message::Marks { id, chunk, marks } => {
+                put_numbers(out, 24, &[*id, *chunk]);
+                put_bytes(out, marks);
+            }
+            Message::MarksEnd { id } => put_numbers(out, 25, &[*id]),
+            Message::Kept { id, chunk, cv } => {
+                put_numbers(out, 30, &[*id, *chunk]);
+                out.extend_from_slice(&cv.0);
+            }
+            Message::Same { id, chunk } => put_numbers(out, 13, &[*id, *chunk]),
+            Message::Skipped { path, reason } => {
+                out.push(12);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Renamed { id, from } => {
+                put_numbers(out, 26, &[*id]);
+                put_bytes(out, from);
+            }
+            Message::Digests { id, digests } => {
+                put_numbers(out, 27, &[*id]);
+                out.extend_from_slice(&digests.tree.0);
+                put_varint(out, digests.extra.len() as u64);
+                for (algorithm, digest) in &digests.extra {
+                    put_bytes(out, algorithm.name().as_bytes());
+                    put_bytes(out, digest);
+                }
+            }
+            Message::Placed { name } => {
+                out.push(28);
+                put_bytes(out, name);
+            }
+            Message::Start => out.push(35),
+            Message::Rate(rate) => {
+                let policy = match rate.policy {
+                    Policy::Fair => 0,
+                    Policy::High => 1,
+                    Policy::Low => 2,
+                    Policy::Fixed => 3,
+                };
+                put_numbers(out, 36, &[policy, rate.rate_bps.unwrap_or(0), rate.rate_min_bps.unwrap_or(0)]);
+            }
+            Message::Finish(figures) => encode_figures(figures, out),
+            Message::Abort { code, reason, hint } => {
+                out.extend_from_slice(&[33, *code]);
+                put_reason(out, reason);
+                put_reason(out, hint);
+            }
+            Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
+            Message::StreamUse { index, is_used } => {
+                put_numbers(out, 56, &[u64::from(*index), u64::from(*is_used)]);
+            }
+            Message::UdpUse { is_used } => put_numbers(out, 57, &[u64::from(*is_used)]),
+            Message::WantStreams => out.push(58),
+            Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
+            Message::PathAdd { path, addresses } => {
+                put_numbers(out, 52, &[*path]);
+                put_address(out, addresses.local);
+                put_address(out, addresses.remote);
+            }
+            Message::PathOpen { path, is_open, ports } => {
+                put_numbers(out, 53, &[*path, u64::from(*is_open), ports.len() as u64]);
+                ports.iter().for_each(|&port| put_varint(out, port.into()));
+            }
+            Message::Confirmed { count } => put_numbers(out, 49, &[*count]),
+            Message::BlocksPut { count, is_last } => put_numbers(out, 50, &[*count, u64::from(*is_last)]),
+            Message::Word(bytes) => {
+                out.push(51);
+                put_bytes(out, bytes);
+            }
+        }
+    }
+
+    fn encode_entry(&mut self, entry: &ManifestEntry, out: &mut Vec<u8>) {
+        out.push(1);
+        put_varint(out, entry.id);
+        let shared = entry.path.iter().zip(&self.last_path).take_while(|(a, b)| a == b).count();
+        put_varint(out, shared as u64);
+        put_bytes(out, &entry.path[shared..]);
+        self.last_path.clone_from(&entry.path);
+        put_varint(out, u64::from(entry.mode));
+        put_signed(out, entry.mtime_secs);
+        put_varint(out, u64::from(entry.mtime_nanos));
+        let more = if entry.attributes.is_empty() { 0 } else { ATTRIBUTES };
+        match &entry.what {
+            What::File { size, inode, device, ctime, sparse, linked } => {
+                out.push(more | u8::from(*sparse) << 1 | u8::from(*linked) << 2);
+                put_varint(out, *size);
+                put_varint(out, *inode);
+                put_varint(out, *device);
+                if *size > CHUNK {
+                    put_signed(out, ctime.secs);
+                    put_varint(out, u64::from(ctime.nanos));
+                }
+            }
+            What::Stream => out.push(more | 1),
+            What::Directory => out.push(more | 8),
+            What::Symlink { target } => {
+                out.push(more | 9);
+                put_bytes(out, target);
+            }
+            What::HardLink { to } => {
+                out.push(more | 10);
+                put_varint(out, *to);
+            }
+            What::Special(node) => {
+                let (kind, major, minor) = match *node {
+                    Node::Fifo => (0, 0, 0),
+                    Node::Socket => (1, 0, 0),
+                    Node::CharDevice { major, minor } => (2, major, minor),
+                    Node::BlockDevice { major, minor } => (3, major, minor),
+                };
+                out.push(more | 11);
+                [kind, major, minor].into_iter().for_each(|number| put_varint(out, u64::from(number)));
+            }
+        }
+        if more != 0 {
+            put_varint(out, entry.attributes.len() as u64);
+            for (name, value) in &entry.attributes {
+                put_bytes(out, name);
+                put_bytes(out, value);
+            }
+        }
+    }
+}
+
+pub(super) fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
+    out.push(code);
+    for &number in numbers {
+        put_varint(out, number);
+    }
+}
+
+fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {
+    let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
+    put_varint(out, ranges.len() as u64);
+    for &(first, count) in ranges {
+        put_varint(out, first);
+        put_varint(out, count);
+    }
+}
+
+fn put_reason(out: &mut Vec<u8>, reason: &str) {
+    let mut end = reason.len().min(REASON_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_bytes(out, &reason.as_bytes()[..end]);
+}
+
+fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
+    let numbers = figures_numbers(figures);
+    put_numbers(out, 32, &numbers);
+    put_varint(out, figures.stages.len() as u64);
+    for stage in &figures.stages {
+        put_reason(out, &stage.name);
+        put_reason(out, &stage.end);
+        put_varint(out, (stage.busy * 1e6) as u64);
+    }
+    let warnings = &figures.warnings[..figures.warnings.len().min(16)];
+    put_varint(out, warnings.len() as u64);
+    for warning in warnings {
+        put_reason(out, warning);
+    }
+    if figures.spread.is_empty() {
+        return;
+    }
+    put_varint(out, figures.spread.len() as u64);
+    for directory in &figures.spread {
+        put_reason(out, &directory.directory);
+        put_varint(out, directory.files);
+        put_varint(out, directory.bytes);
+    }
+}
+
+fn figures_numbers(figures: &EndFigures) -> [u64; 13] {
+    [
+        figures.cpu_us,
+        figures.peak_rss_bytes,
+        figures.segments_duplicate,
+        figures.segments_sent,
+        figures.segments_retransmitted,
+        figures.segments_proactive,
+        figures.packets_sent,
+        figures.packets_lost,
+        figures.wire_bytes_sent,
+        figures.content_bytes_sent,
+        figures.content_bytes_resent,
+        figures.rtt_min_us,
+        figures.rtt_mean_us,
+    ]
+}
+
+fn put_address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => put_bytes(out, &v4.octets()),
+        IpAddr::V6(v6) => put_bytes(out, &v6.octets()),
+    }
+}

@@ -1,0 +1,168 @@
+//! Every message there and back, and bytes that are none.
+
+use farhaul_volume::{Algorithm, Border, Digest};
+use proptest::prelude::*;
+
+use super::super::messages::*;
+use super::encode::put_numbers;
+use crate::options::Policy;
+use crate::session::codec::{Malformed, put_bytes, put_varint};
+
+fn entry(id: u64, path: &str, what: What) -> Message {
+    let attributes = match what {
+        What::Directory => vec![(b"user.a".to_vec(), b"\0".to_vec()), (b"user.b".to_vec(), Vec::new())],
+        _ => Attributes::new(),
+    };
+    let entry = ManifestEntry {
+        id,
+        path: path.into(),
+        mode: 0o644,
+        mtime_secs: -5,
+        mtime_nanos: 7,
+        what,
+        attributes,
+    };
+    Message::Entry(entry)
+}
+
+fn all() -> Vec<Message> {
+    let ctime = Time::new(-3, 999_999_999);
+    let file = What::File { size: 1 << 40, inode: 9, device: 3, ctime, sparse: true, linked: true };
+    let ctime = Time::default();
+    let small = What::File { size: 1 << 20, inode: 9, device: 3, ctime, sparse: false, linked: false };
+    let Message::Entry(renewed) = entry(1 << 48 | 1, "tree/a", file.clone()) else { unreachable!() };
+    vec![
+        entry(0, "tree", What::Directory),
+        entry(1, "tree/a", file),
+        entry(1, "tree/aa", small),
+        entry(2, "tree/abc", What::Symlink { target: b"../x".to_vec() }),
+        entry(3, "other", What::HardLink { to: 1 }),
+        entry(4, "", What::Stream),
+        entry(5, "pipe", What::Special(Node::Fifo)),
+        entry(6, "sd", What::Special(Node::BlockDevice { major: 8, minor: 70_000 })),
+        Message::DirectoryEnd { id: 0 },
+        Message::SourceFailed { path: b"\xff".to_vec(), reason: "permission denied".into() },
+        Message::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
+        Message::FileFailed { id: 1, reason: "changed".into() },
+        Message::Renewed { id: 1, entry: renewed },
+        Message::EntriesEnd,
+        Message::LeftOut { path: b"a/b".to_vec() },
+        Message::Present { path: b"a".to_vec(), presence: Presence::Directory },
+        Message::Present { path: b"a/b".to_vec(), presence: Presence::Plain },
+        Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryUnlisted },
+        Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryEnd },
+        Message::PresentEnd { is_complete: true },
+        Message::Compared { id: 1, is_same: true },
+        Message::Decide { id: 1, decision: Decision::Compare([7; 32]) },
+        Message::Decide { id: 1, decision: Decision::Keep },
+        Message::Placed { name: b"new\xff".to_vec() },
+        Message::Skipped { path: b"tree/dev".to_vec(), reason: "a device".into() },
+        Message::Renamed { id: 7, from: b"old/name".to_vec() },
+        Message::Digests {
+            id: 4,
+            digests: Digests { tree: Digest([3; 32]), extra: vec![(Algorithm::Md5, vec![9; 16])] },
+        },
+        Message::Deleted { path: b"too/much".to_vec() },
+        Message::Left { path: b"disk".to_vec(), border: Border::MountPoint },
+        Message::Left { path: b"disk/x".to_vec(), border: Border::Beyond },
+        Message::Replaced { path: b"x".to_vec(), was: Sort::Symlink, by: Sort::Directory },
+        Message::Replaced { path: b"y".to_vec(), was: Sort::Device, by: Sort::File },
+        Message::NotDeleted { path: b"x".to_vec(), reason: "busy".into() },
+        Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
+        Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
+        Message::Unchanged { first: 2, count: 700 },
+        Message::Decide { id: 3, decision: Decision::Send },
+        Message::Done { id: 1 },
+        Message::Failed { id: 2, path: b"a/b".to_vec(), reason: "no space left".into() },
+        Message::Again { id: 1, chunk: 77 },
+        Message::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
+        Message::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },
+        Message::MarksEnd { id: 5 },
+        Message::Kept { id: 5, chunk: 4, cv: ChunkCv([9; 32]) },
+        Message::Same { id: 5, chunk: 4 },
+        Message::DirectoriesDone { count: 3 },
+        Message::Start,
+        Message::Finish(EndFigures {
+            cpu_us: 5,
+            stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
+            warnings: vec!["small buffers".into()],
+            spread: vec![SpreadFigures { directory: "/nvme1".into(), files: 3, bytes: 1 << 40 }],
+            ..EndFigures::default()
+        }),
+        Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
+        Message::FlowDown { index: 3 },
+        Message::StreamUse { index: 65, is_used: true },
+        Message::UdpUse { is_used: false },
+        Message::WantStreams,
+        Message::PathsUnused(0b101),
+        Message::PathAdd {
+            path: 1,
+            addresses: PathAddresses {
+                local: "192.0.2.1".parse().unwrap(),
+                remote: "2001:db8::1".parse().unwrap(),
+            },
+        },
+        Message::PathOpen { path: 1, is_open: true, ports: vec![33001, 65535] },
+        Message::Confirmed { count: 1 << 40 },
+        Message::BlocksPut { count: 7, is_last: true },
+        Message::Word(vec![9; 60 << 10]),
+        Message::Rate(RateOptions { policy: Policy::Low, rate_bps: Some(1_000_000), rate_min_bps: None }),
+    ]
+}
+
+#[test]
+fn every_message_comes_back_however_the_bytes_are_cut() {
+    let messages = all();
+    let mut encoder = Encoder::default();
+    let mut bytes = Vec::new();
+    for message in &messages {
+        encoder.encode(message, &mut bytes);
+    }
+    for step in [1, 3, bytes.len()] {
+        let mut decoder = Decoder::default();
+        let mut back = Vec::new();
+        for piece in bytes.chunks(step) {
+            decoder.buffer().extend_from_slice(piece);
+            while let Some(message) = decoder.next().unwrap() {
+                back.push(message);
+            }
+        }
+        assert_eq!(back, messages);
+    }
+}
+
+#[test]
+fn a_message_too_long_is_refused_at_its_length() {
+    let mut decoder = Decoder::default();
+    put_varint(decoder.buffer(), MESSAGE_MAX as u64 + 1);
+    assert_eq!(decoder.next(), Err(Malformed));
+}
+
+#[test]
+fn a_prefix_that_was_never_sent_is_refused() {
+    let mut body = vec![1, 0, 9];
+    put_bytes(&mut body, b"x");
+    let mut decoder = Decoder::default();
+    put_bytes(decoder.buffer(), &body);
+    assert_eq!(decoder.next(), Err(Malformed));
+}
+
+#[test]
+fn a_rate_that_a_user_could_not_ask_for_is_refused() {
+    for numbers in [[4, 0, 0], [3, 0, 0], [0, 7_999, 0], [0, 10_000, 20_000]] {
+        let mut body = Vec::new();
+        put_numbers(&mut body, 36, &numbers);
+        let mut decoder = Decoder::default();
+        put_bytes(decoder.buffer(), &body);
+        assert_eq!(decoder.next(), Err(Malformed), "{numbers:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let mut decoder = Decoder::default();
+        decoder.buffer().extend_from_slice(&bytes);
+        while let Ok(Some(_)) = decoder.next() {}
+    }
+}

@@ -119,7 +119,7 @@ fn parse_line(line: &str) -> Option<(Vec<u8>, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::authorized::*;
+    use super::*;
     use super::super::identity::{Identity, keygen};
 
     #[test]

@@ -113,7 +113,7 @@ fn now() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocked::*;
+    use super::*;
 
     const HERE: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)];
 

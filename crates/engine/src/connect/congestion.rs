@@ -78,7 +78,7 @@ fn advice_for(in_use: &str, available: &str, allowed: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::congestion::*;
+    use super::*;
 
     #[test]
     fn the_advice_says_what_is_missing() {

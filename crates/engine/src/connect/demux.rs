@@ -145,7 +145,7 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
 mod tests {
     use std::cell::RefCell;
 
-    use super::super::demux::*;
+    use super::*;
 
     #[test]
     fn each_datagram_of_a_batch_is_judged_by_itself() {

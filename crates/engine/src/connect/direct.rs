@@ -224,7 +224,7 @@ pub(super) fn candidates(addresses: &[IpAddr], port: u16) -> Vec<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::direct::*;
+    use super::*;
 
     fn door(master: &Secret) -> (DirectListener, SocketAddr) {
         let listener = bind(0, (0, 0)).unwrap();

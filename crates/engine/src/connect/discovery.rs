@@ -144,7 +144,7 @@ pub(super) fn found(options: &mut TransferOptions, paths: &[PathAddresses]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::discovery::*;
+    use super::*;
 
     fn list(text: &str) -> Vec<Interface> {
         let address = |text: &str| {

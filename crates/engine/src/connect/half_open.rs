@@ -192,7 +192,7 @@ fn group(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::super::half_open::*;
+    use super::*;
 
     const NONE: [usize; 0] = [];
 

@@ -186,7 +186,7 @@ pub fn default_identity_path() -> PathBuf {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::identity::*;
+    use super::*;
 
     #[test]
     fn a_generated_key_loads_and_has_the_fingerprint_that_was_told() {

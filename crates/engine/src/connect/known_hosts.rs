@@ -107,7 +107,7 @@ pub(crate) fn host_name(host: &str, port: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::known_hosts::*;
+    use super::*;
 
     #[test]
     fn first_unknown_then_known_then_changed() {

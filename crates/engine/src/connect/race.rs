@@ -365,7 +365,7 @@ impl Race<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::race::*;
+    use super::*;
 
     #[test]
     fn an_address_has_one_key_unless_both_are_known() {

@@ -280,7 +280,7 @@ impl Drop for Registration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry::*;
+    use super::*;
 
     fn datagram() -> FirstDatagram {
         let address = "127.0.0.1:9".parse().unwrap();

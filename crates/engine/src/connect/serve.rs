@@ -486,7 +486,7 @@ fn refusal_of(error: &HelloError) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::serve::*;
+    use super::*;
 
     #[test]
     fn strangers_do_not_fill_the_log() {

@@ -85,7 +85,7 @@ pub(crate) fn ask_on_terminal(question: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trust::*;
+    use super::*;
 
     fn known(lines: &str) -> (tempfile::TempDir, KnownHosts) {
         let folder = tempfile::tempdir().unwrap();

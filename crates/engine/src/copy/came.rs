@@ -53,7 +53,7 @@ fn len_of(chunk: u64, size: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::came::*;
+    use super::*;
 
     const WHOLE: u32 = CHUNK as u32;
 

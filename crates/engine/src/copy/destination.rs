@@ -137,7 +137,7 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
-    use super::super::destination::*;
+    use super::*;
 
     fn target(rename: Option<&str>, sources: &[&str]) -> Target {
         let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();

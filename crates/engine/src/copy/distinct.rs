@@ -75,7 +75,7 @@ impl Names {
 
 #[cfg(test)]
 mod tests {
-    use super::super::distinct::*;
+    use super::*;
 
     #[test]
     fn only_what_is_written_out_is_known_before_the_far_end_is_asked() {

@@ -91,7 +91,7 @@ impl Links {
 
 #[cfg(test)]
 mod tests {
-    use super::super::links::*;
+    use super::*;
 
     #[test]
     fn links_wait_for_their_file_and_follow_its_fate() {

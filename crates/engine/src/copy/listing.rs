@@ -62,7 +62,7 @@ pub(crate) fn shown(path: &[u8], reason: &str) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::listing::*;
+    use super::*;
 
     #[test]
     fn the_list_is_bounded_and_the_count_is_not() {

@@ -256,7 +256,7 @@ fn now() -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::manifest::*;
+    use super::*;
 
     #[test]
     fn all_records_are_written_between_the_first_line_and_the_last() {

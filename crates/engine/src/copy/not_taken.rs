@@ -41,7 +41,7 @@ impl NotTaken {
 
 #[cfg(test)]
 mod tests {
-    use super::super::not_taken::*;
+    use super::*;
 
     #[test]
     fn lines_and_list_are_bounded_and_the_count_is_not() {

@@ -182,7 +182,7 @@ fn trimmed(path: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::super::report::FailedEntry;
-    use super::super::retry::*;
+    use super::*;
 
     fn report(failed: &[(&str, Action)]) -> Report {
         let entry =

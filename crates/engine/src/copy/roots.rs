@@ -245,7 +245,7 @@ fn has_partial(root: &Root, path: &RelPath) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::roots::*;
+    use super::*;
 
     fn path(text: &str) -> RelPath {
         RelPath::from_bytes(text.as_bytes()).unwrap()

@@ -204,7 +204,7 @@ impl Surplus {
 mod tests {
     use farhaul_volume::Root;
 
-    use super::super::surplus::*;
+    use super::*;
 
     fn path(text: &str) -> RelPath {
         RelPath::from_bytes(text.as_bytes()).unwrap()

@@ -74,7 +74,7 @@ mod tests {
     use farhaul_blocks::BlockPool;
     use proptest::prelude::*;
 
-    use super::super::trailer::*;
+    use super::*;
 
     fn piece(file: u64, len: u32) -> Piece {
         Piece { file, chunk: file * 3, len, is_patch: len % 2 == 1, digest: [file as u8; 32] }

@@ -205,7 +205,7 @@ impl Tree {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tree::*;
+    use super::*;
 
     fn path(text: &str) -> RelPath {
         RelPath::from_bytes(text.as_bytes()).unwrap()

@@ -89,7 +89,7 @@ fn words(stage: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use super::super::verdict::*;
+    use super::*;
 
     const SENDER: &str = "sender";
     const RECEIVER: &str = "receiver";

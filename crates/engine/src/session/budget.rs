@@ -194,7 +194,7 @@ impl Budgets {
 
 #[cfg(test)]
 mod tests {
-    use super::super::budget::*;
+    use super::*;
 
     #[test]
     fn what_is_charged_counts_at_every_level_until_it_is_let_go_of() {

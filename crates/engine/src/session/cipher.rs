@@ -172,7 +172,7 @@ impl Aead for Key {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cipher::*;
+    use super::*;
 
     /// As docs/wire.md says: of the derived bytes the first 16 are the cipher's, the next 16 CMAC's. The tag is OpenSSL's
     /// (`openssl mac -cipher AES-128-CBC -macopt hexkey:000102...0f CMAC` of the bytes 0 to 27).

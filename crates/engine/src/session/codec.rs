@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::codec::*;
+    use super::*;
 
     #[test]
     fn numbers_come_back() {

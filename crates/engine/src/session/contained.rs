@@ -59,7 +59,7 @@ pub(crate) fn in_any_case<T>(locked: LockResult<T>) -> T {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contained::*;
+    use super::*;
 
     #[test]
     fn a_panic_is_an_error_with_its_place() {

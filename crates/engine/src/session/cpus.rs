@@ -142,7 +142,7 @@ fn flows_for(cores: usize, paths: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cpus::*;
+    use super::*;
 
     #[test]
     fn lists_are_read_and_shown() {

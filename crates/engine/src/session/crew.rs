@@ -53,7 +53,7 @@ mod tests {
 
     use super::super::budget::Budget;
 
-    use super::super::crew::*;
+    use super::*;
 
     fn shared() -> Arc<Shared> {
         Shared::new("sender", Vec::new(), BlockPool::new(1, 1).unwrap(), 0, Arc::default(), Budget::default())

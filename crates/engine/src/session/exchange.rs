@@ -100,7 +100,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::super::exchange::*;
+    use super::*;
 
     #[test]
     fn whoever_hears_the_bell_finds_the_oldest_block() {

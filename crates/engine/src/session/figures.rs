@@ -78,7 +78,7 @@ pub(crate) fn peak_rss_bytes() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::*;
+    use super::*;
 
     /// Works until the thread has used `span`.
     fn burn(span: Duration) {

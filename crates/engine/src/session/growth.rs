@@ -183,7 +183,7 @@ fn look_time(seen: &Seen, is_long: bool) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use super::super::growth::*;
+    use super::*;
 
     /// Where it comes to after `seconds` with connections that each bring `each` bytes a second, and together
     /// `most` at most.

@@ -78,7 +78,7 @@ impl Meters {
 
 #[cfg(test)]
 mod tests {
-    use super::super::meter::*;
+    use super::*;
 
     #[test]
     fn a_stage_is_as_busy_as_its_busiest_thread() {

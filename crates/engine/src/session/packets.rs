@@ -342,7 +342,7 @@ impl BareHead {
 mod tests {
     use farhaul_proto::Span;
 
-    use super::super::packets::*;
+    use super::*;
 
     fn pair(cipher: Cipher, epoch_bits: u32) -> (Packets, Packets) {
         let end = |is_initiator| FlowIdentity { index: 0, send_id: 7, recv_id: 7, is_initiator };

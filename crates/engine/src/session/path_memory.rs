@@ -179,7 +179,7 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
-    use super::super::path_memory::*;
+    use super::*;
 
     fn path(rate_bps: u64) -> Remembered {
         Remembered { rate_bps, rtt: Duration::from_millis(100), loss_ppm: 10_000 }

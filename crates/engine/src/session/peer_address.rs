@@ -349,7 +349,7 @@ fn new_token() -> io::Result<[u8; 8]> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::peer_address::*;
+    use super::*;
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)

@@ -127,7 +127,7 @@ impl System<'_> {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use super::super::placement::*;
+    use super::*;
 
     fn write(root: &Path, path: &str, text: &str) {
         let path = root.join(path);

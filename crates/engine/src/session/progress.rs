@@ -167,7 +167,7 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use super::super::progress::*;
+    use super::*;
 
     #[test]
     fn lines_that_nobody_takes_are_counted_and_not_kept() {

@@ -639,7 +639,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shared::*;
+    use super::*;
 
     fn shared() -> Arc<Shared> {
         let pool = BlockPool::new(1, BLOCK_BYTES).unwrap();

@@ -154,7 +154,7 @@ impl Unproven {
 
 #[cfg(test)]
 mod tests {
-    use super::super::standing::*;
+    use super::*;
 
     fn at(ms: u64) -> Timestamp {
         Timestamp::from_nanos(ms * 1_000_000)

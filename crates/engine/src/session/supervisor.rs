@@ -710,7 +710,7 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::supervisor::*;
+    use super::*;
     use crate::connect::hello::Request;
     use crate::copy::messages::Encoder;
 

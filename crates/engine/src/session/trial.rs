@@ -72,7 +72,7 @@ impl Trial {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trial::*;
+    use super::*;
 
     const LEN: usize = 50;
 

@@ -60,7 +60,7 @@ impl Label {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::label::*;
+    use super::*;
 
     proptest! {
         #[test]

@@ -369,7 +369,7 @@ pub(crate) fn unhex(text: &str, bytes: usize) -> Result<Vec<u8>, String> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::text::*;
+    use super::*;
 
     const AT: Duration = Duration::from_millis(1_700_000_000_345);
 

@@ -77,7 +77,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use super::super::durability::*;
+    use super::*;
 
     #[test]
     fn a_sync_of_all_file_systems_ends_once() {

@@ -103,7 +103,7 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::naming::*;
+    use super::*;
 
     #[test]
     fn what_cannot_be_remembered_counts_as_ambiguous() {

@@ -238,7 +238,7 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
-    use super::super::patching::*;
+    use super::*;
 
     #[test]
     fn what_waits_for_answers_is_bounded_whatever_becomes_of_the_files() {

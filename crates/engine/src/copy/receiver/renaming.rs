@@ -367,7 +367,7 @@ fn list(
 
 #[cfg(test)]
 mod tests {
-    use super::super::renaming::*;
+    use super::*;
     use crate::copy::messages::What;
 
     #[test]

@@ -46,7 +46,7 @@ impl Drop for Booking {
 mod tests {
     use farhaul_volume::RelPath;
 
-    use super::super::outstanding::*;
+    use super::*;
     use crate::copy::tree::{Directory, Tree};
 
     #[test]

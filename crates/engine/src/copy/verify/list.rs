@@ -220,7 +220,7 @@ fn unescaped(name: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::list::*;
+    use super::*;
 
     #[test]
     fn lines_of_other_tools() {

@@ -38,7 +38,7 @@ fn is_short(granted: usize, wanted: usize, bytes_per_second: f64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::buffers::*;
+    use super::*;
 
     #[test]
     fn a_small_buffer_is_worth_a_word_only_at_a_rate_that_fills_it() {

@@ -91,7 +91,7 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use super::super::complete::*;
+    use super::*;
 
     #[test]
     fn what_is_collected_is_a_small_part_of_memory() {

@@ -109,7 +109,7 @@ struct Room<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::credit::*;
+    use super::*;
 
     const LONG: Duration = Duration::from_millis(300);
 

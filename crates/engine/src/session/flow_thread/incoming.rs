@@ -212,7 +212,7 @@ impl Incoming {
 mod tests {
     use std::path::Path;
 
-    use super::super::incoming::*;
+    use super::*;
     use crate::session::meter::Meters;
     use proptest::prelude::*;
 

@@ -250,7 +250,7 @@ pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::carriers::*;
+    use super::*;
     use super::super::tests::request;
     use crate::session::supervisor::Role;
 

@@ -94,7 +94,7 @@ impl Supervisor {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::ending::*;
+    use super::*;
     use super::super::tests::request;
     use crate::connect::hello::{Direction, Request};
     use crate::session::supervisor::Role;

@@ -190,7 +190,7 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::further_paths::*;
+    use super::*;
 
     #[test]
     fn flows_of_further_paths_have_their_places_behind_all_others() {

@@ -28,7 +28,7 @@ pub(crate) fn session_bytes_max(options: &TransferOptions) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::memory::*;
+    use super::*;
 
     #[test]
     fn whatever_a_client_asks_for_has_a_least_and_a_most() {

@@ -53,7 +53,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    use super::super::reply::*;
+    use super::*;
     use super::super::tests::request;
     use crate::connect::{Established, Fallback};
     use crate::session::supervisor::{Role, Step};

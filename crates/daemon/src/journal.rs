@@ -15,12 +15,12 @@ impl Visitor {
     pub(crate) fn of(established: &Established) -> Visitor {
         let key = established.peer_key.clone().unwrap_or_default();
         tracing::info!(
-            peer = established.peer,
+            peer = established.session.peer,
             key,
-            transport = established.transport.name(),
+            transport = established.session.transport.name(),
             "session begins"
         );
-        Visitor { peer: established.peer.clone(), key }
+        Visitor { peer: established.session.peer.clone(), key }
     }
 
     pub(crate) fn log(&self, summary: &SessionSummary) {

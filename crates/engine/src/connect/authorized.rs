@@ -119,8 +119,8 @@ fn parse_line(line: &str) -> Option<(Vec<u8>, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use super::super::identity::{Identity, keygen};
+    use super::*;
 
     #[test]
     fn only_the_keys_of_the_file_as_it_is_now_are_let_in() {

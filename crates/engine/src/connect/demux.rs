@@ -14,39 +14,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use farhaul_net::{Link, UdpLink};
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
 
 use super::registry::Registry;
-use crate::session::budget::Charge;
-
-/// A datagram for a session that has no socket yet; whether it is authentic is the session's to find out.
-#[derive(Debug)]
-pub struct FirstDatagram {
-    pub bytes: Vec<u8>,
-    pub from: SocketAddr,
-    /// Where it arrived: never a wildcard unless the kernel did not say.
-    pub local: SocketAddr,
-    /// While it waits.
-    pub(crate) _kept: Option<Charge>,
-}
-
-/// Makes the socket of a flow at a daemon.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct AcceptSocket(());
-
-impl AcceptSocket {
-    pub(crate) fn new() -> AcceptSocket {
-        AcceptSocket(())
-    }
-
-    /// Call it with the addresses of the first authentic datagram. What is still in the queue of first datagrams can
-    /// be read from there afterwards.
-    pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Box<dyn Link>> {
-        Ok(Box::new(UdpLink::reuseport_connected(local, remote)?))
-    }
-}
+use crate::session::setup::FirstDatagram;
 
 /// The listening socket as quinn sees it.
 #[derive(Debug)]

@@ -26,12 +26,13 @@ use super::tls::Pin;
 use super::trust;
 use super::trust::Verdict;
 use super::{
-    Blocked, Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop, Transport,
-    attached_indices, bind_flows, dialled_flows, dialled_spares, direct, discovery, quic, random_flow_ids,
-    reachable_from, reserved_ids, tcp, udp_blocked_warning, udp_noted_warning,
+    Established, HelloParams, attached_indices, bind_flows, dialled_flows, dialled_spares, direct, discovery,
+    quic, random_flow_ids, reachable_from, reserved_ids, tcp, udp_blocked_warning, udp_noted_warning,
 };
 use crate::error::Error;
+use crate::session::blocked::Blocked;
 use crate::session::secret::Secret;
+use crate::session::setup::{Dial, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
 
 /// UDP that has not answered by then is taken for blocked.
 pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
@@ -79,10 +80,9 @@ impl Default for DaemonTarget {
 }
 
 /// Opens further TCP connections for a running session.
-#[derive(Clone)]
-pub struct Dialer {
-    way: Arc<Way>,
-    indices: Arc<FreshIndices>,
+pub(crate) struct Dialer {
+    way: Way,
+    indices: FreshIndices,
 }
 
 /// How a further connection is made.
@@ -158,18 +158,18 @@ pub(crate) fn connect_asking(
         match attempt.run(&runtime, &pin) {
             Ok(Connected { mut established, key, unanswered }) => {
                 let mut blocked = blocked;
-                match established.transport {
+                match established.session.transport {
                     Transport::Udp => blocked.forget(),
                     Transport::Tcp if params.udp => blocked.note(),
                     Transport::Tcp | Transport::Ssh => {}
                 }
-                established.blocked = Some(blocked);
+                established.session.blocked = Some(blocked);
                 let is_first_use = known.keys_of(&name).is_empty();
                 match unanswered {
                     Some(unanswered) => {
                         let first_use = is_first_use.then_some(FirstUse { known, name, key });
                         let unanswered = Unanswered { first_use, ..unanswered };
-                        established.pending = Some(unanswered.listen(runtime)?);
+                        established.session.pending = Some(unanswered.listen(runtime)?);
                     }
                     None if is_first_use => known.append(&name, &key)?,
                     None => {}
@@ -342,9 +342,9 @@ impl Attempt<'_> {
 
         let mut request = self.params.request.clone();
         discovery::adopt(&mut request.options, &hello, &reply.paths)?;
-        let established = self.datagrams(master, request, &hello, &reply.flow_ids, remote)?;
-        let fallback = offer.fallback(reply.ticket.clone());
-        Ok((Established { fallback, ..established.answered(&reply) }, None))
+        let mut established = self.datagrams(master, request, &hello, &reply.flow_ids, remote)?;
+        established.session.fallback = offer.fallback(reply.ticket.clone());
+        Ok((established.answered(&reply), None))
     }
 
     /// A session over UDP whose far end receives on the ids `theirs`.
@@ -362,7 +362,8 @@ impl Attempt<'_> {
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
         let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
         let established = self.established(master, flows, Transport::Udp);
-        Ok(Established { request, spares, reserved, ..established })
+        let session = Setup { spares, reserved, ..established.session };
+        Ok(Established { request, session, ..established })
     }
 
     /// What a hello over a connection to `remote` offers, if it has so many flow ids.
@@ -396,16 +397,16 @@ impl Attempt<'_> {
         let (recv_id, send_id) = ids[last];
         let index = u16::try_from(last).unwrap_or(u16::MAX);
         let flow = FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) };
-        let established = self.established(master, vec![flow], Transport::Tcp).answered(&reply);
-        let fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
-        let mut established = Established { fallback, ..established };
+        let mut established = self.established(master, vec![flow], Transport::Tcp).answered(&reply);
+        let session = &mut established.session;
+        session.fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
         if self.params.udp {
             let options = &self.params.request.options;
             let first = last - reserved_ids(options);
-            established.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
-            established.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
+            session.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
+            session.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
             let ports = [self.target.port];
-            established.warnings.push(match self.is_blocked {
+            session.warnings.push(match self.is_blocked {
                 true => udp_noted_warning(self.host, &ports, "TCP"),
                 false => udp_blocked_warning(self.host, &ports, "TCP"),
             });
@@ -414,27 +415,12 @@ impl Attempt<'_> {
     }
 
     fn established(&self, master: crate::Secret, flows: Vec<FlowSetup>, transport: Transport) -> Established {
+        let session = Setup::new(master, true, flows, transport, self.host.to_string());
         Established {
-            master,
-            is_initiator: true,
+            session: Setup { udp_ports: vec![self.target.port], ..session },
             request: self.params.request.clone(),
-            flows,
-            spares: Vec::new(),
-            reserved: Vec::new(),
-            fallback: Fallback::None,
-            direct: Fallback::None,
-            blocked: None,
-            transport,
-            peer: self.host.to_string(),
-            shown: None,
             peer_key: None,
             peer_version: String::new(),
-            udp_ports: vec![self.target.port],
-            warnings: Vec::new(),
-            stop: Stop::default(),
-            control_process: None,
-            pending: None,
-            registration: None,
             mask: 0,
         }
     }
@@ -465,7 +451,7 @@ impl Offer {
         match ticket {
             Some(ticket) if !udp_only => {
                 let way = Way::Daemon(DaemonWay { remote, identity, key, ticket, host });
-                Fallback::Dial(Dialer::new(way, ids))
+                Fallback::Dial(Arc::new(Dialer::new(way, ids)))
             }
             Some(_) | None => Fallback::None,
         }
@@ -493,7 +479,7 @@ pub(crate) fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure>
 
 impl Dialer {
     fn new(way: Way, flows: usize) -> Dialer {
-        Dialer { way: Arc::new(way), indices: Arc::new(FreshIndices::new(flows)) }
+        Dialer { way, indices: FreshIndices::new(flows) }
     }
 
     /// To a far end that ssh has started and that the session's secret is shared with. The hello had so many
@@ -501,13 +487,14 @@ impl Dialer {
     pub(super) fn direct(candidates: Vec<SocketAddr>, master: Secret, ids: usize) -> Dialer {
         Dialer::new(Way::Direct { candidates, master }, ids)
     }
+}
 
-    /// Opens a connection and joins it to the session. Blocks for ten seconds at most. [`Error::Lost`] says
-    /// that the server knows of no such session (any more).
-    pub fn dial(&self) -> Result<FlowSetup, Error> {
+impl Dial for Dialer {
+    /// Opens a connection and joins it to the session. [`Error::Lost`] says that the server knows of no such session (any more).
+    fn dial(&self) -> Result<FlowSetup, Error> {
         let exhausted = || Error::Connect { what: "too many carriers were opened".into(), hint: None };
         let take_index = || self.indices.take().ok_or_else(exhausted);
-        match &*self.way {
+        match &self.way {
             Way::Daemon(way) => way.dial(take_index),
             Way::Direct { candidates, master } => direct::dial(candidates, master, take_index),
         }

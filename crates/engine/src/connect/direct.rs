@@ -17,9 +17,10 @@ use farhaul_net::StreamLink;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{FlowLink, FlowSetup, congestion};
 use crate::error::Error;
+use crate::session::congestion;
 use crate::session::secret::Secret;
+use crate::session::setup::{Door, FlowLink, FlowSetup};
 
 const MAGIC: [u8; 8] = *b"farhaul/";
 const TAG_LEN: usize = 32;
@@ -163,8 +164,17 @@ impl DirectListener {
         DirectListener { listener, master, indices, taken: HashSet::new(), waiting: Vec::new() }
     }
 
-    /// The next carrier, if one has come. Never waits.
-    pub(super) fn poll(&mut self) -> Option<FlowSetup> {
+    fn admit(&mut self, frame: &[u8]) -> Option<u16> {
+        let (index, said) = frame.strip_prefix(&MAGIC)?.split_first_chunk()?;
+        let index = u16::from_be_bytes(*index);
+        let tag = tag(&self.master, index).ok()?;
+        constant_time::verify_slices_are_equal(&tag, said).ok()?;
+        (self.indices.contains(&index) && self.taken.insert(index)).then_some(index)
+    }
+}
+
+impl Door for DirectListener {
+    fn poll(&mut self) -> Option<FlowSetup> {
         while self.waiting.len() < WAITING_MAX
             && let Ok((stream, _)) = self.listener.accept()
         {
@@ -187,14 +197,6 @@ impl DirectListener {
             }
         }
         None
-    }
-
-    fn admit(&mut self, frame: &[u8]) -> Option<u16> {
-        let (index, said) = frame.strip_prefix(&MAGIC)?.split_first_chunk()?;
-        let index = u16::from_be_bytes(*index);
-        let tag = tag(&self.master, index).ok()?;
-        constant_time::verify_slices_are_equal(&tag, said).ok()?;
-        (self.indices.contains(&index) && self.taken.insert(index)).then_some(index)
     }
 }
 

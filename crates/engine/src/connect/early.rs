@@ -5,11 +5,6 @@
 //! Always true: a key that was not known before is kept once the daemon has agreed; what the reply says goes
 //! before what was assumed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-use crossbeam_channel::{Receiver, bounded};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -17,9 +12,10 @@ use tokio::time::timeout;
 use super::dial::{HELLO_TIME, Offer, accepted};
 use super::hello::HelloReply;
 use super::known_hosts::KnownHosts;
+use super::quic;
 use super::race::Failure;
-use super::{Fallback, quic};
 use crate::error::Error;
+use crate::session::pending::{Agreed, Answer, Pending, Refused};
 
 /// A hello that is on its way.
 pub(crate) struct Unanswered {
@@ -38,46 +34,11 @@ pub(crate) struct FirstUse {
     pub(crate) key: String,
 }
 
-/// What comes of it.
-pub(crate) type Answer = Result<Agreed, Refused>;
-
-/// The daemon has agreed.
-pub(crate) struct Agreed {
-    /// Ids that it wants to receive on, in the order of the client's.
-    pub(crate) flow_ids: Vec<u16>,
-    pub(crate) fallback: Fallback,
-}
-
-/// It has not.
-pub(crate) struct Refused {
-    pub(crate) error: Error,
-    /// It may, when it is asked again.
-    pub(crate) is_passing: bool,
-}
-
-/// A session that waits for the reply while it runs. Dropped, it waits no longer.
-pub struct Pending {
-    answer: Receiver<Answer>,
-    again: Again,
-    _waits: oneshot::Sender<()>,
-}
-
-/// Whether the session came to nothing only because the daemon had no place or did not answer: then it is
-/// begun anew.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Again(Arc<AtomicBool>);
-
-impl Again {
-    pub(crate) fn is_due(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
 impl Unanswered {
     /// Reads the reply in a thread of its own, which keeps the connection going.
     pub(crate) fn listen(self, runtime: Runtime) -> Result<Pending, Error> {
-        let (tell, answer) = bounded(1);
         let (waits, mut gone) = oneshot::channel::<()>();
+        let (tell, pending) = Pending::new(waits);
         let wait = async move {
             tokio::select! {
                 () = self.answer(|answer| drop(tell.send(answer))) => {}
@@ -88,7 +49,7 @@ impl Unanswered {
             .name("hello".into())
             .spawn(move || runtime.block_on(wait))
             .map_err(Error::io("cannot start a thread"))?;
-        Ok(Pending { answer, again: Again::default(), _waits: waits })
+        Ok(pending)
     }
 
     async fn answer(mut self, tell: impl FnOnce(Answer)) {
@@ -113,34 +74,5 @@ impl Unanswered {
                 tell(Err(Refused { is_passing: failure.is_passing(), error: offer.error(failure) }));
             }
         }
-    }
-}
-
-impl Pending {
-    #[cfg(test)]
-    pub(crate) fn answered(with: Answer) -> Pending {
-        let (tell, answer) = bounded(1);
-        assert!(tell.send(with).is_ok());
-        Pending { answer, again: Again::default(), _waits: oneshot::channel().0 }
-    }
-
-    /// The answer, once.
-    pub(crate) fn take(&self) -> Option<Answer> {
-        self.answer.try_recv().ok()
-    }
-
-    /// The session has ended well before the answer was looked at: it is given a moment, for the sake of a
-    /// key that is to be kept.
-    pub(crate) fn settle(self, patience: Duration) {
-        let _ = self.answer.recv_timeout(patience);
-    }
-
-    pub(crate) fn again(&self) -> Again {
-        self.again.clone()
-    }
-
-    /// The session has failed for want of a place.
-    pub(crate) fn begin_again(&self) {
-        self.again.0.store(true, Ordering::Release);
     }
 }

@@ -11,14 +11,17 @@ use std::time::Duration;
 use farhaul_net::{Link as _, StreamLink, UdpLink};
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::direct::DirectListener;
 use super::hello;
 use super::hello::{Hello, HelloError, HelloReply, Refusal, Token};
 use super::ssh::{client_ip, server_ip, session_secret};
 use super::{
-    DirectListener, Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport,
-    attached_indices, direct, discovery, random_flow_ids, reachable_from, reserved_ids,
+    Established, attached_indices, direct, discovery, random_flow_ids, reachable_from, reserved_ids,
 };
 use crate::error::{Error, ExitCode};
+use crate::session::setup::{
+    Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
+};
 
 /// What a session may take to end after its client has gone, before the process ends without it.
 const END_TIME: Duration = Duration::from_secs(30);
@@ -155,8 +158,9 @@ fn join(
 ) -> Result<Established, Error> {
     let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
     let indices = attached_indices(hello.flow_ids.len());
-    let direct = door
-        .map_or(Fallback::None, |door| Fallback::Listen(DirectListener::new(door, master.clone(), indices)));
+    let direct = door.map_or(Fallback::None, |door| {
+        Fallback::Listen(Box::new(DirectListener::new(door, master.clone(), indices)))
+    });
     let client = reply.ssh_connection.as_deref().and_then(client_ip);
     let shown = client;
     let ids = |position: usize| (hello.flow_ids[position], reply.flow_ids[position]);
@@ -200,27 +204,22 @@ fn join(
         }
         (flows, spares, reserved, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
     };
+    let peer = client.map_or_else(|| "the client".to_string(), |ip| ip.to_string());
+    let session = Setup::new(master, false, flows, transport, peer);
     Ok(Established {
-        master,
-        is_initiator: false,
+        session: Setup {
+            spares,
+            reserved,
+            fallback,
+            direct,
+            shown,
+            udp_ports: hello.client_udp_ports,
+            stop,
+            ..session
+        },
         request: hello.request,
-        flows,
-        spares,
-        reserved,
-        fallback,
-        direct,
-        blocked: None,
-        transport,
-        peer: client.map_or_else(|| "the client".to_string(), |ip| ip.to_string()),
-        shown,
         peer_key: None,
         peer_version: hello::printable(hello.version.as_bytes(), 40),
-        udp_ports: hello.client_udp_ports,
-        warnings: Vec::new(),
-        stop,
-        control_process: None,
-        pending: None,
-        registration: None,
         mask: 0,
     })
 }

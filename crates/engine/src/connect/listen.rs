@@ -19,9 +19,10 @@ use super::half_open::{Admission, HalfOpen};
 use super::identity::Identity;
 use super::registry::Registry;
 use super::serve::{Shared, serve_quic, serve_tcp};
-use super::{Established, Stop, quic, tcp, tls};
+use super::{Established, quic, tcp, tls};
 use crate::error::Error;
 use crate::session::budget::{Budgets, MemoryLimits};
+use crate::session::setup::Stop;
 
 pub use super::serve::Admit;
 

@@ -10,13 +10,14 @@ use crossbeam_channel::Receiver;
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 
 use super::dial::connect_asking;
-use super::early::Answer;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::hello::{Attach, Direction, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
 use super::*;
 use crate::error::Error;
 use crate::options::TransferOptions;
 use crate::session::budget::MemoryLimits;
+use crate::session::pending::{Agreed, Answer, Refused};
+use crate::session::setup::{Fallback, Transport};
 
 /// A daemon that hands its sessions to the test.
 struct Fixture {
@@ -124,13 +125,13 @@ fn carry(from: &mut dyn Link, to: &mut dyn Link, id: u16, destination: Option<So
 fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
     let fixture = Fixture::start();
     let (mut near, mut far) = fixture.connect(true);
-    assert_eq!(near.transport, Transport::Udp);
-    assert_eq!(near.master, far.master);
-    assert_ne!(*near.master, [0; 32]);
+    assert_eq!(near.session.transport, Transport::Udp);
+    assert_eq!(near.session.master, far.session.master);
+    assert_ne!(*near.session.master, [0; 32]);
     assert_eq!(far.request, near.request);
-    assert_eq!((near.flows.len(), far.flows.len()), (2, 2));
-    assert!(near.warnings.is_empty());
-    for (near, far) in near.flows.iter_mut().zip(&mut far.flows) {
+    assert_eq!((near.session.flows.len(), far.session.flows.len()), (2, 2));
+    assert!(near.session.warnings.is_empty());
+    for (near, far) in near.session.flows.iter_mut().zip(&mut far.session.flows) {
         assert_eq!((near.index, near.send_id, near.recv_id), (far.index, far.recv_id, far.send_id));
         let FlowLink::Udp { socket, candidates } = &mut near.link else { panic!("UDP was expected") };
         let FlowLink::Accept { first, socket: accept, .. } = &far.link else {
@@ -158,18 +159,18 @@ fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
 
     // While they run, others can come, over either road.
     let (second, _) = fixture.connect(true);
-    assert_eq!(second.transport, Transport::Udp);
-    assert_ne!(second.master, near.master);
+    assert_eq!(second.session.transport, Transport::Udp);
+    assert_ne!(second.session.master, near.session.master);
 }
 
 #[test]
 fn over_tcp_both_ends_have_the_same_secret_and_packets_pass() {
     let fixture = Fixture::start();
     let (mut near, mut far) = fixture.connect(false);
-    assert_eq!((near.transport, far.transport), (Transport::Tcp, Transport::Tcp));
-    assert_eq!(near.master, far.master);
-    assert!(near.warnings.is_empty(), "nobody asked for UDP");
-    let (near, far) = (&mut near.flows[0], &mut far.flows[0]);
+    assert_eq!((near.session.transport, far.session.transport), (Transport::Tcp, Transport::Tcp));
+    assert_eq!(near.session.master, far.session.master);
+    assert!(near.session.warnings.is_empty(), "nobody asked for UDP");
+    let (near, far) = (&mut near.session.flows[0], &mut far.session.flows[0]);
     assert_eq!((near.send_id, near.recv_id), (far.recv_id, far.send_id));
     let (FlowLink::Stream(near), FlowLink::Stream(far)) = (&mut near.link, &mut far.link) else {
         panic!("streams were expected")
@@ -187,8 +188,8 @@ fn a_session_gets_further_carriers_by_its_ticket() {
     // Behind the two flows and all that may take their places.
     let first = 2 * GENERATIONS as u16;
     for expected in [first, first + 1] {
-        let mut near_flow = near.fallback.open().unwrap().expect("a dialled carrier");
-        let Fallback::Await(arrived) = &far.fallback else { panic!("the daemon awaits carriers") };
+        let mut near_flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
+        let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
         let mut far_flow = arrived.recv_timeout(Duration::from_secs(5)).unwrap();
         assert_eq!((near_flow.index, far_flow.index), (expected, expected));
         assert_eq!((near_flow.send_id, near_flow.recv_id), (far_flow.recv_id, far_flow.send_id));
@@ -200,9 +201,9 @@ fn a_session_gets_further_carriers_by_its_ticket() {
         carry(near_link, far_link, 1, None);
         carry(far_link, near_link, 1, None);
     }
-    assert!(far.fallback.open().unwrap().is_none());
+    assert!(far.session.fallback.open().unwrap().is_none());
     drop(far);
-    let error = near.fallback.open().err().expect("the session has ended");
+    let error = near.session.fallback.open().err().expect("the session has ended");
     assert!(matches!(&error, Error::Lost { what, .. } if what.contains("has ended")), "{error}");
 }
 
@@ -239,9 +240,9 @@ fn who_passes_tcp_on_and_answers_quic_with_a_key_of_his_own_is_neither_trusted_n
         assert!(mallory.sessions.is_empty(), "nothing was asked of him");
         if succeeds {
             let near = result.unwrap();
-            assert_eq!((near.transport, near.peer_key.as_deref()), (Transport::Tcp, Some(&*key)));
+            assert_eq!((near.session.transport, near.peer_key.as_deref()), (Transport::Tcp, Some(&*key)));
             let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
-            assert_eq!(near.master, far.master);
+            assert_eq!(near.session.master, far.session.master);
             let kept = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
             assert_eq!(kept, format!("127.0.0.1:{} {key}\n", target.port));
             // Known now, he is as little let in.
@@ -267,10 +268,10 @@ fn a_further_carrier_shows_the_key_of_its_session() {
     // At first use the client takes any key, but from then on that one.
     let target = DaemonTarget { port, ..fixture.target() };
     let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
-    assert_eq!((near.transport, near.peer_key.as_deref()), (Transport::Udp, Some(&*fixture.key())));
-    near.fallback.open().unwrap().expect("a carrier of the session");
+    assert_eq!((near.session.transport, near.peer_key.as_deref()), (Transport::Udp, Some(&*fixture.key())));
+    near.session.fallback.open().unwrap().expect("a carrier of the session");
     *tcp.lock().unwrap() = other.address;
-    let error = near.fallback.open().err().expect("another server's carrier");
+    let error = near.session.fallback.open().err().expect("another server's carrier");
     assert!(matches!(error, Error::Auth { .. }), "{error:?}");
     assert!(error.to_string().contains(&other.key()), "{error}");
 }
@@ -293,7 +294,7 @@ fn a_flow_index_is_taken_once_and_only_behind_those_of_the_hello() {
     let fixture = Fixture::start();
     let reply = say(&fixture, &Hello::new(params(false, 1).request, vec![7], false));
     let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
-    let Fallback::Await(arrived) = &far.fallback else { panic!("the daemon awaits carriers") };
+    let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
     let mut taken = Vec::new();
     for index in [0, 1, 5, 1, 5, 2, u16::MAX, 2] {
         let attach = Attach::new(reply.ticket.clone().unwrap(), 9, index);
@@ -336,7 +337,7 @@ fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
     let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
     let first = GENERATIONS as u16;
     for expected in [first, first + 1] {
-        assert_eq!(near.fallback.open().unwrap().unwrap().index, expected);
+        assert_eq!(near.session.fallback.open().unwrap().unwrap().index, expected);
     }
 }
 
@@ -471,8 +472,8 @@ fn udp_that_answers_is_waited_for_however_much_it_loses() {
     relay(udp, fixture.address, move |datagram| datagram.is_from_client || late());
     let target = DaemonTarget { port, ..fixture.target() };
     let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
-    assert_eq!(near.transport, Transport::Udp);
-    assert!(near.warnings.is_empty(), "{:?}", near.warnings);
+    assert_eq!(near.session.transport, Transport::Udp);
+    assert!(near.session.warnings.is_empty(), "{:?}", near.session.warnings);
 }
 
 #[test]
@@ -489,7 +490,7 @@ fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
     });
     let target = DaemonTarget { port, ..fixture.target() };
     let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
-    assert_eq!(near.transport, Transport::Udp);
+    assert_eq!(near.session.transport, Transport::Udp);
     // How many there are is the machine's to say: a slow one repeats what it believes to be lost.
     let heard = heard.lock().unwrap();
     let (pairs, _) = heard.as_chunks::<2>();
@@ -504,11 +505,11 @@ fn silent_udp_gives_way_to_tcp_with_a_warning() {
     let (port, _silence) = port_beside(fixture.address);
     let target = DaemonTarget { port, ..fixture.target() };
     let near = connect_asking(&target, params(true, 4), &|_| None).unwrap();
-    assert_eq!(near.transport, Transport::Tcp);
-    assert_eq!(near.flows.len(), 1);
-    assert!(near.warnings[0].contains(&format!("UDP port {port}")), "{:?}", near.warnings);
+    assert_eq!(near.session.transport, Transport::Tcp);
+    assert_eq!(near.session.flows.len(), 1);
+    assert!(near.session.warnings[0].contains(&format!("UDP port {port}")), "{:?}", near.session.warnings);
     let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
-    assert_eq!(near.master, far.master);
+    assert_eq!(near.session.master, far.session.master);
 }
 
 #[test]
@@ -528,7 +529,7 @@ fn silent_connections_of_a_neighbour_do_not_lock_out_a_client() {
     assert!(first.read(&mut [0]).is_err(), "nobody who has just come has to go");
     for datagrams in [false, true] {
         let (near, far) = fixture.connect(datagrams);
-        assert_eq!(near.master, far.master);
+        assert_eq!(near.session.master, far.session.master);
     }
     held[0].set_nonblocking(false).unwrap();
     assert_eq!(held[0].read(&mut [0]).unwrap(), 0, "the oldest makes room");
@@ -550,7 +551,7 @@ fn a_client_that_is_turned_away_comes_again_and_says_so_in_the_end() {
     }
     // Over UDP, too, although TCP might do.
     let (near, _far) = fixture.connect(true);
-    assert_eq!(near.transport, Transport::Udp);
+    assert_eq!(near.session.transport, Transport::Udp);
 }
 
 #[test]
@@ -562,7 +563,7 @@ fn a_crowd_behind_one_address_gets_in() {
         .map(|number| {
             let target = fixture.target();
             let connect = move || connect_asking(&target, params(number % 2 == 0, 1), &|_| None);
-            std::thread::spawn(move || connect().map(|near| *near.master))
+            std::thread::spawn(move || connect().map(|near| *near.session.master))
         })
         .collect();
     let mut near = std::collections::HashSet::new();
@@ -571,7 +572,7 @@ fn a_crowd_behind_one_address_gets_in() {
     }
     while !near.is_empty() {
         let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).expect("each client has a session");
-        near.remove(&*far.master);
+        near.remove(&*far.session.master);
     }
 }
 
@@ -581,8 +582,8 @@ fn under_load_a_client_over_udp_returns_a_token_and_gets_in() {
     let held: Vec<TcpStream> =
         (0..UNVALIDATED_MAX).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
     let (near, far) = fixture.connect(true);
-    assert_eq!((near.transport, far.transport), (Transport::Udp, Transport::Udp));
-    assert_eq!(near.master, far.master);
+    assert_eq!((near.session.transport, far.session.transport), (Transport::Udp, Transport::Udp));
+    assert_eq!(near.session.master, far.session.master);
     drop(held);
 }
 
@@ -617,7 +618,7 @@ fn connect_early(fixture: &Fixture, path: &str) -> (Established, Option<Answer>)
     let mut params = HelloParams { early: true, ..params(true, 2) };
     params.request.paths = vec![path.into()];
     let near = connect_asking(&fixture.target(), params, &|_| None).unwrap();
-    let pending = near.pending.as_ref().expect("nobody has waited for the reply");
+    let pending = near.session.pending.as_ref().expect("nobody has waited for the reply");
     let answer = (0..2000).find_map(|_| {
         std::thread::sleep(Duration::from_millis(2));
         pending.take()
@@ -631,9 +632,9 @@ fn a_session_that_begins_before_the_reply_has_the_ids_that_the_daemon_agrees_to(
     let (near, answer) = connect_early(&fixture, "/incoming");
     let far = fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
     let Some(Ok(Agreed { flow_ids, fallback })) = answer else { panic!("the daemon agrees") };
-    assert_eq!(near.master, far.master);
+    assert_eq!(near.session.master, far.session.master);
     assert!(matches!(fallback, Fallback::Dial(_)));
-    for (near, far) in near.flows.iter().zip(&far.flows) {
+    for (near, far) in near.session.flows.iter().zip(&far.session.flows) {
         assert_eq!((near.send_id, near.recv_id), (far.recv_id, far.send_id));
         assert_eq!(flow_ids[usize::from(near.index)], near.send_id);
     }

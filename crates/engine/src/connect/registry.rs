@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
-use super::demux::FirstDatagram;
 use super::hello::Token;
-use super::{FlowSetup, Stop, attached_indices, random_flow_ids};
+use super::{attached_indices, random_flow_ids};
 use crate::error::Error;
 use crate::session::budget::{Budget, Charge};
+use crate::session::setup::FirstDatagram;
+use crate::session::setup::{FlowSetup, Stop};
 
 /// First datagrams that wait for a session's thread; more are dropped, and the sender repeats them.
 const FIRST_DATAGRAMS_MAX: usize = 64;

@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::ControlProcess;
 use super::hello;
 use super::hello::{HelloError, printable};
 use super::ssh::{SshTarget, candidate_addresses, look_up, start, why};
 use crate::error::Error;
+use crate::session::setup::ControlProcess;
 
 /// The near end of such a program's pipes.
 pub struct RemoteProgram {

@@ -19,14 +19,14 @@ use super::identity::Identity;
 use super::registry::{NotAdmitted, Registered, Registry};
 use super::tls;
 use super::tls::Refused;
-use super::{
-    Established, Fallback, FlowLink, FlowSetup, Reserved, Spare, SpareWay, Stop, Transport, discovery,
-    fingerprint, quic, reserved_ids, tcp,
-};
+use super::{Established, discovery, fingerprint, quic, reserved_ids, tcp};
 use crate::error::Error;
 use crate::session::budget::Budgets;
 use crate::session::contained::contained;
 use crate::session::secret::Secret;
+use crate::session::setup::{
+    Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
+};
 use crate::session::{session_bytes_max, session_bytes_min};
 
 /// Judges a request before anything is set up for it; the second argument is the client's fingerprint.
@@ -435,28 +435,23 @@ fn start(
     transport: Transport,
     registered: Registered,
 ) -> Result<(), Refusal> {
+    let session = Setup::new(client.master, false, flows, transport, client.remote.to_string());
     let established = Established {
-        master: client.master,
-        is_initiator: false,
+        session: Setup {
+            spares,
+            reserved,
+            fallback: Fallback::Await(registered.attached),
+            shown: Some(client.remote.ip()),
+            udp_ports: vec![client.port],
+            stop: registered.stop,
+            budget: registered.registration.budget(),
+            keeps: Some(Box::new(registered.registration)),
+            ..session
+        },
         request: hello.request,
-        flows,
-        spares,
-        reserved,
-        fallback: Fallback::Await(registered.attached),
-        direct: Fallback::None,
-        blocked: None,
-        transport,
-        peer: client.remote.to_string(),
-        shown: Some(client.remote.ip()),
         peer_key: Some(fingerprint(&client.key)),
         peer_version: hello::printable(hello.version.as_bytes(), 40),
-        udp_ports: vec![client.port],
         mask: shared.mask,
-        warnings: Vec::new(),
-        stop: registered.stop,
-        control_process: None,
-        pending: None,
-        registration: Some(registered.registration),
     };
     let handler = Arc::clone(&shared.handler);
     let live = Arc::clone(&shared.live);

@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -19,15 +20,17 @@ use aws_lc_rs::hkdf;
 use farhaul_net::{Link as _, StreamLink};
 use zeroize::Zeroizing;
 
+use super::dial::Dialer;
 use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, Token, printable};
 use super::{
-    Blocked, ControlProcess, Dialer, Established, Fallback, FlowLink, FlowSetup, HelloParams, Reserved, Stop,
-    Transport, bind_flows, bind_further_flows, dialled_flows, direct, discovery, random_flow_ids,
-    reserved_ids,
+    Established, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct, discovery,
+    random_flow_ids, reserved_ids,
 };
 use crate::error::Error;
+use crate::session::blocked::Blocked;
 use crate::session::secret::Secret;
+use crate::session::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
 
 /// How long ssh may take to end after its far end did.
 const SSH_END_TIME: Duration = Duration::from_secs(5);
@@ -181,7 +184,7 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
     let direct = match reply.tcp_port {
         Some(port) if params.udp && !options.udp_only => {
             let candidates = direct::candidates(&addresses, port);
-            Fallback::Dial(Dialer::direct(candidates, master.clone(), hello.flow_ids.len()))
+            Fallback::Dial(Arc::new(Dialer::direct(candidates, master.clone(), hello.flow_ids.len())))
         }
         _ => Fallback::None,
     };
@@ -209,27 +212,22 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         let index = u16::try_from(last).unwrap_or(u16::MAX);
         (flows, spares, reserved, Fallback::Ready(Box::new(channel(index, last))), Transport::Udp)
     };
+    let session = Setup::new(master, true, flows, transport, target.host.clone());
     Ok(Established {
-        master,
-        is_initiator: true,
+        session: Setup {
+            spares,
+            reserved,
+            fallback,
+            direct,
+            blocked: Some(blocked),
+            udp_ports: reply.udp_ports,
+            warnings,
+            control_process: Some(process),
+            ..session
+        },
         request: params.request,
-        flows,
-        spares,
-        reserved,
-        fallback,
-        direct,
-        blocked: Some(blocked),
-        transport,
-        peer: target.host.clone(),
-        shown: None,
         peer_key: None,
         peer_version: printable(reply.version.as_bytes(), 40),
-        udp_ports: reply.udp_ports,
-        warnings,
-        stop: Stop::default(),
-        control_process: Some(process),
-        pending: None,
-        registration: None,
         mask: 0,
     })
 }

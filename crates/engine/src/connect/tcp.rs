@@ -14,12 +14,12 @@ use rustls::{AlertDescription, ClientConfig, Connection, ServerConfig};
 use tokio::net::TcpStream;
 use zeroize::Zeroizing;
 
-use super::congestion;
 use super::half_open::HANDSHAKE_BYTES;
 use super::hello;
 use super::hello::{HelloError, Wiped};
 use super::tls::{EXPORTER_LABEL, SERVER_NAME};
 use crate::error::Error;
+use crate::session::congestion;
 use crate::session::secret::Secret;
 
 /// Sealed bytes that wait for the socket once packets flow.

@@ -13,15 +13,13 @@ use super::retry::Retry;
 use super::{Destination, Origin, Outcome, Side, Terms, Wish, last_component, with_slash_if_home};
 use crate::connect;
 use crate::connect::hello::{Direction, Request};
-use crate::connect::{
-    Again, DaemonTarget, Established, Fallback, FlowLink, FlowSetup, HelloParams, Pending, SshTarget, Stop,
-    Transport,
-};
+use crate::connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use crate::error::Error;
 use crate::options::{SpreadOptions, TransferOptions, in_each};
 use crate::session::contained::contained;
+use crate::session::pending::{Again, Pending};
 use crate::session::progress::Progress;
-use crate::session::secret::Secret;
+use crate::session::setup;
 
 /// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
 /// are content that is made and a place where nothing is kept.
@@ -301,7 +299,7 @@ impl Plan {
         if let (Some(log), Side::Send(_)) = (&terms.log, &side) {
             log.set_mask(established.mask);
         }
-        let again = established.pending.as_ref().map(Pending::again).unwrap_or_default();
+        let again = established.session.pending.as_ref().map(Pending::again).unwrap_or_default();
         (super::run(established, side, terms, progress), again)
     }
 
@@ -507,39 +505,13 @@ fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress
 }
 
 pub(crate) fn local_pair(request: Request) -> Result<(Established, Established), Error> {
-    let cannot = || Error::io("cannot join the two ends");
-    let (near, far) = std::os::unix::net::UnixStream::pair().map_err(cannot())?;
-    let mut secret = Secret::zeros();
-    getrandom::fill(&mut secret[..]).map_err(|error| Error::Io {
-        what: "the system gives no random numbers".into(),
-        source: std::io::Error::other(error.to_string()),
-    })?;
-    let make = |stream: std::os::unix::net::UnixStream, is_initiator| -> Result<Established, Error> {
-        let write = stream.try_clone().map_err(cannot())?;
-        let link = farhaul_net::StreamLink::from_fds(stream.into(), write.into()).map_err(cannot())?;
-        Ok(Established {
-            master: secret.clone(),
-            is_initiator,
-            request: request.clone(),
-            flows: vec![FlowSetup { index: 0, send_id: 0, recv_id: 0, link: FlowLink::Stream(link) }],
-            spares: Vec::new(),
-            reserved: Vec::new(),
-            fallback: Fallback::None,
-            direct: Fallback::None,
-            blocked: None,
-            transport: Transport::Ssh,
-            peer: "this host".into(),
-            shown: None,
-            peer_key: None,
-            peer_version: env!("CARGO_PKG_VERSION").into(),
-            udp_ports: Vec::new(),
-            warnings: Vec::new(),
-            stop: Stop::default(),
-            control_process: None,
-            pending: None,
-            registration: None,
-            mask: 0,
-        })
+    let (near, far) = setup::local_pair()?;
+    let with = |session| Established {
+        session,
+        request: request.clone(),
+        peer_key: None,
+        peer_version: env!("CARGO_PKG_VERSION").into(),
+        mask: 0,
     };
-    Ok((make(near, true)?, make(far, false)?))
+    Ok((with(near), with(far)))
 }

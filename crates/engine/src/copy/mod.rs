@@ -12,6 +12,8 @@ mod distinct;
 pub(crate) mod end;
 pub(crate) mod endpoint;
 mod failures;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod item;
 pub(crate) mod job;
 mod large;
@@ -56,7 +58,7 @@ use crate::options::Verify;
 use crate::session::contained::contained;
 use crate::session::cpus::disk_threads;
 use crate::session::progress::Progress;
-use crate::session::supervisor::{Role, Supervisor};
+use crate::session::supervisor::{Order, Role, Supervisor};
 use manifest::Log;
 use receiver::Rules;
 use sender::ReadPlan;
@@ -97,9 +99,11 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
         Ok(scan) => scan.filter,
         Err(error) => return Outcome::failed(error),
     };
-    let flows = established.flows.len() as u16;
+    let flows = established.session.flows.len() as u16;
     let in_order = established.request.direction == Direction::Pull && established.request.single_file;
-    let mut supervisor = match Supervisor::start(established, role, progress) {
+    let order = if in_order { Order::Kept } else { Order::Any };
+    let begun = Supervisor::start(established.session, options.clone(), role, order, progress);
+    let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => return Outcome::failed(error),
     };
@@ -132,7 +136,9 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
 pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
     let tell = || {
-        if let Ok(mut supervisor) = Supervisor::start(established, Role::Receiver, progress) {
+        let Established { session, request, .. } = established;
+        let begun = Supervisor::start(session, request.options, Role::Receiver, Order::Any, progress);
+        if let Ok(mut supervisor) = begun {
             supervisor.abort(&error);
             supervisor.close(Some(&error));
         }
@@ -141,4 +147,44 @@ pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Prog
         tracing::debug!(%panic, "a refusal could not be told");
     }
     Outcome::failed(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connect::hello::Request;
+    use crate::copy::messages::Message;
+    use crate::options::TransferOptions;
+    use crate::session::supervisor::Step;
+
+    /// A sender that leaves once it has been told that everything is there.
+    fn left_by(complaint: Option<Error>) -> Option<Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let request = Request {
+            direction: Direction::Push,
+            paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
+            target_is_directory: false,
+            single_file: false,
+            stream: None,
+            target_is_name: false,
+            options: TransferOptions::default(),
+        };
+        let options = request.options.clone();
+        let (near, far) = job::local_pair(request).unwrap();
+        let serving = std::thread::spawn(move || serve_here(far).error);
+        let begun = Supervisor::start(near.session, options, Role::Sender, Order::Any, &Arc::default());
+        let mut sender = begun.unwrap();
+        sender.shared.send(&[Message::EntriesEnd]);
+        while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
+        sender.close(complaint.as_ref());
+        serving.join().unwrap()
+    }
+
+    #[test]
+    fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
+        let left = left_by(None);
+        assert!(left.is_none(), "{left:?}");
+        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
+        assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
+    }
 }

@@ -91,7 +91,9 @@ fn side(
         None => confinement,
     };
     match request.direction {
-        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, request, &established.budget())?)),
+        Direction::Pull => {
+            Ok(Side::Send(paths::far_origin(&confinement, request, &established.session.budget)?))
+        }
         Direction::Push => {
             let path =
                 request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;

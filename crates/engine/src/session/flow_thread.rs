@@ -23,11 +23,11 @@ use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 use farhaul_proto::{ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
 
 use super::budget::Charge;
+use super::congestion::is_good;
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{FlowShared, FlowState, Shared};
-use crate::connect::is_good;
 use crate::copy::trailer::BLOCK_BYTES;
 use crate::error::Error;
 use blocks::Outgoing;

@@ -597,7 +597,7 @@ impl Shared {
     /// Moves bytes that have arrived into `decoder`; waits up to `wait` for some.
     pub(crate) fn receive(&self, decoder: &mut Decoder, wait: Duration) -> usize {
         #[cfg(feature = "fuzzing")]
-        if let Some(taken) = super::fuzzing::scripted(self, decoder, wait) {
+        if let Some(taken) = crate::copy::fuzzing::scripted(self, decoder, wait) {
             return taken;
         }
         let mut stream = self.control.lock();
@@ -612,7 +612,7 @@ impl Shared {
         }
         drop(stream);
         #[cfg(feature = "fuzzing")]
-        super::fuzzing::record(decoder, taken);
+        crate::copy::fuzzing::record(decoder, taken);
         if taken > 0 {
             // The window has opened, which the peer wants to know.
             self.wake_flows();

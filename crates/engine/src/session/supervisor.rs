@@ -45,15 +45,13 @@ pub(crate) use memory::{session_bytes_max, session_bytes_min};
 use rate::{part_of, rate_policy};
 use streams::{DIRECT_TIME, FORESIGHT, Streams};
 
+use super::blocked::Blocked;
 use super::budget::Charge;
 use super::contained::in_any_case;
+use super::pending::Pending;
 use super::progress::Progress;
 use super::secret::Secret;
-use crate::connect::hello::Direction;
-use crate::connect::{
-    Blocked, ControlProcess, Established, Fallback, FlowLink, FlowSetup, Pending, Registration, Spare, Stop,
-    Transport,
-};
+use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
 use crate::copy::messages::{Decoder, Message};
 use crate::copy::trailer::BLOCK_BYTES;
 use crate::error::{Error, ExitCode};
@@ -142,7 +140,7 @@ pub(crate) struct Supervisor {
     /// The hello was not answered yet.
     pending: Option<Pending>,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
-    _registration: Option<Registration>,
+    _keeps: Option<Box<dyn Send>>,
     control_process: Option<ControlProcess>,
     placement: Option<Placement>,
 }
@@ -163,24 +161,32 @@ pub(crate) enum Role {
     Receiver,
 }
 
+/// Whether blocks wait for those before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Any,
+    /// A receiver keeps those that came too early, so that the awaited one may not wait for memory.
+    Kept,
+}
+
 impl Supervisor {
     /// Starts the flows of a session.
     pub(crate) fn start(
-        established: Established,
+        setup: Setup,
+        options: TransferOptions,
         role: Role,
+        order: Order,
         progress: &Arc<Progress>,
     ) -> Result<Supervisor, Error> {
-        let options = established.request.options.clone();
-        let budget = established.budget();
         // Before anything allocates blocks or starts threads.
-        let placement = Placement::new(&established.flows);
+        let placement = Placement::new(&setup.flows);
         // Over a daemon's TCP those of UDP wait for their paths.
-        let waiting = if established.spares.is_empty() { 0 } else { options.flow_count() };
-        let flow_count = waiting.max(established.flows.len());
+        let waiting = if setup.spares.is_empty() { 0 } else { options.flow_count() };
+        let flow_count = waiting.max(setup.flows.len());
         let flows = flow_count as u64;
         let first_paths = if waiting > 0 { options.path_count() } else { 1 };
-        let is_udp = established.transport == Transport::Udp;
-        let further = FurtherPaths::new(established.reserved, first_paths, &options);
+        let is_udp = setup.transport == Transport::Udp;
+        let further = FurtherPaths::new(setup.reserved, first_paths, &options);
         let paths = first_paths + further.count();
         let shares = flows + (further.count() * usize::from(options.flows)) as u64;
         let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
@@ -189,19 +195,16 @@ impl Supervisor {
             // One share more than the flows need, for the stream carrier that may take over from them.
             Role::Receiver => window_max * (shares + 1),
         } as usize;
-        // Who needs blocks in order keeps those that came too early, so that the awaited one may not wait for memory.
-        let request = &established.request;
-        let keeps_blocks =
-            request.stream.is_some() || request.direction == Direction::Pull && request.single_file;
-        let beside_max = if keeps_blocks && role == Role::Receiver { 0 } else { OVERFLOW * window_max };
+        let keeps_blocks = order == Order::Kept && role == Role::Receiver;
+        let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
         let overflow_blocks = (beside_max + FILLING_MAX) * shares;
         let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
         let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
         let end = if role == Role::Sender { "sender" } else { "receiver" };
-        let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
+        let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate = options.rate_options();
         let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
-            true => (0..first_paths).map(|path| Memory::new(&established.flows, path, first_paths)).collect(),
+            true => (0..first_paths).map(|path| Memory::new(&setup.flows, path, first_paths)).collect(),
             false => Vec::new(),
         };
         let controllers = (0..paths).map(|path| {
@@ -217,46 +220,47 @@ impl Supervisor {
             // The others are opened as they are needed, if the session may have them.
             pool.open_to(BLOCKS_MIN);
         }
-        let shared = Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone(), budget);
+        let shared =
+            Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone(), setup.budget);
         let control_kept = shared.budget.nothing();
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
-        let transport = established.transport.name();
-        let stream_transport = match &established.fallback {
+        let transport = setup.transport.name();
+        let stream_transport = match &setup.fallback {
             Fallback::Ready(_) => "ssh",
-            _ if established.transport == Transport::Ssh => "ssh",
+            _ if setup.transport == Transport::Ssh => "ssh",
             Fallback::None | Fallback::Dial(_) | Fallback::Await(_) | Fallback::Listen(_) => "tcp",
         };
         let is_first = |spare: &Spare| !is_udp && usize::from(spare.index) < flow_count;
-        let (due_spares, spares) = established.spares.into_iter().partition(is_first);
+        let (due_spares, spares) = setup.spares.into_iter().partition(is_first);
         let mut supervisor = Supervisor {
             shared,
             is_sender: role == Role::Sender,
-            is_initiator: established.is_initiator,
-            master: established.master,
+            is_initiator: setup.is_initiator,
+            master: setup.master,
             decoder: Decoder::default(),
             is_behind: false,
             idle_said: false,
             next_check: Instant::now(),
             was_up: false,
             threads: Vec::new(),
-            fallback: established.fallback,
+            fallback: setup.fallback,
             last_dial: None,
             dial_failed: None,
             dialing: Vec::new(),
             streams: Streams::new(),
             taken_up: None,
             channel: None,
-            blocked: established.blocked,
+            blocked: setup.blocked,
             window_max,
             beside_max,
             transport,
             stream_transport,
-            peer: established.peer,
-            shown: established.shown.map(|ip| ip.to_canonical()),
-            udp_ports: established.udp_ports,
-            warnings: established.warnings,
+            peer: setup.peer,
+            shown: setup.shown.map(|ip| ip.to_canonical()),
+            udp_ports: setup.udp_ports,
+            warnings: setup.warnings,
             memories,
             spares,
             due_spares,
@@ -267,15 +271,15 @@ impl Supervisor {
             short_buffer_said: false,
             control_kept,
             flow_count: flow_count as u16,
-            stop: established.stop,
-            pending: established.pending,
-            _registration: established.registration,
-            control_process: established.control_process,
+            stop: setup.stop,
+            pending: setup.pending,
+            _keeps: setup.keeps,
+            control_process: setup.control_process,
             placement,
             options,
         };
-        let first_index = established.flows.first().map(|flow| flow.index);
-        for flow in established.flows {
+        let first_index = setup.flows.first().map(|flow| flow.index);
+        for flow in setup.flows {
             supervisor.open_flow(flow, Part::First)?;
         }
         // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
@@ -288,7 +292,7 @@ impl Supervisor {
             supervisor.channel = first_index;
         }
         if supervisor.channel.is_some() {
-            supervisor.fallback = established.direct;
+            supervisor.fallback = setup.direct;
         }
         if supervisor.is_initiator {
             supervisor.shared.say(&[Message::Start]);
@@ -709,30 +713,24 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::connect::hello::Request;
     use crate::copy::messages::Encoder;
+    use crate::session::setup::local_pair;
 
     const MESSAGES: u64 = 512;
 
-    pub(super) fn request() -> Request {
-        Request {
-            direction: Direction::Pull,
-            paths: Vec::new(),
-            target_is_directory: false,
-            single_file: false,
-            stream: None,
-            target_is_name: false,
-            options: TransferOptions::default(),
-        }
+    /// A session of this end.
+    pub(crate) fn start(setup: Setup, role: Role) -> Supervisor {
+        let options = TransferOptions::default();
+        Supervisor::start(setup, options, role, Order::Any, &Arc::default()).unwrap()
     }
 
     /// A session in which a great many messages have come at once.
-    fn behind() -> (Supervisor, Established, Stop) {
-        let (near, far) = crate::copy::job::local_pair(request()).unwrap();
+    fn behind() -> (Supervisor, Setup, Stop) {
+        let (near, far) = local_pair().unwrap();
         let stop = near.stop.clone();
-        let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::new(Progress::default())).unwrap();
+        let mut supervisor = start(near, Role::Receiver);
         let mut encoder = Encoder::default();
         for id in 0..MESSAGES {
             encoder.encode(&Message::Done { id }, supervisor.decoder.buffer());
@@ -769,9 +767,8 @@ mod tests {
 
     #[test]
     fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
-        let (near, far) = crate::copy::job::local_pair(request()).unwrap();
-        let start = |end| Supervisor::start(end, Role::Receiver, &Arc::new(Progress::default())).unwrap();
-        let (mut near, mut far) = (start(near), start(far));
+        let (near, far) = local_pair().unwrap();
+        let (mut near, mut far) = (start(near, Role::Receiver), start(far, Role::Receiver));
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
         let until_end = |supervisor: &mut Supervisor| loop {

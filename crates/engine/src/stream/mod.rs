@@ -270,7 +270,7 @@ fn name_of(request: &Request) -> String {
 
 /// Which end this is, by the request and who made it.
 fn is_sender(established: &Established) -> bool {
-    established.is_initiator == (established.request.direction == Direction::Push)
+    established.session.is_initiator == (established.request.direction == Direction::Push)
 }
 
 #[cfg(test)]

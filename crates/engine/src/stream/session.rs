@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 
 use super::{MESSAGE_LEN_MAX, is_sender, name_of};
-use crate::connect::{Established, bind_side_by_side};
+use crate::connect::Established;
 use crate::copy::Outcome;
 use crate::copy::end::End;
 use crate::copy::messages::{EndFigures, Message};
@@ -25,8 +25,9 @@ use crate::options::{PathAddresses, RateOptions, TransferOptions, Verify};
 use crate::session::contained::{contained, in_any_case};
 use crate::session::exchange::arrived_bytes;
 use crate::session::progress::Progress;
+use crate::session::setup::bind_side_by_side;
 use crate::session::shared::{Addition, Shared};
-use crate::session::supervisor::{Role, Step, Supervisor};
+use crate::session::supervisor::{Order, Role, Step, Supervisor};
 use crate::session::unread::Unread;
 
 /// Bytes of messages that wait for the program; more means that it does not read them.
@@ -115,12 +116,14 @@ pub(super) fn begin_here(
 ) -> Option<Report> {
     let role = if is_sender(&established) { Role::Sender } else { Role::Receiver };
     let (name, peer, peer_key) =
-        (name_of(&established.request), established.peer.clone(), established.peer_key.clone());
+        (name_of(&established.request), established.session.peer.clone(), established.peer_key.clone());
     let options = established.request.options.clone();
     let in_order = established.request.stream.is_some_and(|terms| terms.in_order);
-    let flows = established.flows.len() as u16;
+    let flows = established.session.flows.len() as u16;
     let progress = Arc::new(Progress::default());
-    let begun = contained(|| Supervisor::start(established, role, &progress)).flatten();
+    let begun =
+        contained(|| Supervisor::start(established.session, options.clone(), role, Order::Kept, &progress))
+            .flatten();
     let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => {

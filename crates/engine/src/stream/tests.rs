@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::connect::keygen;
 use crate::copy::messages::Message;
 use crate::options::{PathAddresses, Policy, RateOptions};
-use crate::session::supervisor::{Role, Step, Supervisor};
+use crate::session::supervisor::{Order, Role, Step, Supervisor};
 
 use super::*;
 
@@ -463,7 +463,9 @@ fn only_what_is_allowed_is_begun() {
 fn left_by(complaint: Option<Error>) -> Result<crate::Report, Error> {
     let (near, far) = crate::copy::job::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
     let receiver = Receiver::new(session::begin(far).unwrap());
-    let mut sender = Supervisor::start(near, Role::Sender, &Arc::default()).unwrap();
+    let options = near.request.options.clone();
+    let begun = Supervisor::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let mut sender = begun.unwrap();
     sender.shared.send(&[Message::BlocksPut { count: 0, is_last: true }]);
     let finishing = std::thread::spawn(move || receiver.finish());
     while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}

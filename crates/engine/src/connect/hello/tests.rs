@@ -1,4 +1,4 @@
-use super::super::hello::*;
+use super::*;
 
 fn request() -> Request {
     Request {

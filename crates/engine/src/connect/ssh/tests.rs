@@ -6,7 +6,7 @@ use std::path::Path;
 use farhaul_net::UdpLink;
 
 use super::super::hello::{Direction, Request};
-use super::super::ssh::*;
+use super::*;
 use crate::connect::endpoint;
 use crate::options::TransferOptions;
 
@@ -182,10 +182,10 @@ fn both_ends_agree_on_secret_ids_and_addresses() {
     let options = TransferOptions { flows: 3, udp_ports: (42000, 42400), ..TransferOptions::default() };
     let (near, far, _folder) = both_ends(options);
     let (near, far) = (near.unwrap(), far.unwrap());
-    assert_eq!(near.master, far.master);
-    assert!(near.is_initiator && !far.is_initiator);
-    assert_eq!((near.flows.len(), far.flows.len()), (3, 3));
-    for (near, far) in near.flows.iter().zip(&far.flows) {
+    assert_eq!(near.session.master, far.session.master);
+    assert!(near.session.is_initiator && !far.session.is_initiator);
+    assert_eq!((near.session.flows.len(), far.session.flows.len()), (3, 3));
+    for (near, far) in near.session.flows.iter().zip(&far.session.flows) {
         assert_eq!((near.index, near.send_id, near.recv_id), (far.index, far.recv_id, far.send_id));
         let ((near_socket, near_candidates), (far_socket, far_candidates)) = (udp(near), udp(far));
         let at = |socket: &UdpLink| {
@@ -195,24 +195,25 @@ fn both_ends_agree_on_secret_ids_and_addresses() {
         assert!(far_candidates.contains(&at(near_socket)), "{far_candidates:?}");
         assert!((42000..=42400).contains(&at(far_socket).port()));
     }
-    let (Fallback::Ready(near_channel), Fallback::Ready(far_channel)) = (&near.fallback, &far.fallback)
+    let (Fallback::Ready(near_channel), Fallback::Ready(far_channel)) =
+        (&near.session.fallback, &far.session.fallback)
     else {
         panic!("the channel is the fallback")
     };
     assert_eq!(near_channel.index, 3 * GENERATIONS as u16, "behind all spares");
-    let spare = |spare: &super::super::Spare| (spare.index, spare.send_id, spare.recv_id);
+    let spare = |spare: &crate::session::setup::Spare| (spare.index, spare.send_id, spare.recv_id);
     let mirrored = |(index, send_id, recv_id)| (index, recv_id, send_id);
-    let near_spares: Vec<_> = near.spares.iter().map(spare).collect();
+    let near_spares: Vec<_> = near.session.spares.iter().map(spare).collect();
     assert_eq!(near_spares.len(), 3 * (GENERATIONS - 1));
-    assert_eq!(near_spares, far.spares.iter().map(spare).map(mirrored).collect::<Vec<_>>());
+    assert_eq!(near_spares, far.session.spares.iter().map(spare).map(mirrored).collect::<Vec<_>>());
     let ids = (near_channel.index, near_channel.send_id, near_channel.recv_id);
     assert_eq!(ids, (far_channel.index, far_channel.recv_id, far_channel.send_id));
-    assert!(!far.stop.is_set());
+    assert!(!far.session.stop.is_set());
 
     // The client goes away: the far end notices without reading.
     drop(near);
     for _ in 0..500 {
-        if far.stop.is_set() {
+        if far.session.stop.is_set() {
             return;
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -227,10 +228,13 @@ fn without_a_free_port_the_channel_carries_everything() {
     let options = TransferOptions { udp_ports: (port, port), ..TransferOptions::default() };
     let (near, far, _folder) = both_ends(options.clone());
     let (near, far) = (near.unwrap(), far.unwrap());
-    assert_eq!((near.transport, far.transport), (Transport::Ssh, Transport::Ssh));
-    assert!(matches!((&near.flows[0].link, &far.flows[0].link), (FlowLink::Stream(_), FlowLink::Stream(_))));
-    assert_eq!(near.flows[0].send_id, far.flows[0].recv_id);
-    assert_eq!(near.warnings.len(), 1);
+    assert_eq!((near.session.transport, far.session.transport), (Transport::Ssh, Transport::Ssh));
+    assert!(matches!(
+        (&near.session.flows[0].link, &far.session.flows[0].link),
+        (FlowLink::Stream(_), FlowLink::Stream(_))
+    ));
+    assert_eq!(near.session.flows[0].send_id, far.session.flows[0].recv_id);
+    assert_eq!(near.session.warnings.len(), 1);
     let (near, far, _folder) = both_ends(TransferOptions { udp_only: true, ..options });
     assert!(near.unwrap_err().to_string().contains("no free UDP port"));
     assert!(far.is_err());

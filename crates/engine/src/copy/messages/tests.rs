@@ -3,8 +3,8 @@
 use farhaul_volume::{Algorithm, Border, Digest};
 use proptest::prelude::*;
 
-use super::super::messages::*;
 use super::encode::put_numbers;
+use super::*;
 use crate::options::Policy;
 use crate::session::codec::{Malformed, put_bytes, put_varint};
 

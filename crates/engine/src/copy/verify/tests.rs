@@ -4,7 +4,7 @@ use farhaul_volume::{CHUNK, whole_digest};
 
 use super::super::manifest::{Fate, Kind, Log, Record};
 use super::super::report::Report;
-use super::super::verify::*;
+use super::*;
 
 fn record(path: &str, kind: Kind, digest: Option<[u8; 32]>) -> Record {
     Record { kind, digest, mode: 0o644, ..Record::of_path(path.as_bytes(), Fate::Sent) }

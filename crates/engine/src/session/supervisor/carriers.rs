@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{TryRecvError, bounded};
 
+use super::super::blocked::Blocked;
+use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{Part, SILENCE, Supervisor};
 use super::gone::lost;
-use crate::connect::{Blocked, Fallback, udp_blocked_warning, udp_noted_warning};
+use crate::connect::{udp_blocked_warning, udp_noted_warning};
 use crate::copy::messages::Message;
 use crate::error::Error;
 
@@ -250,18 +252,19 @@ pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::start;
     use super::*;
-    use super::super::tests::request;
+    use crate::session::setup::local_pair;
     use crate::session::supervisor::Role;
 
     #[test]
     fn a_flow_index_and_with_it_its_keys_are_used_once() {
-        let (near, _far) = crate::copy::job::local_pair(request()).unwrap();
-        let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::default()).unwrap();
+        let (near, _far) = local_pair().unwrap();
+        let mut supervisor = start(near, Role::Receiver);
         let mut further = |index| {
-            let (other, _) = crate::copy::job::local_pair(request()).unwrap();
+            let (other, _) = local_pair().unwrap();
             let flow = other.flows.into_iter().next().unwrap();
-            supervisor.open_flow(crate::connect::FlowSetup { index, ..flow }, Part::StandBy)
+            supervisor.open_flow(crate::session::setup::FlowSetup { index, ..flow }, Part::StandBy)
         };
         assert!(matches!(further(0), Err(Error::Misbehaved(_))));
         assert!(further(1).is_ok());

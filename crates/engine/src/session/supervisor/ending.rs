@@ -89,38 +89,3 @@ impl Supervisor {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-    use super::super::tests::request;
-    use crate::connect::hello::{Direction, Request};
-    use crate::session::supervisor::Role;
-
-    /// A sender that leaves once it has been told that everything is there.
-    fn left_by(complaint: Option<Error>) -> Option<Error> {
-        let folder = tempfile::tempdir().unwrap();
-        let request = Request {
-            direction: Direction::Push,
-            paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
-            ..request()
-        };
-        let (near, far) = crate::copy::job::local_pair(request).unwrap();
-        let serving = std::thread::spawn(move || crate::copy::serve_here(far).error);
-        let mut sender = Supervisor::start(near, Role::Sender, &Arc::default()).unwrap();
-        sender.shared.send(&[Message::EntriesEnd]);
-        while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
-        sender.close(complaint.as_ref());
-        serving.join().unwrap()
-    }
-
-    #[test]
-    fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
-        let left = left_by(None);
-        assert!(left.is_none(), "{left:?}");
-        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
-        assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
-    }
-}

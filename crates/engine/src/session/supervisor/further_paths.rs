@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use farhaul_net::{Link as _, UdpLink};
 
+use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
 use super::super::shared::Addition;
 use super::super::supervisor::{Part, Supervisor};
-use crate::connect::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
 use crate::copy::messages::Message;
 use crate::error::Error;
 use crate::options::{PathAddresses, TransferOptions};

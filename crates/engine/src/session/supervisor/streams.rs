@@ -11,12 +11,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::super::congestion::advice;
 use super::super::contained::in_any_case;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::growth::{Growth, Seen};
+use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{SILENCE, Supervisor};
-use crate::connect::{Fallback, advice};
 use crate::copy::messages::Message;
 use crate::error::Error;
 use crate::options::Policy;

@@ -18,9 +18,6 @@ use std::time::{Duration, Instant};
 
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 
-use super::codec::{Reader, put_varint};
-use super::progress::Progress;
-use super::shared::{Arrived, Credit, FlowShared, Place, Shared};
 use crate::connect::hello::{Direction, Request};
 use crate::copy::manifest::Log;
 use crate::copy::messages::{Decoder, Encoder, Message, What};
@@ -30,6 +27,9 @@ use crate::error::Error;
 use crate::options::{
     DeleteOptions, DeleteWhen, MEMORY_MIN, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
 };
+use crate::session::codec::{Reader, put_varint};
+use crate::session::progress::Progress;
+use crate::session::shared::{Arrived, Credit, FlowShared, Place, Shared};
 
 const SEPARATOR: &[u8] = b"\xff\xff";
 /// A section that begins with this is a block; no message has the code.
@@ -189,7 +189,7 @@ fn request(end: End, flags: &[u8], there: &Path) -> Request {
 }
 
 /// What comes in place of the peer's bytes, if this thread's session is spoken to by a script.
-pub(super) fn scripted(shared: &Shared, decoder: &mut Decoder, wait: Duration) -> Option<usize> {
+pub(crate) fn scripted(shared: &Shared, decoder: &mut Decoder, wait: Duration) -> Option<usize> {
     SCRIPT.with(|slot| slot.borrow_mut().as_mut().map(|script| script.feed(shared, decoder.buffer(), wait)))
 }
 
@@ -251,7 +251,7 @@ impl Script {
     /// Pieces: varint file, varint chunk, flags, a byte that fills them (of a patch, the content follows behind a varint length).
     /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole
     /// chunk (of a stream, whose size is not known).
-    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), super::codec::Malformed> {
+    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), crate::session::codec::Malformed> {
         let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
         block.set_len(block.capacity());
         let mut reader = Reader(section);
@@ -341,7 +341,7 @@ fn take_panic() -> Option<String> {
 // ---- recording -----------------------------------------------------------------------------------------------------
 
 /// Notes what has come, if this thread's session is recorded.
-pub(super) fn record(decoder: &mut Decoder, taken: usize) {
+pub(crate) fn record(decoder: &mut Decoder, taken: usize) {
     RECORD.with(|slot| {
         if let Some(bytes) = slot.borrow_mut().as_mut() {
             let buffer = decoder.buffer();
@@ -419,7 +419,7 @@ fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
 
 /// The file of what paths have carried: what is made of it can be noted again.
 pub fn path_memory(file: &Path) -> bool {
-    use super::path_memory::{keep, recall};
+    use crate::session::path_memory::{keep, recall};
     let peer = IpAddr::from([192, 0, 2, 1]);
     let Some(path) = recall(file, [peer]) else { return false };
     keep(file, peer, path).expect("the folder can be written");

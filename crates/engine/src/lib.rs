@@ -21,9 +21,7 @@ pub use connect::{DaemonTarget, SshTarget, keygen};
 pub use copy::clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use copy::endpoint::serve_endpoint;
 pub use copy::job::{CopyJob, Location, copy};
-pub use copy::report::{
-    Action, CpuChoice, FailedEntry, NotTakenEntry, PathFigures, REPORT_SCHEMA, Report, SpreadFigures, Stage,
-};
+pub use copy::report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
 pub use copy::retry::{FailedRun, Retry};
 pub use copy::verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
 pub use copy::{SessionSummary, serve};
@@ -37,6 +35,7 @@ pub use options::{
 pub use session::budget::{Budget, Charge, Full, MemoryLimits};
 pub use session::contained::contained;
 pub use session::cpus::{CpuList, disk_threads, flows_for_cores};
+pub use session::figures::{CpuChoice, PathFigures, Stage};
 pub use session::progress::Progress;
 pub use session::secret::Secret;
 pub use testing::Testing;

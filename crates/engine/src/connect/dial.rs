@@ -27,10 +27,11 @@ use super::trust;
 use super::trust::Verdict;
 use super::{
     Established, HelloParams, attached_indices, bind_flows, dialled_flows, dialled_spares, direct, discovery,
-    quic, random_flow_ids, reachable_from, reserved_ids, tcp, udp_blocked_warning, udp_noted_warning,
+    quic, random_flow_ids, reachable_from, reserved_ids, tcp,
 };
 use crate::error::Error;
 use crate::session::blocked::Blocked;
+use crate::session::blocked::{udp_blocked_warning, udp_noted_warning};
 use crate::session::secret::Secret;
 use crate::session::setup::{Dial, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
 

@@ -103,25 +103,6 @@ pub(crate) fn attached_indices(flows: usize) -> std::ops::Range<u16> {
     first..first.saturating_add(ATTACHED_MAX)
 }
 
-/// The line for a user whose UDP does not get through.
-pub fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
-    let ports = match ports {
-        [] => "UDP".to_string(),
-        [port] => format!("UDP port {port}"),
-        [first, .., last] => format!("UDP ports {first}-{last}"),
-    };
-    format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
-}
-
-/// The same where that was found before.
-pub fn udp_noted_warning(host: &str, ports: &[u16], instead: &str) -> String {
-    let what = match ports {
-        [port] => format!("UDP port {port} of {host}"),
-        [] | [..] => format!("UDP of {host}"),
-    };
-    format!("{what} could not be reached last time; going on over {instead}, and trying UDP beside it")
-}
-
 /// The client's sockets, one a flow, each on its path.
 pub(crate) fn bind_flows(options: &TransferOptions) -> Result<Vec<UdpLink>, Error> {
     bind_further_flows(options, Vec::new())
@@ -286,13 +267,5 @@ mod tests {
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(sorted.len(), 17);
-    }
-
-    #[test]
-    fn the_warning_names_the_ports() {
-        assert!(udp_blocked_warning("dtn", &[33001], "TCP").starts_with("UDP port 33001 of dtn"));
-        assert!(
-            udp_blocked_warning("dtn", &[33001, 33002], "ssh").starts_with("UDP ports 33001-33002 of dtn")
-        );
     }
 }

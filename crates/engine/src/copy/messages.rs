@@ -18,8 +18,9 @@ use farhaul_volume::{Attributes, Border, ChunkCv, Digests, Node, Time};
 pub(crate) use self::decode::Decoder;
 pub(crate) use self::encode::Encoder;
 pub(crate) use self::sort::Sort;
-use super::report::{SpreadFigures, Stage};
+use super::report::SpreadFigures;
 use crate::options::{PathAddresses, RateOptions};
+use crate::session::figures::Stage;
 
 /// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;

@@ -2,9 +2,9 @@
 //! tell each other for it.
 #![deny(missing_docs)]
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
+
+use crate::session::figures::{CpuChoice, PathFigures, Stage};
 
 /// Version of the report's shape; raised when a field changes its meaning or goes.
 pub const REPORT_SCHEMA: u32 = 1;
@@ -162,39 +162,6 @@ pub struct Report {
     pub cpus: Option<CpuChoice>,
 }
 
-/// CPUs that were chosen for a transfer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuChoice {
-    /// As in `0-3,8`.
-    pub list: String,
-    /// The memory node whose CPUs these are, if they were chosen because the interface is attached to it.
-    pub node: Option<usize>,
-    /// That interface.
-    pub interface: Option<String>,
-}
-
-impl std::fmt::Display for CpuChoice {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (self.node, &self.interface) {
-            (Some(node), Some(interface)) => {
-                write!(formatter, "CPUs {} of node {node}, where {interface} is attached", self.list)
-            }
-            _ => write!(formatter, "CPUs {}", self.list),
-        }
-    }
-}
-
-/// One of several paths.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PathFigures {
-    /// Of the end that has connected.
-    pub local: IpAddr,
-    /// Of the other end.
-    pub remote: IpAddr,
-    /// Something has come back by it.
-    pub answered: bool,
-}
-
 /// What has arrived in one of several directories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpreadFigures {
@@ -204,15 +171,4 @@ pub struct SpreadFigures {
     pub files: u64,
     /// Sizes of these files together, holes included.
     pub bytes: u64,
-}
-
-/// How busy a stage was.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stage {
-    /// Such as `read`, `digest` or `write`.
-    pub name: String,
-    /// "sender" or "receiver".
-    pub end: String,
-    /// Share of the transfer's time that the busiest thread of this stage worked, 0 to 1.
-    pub busy: f64,
 }

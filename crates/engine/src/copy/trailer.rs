@@ -8,12 +8,12 @@
 use farhaul_blocks::Block;
 use farhaul_volume::CHUNK;
 
+use crate::session::BLOCK_BYTES;
 use crate::session::codec::{Malformed, Reader, put_varint};
 
 /// Room for the trailer behind a full chunk.
 pub(crate) const TRAILER_MAX: usize = 64 << 10;
-/// Bytes of a block buffer.
-pub(crate) const BLOCK_BYTES: usize = CHUNK as usize + TRAILER_MAX;
+const _: () = assert!(CHUNK as usize + TRAILER_MAX <= BLOCK_BYTES, "a chunk and its trailer fit a block");
 /// Pieces in one block; 1024 records of at most 10 + 10 + 4 + 32 bytes fit the trailer.
 pub(crate) const PIECES_MAX: usize = 1024;
 

@@ -111,6 +111,25 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
+/// The line for a user whose UDP does not get through.
+pub(crate) fn udp_blocked_warning(host: &str, ports: &[u16], instead: &str) -> String {
+    let ports = match ports {
+        [] => "UDP".to_string(),
+        [port] => format!("UDP port {port}"),
+        [first, .., last] => format!("UDP ports {first}-{last}"),
+    };
+    format!("{ports} of {host} cannot be reached (a firewall?); going on over {instead}, which is slower")
+}
+
+/// The same where that was found before.
+pub(crate) fn udp_noted_warning(host: &str, ports: &[u16], instead: &str) -> String {
+    let what = match ports {
+        [port] => format!("UDP port {port} of {host}"),
+        [] | [..] => format!("UDP of {host}"),
+    };
+    format!("{what} could not be reached last time; going on over {instead}, and trying UDP beside it")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,5 +162,13 @@ mod tests {
             std::fs::write(&file, damage).unwrap();
             assert!(!Blocked::in_file(file.clone(), HERE, "1").was_noted(), "{damage}");
         }
+    }
+
+    #[test]
+    fn the_warning_names_the_ports() {
+        assert!(udp_blocked_warning("dtn", &[33001], "TCP").starts_with("UDP port 33001 of dtn"));
+        assert!(
+            udp_blocked_warning("dtn", &[33001, 33002], "ssh").starts_with("UDP ports 33001-33002 of dtn")
+        );
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::contained::in_any_case;
-use crate::copy::report::Stage;
+use super::figures::Stage;
 
 /// What a sender waited for while it had something to send: no stages, but booked as such.
 pub(crate) const WAIT_CONTENT: &str = "wait-content";

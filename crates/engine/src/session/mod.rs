@@ -35,3 +35,6 @@ pub use packets::{FlowIdentity, Opened, Packets, Payload};
 pub use path_memory::state_folder;
 pub use setup::{Stop, Transport};
 pub(crate) use supervisor::{session_bytes_max, session_bytes_min};
+
+/// Bytes of a block's buffer: a mebibyte of content, and room for what the service says of it.
+pub(crate) const BLOCK_BYTES: usize = (1 << 20) + (64 << 10);

@@ -11,8 +11,8 @@ use std::path::Path;
 use farhaul_net::Link as _;
 
 use super::cpus::{Affinity, CpuList, chosen};
+use super::figures::CpuChoice;
 use super::setup::{FlowLink, FlowSetup};
-use crate::copy::report::CpuChoice;
 
 /// Fewer CPUs are not enough to read, digest, seal and send side by side, wherever they are.
 const CPUS_MIN: usize = 4;

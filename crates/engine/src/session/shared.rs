@@ -21,6 +21,7 @@ use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
 
+use super::BLOCK_BYTES;
 use super::budget::{Budget, Charge};
 use super::contained::{contained, in_any_case};
 use super::exchange::{ChannelBell, Inlet};
@@ -29,7 +30,6 @@ use super::held::Held;
 use super::meter::Meters;
 use super::progress::Progress;
 use crate::copy::messages::{Decoder, Encoder, Message};
-use crate::copy::trailer::BLOCK_BYTES;
 use crate::error::Error;
 use crate::options::PathAddresses;
 

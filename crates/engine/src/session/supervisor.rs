@@ -45,6 +45,7 @@ pub(crate) use memory::{session_bytes_max, session_bytes_min};
 use rate::{part_of, rate_policy};
 use streams::{DIRECT_TIME, FORESIGHT, Streams};
 
+use super::BLOCK_BYTES;
 use super::blocked::Blocked;
 use super::budget::Charge;
 use super::contained::in_any_case;
@@ -53,7 +54,6 @@ use super::progress::Progress;
 use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
 use crate::copy::messages::{Decoder, Message};
-use crate::copy::trailer::BLOCK_BYTES;
 use crate::error::{Error, ExitCode};
 use crate::options;
 use crate::options::{Cipher, RateOptions, TransferOptions};

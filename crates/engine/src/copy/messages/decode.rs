@@ -7,9 +7,10 @@ use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Dige
 use super::super::messages::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
 };
-use super::super::report::{SpreadFigures, Stage};
+use super::super::report::SpreadFigures;
 use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
 use crate::session::codec::{Malformed, Reader};
+use crate::session::figures::Stage;
 
 /// Bytes of a path, as Linux has them.
 const PATH_MAX: usize = 4095;

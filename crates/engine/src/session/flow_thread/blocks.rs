@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 use farhaul_blocks::{Overflow, OverflowShare};
 use farhaul_proto::Segment;
 
+use super::super::BLOCK_BYTES;
 use super::super::flow_thread::Running;
 use super::super::held::{Held, cannot_park};
 use super::super::meter::Meter;
 use super::super::packets::Payload;
 use super::super::shared::{Filled, FlowState};
-use crate::copy::trailer::BLOCK_BYTES;
 use crate::error::Error;
 
 /// At the end a block goes by another flow if that takes at most so much of the time.

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use super::super::contained::in_any_case;
+use super::super::figures::{CpuChoice, PathFigures};
 use super::super::placement::Placement;
 use super::super::supervisor::Supervisor;
 use crate::copy::messages::EndFigures;
-use crate::copy::report::{CpuChoice, PathFigures};
 use crate::options;
 use crate::session::figures;
 

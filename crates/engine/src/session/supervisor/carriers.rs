@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{TryRecvError, bounded};
 
 use super::super::blocked::Blocked;
+use super::super::blocked::{udp_blocked_warning, udp_noted_warning};
 use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{Part, SILENCE, Supervisor};
 use super::gone::lost;
-use crate::connect::{udp_blocked_warning, udp_noted_warning};
 use crate::copy::messages::Message;
 use crate::error::Error;
 

@@ -1,7 +1,10 @@
-//! Bytes of the engine's own messages: varints, byte strings, nothing else.
+//! Bytes of the engine's own messages: varints, byte strings, and little else.
 //!
 //! Always true: reading never panics and never allocates more than the bytes at hand. From: QUIC's idea of a varint,
 //! but LEB128, since most numbers here are small and the length need not be known first.
+
+/// Longest text that is meant for people, in bytes.
+const REASON_MAX: usize = 1000;
 
 /// What was read makes no sense.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +26,23 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 /// Signed numbers, small magnitudes first (zigzag).
 pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
+}
+
+/// A message's code, and the numbers that follow it.
+pub(crate) fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
+    out.push(code);
+    for &number in numbers {
+        put_varint(out, number);
+    }
+}
+
+/// A text that is meant for people; one that is too long is cut off.
+pub(crate) fn put_reason(out: &mut Vec<u8>, reason: &str) {
+    let mut end = reason.len().min(REASON_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_bytes(out, &reason.as_bytes()[..end]);
 }
 
 /// Takes values off the front of a slice.
@@ -49,6 +69,14 @@ impl<'a> Reader<'a> {
             }
         }
         Err(Malformed)
+    }
+
+    pub(crate) fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
     }
 
     pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {

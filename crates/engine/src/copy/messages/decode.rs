@@ -60,7 +60,7 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         6 => Message::EntriesEnd,
         7 => Message::LeftOut { path: reader.bytes()?.to_vec() },
         8 => Message::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
-        9 => Message::PresentEnd { is_complete: decode_flag(&mut reader)? },
+        9 => Message::PresentEnd { is_complete: reader.flag()? },
         11 => {
             let id = reader.varint()?;
             // An entry as in a message of its own.
@@ -69,7 +69,7 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
             }
             Message::Renewed { id, entry: decode_entry(&mut reader, last_path)? }
         }
-        10 => Message::Compared { id: reader.varint()?, is_same: decode_flag(&mut reader)? },
+        10 => Message::Compared { id: reader.varint()?, is_same: reader.flag()? },
         12 => Message::Skipped { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
         17 => Message::Done { id: reader.varint()? },
@@ -81,7 +81,7 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         21 => Message::Deleted { path: reader.bytes()?.to_vec() },
         22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         23 => {
-            let is_last = decode_flag(&mut reader)?;
+            let is_last = reader.flag()?;
             let mut names = Vec::new();
             for _ in 0..reader.varint()? {
                 names.push(reader.bytes()?.to_vec());
@@ -121,7 +121,7 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
             Message::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
         }
         49 => Message::Confirmed { count: reader.varint()? },
-        50 => Message::BlocksPut { count: reader.varint()?, is_last: decode_flag(&mut reader)? },
+        50 => Message::BlocksPut { count: reader.varint()?, is_last: reader.flag()? },
         51 => Message::Word(reader.bytes()?.to_vec()),
         54 => Message::Left { path: reader.bytes()?.to_vec(), border: decode_border(&mut reader)? },
         55 => Message::Replaced {
@@ -131,9 +131,9 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         },
         56 => Message::StreamUse {
             index: u16::try_from(reader.varint()?).map_err(|_| Malformed)?,
-            is_used: decode_flag(&mut reader)?,
+            is_used: reader.flag()?,
         },
-        57 => Message::UdpUse { is_used: decode_flag(&mut reader)? },
+        57 => Message::UdpUse { is_used: reader.flag()? },
         58 => Message::WantStreams,
         34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
         _ => return Err(Malformed),
@@ -211,14 +211,6 @@ fn decode_address(reader: &mut Reader<'_>) -> Result<IpAddr, Malformed> {
     let bytes = reader.bytes()?;
     let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed)
-}
-
-fn decode_flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    match reader.byte()? {
-        0 => Ok(false),
-        1 => Ok(true),
-        _ => Err(Malformed),
-    }
 }
 
 fn decode_digests(reader: &mut Reader<'_>) -> Result<Digests, Malformed> {

@@ -8,10 +8,7 @@ use super::super::messages::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
 };
 use crate::options::Policy;
-use crate::session::codec::{put_bytes, put_signed, put_varint};
-
-/// Of a reason, the rest is cut off.
-const REASON_MAX: usize = 1000;
+use crate::session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
 
 /// Writes messages, remembering the last path for the next one's prefix.
 #[derive(Default)]
@@ -247,13 +244,6 @@ impl Encoder {
     }
 }
 
-pub(super) fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
-    out.push(code);
-    for &number in numbers {
-        put_varint(out, number);
-    }
-}
-
 fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {
     let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
     put_varint(out, ranges.len() as u64);
@@ -261,14 +251,6 @@ fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {
         put_varint(out, first);
         put_varint(out, count);
     }
-}
-
-fn put_reason(out: &mut Vec<u8>, reason: &str) {
-    let mut end = reason.len().min(REASON_MAX);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    put_bytes(out, &reason.as_bytes()[..end]);
 }
 
 fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {

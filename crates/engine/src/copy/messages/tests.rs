@@ -3,10 +3,9 @@
 use farhaul_volume::{Algorithm, Border, Digest};
 use proptest::prelude::*;
 
-use super::encode::put_numbers;
 use super::*;
 use crate::options::Policy;
-use crate::session::codec::{Malformed, put_bytes, put_varint};
+use crate::session::codec::{Malformed, put_bytes, put_numbers, put_varint};
 
 fn entry(id: u64, path: &str, what: What) -> Message {
     let attributes = match what {

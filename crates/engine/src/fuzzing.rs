@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::connect::KnownHosts;
 pub use crate::connect::fuzzing::first_datagrams;
 pub use crate::copy::fuzzing::{End, converse, path_memory, record_session};
-use crate::copy::messages::{Decoder, Encoder, MESSAGE_MAX, Message};
+use crate::copy::messages::{Decoder, Encoder, MESSAGE_MAX, Message, decode_spread, encode_spread};
 use crate::copy::trailer;
 
 /// The control stream: in pieces as it comes and as a whole, it is the same messages; what was understood can be said
@@ -21,6 +21,9 @@ pub fn messages(bytes: &[u8]) -> usize {
         }
         let before = again.len();
         encoder.encode(message, &mut again);
+        if let Message::Finish(figures) = message {
+            spread(&figures.of_service);
+        }
         // What is cut at one end, and figures that lose digits, do not come back as they were.
         if matches!(message, Message::Finish(_)) || again.len() - before > 900 {
             continue;
@@ -32,6 +35,16 @@ pub fn messages(bytes: &[u8]) -> usize {
         );
     }
     whole.len()
+}
+
+/// What a copy adds to its figures.
+fn spread(bytes: &[u8]) {
+    let Ok(spread) = decode_spread(bytes) else { return };
+    let again = encode_spread(&spread);
+    // A name that is cut does not come back as it was.
+    if again.len() <= 900 {
+        assert!(decode_spread(&again) == Ok(spread), "it reads back as another spread");
+    }
 }
 
 fn decode(bytes: &[u8], piece: usize) -> Vec<Message> {

@@ -2,7 +2,7 @@
 
 use super::listing::Listed;
 use super::messages::EndFigures;
-use super::report::{FailedEntry, LeftEntry, NotTakenEntry};
+use super::report::{FailedEntry, LeftEntry, NotTakenEntry, SpreadFigures};
 
 #[derive(Debug, Default)]
 pub(crate) struct End {
@@ -22,6 +22,8 @@ pub(crate) struct End {
     pub(crate) renamed: bool,
     pub(crate) failures: Listed<FailedEntry>,
     pub(crate) not_taken: Listed<NotTakenEntry>,
+    /// What has arrived in each directory of a destination that has several.
+    pub(crate) spread: Vec<SpreadFigures>,
     pub(crate) ours: EndFigures,
     pub(crate) theirs: EndFigures,
 }

@@ -15,11 +15,12 @@ mod tests;
 
 use farhaul_volume::{Attributes, Border, ChunkCv, Digests, Node, Time};
 
-pub(crate) use self::decode::Decoder;
-pub(crate) use self::encode::Encoder;
+pub(crate) use self::decode::{Decoder, decode_spread};
+pub(crate) use self::encode::{Encoder, encode_spread};
 pub(crate) use self::sort::Sort;
-use super::report::SpreadFigures;
+use crate::error::Error;
 use crate::options::{PathAddresses, RateOptions};
+use crate::session::codec::Malformed;
 use crate::session::figures::Stage;
 
 /// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
@@ -32,6 +33,11 @@ pub(crate) const RANGES_MAX: usize = 4096;
 const ATTRIBUTES: u8 = 0x40;
 /// An entry that is announced again has this added to its id each time.
 pub(crate) const RENEWAL: u64 = 1 << 48;
+
+/// The end of a session whose peer has said something that is no message.
+pub(crate) fn senseless(_: Malformed) -> Error {
+    Error::Misbehaved("a control message makes no sense".into())
+}
 
 /// One entry of the manifest. Ids count up from 0 in the order of sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -392,6 +398,6 @@ pub(crate) struct EndFigures {
     pub(crate) rtt_mean_us: u64,
     pub(crate) stages: Vec<Stage>,
     pub(crate) warnings: Vec<String>,
-    /// What has arrived in each directory of a destination that has several.
-    pub(crate) spread: Vec<SpreadFigures>,
+    /// What the service that the session is for says of itself. The session does not look into it.
+    pub(crate) of_service: Vec<u8>,
 }

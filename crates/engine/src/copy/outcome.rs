@@ -104,7 +104,7 @@ impl Outcome {
                 .join("; "),
             stages,
             warnings,
-            spread: receiver.spread.clone(),
+            spread: end.spread.clone(),
             paths: supervisor.paths(),
             cpus: supervisor.cpu_choice().cloned(),
         };

@@ -45,7 +45,7 @@ use super::failures::{Failures, plain};
 use super::item::Item;
 use super::links::{Links, Outcome};
 use super::manifest::{Fate, Record};
-use super::messages::{EndFigures, Message, RENEWAL, What};
+use super::messages::{EndFigures, Message, RENEWAL, What, encode_spread};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::report::{Action, SpreadFigures};
@@ -453,7 +453,8 @@ impl Receiver {
         }
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
-        let figures = EndFigures { spread: self.spread_figures(), ..supervisor.figures() };
+        let of_service = encode_spread(&self.spread_figures());
+        let figures = EndFigures { of_service, ..supervisor.figures() };
         self.shared.send(&[Message::DirectoriesDone { count }, Message::Finish(figures)]);
         Ok(())
     }
@@ -479,7 +480,8 @@ impl Receiver {
             renamed: self.original.get().is_some(),
             failures: self.failures.take(),
             not_taken: self.not_taken.take(),
-            ours: EndFigures { spread: self.spread_figures(), ..supervisor.figures() },
+            spread: self.spread_figures(),
+            ours: supervisor.figures(),
             theirs,
         }
     }

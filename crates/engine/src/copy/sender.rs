@@ -29,11 +29,11 @@ use super::end::End;
 use super::failures::Failures;
 use super::large::{FileJob, Large};
 use super::manifest::{Fate, Log, Record};
-use super::messages::{Decision, EndFigures, Message, RENEWAL, What};
+use super::messages::{Decision, EndFigures, Message, RENEWAL, What, decode_spread, senseless};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
-use super::report::Action;
+use super::report::{Action, SpreadFigures};
 use crate::error::Error;
 use crate::options::{DeleteWhen, SyncOptions, TransferOptions};
 use crate::session::budget::Charge;
@@ -231,6 +231,13 @@ struct Counts {
     listed_bytes: u64,
 }
 
+/// What the receiver has said at its end.
+#[derive(Default)]
+struct Finished {
+    figures: EndFigures,
+    spread: Vec<SpreadFigures>,
+}
+
 /// Runs the sending end to its end.
 pub(crate) fn run(
     supervisor: &mut Supervisor,
@@ -284,14 +291,15 @@ pub(crate) fn run(
 }
 
 impl Sender {
-    /// Speaks with the receiver until it has finished; returns its figures.
-    fn converse(&self, supervisor: &mut Supervisor) -> Result<EndFigures, Error> {
+    /// Speaks with the receiver until it has finished.
+    fn converse(&self, supervisor: &mut Supervisor) -> Result<Finished, Error> {
         let mut watched = Vec::new();
         loop {
             match supervisor.step()? {
                 Step::Message(Message::Finish(figures)) => {
+                    let spread = decode_spread(&figures.of_service).map_err(senseless)?;
                     self.finish(supervisor)?;
-                    return Ok(figures);
+                    return Ok(Finished { figures, spread });
                 }
                 Step::Message(message) => self.handle(message, &mut self.counts.lock().expect(LOCK))?,
                 Step::Idle => self.look_after(&mut watched),
@@ -556,9 +564,11 @@ impl Sender {
     }
 
     /// `theirs` have come if the end is a good one.
-    fn end(&self, supervisor: &Supervisor, theirs: Option<EndFigures>) -> End {
+    fn end(&self, supervisor: &Supervisor, theirs: Option<Finished>) -> End {
         let counts = in_any_case(self.counts.lock());
         let table = in_any_case(self.table.lock());
+        let given_up = theirs.as_ref().map(|_| counts.given_up);
+        let theirs = theirs.unwrap_or_default();
         let unfinished = table.pending.values().filter_map(|pending| pending.stage.large());
         End {
             files: counts.files,
@@ -569,16 +579,16 @@ impl Sender {
             replaced: self.noted.replaced_count(),
             left: self.noted.take_left(),
             renames: counts.renames,
-            bytes: arrived_bytes(&self.shared, theirs.as_ref().map(|_| counts.given_up))
-                .saturating_add(counts.listed_bytes),
+            bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
             bytes_kept: counts.kept + unfinished.map(|large| large.bytes_kept()).sum::<u64>(),
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),
             not_taken: self.not_taken.take(),
+            spread: theirs.spread,
             ours: supervisor.figures(),
-            theirs: theirs.unwrap_or_default(),
+            theirs: theirs.figures,
         }
     }
 }

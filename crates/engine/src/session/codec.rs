@@ -109,6 +109,11 @@ impl<'a> Reader<'a> {
         Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
     }
 
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -53,7 +53,7 @@ use super::pending::Pending;
 use super::progress::Progress;
 use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
-use crate::copy::messages::{Decoder, Message};
+use crate::copy::messages::{Decoder, Message, senseless};
 use crate::error::{Error, ExitCode};
 use crate::options;
 use crate::options::{Cipher, RateOptions, TransferOptions};
@@ -457,9 +457,7 @@ impl Supervisor {
         loop {
             // Also between messages: for hundreds of thousands that have come at once, each of which may take a disk's time, is long.
             self.watch()?;
-            let message = self.decoder.next();
-            let message =
-                message.map_err(|_| Error::Misbehaved("a control message makes no sense".into()))?;
+            let message = self.decoder.next().map_err(senseless)?;
             self.is_behind = message.is_some();
             match message {
                 Some(Message::Start) => continue,

@@ -297,10 +297,17 @@ fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
     for _ in 0..reader.varint()?.min(16) {
         figures.warnings.push(reader.text()?);
     }
+    figures.of_service = reader.rest().to_vec();
+    Ok(figures)
+}
+
+/// What [`encode_spread`](super::encode_spread) has written.
+pub(crate) fn decode_spread(bytes: &[u8]) -> Result<Vec<SpreadFigures>, Malformed> {
+    let (mut reader, mut spread) = (Reader(bytes), Vec::new());
     let directories = if reader.is_empty() { 0 } else { reader.varint()? };
     for _ in 0..directories.min(SPREAD_MAX as u64) {
         let (directory, files) = (reader.text()?, reader.varint()?);
-        figures.spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
+        spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
     }
-    Ok(figures)
+    if reader.is_empty() { Ok(spread) } else { Err(Malformed) }
 }

@@ -7,6 +7,7 @@ use farhaul_volume::{Border, CHUNK, Node};
 use super::super::messages::{
     ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
 };
+use super::super::report::SpreadFigures;
 use crate::options::Policy;
 use crate::session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
 
@@ -267,15 +268,22 @@ fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
     for warning in warnings {
         put_reason(out, warning);
     }
-    if figures.spread.is_empty() {
-        return;
+    out.extend_from_slice(&figures.of_service);
+}
+
+/// What a copy adds to the figures at its end: what has arrived in each directory of a destination that has several.
+pub(crate) fn encode_spread(spread: &[SpreadFigures]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if spread.is_empty() {
+        return out;
     }
-    put_varint(out, figures.spread.len() as u64);
-    for directory in &figures.spread {
-        put_reason(out, &directory.directory);
-        put_varint(out, directory.files);
-        put_varint(out, directory.bytes);
+    put_varint(&mut out, spread.len() as u64);
+    for directory in spread {
+        put_reason(&mut out, &directory.directory);
+        put_varint(&mut out, directory.files);
+        put_varint(&mut out, directory.bytes);
     }
+    out
 }
 
 fn figures_numbers(figures: &EndFigures) -> [u64; 13] {

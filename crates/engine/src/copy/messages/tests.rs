@@ -3,6 +3,7 @@
 use farhaul_volume::{Algorithm, Border, Digest};
 use proptest::prelude::*;
 
+use super::super::report::SpreadFigures;
 use super::*;
 use crate::options::Policy;
 use crate::session::codec::{Malformed, put_bytes, put_numbers, put_varint};
@@ -85,7 +86,7 @@ fn all() -> Vec<Message> {
             cpu_us: 5,
             stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
             warnings: vec!["small buffers".into()],
-            spread: vec![SpreadFigures { directory: "/nvme1".into(), files: 3, bytes: 1 << 40 }],
+            of_service: vec![1, 2, 3],
             ..EndFigures::default()
         }),
         Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
@@ -127,6 +128,16 @@ fn every_message_comes_back_however_the_bytes_are_cut() {
             }
         }
         assert_eq!(back, messages);
+    }
+}
+
+#[test]
+fn what_has_arrived_in_each_directory_comes_back() {
+    let nvme = SpreadFigures { directory: "/nvme1".into(), files: 3, bytes: 1 << 40 };
+    for spread in [vec![], vec![nvme.clone()], vec![nvme; 2]] {
+        let bytes = encode_spread(&spread);
+        assert_eq!(decode_spread(&bytes), Ok(spread));
+        assert_eq!(decode_spread(&[&bytes[..], &[7]].concat()), Err(Malformed));
     }
 }
 

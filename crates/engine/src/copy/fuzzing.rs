@@ -1,17 +1,18 @@
 //! One end of a session, spoken to by a list of messages in place of a peer: what `fuzz/` drives.
 //!
 //! The end is the very one that a far end runs (`serve_here`), with its threads, a folder and a flow by which nothing comes. The
-//! script stands where the bytes of the control stream come in ([`scripted`], called by `Shared::receive`); blocks go
-//! straight to the writers. A script is sections with [`SEPARATOR`] between them, so that one that is damaged costs only
-//! itself: first the options, then control messages as on the wire without their length, and blocks (see `block`).
+//! script stands where the bytes of the control stream come in ([`Tap::Feed`]); blocks go straight to the writers.
+//! A script is sections with [`SEPARATOR`] between them, so that one that is damaged costs only itself: first the options,
+//! then control messages as on the wire without their length, and blocks (see `block`).
 //!
 //! Always true: a message is handled, and what it has set off in other threads is waited for a moment, before the next
-//! one comes; the last one ends the session. [`record`] makes a script of what a real session says.
+//! one comes; the last one ends the session. [`record_session`] makes a script of what a real session says.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use crate::options::{
     DeleteOptions, DeleteWhen, MEMORY_MIN, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
 };
 use crate::session::codec::{Reader, put_varint};
+use crate::session::fuzzing::{Tap, is_fed, tapped};
 use crate::session::progress::Progress;
 use crate::session::shared::{Arrived, Credit, FlowShared, Place, Shared};
 
@@ -46,11 +48,6 @@ const BLOCK_PATIENCE: Duration = Duration::from_millis(100);
 pub enum End {
     Receiver,
     Sender,
-}
-
-thread_local! {
-    static SCRIPT: RefCell<Option<Script>> = const { RefCell::new(None) };
-    static RECORD: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
 struct Script {
@@ -84,7 +81,7 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
         begun_ms: 0,
     };
     let flow = FlowShared::new(place).ok()?;
-    let script = Script {
+    let mut script = Script {
         end,
         sections: sections.into_iter(),
         decoder: Decoder::default(),
@@ -94,9 +91,8 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
         has_begun: false,
     };
     take_panic();
-    SCRIPT.with(|slot| *slot.borrow_mut() = Some(script));
-    let summary = crate::copy::serve_here(ours);
-    SCRIPT.with(|slot| slot.borrow_mut().take());
+    let tap = Tap::Feed(Box::new(move |shared, out, wait| script.feed(shared, out, wait)));
+    let summary = tapped(tap, || crate::copy::serve_here(ours));
     if let Some(panic) = take_panic() {
         panic!("a thread of the session panicked: {panic}");
     }
@@ -186,11 +182,6 @@ fn request(end: End, flags: &[u8], there: &Path) -> Request {
         target_is_name: false,
         options,
     }
-}
-
-/// What comes in place of the peer's bytes, if this thread's session is spoken to by a script.
-pub(crate) fn scripted(shared: &Shared, decoder: &mut Decoder, wait: Duration) -> Option<usize> {
-    SCRIPT.with(|slot| slot.borrow_mut().as_mut().map(|script| script.feed(shared, decoder.buffer(), wait)))
 }
 
 impl Script {
@@ -323,7 +314,7 @@ fn watch_panics() {
         std::panic::set_hook(Box::new(move |panic| {
             // Threads that run other tests are called by the tests' paths.
             let is_other = std::thread::current().name().is_some_and(|name| name.contains("::"));
-            if !is_other || SCRIPT.with(|slot| slot.try_borrow().map_or(true, |slot| slot.is_some())) {
+            if !is_other || is_fed() {
                 PANIC
                     .lock()
                     .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -339,16 +330,6 @@ fn take_panic() -> Option<String> {
 }
 
 // ---- recording -----------------------------------------------------------------------------------------------------
-
-/// Notes what has come, if this thread's session is recorded.
-pub(crate) fn record(decoder: &mut Decoder, taken: usize) {
-    RECORD.with(|slot| {
-        if let Some(bytes) = slot.borrow_mut().as_mut() {
-            let buffer = decoder.buffer();
-            bytes.extend_from_slice(&buffer[buffer.len() - taken..]);
-        }
-    });
-}
 
 /// A script that says what a real peer says: one that sends `source` (or takes it) with the options that `flags` choose. The
 /// files' content should be one byte, `fill`, again and again, as that is what the script's blocks carry.
@@ -377,9 +358,11 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
     let peer = std::thread::spawn(move || {
         crate::copy::run(peer, side, &terms, &Arc::new(Progress::default())).error
     });
-    RECORD.with(|slot| *slot.borrow_mut() = Some(Vec::new()));
-    let error = crate::copy::serve_here(ours).error;
-    let bytes = RECORD.with(|slot| slot.borrow_mut().take()).unwrap_or_default();
+    let said = Rc::new(RefCell::new(Vec::new()));
+    let record = said.clone();
+    let tap = Tap::Listen(Box::new(move |bytes| record.borrow_mut().extend_from_slice(bytes)));
+    let error = tapped(tap, || crate::copy::serve_here(ours)).error;
+    let bytes = said.take();
     let peers = peer.join().expect("the peer does not panic");
     assert!(error.is_none() && peers.is_none(), "the recorded session failed: {error:?} {peers:?}");
     (script(flags, fill, &bytes), bytes)

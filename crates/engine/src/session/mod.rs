@@ -14,6 +14,8 @@ pub(crate) mod crew;
 pub(crate) mod exchange;
 pub(crate) mod figures;
 mod flow_thread;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod growth;
 pub(crate) mod held;
 pub(crate) mod meter;

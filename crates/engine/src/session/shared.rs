@@ -597,7 +597,7 @@ impl Shared {
     /// Moves bytes that have arrived into `decoder`; waits up to `wait` for some.
     pub(crate) fn receive(&self, decoder: &mut Decoder, wait: Duration) -> usize {
         #[cfg(feature = "fuzzing")]
-        if let Some(taken) = crate::copy::fuzzing::scripted(self, decoder, wait) {
+        if let Some(taken) = super::fuzzing::feed(self, decoder.buffer(), wait) {
             return taken;
         }
         let mut stream = self.control.lock();
@@ -612,7 +612,10 @@ impl Shared {
         }
         drop(stream);
         #[cfg(feature = "fuzzing")]
-        crate::copy::fuzzing::record(decoder, taken);
+        {
+            let buffer = decoder.buffer();
+            super::fuzzing::listen(&buffer[buffer.len() - taken..]);
+        }
         if taken > 0 {
             // The window has opened, which the peer wants to know.
             self.wake_flows();

@@ -1,0 +1,53 @@
+//! A way in for `fuzz/`: where the bytes of the control stream come in, something may stand in a peer's place, or
+//! listen. It does so for the sessions of the thread that has set it.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use super::shared::Shared;
+
+/// What stands where the bytes of the control stream come in.
+pub(crate) enum Tap {
+    /// Appends what comes in place of the peer's bytes and returns how much that is. The last argument says how
+    /// long the session would wait for bytes.
+    Feed(Feed),
+    /// Is told what has come.
+    Listen(Listener),
+}
+
+pub(crate) type Feed = Box<dyn FnMut(&Shared, &mut Vec<u8>, Duration) -> usize>;
+pub(crate) type Listener = Box<dyn FnMut(&[u8])>;
+
+thread_local! {
+    static TAP: RefCell<Option<Tap>> = const { RefCell::new(None) };
+}
+
+/// Runs `session`, a session of this thread, with this tap.
+pub(crate) fn tapped<T>(tap: Tap, session: impl FnOnce() -> T) -> T {
+    TAP.with(|slot| *slot.borrow_mut() = Some(tap));
+    let done = session();
+    TAP.with(|slot| slot.borrow_mut().take());
+    done
+}
+
+/// Whether a session of this thread is fed, also by whoever feeds it just now.
+pub(crate) fn is_fed() -> bool {
+    TAP.with(|slot| slot.try_borrow().map_or(true, |tap| matches!(&*tap, Some(Tap::Feed(_)))))
+}
+
+/// What comes in place of the peer's bytes, if this thread's session is fed.
+pub(super) fn feed(shared: &Shared, out: &mut Vec<u8>, wait: Duration) -> Option<usize> {
+    TAP.with(|slot| match &mut *slot.borrow_mut() {
+        Some(Tap::Feed(feed)) => Some(feed(shared, out, wait)),
+        Some(Tap::Listen(_)) | None => None,
+    })
+}
+
+/// Tells what has come, if somebody listens to this thread's session.
+pub(super) fn listen(bytes: &[u8]) {
+    TAP.with(|slot| {
+        if let Some(Tap::Listen(listen)) = &mut *slot.borrow_mut() {
+            listen(bytes);
+        }
+    });
+}

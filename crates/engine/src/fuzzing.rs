@@ -5,8 +5,9 @@ use std::path::Path;
 use crate::connect::KnownHosts;
 pub use crate::connect::fuzzing::first_datagrams;
 pub use crate::copy::fuzzing::{End, converse, path_memory, record_session};
-use crate::copy::messages::{Decoder, Encoder, MESSAGE_MAX, Message, decode_spread, encode_spread};
+use crate::copy::messages::{Decoder, Encoder, Message, decode_spread, encode_spread};
 use crate::copy::trailer;
+use crate::session::messages::MESSAGE_MAX;
 
 /// The control stream: in pieces as it comes and as a whole, it is the same messages; what was understood can be said
 /// again. Returns how many messages there were.

@@ -3,7 +3,7 @@
 //! Each message is a varint length and its body; the first byte of the body is the message's code. Paths share a
 //! prefix with the path before, so a tree's manifest costs little more than its names. docs/wire.md has the table.
 //!
-//! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused before it is stored.
+//! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`](crate::session::messages::MESSAGE_MAX) is refused before it is stored.
 
 mod decode;
 mod encode;
@@ -18,13 +18,9 @@ use farhaul_volume::{Attributes, Border, ChunkCv, Digests, Node, Time};
 pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
 pub(crate) use self::sort::Sort;
-use crate::error::Error;
 use crate::options::{PathAddresses, RateOptions};
-use crate::session::codec::Malformed;
 use crate::session::figures::Stage;
 
-/// Longest message body. A path is at most 4095 bytes, a reason is cut to fit.
-pub(crate) const MESSAGE_MAX: usize = 64 << 10;
 /// Longest message of a program's own.
 pub(crate) const WORD_MAX: usize = 60 << 10;
 /// Chunk ranges in one `Have`; what does not fit is sent again.
@@ -33,11 +29,6 @@ pub(crate) const RANGES_MAX: usize = 4096;
 const ATTRIBUTES: u8 = 0x40;
 /// An entry that is announced again has this added to its id each time.
 pub(crate) const RENEWAL: u64 = 1 << 48;
-
-/// The end of a session whose peer has said something that is no message.
-pub(crate) fn senseless(_: Malformed) -> Error {
-    Error::Misbehaved("a control message makes no sense".into())
-}
 
 /// One entry of the manifest. Ids count up from 0 in the order of sending.
 #[derive(Debug, Clone, PartialEq, Eq)]

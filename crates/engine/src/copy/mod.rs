@@ -33,6 +33,7 @@ mod roots;
 mod sender;
 mod serve;
 mod surplus;
+mod talk;
 pub(crate) mod trailer;
 mod tree;
 mod verdict;

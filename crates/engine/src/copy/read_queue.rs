@@ -22,12 +22,13 @@ use farhaul_volume::{CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, wri
 pub(super) use self::told::Theirs;
 use super::large::{FileJob, Large, Trouble};
 use super::messages::Message;
+use super::talk::Talk;
 use super::trailer;
 use super::trailer::{PIECES_MAX, Piece};
 use crate::session::contained::in_any_case;
 use crate::session::exchange::Outlet;
 use crate::session::meter::Meter;
-use crate::session::shared::{Filled, Shared};
+use crate::session::shared::Filled;
 use crate::session::unread::Unread;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,7 @@ impl Waiting {
 
 /// Wanted files, in the order of the receiver's answers.
 pub(crate) struct ReadQueue {
-    shared: Arc<Shared>,
+    shared: Arc<Talk>,
     outlet: Outlet,
     /// Large files that are read at a time.
     lanes: usize,
@@ -131,13 +132,13 @@ const LOCK: &str = "no thread panics while it holds the read queue";
 
 impl ReadQueue {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<Talk>,
         lanes: usize,
         digests: bool,
         may_renew: bool,
         growth: Option<Duration>,
     ) -> ReadQueue {
-        let outlet = Outlet::new(shared.clone());
+        let outlet = Outlet::new(Arc::clone(&shared));
         ReadQueue {
             shared,
             outlet,

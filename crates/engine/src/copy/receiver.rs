@@ -50,13 +50,13 @@ use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::report::{Action, SpreadFigures};
 use super::surplus::{Conflicts, Surplus};
+use super::talk::Talk;
 use super::tree::{Directory, Tree};
 use super::writer;
 use super::writer::Incoming;
 use crate::error::Error;
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
 use crate::session::crew::together;
-use crate::session::shared::Shared;
 use crate::session::supervisor::{Step, Supervisor};
 
 /// What becomes of the transfer's entries.
@@ -129,7 +129,7 @@ pub(crate) struct Wanted<'a> {
 
 /// State that the receiving end's threads share.
 pub(crate) struct Receiver {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Talk>,
     pub(crate) destination: Destination,
     pub(crate) rules: Rules,
     /// What it excludes at the receiver is not deleted.
@@ -267,7 +267,7 @@ pub(crate) fn run(
     wanted: Wanted<'_>,
     writers: usize,
 ) -> (End, Option<Error>) {
-    let shared = supervisor.shared.clone();
+    let shared = Talk::new(supervisor.shared.clone());
     let writers = if matches!(destination, Destination::Pipe) { 1 } else { writers };
     let (finish, finishing) = crossbeam_channel::unbounded();
     let (open, over) = crossbeam_channel::bounded(0);

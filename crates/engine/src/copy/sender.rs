@@ -29,17 +29,19 @@ use super::end::End;
 use super::failures::Failures;
 use super::large::{FileJob, Large};
 use super::manifest::{Fate, Log, Record};
-use super::messages::{Decision, EndFigures, Message, RENEWAL, What, decode_spread, senseless};
+use super::messages::{Decision, EndFigures, Message, RENEWAL, What, decode_spread};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
 use super::report::{Action, SpreadFigures};
+use super::talk::Talk;
 use crate::error::Error;
 use crate::options::{DeleteWhen, SyncOptions, TransferOptions};
 use crate::session::budget::Charge;
 use crate::session::contained::in_any_case;
 use crate::session::crew::together;
 use crate::session::exchange::arrived_bytes;
+use crate::session::messages::senseless;
 use crate::session::shared::Shared;
 use crate::session::supervisor::{Step, Supervisor};
 use crate::session::unread::Unread;
@@ -188,7 +190,7 @@ impl Taking {
 
 /// State that the sending end's threads share.
 pub(crate) struct Sender {
-    shared: Arc<Shared>,
+    shared: Arc<Talk>,
     table: Mutex<Table>,
     outstanding: Arc<Outstanding>,
     room: Condvar,
@@ -247,7 +249,7 @@ pub(crate) fn run(
 ) -> (End, Option<Error>) {
     let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
-    let shared = supervisor.shared.clone();
+    let shared = Talk::new(supervisor.shared.clone());
     let queue =
         Arc::new(ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order)));
     let sender = Sender {

@@ -18,6 +18,7 @@ mod flow_thread;
 pub(crate) mod fuzzing;
 mod growth;
 pub(crate) mod held;
+pub(crate) mod messages;
 pub(crate) mod meter;
 mod packets;
 pub(crate) mod path_memory;

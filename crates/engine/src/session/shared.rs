@@ -245,7 +245,6 @@ pub(crate) struct Control {
 /// as long as nothing has to be waited for.
 #[derive(Default)]
 struct Outbox {
-    encoder: Encoder,
     bytes: Vec<u8>,
     /// Of `bytes`, and in all.
     taken: usize,
@@ -256,12 +255,6 @@ impl Outbox {
     /// Where what was put in last ends, counted from the first byte.
     fn end(&self) -> u64 {
         self.taken_ever + (self.bytes.len() - self.taken) as u64
-    }
-
-    fn put(&mut self, messages: &[Message]) {
-        for message in messages {
-            self.encoder.encode(message, &mut self.bytes);
-        }
     }
 
     /// Gives the stream what it takes; returns whether it took any.
@@ -546,7 +539,16 @@ impl Shared {
 
     /// Sends messages to the peer, in this order and behind all that were sent before. Waits for room, but holds up nobody else.
     pub(crate) fn send(&self, messages: &[Message]) {
-        let end = self.say(messages);
+        self.wait_until_taken(self.say(messages));
+    }
+
+    /// As [`Shared::send`], for messages of the service that the session is for: `encode` appends them, each behind its
+    /// length ([`put_message`](super::messages::put_message)). It is called in the order of the stream.
+    pub(crate) fn send_encoded(&self, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.wait_until_taken(self.put(encode));
+    }
+
+    fn wait_until_taken(&self, end: u64) {
         let deadline = Instant::now() + SEND_PATIENCE;
         while self.pour() < end && !self.is_stopped() {
             let stream = self.control.lock();
@@ -562,8 +564,13 @@ impl Shared {
 
     /// As [`Shared::send`], without waiting: for who has to watch over the session, and says little. Returns where the messages end.
     pub(crate) fn say(&self, messages: &[Message]) -> u64 {
+        let mut encoder = Encoder::default();
+        self.put(|out| messages.iter().for_each(|message| encoder.encode(message, out)))
+    }
+
+    fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let mut outbox = self.outbox();
-        outbox.put(messages);
+        encode(&mut outbox.bytes);
         let end = outbox.end();
         self.pour_out(outbox);
         end
@@ -652,11 +659,11 @@ mod tests {
     #[test]
     fn who_waits_for_room_in_the_control_stream_holds_up_nobody() {
         let shared = shared();
-        let word = |number: u32| Message::Word(number.to_le_bytes().repeat(4096));
+        let much = |number: u32| move |out: &mut Vec<u8>| out.extend(number.to_le_bytes().repeat(4096));
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let shared = shared.clone();
-                std::thread::spawn(move || (0..2000).for_each(|number| shared.send(&[word(number)])))
+                std::thread::spawn(move || (0..2000).for_each(|number| shared.send_encoded(much(number))))
             })
             .collect();
         let is_full = || shared.control.lock().write(&[0]) == 0;
@@ -678,7 +685,7 @@ mod tests {
         let (mut outbox, mut stream) = (Outbox::default(), ControlStream::new(CONTROL_WINDOW));
         let mut ends = Vec::new();
         for number in 0..700u32 {
-            outbox.put(&[Message::Word(number.to_le_bytes().repeat(8192))]);
+            outbox.bytes.extend(number.to_le_bytes().repeat(8192));
             ends.push(outbox.end());
             outbox.pour(&mut stream);
         }

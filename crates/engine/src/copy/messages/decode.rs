@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
 
 use super::super::messages::{
-    ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
+    ATTRIBUTES, Decision, EndFigures, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
 };
 use super::super::report::SpreadFigures;
 use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
 use crate::session::codec::{Malformed, Reader};
 use crate::session::figures::Stage;
+use crate::session::messages::MESSAGE_MAX;
 
 /// Bytes of a path, as Linux has them.
 const PATH_MAX: usize = 4095;

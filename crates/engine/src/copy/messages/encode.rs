@@ -5,27 +5,22 @@ use std::net::IpAddr;
 use farhaul_volume::{Border, CHUNK, Node};
 
 use super::super::messages::{
-    ATTRIBUTES, Decision, EndFigures, MESSAGE_MAX, ManifestEntry, Message, Presence, RANGES_MAX, What,
+    ATTRIBUTES, Decision, EndFigures, ManifestEntry, Message, Presence, RANGES_MAX, What,
 };
 use super::super::report::SpreadFigures;
 use crate::options::Policy;
 use crate::session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
+use crate::session::messages::put_message;
 
 /// Writes messages, remembering the last path for the next one's prefix.
 #[derive(Default)]
 pub(crate) struct Encoder {
     last_path: Vec<u8>,
-    body: Vec<u8>,
 }
 
 impl Encoder {
     pub(crate) fn encode(&mut self, message: &Message, out: &mut Vec<u8>) {
-        let mut body = std::mem::take(&mut self.body);
-        body.clear();
-        self.encode_body(message, &mut body);
-        debug_assert!(body.len() <= MESSAGE_MAX, "reasons are cut and paths are bounded");
-        put_bytes(out, &body);
-        self.body = body;
+        put_message(out, |out| self.encode_body(message, out));
     }
 
     fn encode_body(&mut self, message: &Message, out: &mut Vec<u8>) {

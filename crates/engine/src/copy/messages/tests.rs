@@ -7,6 +7,7 @@ use super::super::report::SpreadFigures;
 use super::*;
 use crate::options::Policy;
 use crate::session::codec::{Malformed, put_bytes, put_numbers, put_varint};
+use crate::session::messages::MESSAGE_MAX;
 
 fn entry(id: u64, path: &str, what: What) -> Message {
     let attributes = match what {

@@ -1,8 +1,8 @@
 //! What one end of a session knows when it has ended well.
 
 use super::listing::Listed;
-use super::messages::EndFigures;
 use super::report::{FailedEntry, LeftEntry, NotTakenEntry, SpreadFigures};
+use crate::session::messages::EndFigures;
 
 #[derive(Debug, Default)]
 pub(crate) struct End {

@@ -1,12 +1,13 @@
 //! One end of a session, spoken to by a list of messages in place of a peer: what `fuzz/` drives.
 //!
-//! The end is the very one that a far end runs (`serve_here`), with its threads, a folder and a flow by which nothing comes. The
-//! script stands where the bytes of the control stream come in ([`Tap::Feed`]); blocks go straight to the writers.
-//! A script is sections with [`SEPARATOR`] between them, so that one that is damaged costs only itself: first the options,
-//! then control messages as on the wire without their length, and blocks (see `block`).
+//! The end is the very one that a far end runs (`serve_here`), with its threads, a folder and a flow by which
+//! nothing comes. The script stands where the bytes of the control stream come in ([`Tap::Feed`]); blocks go
+//! straight to the writers. A script is sections with [`SEPARATOR`] between them, so that one that is damaged costs
+//! only itself: first the options, then control messages as on the wire without their length, and blocks (see
+//! `block`).
 //!
-//! Always true: a message is handled, and what it has set off in other threads is waited for a moment, before the next
-//! one comes; the last one ends the session. [`record_session`] makes a script of what a real session says.
+//! Always true: a message is handled, and what it has set off in other threads is waited for a moment, before the
+//! next one comes; the last one ends the session. [`record_session`] makes a script of what a real session says.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -28,8 +29,10 @@ use crate::error::Error;
 use crate::options::{
     DeleteOptions, DeleteWhen, MEMORY_MIN, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
 };
-use crate::session::codec::{Reader, put_varint};
+use crate::session::codec::{Malformed, Reader, put_varint};
 use crate::session::fuzzing::{Tap, is_fed, tapped};
+use crate::session::messages as session;
+use crate::session::messages::{Inbox, Next as Heard};
 use crate::session::progress::Progress;
 use crate::session::shared::{Arrived, Credit, FlowShared, Place, Shared};
 
@@ -53,6 +56,7 @@ pub enum End {
 struct Script {
     end: End,
     sections: std::vec::IntoIter<Vec<u8>>,
+    inbox: Inbox,
     decoder: Decoder,
     encoder: Encoder,
     /// Gets the credit of blocks that were let go of.
@@ -84,6 +88,7 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     let mut script = Script {
         end,
         sections: sections.into_iter(),
+        inbox: Inbox::default(),
         decoder: Decoder::default(),
         encoder: Encoder::default(),
         flow,
@@ -222,27 +227,35 @@ impl Script {
             // A block alone is no message: the next one has to come.
             return if out.len() == said { Next::Together } else { Next::Apart };
         }
-        let buffer = self.decoder.buffer();
+        let buffer = self.inbox.buffer();
         buffer.clear();
         put_varint(buffer, section.len() as u64);
         buffer.push(code & !TOGETHER);
         buffer.extend_from_slice(rest);
-        let Ok(Some(message)) = self.decoder.next() else { return Next::Together };
-        if let Message::Entry(entry) | Message::Renewed { entry, .. } = &message {
-            self.sizes.insert(entry.id, entry.size());
+        match self.inbox.next() {
+            Ok(Some(Heard::Own(message))) => {
+                if let session::Message::Finish(_) = &message {
+                    // Nobody waits for the peer to have heard the last words.
+                    shared.set_peer_closed(String::new());
+                }
+                message.encode(out);
+            }
+            Ok(Some(Heard::OfService)) => {
+                let Ok(message) = self.decoder.decode(self.inbox.last()) else { return Next::Together };
+                if let Message::Entry(entry) | Message::Renewed { entry, .. } = &message {
+                    self.sizes.insert(entry.id, entry.size());
+                }
+                self.encoder.encode(&message, out);
+            }
+            Ok(None) | Err(Malformed) => return Next::Together,
         }
-        if let Message::Finish(_) = &message {
-            // Nobody waits for the peer to have heard the last words.
-            shared.set_peer_closed(String::new());
-        }
-        self.encoder.encode(&message, out);
         if code & TOGETHER != 0 { Next::Together } else { Next::Apart }
     }
 
     /// Pieces: varint file, varint chunk, flags, a byte that fills them (of a patch, the content follows behind a varint length).
     /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole
     /// chunk (of a stream, whose size is not known).
-    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), crate::session::codec::Malformed> {
+    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), Malformed> {
         let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
         block.set_len(block.capacity());
         let mut reader = Reader(section);
@@ -284,8 +297,8 @@ impl Script {
         let unsent = shared.control.lock().unsent();
         until(MOMENT, || shared.control.lock().unsent() != unsent);
         shared.set_peer_closed(String::new());
-        let last = Message::Abort { code: 130, reason: "the script has ended".into(), hint: String::new() };
-        self.encoder.encode(&last, out);
+        let reason = "the script has ended".to_string();
+        session::Message::Abort { code: 130, reason, hint: String::new() }.encode(out);
     }
 }
 
@@ -370,18 +383,22 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
 
 fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
     let mut script = flags.to_vec();
-    let mut decoder = Decoder::default();
-    decoder.buffer().extend_from_slice(bytes);
-    while let Ok(Some(message)) = decoder.next() {
-        if message == Message::Start {
+    let (mut inbox, mut decoder) = (Inbox::default(), Decoder::default());
+    inbox.buffer().extend_from_slice(bytes);
+    while let Ok(Some(next)) = inbox.next() {
+        if next == Heard::Own(session::Message::Start) {
             continue;
         }
+        script.extend_from_slice(SEPARATOR);
+        if let Heard::Own(_) = next {
+            script.extend_from_slice(inbox.last());
+            continue;
+        }
+        let message = decoder.decode(inbox.last()).expect("a real peer says what makes sense");
         // By itself, so that a section does not need the one before.
         let mut framed = Vec::new();
         Encoder::default().encode(&message, &mut framed);
-        let body = Reader(&framed).bytes().expect("it was just written");
-        script.extend_from_slice(SEPARATOR);
-        script.extend_from_slice(body);
+        script.extend_from_slice(Reader(&framed).bytes().expect("it was just written"));
         let Message::Entry(entry) = &message else { continue };
         let chunks = match entry.what {
             What::File { size, .. } => size.div_ceil(CHUNK),

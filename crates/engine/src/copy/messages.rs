@@ -1,9 +1,9 @@
-//! What the two ends say to each other on the control stream, as values and as bytes.
+//! What the two ends of a copy say to each other on the session's control stream, as values and as bytes.
 //!
-//! Each message is a varint length and its body; the first byte of the body is the message's code. Paths share a
-//! prefix with the path before, so a tree's manifest costs little more than its names. docs/wire.md has the table.
+//! The first byte of a message is its code. Paths share a prefix with the path before, so a tree's manifest costs
+//! little more than its names. docs/wire.md has the table.
 //!
-//! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`](crate::session::messages::MESSAGE_MAX) is refused before it is stored.
+//! Always true: decoding never panics.
 
 mod decode;
 mod encode;
@@ -18,11 +18,7 @@ use farhaul_volume::{Attributes, Border, ChunkCv, Digests, Node, Time};
 pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
 pub(crate) use self::sort::Sort;
-use crate::options::{PathAddresses, RateOptions};
-use crate::session::figures::Stage;
 
-/// Longest message of a program's own.
-pub(crate) const WORD_MAX: usize = 60 << 10;
 /// Chunk ranges in one `Have`; what does not fit is sent again.
 pub(crate) const RANGES_MAX: usize = 4096;
 /// Added to an entry's kind: attributes follow.
@@ -263,60 +259,6 @@ pub(crate) enum Message {
         names: Vec<Vec<u8>>,
         is_last: bool,
     },
-    // Both ways.
-    /// The side has nothing more to do; its figures.
-    Finish(EndFigures),
-    /// The transfer ends here; the code is the exit code that the sender of this ends with.
-    Abort {
-        code: u8,
-        reason: String,
-        hint: String,
-    },
-    /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
-    FlowDown {
-        index: u16,
-    },
-    /// Initiator: the stream of this index gets new blocks from now on, or does not; it may not be there yet.
-    StreamUse {
-        index: u16,
-        is_used: bool,
-    },
-    /// Initiator: so do the flows over UDP.
-    UdpUse {
-        is_used: bool,
-    },
-    /// A sender that is the acceptor: UDP looks policed, and streams may bring more.
-    WantStreams,
-    /// From now on the sender sets its rate so.
-    Rate(RateOptions),
-    /// The paths, by the bits of their numbers, that get nothing new from now on.
-    PathsUnused(u64),
-    /// Initiator: further path `path` begins, between these addresses.
-    PathAdd {
-        path: u64,
-        addresses: PathAddresses,
-    },
-    /// Acceptor: it may, to these ports, or to the one that the session began at; or not.
-    PathOpen {
-        path: u64,
-        is_open: bool,
-        ports: Vec<u16>,
-    },
-    // Of sessions that carry a program's own blocks.
-    /// Receiver to sender: so many blocks have been let go of.
-    Confirmed {
-        count: u64,
-    },
-    /// Sender to receiver: so many blocks have been put, and somebody waits until they are confirmed; there are no more, or
-    /// there may be.
-    BlocksPut {
-        count: u64,
-        is_last: bool,
-    },
-    /// Both ways: a message of the program's own.
-    Word(Vec<u8>),
-    /// The initiator's first word, so that the acceptor has something to wait for.
-    Start,
 }
 
 impl Message {
@@ -353,42 +295,6 @@ impl Message {
             Message::Same { .. } => "same",
             Message::DirectoriesDone { .. } => "directories-done",
             Message::Unchanged { .. } => "unchanged",
-            Message::Finish(_) => "finish",
-            Message::Abort { .. } => "abort",
-            Message::FlowDown { .. } => "flow-down",
-            Message::StreamUse { .. } => "stream-use",
-            Message::UdpUse { .. } => "udp-use",
-            Message::WantStreams => "want-streams",
-            Message::Rate(_) => "rate",
-            Message::PathsUnused(_) => "paths-unused",
-            Message::PathAdd { .. } => "path-add",
-            Message::PathOpen { .. } => "path-open",
-            Message::Confirmed { .. } => "confirmed",
-            Message::BlocksPut { .. } => "blocks-put",
-            Message::Word(_) => "word",
-            Message::Start => "start",
         }
     }
-}
-
-/// What one end knows at the end of a transfer.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct EndFigures {
-    pub(crate) cpu_us: u64,
-    pub(crate) peak_rss_bytes: u64,
-    pub(crate) segments_duplicate: u64,
-    pub(crate) segments_sent: u64,
-    pub(crate) segments_retransmitted: u64,
-    pub(crate) segments_proactive: u64,
-    pub(crate) packets_sent: u64,
-    pub(crate) packets_lost: u64,
-    pub(crate) wire_bytes_sent: u64,
-    pub(crate) content_bytes_sent: u64,
-    pub(crate) content_bytes_resent: u64,
-    pub(crate) rtt_min_us: u64,
-    pub(crate) rtt_mean_us: u64,
-    pub(crate) stages: Vec<Stage>,
-    pub(crate) warnings: Vec<String>,
-    /// What the service that the session is for says of itself. The session does not look into it.
-    pub(crate) of_service: Vec<u8>,
 }

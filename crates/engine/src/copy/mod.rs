@@ -1,9 +1,9 @@
 //! Copying: one session that brings a tree of files from one end to the other.
 //!
-//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does. The sending end is `sender.rs` with
-//! `read_queue.rs`, the receiving end `receiver.rs` (with what is in `receiver/`), `writer.rs`, `destination.rs`, `roots.rs`,
-//! `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the ends say to each other is in `messages.rs`. `verify.rs` and
-//! `clean.rs` need no session.
+//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does. The sending end is
+//! `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in `receiver/`), `writer.rs`,
+//! `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the ends say to each other
+//! is in `messages.rs`; `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
 
 mod came;
 pub(crate) mod clean;
@@ -155,6 +155,7 @@ mod tests {
     use super::*;
     use crate::connect::hello::Request;
     use crate::copy::messages::Message;
+    use crate::copy::talk::Talk;
     use crate::options::TransferOptions;
     use crate::session::supervisor::Step;
 
@@ -175,8 +176,8 @@ mod tests {
         let serving = std::thread::spawn(move || serve_here(far).error);
         let begun = Supervisor::start(near.session, options, Role::Sender, Order::Any, &Arc::default());
         let mut sender = begun.unwrap();
-        sender.shared.send(&[Message::EntriesEnd]);
-        while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
+        Talk::new(sender.shared.clone()).send(&[Message::EntriesEnd]);
+        while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
         sender.close(complaint.as_ref());
         serving.join().unwrap()
     }

@@ -2,12 +2,12 @@
 
 use super::end::End;
 use super::manifest::Log;
-use super::messages::EndFigures;
 use super::report::{REPORT_SCHEMA, Report};
 use super::verdict::verdict;
 use crate::error::Error;
 use crate::options::{Policy, TransferOptions};
 use crate::session::figures::Stage;
+use crate::session::messages::EndFigures;
 use crate::session::supervisor::{Role, Supervisor};
 
 /// How a session ended, as this end sees it.

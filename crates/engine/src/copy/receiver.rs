@@ -45,7 +45,7 @@ use super::failures::{Failures, plain};
 use super::item::Item;
 use super::links::{Links, Outcome};
 use super::manifest::{Fate, Record};
-use super::messages::{EndFigures, Message, RENEWAL, What, encode_spread};
+use super::messages::{Decoder, Message, RENEWAL, What, encode_spread};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::report::{Action, SpreadFigures};
@@ -57,6 +57,7 @@ use super::writer::Incoming;
 use crate::error::Error;
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
 use crate::session::crew::together;
+use crate::session::messages::{EndFigures, senseless, unexpected};
 use crate::session::supervisor::{Step, Supervisor};
 
 /// What becomes of the transfer's entries.
@@ -346,27 +347,28 @@ impl Receiver {
         finish: &crossbeam_channel::Sender<Arc<Incoming>>,
         queues: Queues,
     ) -> Result<EndFigures, Error> {
-        let mut conversation = Conversation::new(self, queues);
+        let (mut decoder, mut conversation) = (Decoder::default(), Conversation::new(self, queues));
         loop {
             let step = match conversation.finish_sent {
                 false => supervisor.step()?,
                 true => supervisor.step_after_finish()?,
             };
             match step {
-                Step::Message(Message::Finish(theirs)) if conversation.finish_sent => {
-                    return Ok(theirs);
-                }
-                Step::Message(Message::PresentEnd { is_complete }) => {
-                    self.delete_surplus(is_complete, supervisor, &mut conversation);
-                }
-                Step::Message(message) => {
-                    self.handle(message, &mut conversation, finish)?;
-                    if conversation.replies.len() >= 256 {
-                        self.answer(&mut conversation.replies);
-                        // Those before may be whole by now, long before all entries have been looked at.
-                        self.go_on_opening(&mut conversation)?;
+                Step::Finish(theirs) if conversation.finish_sent => return Ok(theirs),
+                Step::Finish(_) => return Err(unexpected("finish")),
+                Step::Message(bytes) => match decoder.decode(bytes).map_err(senseless)? {
+                    Message::PresentEnd { is_complete } => {
+                        self.delete_surplus(is_complete, supervisor, &mut conversation);
                     }
-                }
+                    message => {
+                        self.handle(message, &mut conversation, finish)?;
+                        if conversation.replies.len() >= 256 {
+                            self.answer(&mut conversation.replies);
+                            // Those before may be whole by now, long before all entries have been looked at.
+                            self.go_on_opening(&mut conversation)?;
+                        }
+                    }
+                },
                 Step::Idle => {
                     if supervisor.peer_seems_gone() {
                         self.make_room_for_another()?;
@@ -453,9 +455,8 @@ impl Receiver {
         }
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
-        let of_service = encode_spread(&self.spread_figures());
-        let figures = EndFigures { of_service, ..supervisor.figures() };
-        self.shared.send(&[Message::DirectoriesDone { count }, Message::Finish(figures)]);
+        self.shared.send(&[Message::DirectoriesDone { count }]);
+        supervisor.say_finished(encode_spread(&self.spread_figures()));
         Ok(())
     }
 
@@ -560,7 +561,7 @@ impl Receiver {
                 self.shared.progress.scan_done.store(true, Relaxed);
                 self.free_places(conversation)
             }
-            other => Err(Error::Misbehaved(format!("unexpected message {}", other.name()))),
+            other => Err(unexpected(other.name())),
         }
     }
 

@@ -29,7 +29,7 @@ use super::end::End;
 use super::failures::Failures;
 use super::large::{FileJob, Large};
 use super::manifest::{Fate, Log, Record};
-use super::messages::{Decision, EndFigures, Message, RENEWAL, What, decode_spread};
+use super::messages::{Decision, Decoder, Message, RENEWAL, What, decode_spread};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
@@ -41,7 +41,7 @@ use crate::session::budget::Charge;
 use crate::session::contained::in_any_case;
 use crate::session::crew::together;
 use crate::session::exchange::arrived_bytes;
-use crate::session::messages::senseless;
+use crate::session::messages::{EndFigures, senseless, unexpected};
 use crate::session::shared::Shared;
 use crate::session::supervisor::{Step, Supervisor};
 use crate::session::unread::Unread;
@@ -295,15 +295,18 @@ pub(crate) fn run(
 impl Sender {
     /// Speaks with the receiver until it has finished.
     fn converse(&self, supervisor: &mut Supervisor) -> Result<Finished, Error> {
-        let mut watched = Vec::new();
+        let (mut decoder, mut watched) = (Decoder::default(), Vec::new());
         loop {
             match supervisor.step()? {
-                Step::Message(Message::Finish(figures)) => {
+                Step::Finish(figures) => {
                     let spread = decode_spread(&figures.of_service).map_err(senseless)?;
                     self.finish(supervisor)?;
                     return Ok(Finished { figures, spread });
                 }
-                Step::Message(message) => self.handle(message, &mut self.counts.lock().expect(LOCK))?,
+                Step::Message(bytes) => {
+                    let message = decoder.decode(bytes).map_err(senseless)?;
+                    self.handle(message, &mut self.counts.lock().expect(LOCK))?;
+                }
                 Step::Idle => self.look_after(&mut watched),
             }
         }
@@ -388,7 +391,7 @@ impl Sender {
                 self.fail(&path, &reason, Action::Delete, None);
                 Ok(())
             }
-            other => Err(Error::Misbehaved(format!("unexpected message {}", other.name()))),
+            other => Err(unexpected(other.name())),
         }
     }
 

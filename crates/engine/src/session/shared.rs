@@ -27,9 +27,9 @@ use super::contained::{contained, in_any_case};
 use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;
 use super::held::Held;
+use super::messages::{Inbox, Message};
 use super::meter::Meters;
 use super::progress::Progress;
-use crate::copy::messages::{Decoder, Encoder, Message};
 use crate::error::Error;
 use crate::options::PathAddresses;
 
@@ -537,13 +537,15 @@ impl Shared {
         in_any_case(self.failure.lock()).take()
     }
 
-    /// Sends messages to the peer, in this order and behind all that were sent before. Waits for room, but holds up nobody else.
+    /// Sends messages of the session's own to the peer, in this order and behind all that were sent before. Waits for
+    /// room, but holds up nobody else.
     pub(crate) fn send(&self, messages: &[Message]) {
         self.wait_until_taken(self.say(messages));
     }
 
-    /// As [`Shared::send`], for messages of the service that the session is for: `encode` appends them, each behind its
-    /// length ([`put_message`](super::messages::put_message)). It is called in the order of the stream.
+    /// As [`Shared::send`], for messages of the service that the session is for: `encode` appends them, each behind
+    /// its length ([`put_message`](super::messages::put_message)). What is encoded later goes later, whichever thread
+    /// says it.
     pub(crate) fn send_encoded(&self, encode: impl FnOnce(&mut Vec<u8>)) {
         self.wait_until_taken(self.put(encode));
     }
@@ -564,8 +566,7 @@ impl Shared {
 
     /// As [`Shared::send`], without waiting: for who has to watch over the session, and says little. Returns where the messages end.
     pub(crate) fn say(&self, messages: &[Message]) -> u64 {
-        let mut encoder = Encoder::default();
-        self.put(|out| messages.iter().for_each(|message| encoder.encode(message, out)))
+        self.put(|out| messages.iter().for_each(|message| message.encode(out)))
     }
 
     fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
@@ -601,26 +602,26 @@ impl Shared {
         outbox.bytes.is_empty() && self.control.lock().is_all_acked()
     }
 
-    /// Moves bytes that have arrived into `decoder`; waits up to `wait` for some.
-    pub(crate) fn receive(&self, decoder: &mut Decoder, wait: Duration) -> usize {
+    /// Moves bytes that have arrived into `inbox`; waits up to `wait` for some.
+    pub(crate) fn receive(&self, inbox: &mut Inbox, wait: Duration) -> usize {
         #[cfg(feature = "fuzzing")]
-        if let Some(taken) = super::fuzzing::feed(self, decoder.buffer(), wait) {
+        if let Some(taken) = super::fuzzing::feed(self, inbox.buffer(), wait) {
             return taken;
         }
         let mut stream = self.control.lock();
-        let mut taken = stream.read(decoder.buffer());
+        let mut taken = stream.read(inbox.buffer());
         if taken == 0 && !self.is_stopped() {
             (stream, _) = self
                 .control
                 .changed
                 .wait_timeout(stream, wait)
                 .expect("no thread panics while it holds the control stream");
-            taken = stream.read(decoder.buffer());
+            taken = stream.read(inbox.buffer());
         }
         drop(stream);
         #[cfg(feature = "fuzzing")]
         {
-            let buffer = decoder.buffer();
+            let buffer = inbox.buffer();
             super::fuzzing::listen(&buffer[buffer.len() - taken..]);
         }
         if taken > 0 {

@@ -49,12 +49,11 @@ use super::BLOCK_BYTES;
 use super::blocked::Blocked;
 use super::budget::Charge;
 use super::contained::in_any_case;
-use super::messages::senseless;
+use super::messages::{EndFigures, Inbox, Message, Next, senseless};
 use super::pending::Pending;
 use super::progress::Progress;
 use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
-use crate::copy::messages::{Decoder, Message};
 use crate::error::{Error, ExitCode};
 use crate::options;
 use crate::options::{Cipher, RateOptions, TransferOptions};
@@ -80,9 +79,19 @@ const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
 const PAYLOAD_STREAM: u16 = 60 << 10;
 
 /// What the main thread gets from one step.
-pub(crate) enum Step {
-    Message(Message),
+pub(crate) enum Step<'a> {
+    /// Code and body of a message of the service that the session is for.
+    Message(&'a [u8]),
+    /// The peer has finished.
+    Finish(EndFigures),
     /// Nothing is waiting; what was collected can be sent.
+    Idle,
+}
+
+/// A step whose message is the inbox's last one.
+enum Taken {
+    Message,
+    Finish(EndFigures),
     Idle,
 }
 
@@ -96,7 +105,7 @@ pub(crate) struct Supervisor {
     is_sender: bool,
     is_initiator: bool,
     master: Secret,
-    decoder: Decoder,
+    inbox: Inbox,
     /// There may be messages that the caller has not seen.
     is_behind: bool,
     idle_said: bool,
@@ -240,7 +249,7 @@ impl Supervisor {
             is_sender: role == Role::Sender,
             is_initiator: setup.is_initiator,
             master: setup.master,
-            decoder: Decoder::default(),
+            inbox: Inbox::default(),
             is_behind: false,
             idle_said: false,
             next_check: Instant::now(),
@@ -454,61 +463,60 @@ impl Supervisor {
     }
 
     /// The next message for the caller, or `Idle` when nothing is waiting.
-    pub(crate) fn step(&mut self) -> Result<Step, Error> {
+    pub(crate) fn step(&mut self) -> Result<Step<'_>, Error> {
+        let taken = self.take()?;
+        Ok(self.step_of(taken))
+    }
+
+    fn step_of(&self, taken: Taken) -> Step<'_> {
+        match taken {
+            Taken::Message => Step::Message(self.inbox.last()),
+            Taken::Finish(figures) => Step::Finish(figures),
+            Taken::Idle => Step::Idle,
+        }
+    }
+
+    fn take(&mut self) -> Result<Taken, Error> {
         loop {
             // Also between messages: for hundreds of thousands that have come at once, each of which may take a disk's time, is long.
             self.watch()?;
-            let message = self.decoder.next().map_err(senseless)?;
-            self.is_behind = message.is_some();
-            match message {
-                Some(Message::Start) => continue,
-                Some(Message::Abort { code, reason, hint }) => {
-                    return Err(Error::from_peer(code, reason, hint));
-                }
-                Some(Message::FlowDown { index }) => {
-                    self.retire_flow(index);
-                    continue;
-                }
-                Some(Message::StreamUse { index, is_used }) => {
-                    self.obey_stream_use(index, is_used);
-                    continue;
-                }
-                Some(Message::UdpUse { is_used }) => {
-                    self.obey_udp_use(is_used)?;
-                    continue;
-                }
-                Some(Message::WantStreams) => {
-                    self.want_trial();
-                    continue;
-                }
-                Some(Message::Rate(rate)) => {
-                    self.apply_rate(rate);
-                    continue;
-                }
-                Some(Message::PathsUnused(paths)) => {
-                    self.apply_paths(paths)?;
-                    continue;
-                }
-                Some(Message::PathAdd { path, addresses }) => {
-                    self.open_added_path(path, addresses)?;
-                    continue;
-                }
-                Some(Message::PathOpen { path, is_open, ports }) => {
-                    self.begin_added_path(path, is_open, &ports)?;
-                    continue;
-                }
-                Some(message) => return Ok(Step::Message(message)),
+            let next = self.inbox.next().map_err(senseless)?;
+            self.is_behind = next.is_some();
+            match next {
+                Some(Next::OfService) => return Ok(Taken::Message),
+                Some(Next::Own(message)) => match self.obey(message)? {
+                    Some(figures) => return Ok(Taken::Finish(figures)),
+                    None => continue,
+                },
                 None => {}
             }
             let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
-            if self.shared.receive(&mut self.decoder, wait) > 0 {
+            if self.shared.receive(&mut self.inbox, wait) > 0 {
                 self.idle_said = false;
                 self.is_behind = true;
                 continue;
             }
             self.idle_said = true;
-            return Ok(Step::Idle);
+            return Ok(Taken::Idle);
         }
+    }
+
+    /// Does what the peer says. The caller has to see only that it has finished.
+    fn obey(&mut self, message: Message) -> Result<Option<EndFigures>, Error> {
+        match message {
+            Message::Start => {}
+            Message::Finish(figures) => return Ok(Some(figures)),
+            Message::Abort { code, reason, hint } => return Err(Error::from_peer(code, reason, hint)),
+            Message::FlowDown { index } => self.retire_flow(index),
+            Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
+            Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
+            Message::WantStreams => self.want_trial(),
+            Message::Rate(rate) => self.apply_rate(rate),
+            Message::PathsUnused(paths) => self.apply_paths(paths)?,
+            Message::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
+            Message::PathOpen { path, is_open, ports } => self.begin_added_path(path, is_open, &ports)?,
+        }
+        Ok(None)
     }
 
     // ---- watching ----------------------------------------------------------------------------------------------
@@ -547,7 +555,7 @@ impl Supervisor {
             return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
         }
         if let Some(reason) = self.shared.peer_closed() {
-            // What it said last may still be on its way to the decoder; it is looked at first.
+            // What it said last may still be on its way to the inbox; it is looked at first.
             if self.has_last_words() {
                 return Ok(());
             }
@@ -658,7 +666,7 @@ impl Supervisor {
 
     /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
     fn has_last_words(&mut self) -> bool {
-        self.is_behind = self.is_behind || self.shared.receive(&mut self.decoder, CHECK_INTERVAL) > 0;
+        self.is_behind = self.is_behind || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
         self.is_behind
     }
 
@@ -714,7 +722,7 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::copy::messages::Encoder;
+    use crate::session::messages::put_message;
     use crate::session::setup::local_pair;
 
     const MESSAGES: u64 = 512;
@@ -730,9 +738,9 @@ pub(super) mod tests {
         let (near, far) = local_pair().unwrap();
         let stop = near.stop.clone();
         let mut supervisor = start(near, Role::Receiver);
-        let mut encoder = Encoder::default();
-        for id in 0..MESSAGES {
-            encoder.encode(&Message::Done { id }, supervisor.decoder.buffer());
+        // Of a service, whatever it means there.
+        for _ in 0..MESSAGES {
+            put_message(supervisor.inbox.buffer(), |out| out.push(17));
         }
         (supervisor, far, stop)
     }

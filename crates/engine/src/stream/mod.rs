@@ -119,6 +119,7 @@ use common_calls;
 
 mod accept;
 mod label;
+pub(crate) mod messages;
 mod receiver;
 mod sender;
 mod session;
@@ -131,7 +132,6 @@ use farhaul_volume::CHUNK;
 use crate::connect;
 use crate::connect::hello::{Direction, Request, StreamTerms};
 use crate::connect::{DaemonTarget, Established, HelloParams, SshTarget};
-use crate::copy::messages;
 use crate::error::Error;
 use crate::options::{TransferOptions, Verify};
 
@@ -143,7 +143,7 @@ pub use sender::Sender;
 /// Bytes of content that a block holds at most.
 pub const BLOCK_LEN_MAX: usize = CHUNK as usize;
 /// Longest message, in bytes.
-pub const MESSAGE_LEN_MAX: usize = messages::WORD_MAX;
+pub const MESSAGE_LEN_MAX: usize = 60 << 10;
 /// Longest name of a stream, in bytes.
 const NAME_MAX: usize = 255;
 

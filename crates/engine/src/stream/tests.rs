@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::messages::Message;
 use crate::connect::keygen;
-use crate::copy::messages::Message;
 use crate::options::{PathAddresses, Policy, RateOptions};
 use crate::session::supervisor::{Order, Role, Step, Supervisor};
 
@@ -466,9 +466,9 @@ fn left_by(complaint: Option<Error>) -> Result<crate::Report, Error> {
     let options = near.request.options.clone();
     let begun = Supervisor::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
     let mut sender = begun.unwrap();
-    sender.shared.send(&[Message::BlocksPut { count: 0, is_last: true }]);
+    sender.shared.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());
-    while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
+    while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
     sender.close(complaint.as_ref());
     finishing.join().unwrap()
 }

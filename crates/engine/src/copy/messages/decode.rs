@@ -1,57 +1,32 @@
 //! Bytes as messages.
 
-use std::net::IpAddr;
-
 use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
 
 use super::super::messages::{
-    ATTRIBUTES, Decision, EndFigures, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
+    ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
 };
 use super::super::report::SpreadFigures;
-use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions, SPREAD_MAX};
+use crate::options::SPREAD_MAX;
 use crate::session::codec::{Malformed, Reader};
-use crate::session::figures::Stage;
-use crate::session::messages::MESSAGE_MAX;
 
 /// Bytes of a path, as Linux has them.
 const PATH_MAX: usize = 4095;
 
-/// Turns the bytes of the control stream into messages.
+/// Reads messages, remembering the last path for the next one's prefix.
 #[derive(Default)]
 pub(crate) struct Decoder {
-    buffer: Vec<u8>,
-    /// Bytes of `buffer` that have been decoded.
-    used: usize,
     last_path: Vec<u8>,
 }
 
 impl Decoder {
-    /// Where the control stream's bytes are to be appended.
-    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
-        self.buffer.drain(..self.used);
-        self.used = 0;
-        &mut self.buffer
-    }
-
-    /// The next whole message, if there is one.
-    pub(crate) fn next(&mut self) -> Result<Option<Message>, Malformed> {
-        let mut reader = Reader(&self.buffer[self.used..]);
-        let Ok(len) = reader.varint() else {
-            // Either more bytes are needed, or this is no number at all.
-            return if self.buffer.len() - self.used >= 10 { Err(Malformed) } else { Ok(None) };
-        };
-        if len > MESSAGE_MAX as u64 {
-            return Err(Malformed);
-        }
-        let Ok(body) = reader.take(len as usize) else { return Ok(None) };
-        let message = decode_body(body, &mut self.last_path)?;
-        self.used = self.buffer.len() - reader.0.len();
-        Ok(Some(message))
+    /// The message of this code and body.
+    pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<Message, Malformed> {
+        decode_message(bytes, &mut self.last_path)
     }
 }
 
-fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malformed> {
-    let mut reader = Reader(body);
+fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malformed> {
+    let mut reader = Reader(bytes);
     let message = match reader.byte()? {
         1 => Message::Entry(decode_entry(&mut reader, last_path)?),
         2 => Message::DirectoryEnd { id: reader.varint()? },
@@ -102,41 +77,12 @@ fn decode_body(body: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malforme
         27 => Message::Digests { id: reader.varint()?, digests: decode_digests(&mut reader)? },
         28 => Message::Placed { name: reader.bytes()?.to_vec() },
         29 => Message::Unchanged { first: reader.varint()?, count: reader.varint()? },
-        35 => Message::Start,
-        36 => Message::Rate(decode_rate(&mut reader)?),
-        32 => Message::Finish(decode_figures(&mut reader)?),
-        33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
-        48 => Message::PathsUnused(reader.varint()?),
-        52 => {
-            let path = reader.varint()?;
-            let (local, remote) = (decode_address(&mut reader)?, decode_address(&mut reader)?);
-            Message::PathAdd { path, addresses: PathAddresses { local, remote } }
-        }
-        53 => {
-            let (path, is_open) = (reader.varint()?, reader.varint()? == 1);
-            let count = reader.varint()?;
-            if count > FLOWS_MAX as u64 {
-                return Err(Malformed);
-            }
-            let port = |_| u16::try_from(reader.varint()?).map_err(|_| Malformed);
-            Message::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
-        }
-        49 => Message::Confirmed { count: reader.varint()? },
-        50 => Message::BlocksPut { count: reader.varint()?, is_last: reader.flag()? },
-        51 => Message::Word(reader.bytes()?.to_vec()),
         54 => Message::Left { path: reader.bytes()?.to_vec(), border: decode_border(&mut reader)? },
         55 => Message::Replaced {
             path: reader.bytes()?.to_vec(),
             was: decode_sort(&mut reader)?,
             by: decode_sort(&mut reader)?,
         },
-        56 => Message::StreamUse {
-            index: u16::try_from(reader.varint()?).map_err(|_| Malformed)?,
-            is_used: reader.flag()?,
-        },
-        57 => Message::UdpUse { is_used: reader.flag()? },
-        58 => Message::WantStreams,
-        34 => Message::FlowDown { index: u16::try_from(reader.varint()?).map_err(|_| Malformed)? },
         _ => return Err(Malformed),
     };
     #[cfg(feature = "planted-bug")]
@@ -195,25 +141,6 @@ fn decode_node(reader: &mut Reader<'_>) -> Result<Node, Malformed> {
     })
 }
 
-/// Only what this end's own user could have asked for.
-fn decode_rate(reader: &mut Reader<'_>) -> Result<RateOptions, Malformed> {
-    let policy = match reader.varint()? {
-        0 => Policy::Fair,
-        1 => Policy::High,
-        2 => Policy::Low,
-        3 => Policy::Fixed,
-        _ => return Err(Malformed),
-    };
-    let mut limit = || reader.varint().map(|bps| (bps > 0).then_some(bps));
-    RateOptions { policy, rate_bps: limit()?, rate_min_bps: limit()? }.checked().map_err(|_| Malformed)
-}
-
-fn decode_address(reader: &mut Reader<'_>) -> Result<IpAddr, Malformed> {
-    let bytes = reader.bytes()?;
-    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).map_err(|_| Malformed)
-}
-
 fn decode_digests(reader: &mut Reader<'_>) -> Result<Digests, Malformed> {
     let tree = Digest(reader.array()?);
     let mut extra = Vec::new();
@@ -268,38 +195,6 @@ fn decode_ranges(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, Malformed> 
         return Err(Malformed);
     }
     (0..count).map(|_| Ok((reader.varint()?, reader.varint()?))).collect()
-}
-
-fn decode_figures(reader: &mut Reader<'_>) -> Result<EndFigures, Malformed> {
-    let mut numbers = [0; 13];
-    for number in &mut numbers {
-        *number = reader.varint()?;
-    }
-    let mut figures = EndFigures {
-        cpu_us: numbers[0],
-        peak_rss_bytes: numbers[1],
-        segments_duplicate: numbers[2],
-        segments_sent: numbers[3],
-        segments_retransmitted: numbers[4],
-        segments_proactive: numbers[5],
-        packets_sent: numbers[6],
-        packets_lost: numbers[7],
-        wire_bytes_sent: numbers[8],
-        content_bytes_sent: numbers[9],
-        content_bytes_resent: numbers[10],
-        rtt_min_us: numbers[11],
-        rtt_mean_us: numbers[12],
-        ..EndFigures::default()
-    };
-    for _ in 0..reader.varint()?.min(64) {
-        let (name, end) = (reader.text()?, reader.text()?);
-        figures.stages.push(Stage { name, end, busy: reader.varint()? as f64 / 1e6 });
-    }
-    for _ in 0..reader.varint()?.min(16) {
-        figures.warnings.push(reader.text()?);
-    }
-    figures.of_service = reader.rest().to_vec();
-    Ok(figures)
 }
 
 /// What [`encode_spread`](super::encode_spread) has written.

@@ -1,14 +1,9 @@
 //! Messages as bytes.
 
-use std::net::IpAddr;
-
 use farhaul_volume::{Border, CHUNK, Node};
 
-use super::super::messages::{
-    ATTRIBUTES, Decision, EndFigures, ManifestEntry, Message, Presence, RANGES_MAX, What,
-};
+use super::super::messages::{ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, What};
 use super::super::report::SpreadFigures;
-use crate::options::Policy;
 use crate::session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
 use crate::session::messages::put_message;
 
@@ -19,6 +14,7 @@ pub(crate) struct Encoder {
 }
 
 impl Encoder {
+    /// Appends the message and the length before it.
     pub(crate) fn encode(&mut self, message: &Message, out: &mut Vec<u8>) {
         put_message(out, |out| self.encode_body(message, out));
     }
@@ -146,44 +142,6 @@ impl Encoder {
                 out.push(28);
                 put_bytes(out, name);
             }
-            Message::Start => out.push(35),
-            Message::Rate(rate) => {
-                let policy = match rate.policy {
-                    Policy::Fair => 0,
-                    Policy::High => 1,
-                    Policy::Low => 2,
-                    Policy::Fixed => 3,
-                };
-                put_numbers(out, 36, &[policy, rate.rate_bps.unwrap_or(0), rate.rate_min_bps.unwrap_or(0)]);
-            }
-            Message::Finish(figures) => encode_figures(figures, out),
-            Message::Abort { code, reason, hint } => {
-                out.extend_from_slice(&[33, *code]);
-                put_reason(out, reason);
-                put_reason(out, hint);
-            }
-            Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
-            Message::StreamUse { index, is_used } => {
-                put_numbers(out, 56, &[u64::from(*index), u64::from(*is_used)]);
-            }
-            Message::UdpUse { is_used } => put_numbers(out, 57, &[u64::from(*is_used)]),
-            Message::WantStreams => out.push(58),
-            Message::PathsUnused(paths) => put_numbers(out, 48, &[*paths]),
-            Message::PathAdd { path, addresses } => {
-                put_numbers(out, 52, &[*path]);
-                put_address(out, addresses.local);
-                put_address(out, addresses.remote);
-            }
-            Message::PathOpen { path, is_open, ports } => {
-                put_numbers(out, 53, &[*path, u64::from(*is_open), ports.len() as u64]);
-                ports.iter().for_each(|&port| put_varint(out, port.into()));
-            }
-            Message::Confirmed { count } => put_numbers(out, 49, &[*count]),
-            Message::BlocksPut { count, is_last } => put_numbers(out, 50, &[*count, u64::from(*is_last)]),
-            Message::Word(bytes) => {
-                out.push(51);
-                put_bytes(out, bytes);
-            }
         }
     }
 
@@ -249,24 +207,8 @@ fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {
     }
 }
 
-fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
-    let numbers = figures_numbers(figures);
-    put_numbers(out, 32, &numbers);
-    put_varint(out, figures.stages.len() as u64);
-    for stage in &figures.stages {
-        put_reason(out, &stage.name);
-        put_reason(out, &stage.end);
-        put_varint(out, (stage.busy * 1e6) as u64);
-    }
-    let warnings = &figures.warnings[..figures.warnings.len().min(16)];
-    put_varint(out, warnings.len() as u64);
-    for warning in warnings {
-        put_reason(out, warning);
-    }
-    out.extend_from_slice(&figures.of_service);
-}
-
-/// What a copy adds to the figures at its end: what has arrived in each directory of a destination that has several.
+/// What a copy adds to the figures at its end: what has arrived in each directory of a destination that has
+/// several.
 pub(crate) fn encode_spread(spread: &[SpreadFigures]) -> Vec<u8> {
     let mut out = Vec::new();
     if spread.is_empty() {
@@ -279,29 +221,4 @@ pub(crate) fn encode_spread(spread: &[SpreadFigures]) -> Vec<u8> {
         put_varint(&mut out, directory.bytes);
     }
     out
-}
-
-fn figures_numbers(figures: &EndFigures) -> [u64; 13] {
-    [
-        figures.cpu_us,
-        figures.peak_rss_bytes,
-        figures.segments_duplicate,
-        figures.segments_sent,
-        figures.segments_retransmitted,
-        figures.segments_proactive,
-        figures.packets_sent,
-        figures.packets_lost,
-        figures.wire_bytes_sent,
-        figures.content_bytes_sent,
-        figures.content_bytes_resent,
-        figures.rtt_min_us,
-        figures.rtt_mean_us,
-    ]
-}
-
-fn put_address(out: &mut Vec<u8>, address: IpAddr) {
-    match address {
-        IpAddr::V4(v4) => put_bytes(out, &v4.octets()),
-        IpAddr::V6(v6) => put_bytes(out, &v6.octets()),
-    }
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 
 use super::super::contained::in_any_case;
 use super::super::figures::{CpuChoice, PathFigures};
+use super::super::messages::EndFigures;
 use super::super::placement::Placement;
 use super::super::supervisor::Supervisor;
-use crate::copy::messages::EndFigures;
 use crate::options;
 use crate::session::figures;
 

@@ -11,11 +11,11 @@ use crossbeam_channel::{TryRecvError, bounded};
 
 use super::super::blocked::Blocked;
 use super::super::blocked::{udp_blocked_warning, udp_noted_warning};
+use super::super::messages::Message;
 use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{Part, SILENCE, Supervisor};
 use super::gone::lost;
-use crate::copy::messages::Message;
 use crate::error::Error;
 
 /// A stream carrier that could not be opened is tried again after this.

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::messages::{EndFigures, Message};
 use super::super::shared::FlowState;
-use super::super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor};
+use super::super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor, Taken};
 use super::carriers::is_live_udp;
-use crate::copy::messages::{EndFigures, Message};
 use crate::error::Error;
 
 /// What was said last gets so much time to arrive ...
@@ -43,10 +43,16 @@ impl Supervisor {
         error
     }
 
-    /// Says that this end has finished, which is the last that either says. Where a user waits, nobody waits for an answer: the last
-    /// packets of UDP flows say it, too, and more than once. A peer that has finished before takes silence for the same.
+    /// Says that this end has finished, and what the service has to say with that.
+    pub(crate) fn say_finished(&self, of_service: Vec<u8>) {
+        self.shared.send(&[Message::Finish(EndFigures { of_service, ..self.figures() })]);
+    }
+
+    /// As [`Supervisor::say_finished`], where that is the last that either end says. Where a user waits, nobody waits
+    /// for an answer: the last packets of UDP flows say it, too, and more than once. A peer that has finished before
+    /// takes silence for the same.
     pub(crate) fn finish(&self) {
-        self.shared.send(&[Message::Finish(self.figures())]);
+        self.say_finished(Vec::new());
         let flows = self.shared.flow_list();
         let is_udp = flows.iter().any(|flow| is_live_udp(flow) && flow.state() == FlowState::Up);
         let goes_with_close = is_udp && self.shared.control.lock().unacked() <= LAST_WORDS_BYTES;
@@ -57,14 +63,15 @@ impl Supervisor {
 
     /// As [`Supervisor::step`] for an end that has said that it has finished: a peer that is gone then has said the same, unless it
     /// complained.
-    pub(crate) fn step_after_finish(&mut self) -> Result<Step, Error> {
+    pub(crate) fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
         let has_complained = |reason: String| !reason.is_empty();
-        match self.step() {
+        let taken = match self.take() {
             Err(Error::Lost { .. }) if !self.shared.peer_closed().is_some_and(has_complained) => {
-                Ok(Step::Message(Message::Finish(EndFigures::default())))
+                Taken::Finish(EndFigures::default())
             }
-            step => step,
-        }
+            taken => taken?,
+        };
+        Ok(self.step_of(taken))
     }
 
     /// Ends the flows; with `error` the peer is told why.

@@ -9,10 +9,10 @@ use std::sync::atomic::Ordering;
 
 use farhaul_net::{Link as _, UdpLink};
 
+use super::super::messages::Message;
 use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
 use super::super::shared::Addition;
 use super::super::supervisor::{Part, Supervisor};
-use crate::copy::messages::Message;
 use crate::error::Error;
 use crate::options::{PathAddresses, TransferOptions};
 

@@ -15,10 +15,10 @@ use super::super::congestion::advice;
 use super::super::contained::in_any_case;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::growth::{Growth, Seen};
+use super::super::messages::Message;
 use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{SILENCE, Supervisor};
-use crate::copy::messages::Message;
 use crate::error::Error;
 use crate::options::Policy;
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::super::messages::Message;
 use super::super::shared::FlowShared;
 use super::super::supervisor::Supervisor;
-use crate::copy::messages::Message;
 use crate::error::Error;
 
 impl Supervisor {

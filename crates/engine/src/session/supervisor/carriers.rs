@@ -237,8 +237,8 @@ impl Supervisor {
         }
         let udp_left = flows.iter().any(|flow| is_live_udp(flow));
         let is_left = |flow: &&Arc<FlowShared>| flow.is_stream && flow.state() != FlowState::Down;
-        let is_in_use = flows.iter().filter(is_left).any(|flow| flow.active.load(Ordering::Acquire));
-        let stream = flows.iter().find(is_left).filter(|_| !is_in_use);
+        // One that carries already, if the peer has said so first.
+        let stream = flows.iter().filter(is_left).max_by_key(|flow| flow.active.load(Ordering::Acquire));
         if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
             self.activate(&stream);
         }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use farhaul_engine::bootstrap::AuthorizedKeys;
-use farhaul_engine::hello::{self, FirstFrame, HelloError};
+use farhaul_engine::connect::AuthorizedKeys;
+use farhaul_engine::connect::hello::{self, FirstFrame, HelloError};
 use farhaul_engine::session::{FlowIdentity, Packets, Payload};
 use farhaul_engine::{Algorithm, Cipher, FailedRun, Progress, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};

@@ -11,7 +11,7 @@ mod proto;
 mod scratch;
 mod seeds;
 mod session;
-mod store;
+mod volume;
 mod wanem;
 
 // The command line is a program and no library; its readers are taken as they stand, with their tests.

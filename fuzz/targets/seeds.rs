@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farhaul_engine::fuzzing::{End, record_session};
-use farhaul_engine::hello::{
+use farhaul_engine::connect::hello::{
     Attach, Direction, Hello, HelloReply, Refusal, RefusalCode, Request, Token, encode,
 };
-use farhaul_engine::{CopyJob, Location, ManifestOptions, Progress, TransferOptions, bootstrap, keygen};
-use farhaul_store::{Marks, write_patch};
+use farhaul_engine::fuzzing::{End, record_session};
+use farhaul_engine::{CopyJob, Location, ManifestOptions, Progress, TransferOptions, connect, keygen};
+use farhaul_volume::{Marks, write_patch};
 
 use crate::scratch;
 use crate::session::{FILL, source};
@@ -150,7 +150,7 @@ fn frames_and_files() {
     let note =
         format!(r#"{{"192.0.2.1":{{"rate_bps":1000000,"rtt_us":100000,"loss_ppm":12,"unix_s":{now}}}}}"#);
     put("engine__path_memory", "paths", note.as_bytes());
-    let _ = bootstrap::default_known_hosts_path();
+    let _ = connect::default_known_hosts_path();
 }
 
 fn report_bytes(report: &impl serde::Serialize) -> Vec<u8> {
@@ -183,23 +183,23 @@ fn small_things() {
     put("proto__flow", "receives", b"\x02\x0b\x02\x05\x00\x00\x00\x01\x00\x00\x02\x00\x05\x50\x06\x00\x01\x00\x00\x20\x01\x0f\x00\x00\x04word\x0e\x02\x09\x00\x07\x0d\x00\x02");
     put("flow__pair", "loss", b"\x00\x40\x00\x00\x10\x00\x01\xff\x07\x20\x03\x20\x00\x07\x20\x06\x01\x01\x07\x20\x04\x30\x07\x05\x05\x03\x00\x07\x20\x06\x00\x03\x07\x20");
 
-    put("store__paths", "path", b"a/b c/\xff.txt");
-    put("store__paths", "written", b"./a//b/../c/");
+    put("volume__paths", "path", b"a/b c/\xff.txt");
+    put("volume__paths", "written", b"./a//b/../c/");
     put(
-        "store__filter",
+        "volume__filter",
         "rules",
         b"- *.tmp\n+ /a/**/b\n- a/[[:alpha:]x-z]*\nP keep/\n- ***/q?\n\na/b\nx.tmp\na/c/d/b",
     );
-    put("store__glob", "set", b"a/*/[[]x[!y]\0[x]");
-    put("store__selection", "names", b"a/b\na/b/c\n./x\ny/");
-    put("store__ranges", "two", b"\x00\x01\x00\x05\x00\x10\x00\x02");
+    put("volume__glob", "set", b"a/*/[[]x[!y]\0[x]");
+    put("volume__selection", "names", b"a/b\na/b/c\n./x\ny/");
+    put("volume__ranges", "two", b"\x00\x01\x00\x05\x00\x10\x00\x02");
     let new = [vec![1; 9000], vec![2; 5000]].concat();
     let old = [vec![1; 9000], vec![3; 5000]].concat();
     let mut out = vec![0; 1 << 20];
     let len =
         write_patch(&new, &Marks::of(&new), &Marks::of(&old).bytes, &mut out).expect("most is the same");
-    put("store__patch", "patch", &[&[27][..], &out[..len]].concat());
-    put("store__patch", "versions", b"\x10old and new");
+    put("volume__patch", "patch", &[&[27][..], &out[..len]].concat());
+    put("volume__patch", "versions", b"\x10old and new");
     for cipher in 0..4u8 {
         put("engine__datagram", &format!("forged-{cipher}"), &[&[cipher][..], &[0; 40]].concat());
         put(
@@ -227,7 +227,7 @@ fn small_things() {
         put("cli__values", name, value.as_bytes());
     }
     let folder = scratch::folder();
-    put("store__journal", "left", &farhaul_store::fuzzing::journal_of(6, 3, folder.path()));
+    put("volume__journal", "left", &farhaul_volume::fuzzing::journal_of(6, 3, folder.path()));
 
     put("wanem__frame", "tcp4", &tcp_frame());
     put("wanem__frame", "udp6", &udp_frame());
@@ -268,7 +268,7 @@ fn udp_frame() -> Vec<u8> {
 #[test]
 fn every_target_has_seeds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/__fuzz__");
-    for source in ["cli", "engine", "flow", "proto", "session", "store", "wanem"] {
+    for source in ["cli", "engine", "flow", "proto", "session", "volume", "wanem"] {
         let text = std::fs::read_to_string(
             Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("targets/{source}.rs")),
         );

@@ -12,8 +12,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use farhaul_blocks::BlockPool;
 use farhaul_engine::{Error, disk_threads};
-use farhaul_store::{BlockPool, CHUNK};
+use farhaul_volume::CHUNK;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 
 use crate::findings::{DiskRow, Expected, Findings, Row};

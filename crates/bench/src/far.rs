@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use farhaul_engine::hello::{self, HelloError, Refusal};
+use farhaul_engine::connect::hello::{self, HelloError, Refusal};
 use farhaul_engine::{Error, ExitCode};
 
 use crate::findings::HostFacts;

@@ -121,7 +121,7 @@ pub struct CipherRow {
     pub open_ns: f64,
 }
 
-/// The store's BLAKE3 on one core.
+/// The volume's BLAKE3 on one core.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DigestRow {
     pub segment_bytes: usize,

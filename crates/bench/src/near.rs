@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use farhaul_engine::bootstrap::RemoteProgram;
-use farhaul_engine::hello::printable;
+use farhaul_engine::connect::RemoteProgram;
+use farhaul_engine::connect::hello::printable;
 use farhaul_engine::{Error, SshTarget};
 
 use crate::findings::HostFacts;

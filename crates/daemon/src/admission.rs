@@ -1,7 +1,7 @@
 //! What a daemon lets an authorized client ask for, judged before anything is set up for it.
 
 use farhaul_engine::Cipher;
-use farhaul_engine::hello::{Direction, Refusal, RefusalCode, Request};
+use farhaul_engine::connect::hello::{Direction, Refusal, RefusalCode, Request};
 
 /// A daemon's rules.
 #[derive(Debug, Clone, Copy)]

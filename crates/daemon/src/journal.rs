@@ -1,9 +1,9 @@
 //! The daemon's log of sessions: a line when one begins, and one when it ends.
 
 use farhaul_engine::Error;
-use farhaul_engine::bootstrap::Established;
-use farhaul_engine::hello::Direction;
-use farhaul_engine::session::SessionSummary;
+use farhaul_engine::SessionSummary;
+use farhaul_engine::connect::Established;
+use farhaul_engine::connect::hello::Direction;
 
 /// Who came; kept aside while the session runs.
 pub(crate) struct Visitor {
@@ -15,12 +15,12 @@ impl Visitor {
     pub(crate) fn of(established: &Established) -> Visitor {
         let key = established.peer_key.clone().unwrap_or_default();
         tracing::info!(
-            peer = established.peer,
+            peer = established.session.peer,
             key,
-            transport = established.transport.name(),
+            transport = established.session.transport.name(),
             "session begins"
         );
-        Visitor { peer: established.peer.clone(), key }
+        Visitor { peer: established.session.peer.clone(), key }
     }
 
     pub(crate) fn log(&self, summary: &SessionSummary) {

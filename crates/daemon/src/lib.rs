@@ -1,7 +1,7 @@
 //! The long-running server: listens, lets authorized clients in, runs a session for each.
 //!
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
-//! (`bootstrap::Daemon`), and so are the sessions (`session::serve`); here is what a daemon decides: who may do what
+//! (`connect::Daemon`), and so are the sessions (`engine::serve`); here is what a daemon decides: who may do what
 //! (`admission.rs`), what is never served (`own_files.rs`), what is logged (`journal.rs`) and when it ends (`signals.rs`).
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
@@ -17,9 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_engine::hello::ServerPolicy;
-use farhaul_engine::{Error, MemoryLimits, Testing, session};
+use farhaul_engine::connect::hello::ServerPolicy;
+use farhaul_engine::connect::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
+use farhaul_engine::{Error, MemoryLimits, Testing};
 
 use admission::Admission;
 use own_files::Own;
@@ -93,7 +93,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     };
     daemon.run(Arc::new(move |established| {
         let visitor = journal::Visitor::of(&established);
-        let summary = session::serve(established, Some(&policy));
+        let summary = farhaul_engine::serve(established, Some(&policy));
         visitor.log(&summary);
     }))?;
     tracing::info!("ended");
@@ -123,7 +123,7 @@ fn own_files(config: &ServeConfig) -> Vec<Own> {
     }
     all.push(own(
         "what the daemon remembers of paths",
-        session::state_folder(),
+        farhaul_engine::session::state_folder(),
         "set XDG_STATE_HOME to another place",
     ));
     if let Some(program) = std::env::current_exe().ok().filter(|_| !config.read_only) {

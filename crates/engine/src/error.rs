@@ -123,7 +123,7 @@ impl Error {
     /// The error that the far end ended the transfer with, by its exit code.
     pub(crate) fn from_peer(code: u8, what: String, hint: String) -> Error {
         // Its words are printed: nothing in them may steer the terminal.
-        let printable = |text: String| text.replace(farhaul_store::is_unprintable, "");
+        let printable = |text: String| text.replace(farhaul_volume::is_unprintable, "");
         let (what, hint) = (printable(what), printable(hint));
         let hint = (!hint.is_empty()).then_some(hint);
         match code {

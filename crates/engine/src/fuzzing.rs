@@ -2,65 +2,111 @@
 
 use std::path::Path;
 
-use crate::bootstrap::KnownHosts;
-pub use crate::bootstrap::fuzzing::first_datagrams;
-use crate::messages::{Decoder, Encoder, MESSAGE_MAX, Message};
-pub use crate::session::fuzzing::{End, converse, path_memory, record_session};
-use crate::trailer;
+use crate::connect::KnownHosts;
+pub use crate::connect::fuzzing::first_datagrams;
+pub use crate::copy::fuzzing::{End, converse, path_memory, record_session};
+use crate::copy::messages::{Decoder, Encoder, Message, decode_spread, encode_spread};
+use crate::copy::trailer;
+use crate::session::codec::Malformed;
+use crate::session::messages as session;
+use crate::session::messages::{Inbox, MESSAGE_MAX, Next};
+use crate::stream::messages as stream;
 
-/// The control stream: in pieces as it comes and as a whole, it is the same messages; what was understood can be said
-/// again. Returns how many messages there were.
+/// A message of whoever may say something on a control stream.
+#[derive(PartialEq)]
+enum Heard {
+    Session(session::Message),
+    Copy(Message),
+    Stream(stream::Message),
+}
+
+impl Heard {
+    fn new(next: Next, inbox: &Inbox, decoder: &mut Decoder) -> Result<Heard, Malformed> {
+        match next {
+            Next::Own(message) => Ok(Heard::Session(message)),
+            Next::OfService => match stream::Message::decode(inbox.last()) {
+                Ok(message) => Ok(Heard::Stream(message)),
+                Err(Malformed) => decoder.decode(inbox.last()).map(Heard::Copy),
+            },
+        }
+    }
+
+    fn encode(&self, encoder: &mut Encoder, out: &mut Vec<u8>) {
+        match self {
+            Heard::Session(message) => message.encode(out),
+            Heard::Copy(message) => encoder.encode(message, out),
+            Heard::Stream(message) => message.encode(out),
+        }
+    }
+
+    /// Whether the next path may share something with this one's.
+    fn has_path(&self) -> bool {
+        matches!(self, Heard::Copy(Message::Entry(_) | Message::Renewed { .. }))
+    }
+}
+
+/// The control stream: in pieces as it comes and as a whole, it is the same messages; what was understood can be
+/// said again. Returns how many messages there were.
 pub fn messages(bytes: &[u8]) -> usize {
     let whole = decode(bytes, bytes.len().max(1));
     let pieces = decode(bytes, 7);
     assert!(whole == pieces, "the messages depend on how they come");
     let (mut encoder, mut again) = (Encoder::default(), Vec::new());
-    for message in &whole {
-        if let Message::Entry(entry) | Message::Renewed { entry, .. } = message {
+    for (index, message) in whole.iter().enumerate() {
+        if let Heard::Copy(Message::Entry(entry) | Message::Renewed { entry, .. }) = message {
             assert!(entry.path.len() <= MESSAGE_MAX, "a path longer than any message");
         }
         let before = again.len();
-        encoder.encode(message, &mut again);
-        // What is cut at one end, and figures that lose digits, do not come back as they were.
-        if matches!(message, Message::Finish(_)) || again.len() - before > 900 {
+        message.encode(&mut encoder, &mut again);
+        if let Heard::Session(session::Message::Finish(figures)) = message {
+            spread(&figures.of_service);
+            // Figures lose digits.
             continue;
         }
-        assert_eq!(
-            decode_after(&again, before, &whole, message).as_ref(),
-            Some(message),
-            "it reads back as another message"
-        );
+        // What is cut at one end does not come back as it was.
+        if again.len() - before <= 900 {
+            let back = decode_after(&again[before..], &whole[..index]);
+            assert!(back.as_ref() == Some(message), "it reads back as another message");
+        }
     }
     whole.len()
 }
 
-fn decode(bytes: &[u8], piece: usize) -> Vec<Message> {
-    let (mut decoder, mut messages) = (Decoder::default(), Vec::new());
+/// What a copy adds to its figures.
+fn spread(bytes: &[u8]) {
+    let Ok(spread) = decode_spread(bytes) else { return };
+    let again = encode_spread(&spread);
+    // A name that is cut does not come back as it was.
+    if again.len() <= 900 {
+        assert!(decode_spread(&again) == Ok(spread), "it reads back as another spread");
+    }
+}
+
+fn decode(bytes: &[u8], piece: usize) -> Vec<Heard> {
+    let (mut inbox, mut decoder, mut messages) = (Inbox::default(), Decoder::default(), Vec::new());
     for piece in bytes.chunks(piece) {
-        decoder.buffer().extend_from_slice(piece);
+        inbox.buffer().extend_from_slice(piece);
         loop {
-            match decoder.next() {
-                Ok(Some(message)) => messages.push(message),
-                Ok(None) => break,
-                Err(_) => return messages,
-            }
+            let Ok(next) = inbox.next() else { return messages };
+            let Some(next) = next else { break };
+            let Ok(message) = Heard::new(next, &inbox, &mut decoder) else { return messages };
+            messages.push(message);
         }
     }
     messages
 }
 
-/// The message that begins at `from`; a path's prefix is that of an entry before it.
-fn decode_after(bytes: &[u8], from: usize, before: &[Message], message: &Message) -> Option<Message> {
-    let mut decoder = Decoder::default();
-    let index = before.iter().position(|one| std::ptr::eq(one, message))?;
-    let last =
-        before[..index].iter().rev().find(|one| matches!(one, Message::Entry(_) | Message::Renewed { .. }));
-    if let Some(last) = last {
-        Encoder::default().encode(last, decoder.buffer());
-        decoder.next().ok()??;
+/// The message of these bytes; a path's prefix is that of an entry before it.
+fn decode_after(bytes: &[u8], before: &[Heard]) -> Option<Heard> {
+    let (mut inbox, mut decoder) = (Inbox::default(), Decoder::default());
+    if let Some(last) = before.iter().rev().find(|one| one.has_path()) {
+        last.encode(&mut Encoder::default(), inbox.buffer());
+        let next = inbox.next().ok()??;
+        Heard::new(next, &inbox, &mut decoder).ok()?;
     }
-    decoder.buffer().extend_from_slice(&bytes[from..]);
-    decoder.next().ok()?
+    inbox.buffer().extend_from_slice(bytes);
+    let next = inbox.next().ok()??;
+    Heard::new(next, &inbox, &mut decoder).ok()
 }
 
 /// The end of a block.
@@ -76,7 +122,7 @@ pub fn block_trailer(block: &[u8]) -> bool {
 
 /// One line of a manifest.
 pub fn manifest_line(line: &[u8]) -> bool {
-    crate::manifest::parse(line).is_ok()
+    crate::copy::manifest::parse(line).is_ok()
 }
 
 /// The file of servers seen before: each of its lines counts.

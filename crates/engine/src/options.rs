@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use farhaul_store::{Algorithm, Filter, Limits, ScanOptions};
+use farhaul_volume::{Algorithm, Filter, Limits, ScanOptions};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::Error;
@@ -97,8 +97,8 @@ pub struct PathAddresses {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectOptions {
-    /// Filter rules as lines, see [`farhaul_store::RuleList`]. At most 4096, and 64 KiB.
-    #[serde(with = "crate::hello::base64_list")]
+    /// Filter rules as lines, see [`farhaul_volume::RuleList`]. At most 4096, and 64 KiB.
+    #[serde(with = "crate::connect::hello::base64_list")]
     pub rules: Vec<Vec<u8>>,
     /// Bytes of a file. Default none.
     pub size_min: Option<u64>,
@@ -117,7 +117,7 @@ pub struct SelectOptions {
 impl SelectOptions {
     /// What a scan has to know of them, but for the names.
     pub(crate) fn scan(&self) -> Result<ScanOptions, Error> {
-        let usage = |error: farhaul_store::FilterError| Error::Usage(error.to_string());
+        let usage = |error: farhaul_volume::FilterError| Error::Usage(error.to_string());
         let filter = Filter::new(&self.rules).map_err(usage)?;
         let limits = Limits {
             size_min: self.size_min,
@@ -135,10 +135,10 @@ impl SelectOptions {
 #[serde(default)]
 pub struct SpreadOptions {
     /// A source that lies in one of these lies in all of them. Empty, or 2 to 64.
-    #[serde(with = "crate::hello::base64_list")]
+    #[serde(with = "crate::connect::hello::base64_list")]
     pub source: Vec<Vec<u8>>,
     /// The destination, which lies in one of these, is in all of them.
-    #[serde(with = "crate::hello::base64_list")]
+    #[serde(with = "crate::connect::hello::base64_list")]
     pub target: Vec<Vec<u8>>,
 }
 

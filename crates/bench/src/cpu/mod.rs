@@ -8,8 +8,9 @@ mod copy;
 
 use std::time::Duration;
 
+use farhaul_blocks::BlockPool;
 use farhaul_engine::{Cipher, Error, disk_threads};
-use farhaul_store::{BlockPool, CHUNK, chunk_cv};
+use farhaul_volume::{CHUNK, chunk_cv};
 
 use crate::findings::{CipherRow, DigestRow, Expected, Findings, Row};
 use crate::stopwatch::Stopwatch;

@@ -284,7 +284,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_engine::hello::Token;
+    use farhaul_engine::connect::hello::Token;
 
     use super::*;
     use crate::link::Which;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_engine::hello::Token;
+use farhaul_engine::connect::hello::Token;
 use farhaul_engine::{Cipher, Error, SshTarget};
 use farhaul_proto::{CIPHER_BLOCK, segment_datagram};
 

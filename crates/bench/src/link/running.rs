@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use farhaul_engine::Error;
-use farhaul_engine::hello::Token;
+use farhaul_engine::connect::hello::Token;
 use farhaul_net::{Link, UdpLink};
 
 use super::case::{Case, Totals, Which};

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul_engine::bootstrap::DEFAULT_PORT;
+use farhaul_engine::connect::DEFAULT_PORT;
 use farhaul_engine::{
     CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
     SyncOptions, TransferOptions,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use farhaul_engine::bootstrap::default_identity_path;
+use farhaul_engine::connect::default_identity_path;
 use farhaul_engine::{Error, keygen};
 use serde::Serialize;
 

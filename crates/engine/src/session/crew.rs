@@ -5,8 +5,8 @@
 
 use std::thread::{Builder, Scope};
 
+use super::contained::contained;
 use super::shared::Shared;
-use crate::contained::contained;
 use crate::error::Error;
 
 /// Starts threads that end with [`together`].
@@ -49,9 +49,9 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use farhaul_store::BlockPool;
+    use farhaul_blocks::BlockPool;
 
-    use crate::budget::Budget;
+    use super::super::budget::Budget;
 
     use super::*;
 

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
+use farhaul_blocks::Block;
 use farhaul_handover::{Bell, HandOver};
-use farhaul_store::Block;
 
 use super::shared::{Arrived, Filled, Shared};
 

@@ -1,13 +1,60 @@
-//! What a session has used: the CPU time of its threads, and the process's memory.
+//! What a session tells of itself: how busy its stages were, which paths and CPUs it had, the CPU time of its threads, and the
+//! process's memory.
 //!
 //! A daemon has many sessions in one process, so the process's own clock would tell each of them what all have used.
 
+use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::contained::in_any_case;
+use super::contained::in_any_case;
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// How busy a stage was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Such as `read`, `digest` or `write`.
+    pub name: String,
+    /// "sender" or "receiver".
+    pub end: String,
+    /// Share of the transfer's time that the busiest thread of this stage worked, 0 to 1.
+    pub busy: f64,
+}
+
+/// CPUs that were chosen for a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuChoice {
+    /// As in `0-3,8`.
+    pub list: String,
+    /// The memory node whose CPUs these are, if they were chosen because the interface is attached to it.
+    pub node: Option<usize>,
+    /// That interface.
+    pub interface: Option<String>,
+}
+
+impl std::fmt::Display for CpuChoice {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.node, &self.interface) {
+            (Some(node), Some(interface)) => {
+                write!(formatter, "CPUs {} of node {node}, where {interface} is attached", self.list)
+            }
+            _ => write!(formatter, "CPUs {}", self.list),
+        }
+    }
+}
+
+/// One of several paths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathFigures {
+    /// Of the end that has connected.
+    pub local: IpAddr,
+    /// Of the other end.
+    pub remote: IpAddr,
+    /// Something has come back by it.
+    pub answered: bool,
+}
 
 /// CPU time of a session's threads.
 #[derive(Debug, Default)]

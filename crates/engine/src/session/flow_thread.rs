@@ -22,14 +22,14 @@ use std::time::{Duration, Instant};
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 use farhaul_proto::{ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
 
+use super::BLOCK_BYTES;
+use super::budget::Charge;
+use super::congestion::is_good;
 use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{FlowShared, FlowState, Shared};
-use crate::bootstrap::is_good;
-use crate::budget::Charge;
 use crate::error::Error;
-use crate::trailer::BLOCK_BYTES;
 use blocks::Outgoing;
 use buffers::BufferWatch;
 use complete::Complete;

@@ -1,6 +1,6 @@
 //! Where the content of a block lies while it is on its way.
 
-use farhaul_store::{Block, Parked};
+use farhaul_blocks::{Block, Parked};
 
 use crate::error::Error;
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::contained::in_any_case;
-use crate::report::Stage;
+use super::contained::in_any_case;
+use super::figures::Stage;
 
 /// What a sender waited for while it had something to send: no stages, but booked as such.
 pub(crate) const WAIT_CONTENT: &str = "wait-content";

@@ -1,157 +1,43 @@
-//! A running session: flows, stages and the conversation of its two ends.
+//! A running session: flows, what they carry, and what the two ends have to say of it.
 //!
 //! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
-//! `peer_address.rs`). The sending end is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in
-//! `receiver/`), `writer.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. All threads of one end meet in
-//! `shared.rs`; blocks come and go by `exchange.rs`.
+//! `peer_address.rs`). All threads of one end meet in `shared.rs`; blocks come and go by `exchange.rs`.
 
-mod came;
-mod crew;
-mod destination;
-mod distinct;
-pub(crate) mod end;
+pub(crate) mod blocked;
+pub(crate) mod budget;
+pub(crate) mod cipher;
+pub(crate) mod codec;
+pub(crate) mod congestion;
+pub(crate) mod contained;
+pub(crate) mod cpus;
+pub(crate) mod crew;
 pub(crate) mod exchange;
-mod failures;
-mod figures;
+pub(crate) mod figures;
 mod flow_thread;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod growth;
-mod held;
-mod item;
-mod large;
-mod links;
-mod listing;
+pub(crate) mod held;
+pub(crate) mod messages;
 pub(crate) mod meter;
-mod not_taken;
-mod noted;
-mod outcome;
 mod packets;
-mod path_memory;
-mod paths;
+pub(crate) mod path_memory;
 mod peer_address;
+pub(crate) mod pending;
 mod placement;
-mod read_queue;
-mod receiver;
-mod roots;
-mod sender;
-mod serve;
+pub(crate) mod progress;
+pub(crate) mod secret;
+pub(crate) mod setup;
 pub(crate) mod shared;
 mod standing;
 pub(crate) mod supervisor;
-mod surplus;
-mod tree;
 mod trial;
 pub(crate) mod unread;
-mod verdict;
-mod writer;
 
-pub(crate) use supervisor::{session_bytes_max, session_bytes_min};
-
-use std::sync::Arc;
-
-pub(crate) use destination::{is_null, last_component, with_slash_if_home};
-pub(crate) use distinct::are_written_distinct;
-pub(crate) use failures::plain;
-pub(crate) use outcome::Outcome;
 pub use packets::{FlowIdentity, Opened, Packets, Payload};
 pub use path_memory::state_folder;
-pub(crate) use paths::{Wish, local_origin, local_target};
-pub(crate) use receiver::Destination;
-pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
-pub(crate) use serve::serve_here;
-pub use serve::{SessionSummary, serve};
+pub use setup::{Stop, Transport};
+pub(crate) use supervisor::{session_bytes_max, session_bytes_min};
 
-use crate::bootstrap::Established;
-use crate::contained::contained;
-use crate::cpus::disk_threads;
-use crate::error::Error;
-use crate::hello::Direction;
-use crate::manifest::Log;
-use crate::options::Verify;
-use crate::progress::Progress;
-use receiver::Rules;
-use sender::ReadPlan;
-use supervisor::{Role, Supervisor};
-
-/// What this end does with the content.
-pub(crate) enum Side {
-    Send(Origin),
-    Receive(Destination),
-}
-
-/// What may differ between the ends of a session.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Terms {
-    pub(crate) strip_setuid: bool,
-    /// Mode bits that nothing gets here.
-    pub(crate) mask: u32,
-    /// Files that the client may have read or written at a time for its disks; none for as many as it has directories.
-    pub(crate) lanes_max: Option<usize>,
-    /// Names that the sender is to be asked for.
-    pub(crate) names: Option<Vec<Vec<u8>>>,
-    /// Takes what becomes of the entries, at the client's end.
-    pub(crate) log: Option<Arc<Log>>,
-}
-
-/// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others are.
-pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
-    contained(|| run_to_end(established, side, terms, progress)).unwrap_or_else(Outcome::failed)
-}
-
-fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
-    let options = established.request.options.clone();
-    let role = match side {
-        Side::Send(_) => Role::Sender,
-        Side::Receive(_) => Role::Receiver,
-    };
-    // The same rules choose what is sent and protect what is not to be removed.
-    let filter = match options.select.scan() {
-        Ok(scan) => scan.filter,
-        Err(error) => return Outcome::failed(error),
-    };
-    let flows = established.flows.len() as u16;
-    let in_order = established.request.direction == Direction::Pull && established.request.single_file;
-    let mut supervisor = match Supervisor::start(established, role, progress) {
-        Ok(supervisor) => supervisor,
-        Err(error) => return Outcome::failed(error),
-    };
-    let lanes_max = if in_order { 1 } else { terms.lanes_max.unwrap_or(usize::MAX) };
-    let lanes = options.spread.lanes().min(lanes_max);
-    let threads = disk_threads().max(2 * lanes);
-    let (end, error) = match side {
-        Side::Send(origin) => {
-            let readers = if in_order { 1 } else { threads };
-            let digests = options.verify != Verify::Transit;
-            let growth = options.follow_growth_secs.map(std::time::Duration::from_secs);
-            let taking = sender::Taking::new(&options, terms.strip_setuid);
-            let dry_run = options.dry_run;
-            let sync = options.sync;
-            let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
-            sender::run(&mut supervisor, origin, plan, terms.log.clone())
-        }
-        Side::Receive(destination) => {
-            let rules = Rules::new(&options, terms);
-            let notes = receiver::Notes::new(options.manifest.clone(), terms.log.clone());
-            let wish = receiver::Wanted { filter, names: terms.names.as_deref(), notes };
-            receiver::run(&mut supervisor, destination, rules, wish, threads)
-        }
-    };
-    let outcome = Outcome::new(&supervisor, role, end, error, flows, &options);
-    supervisor.close(outcome.error.as_ref());
-    outcome
-}
-
-/// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
-pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
-    let tell = || {
-        if let Ok(mut supervisor) = Supervisor::start(established, Role::Receiver, progress) {
-            supervisor.abort(&error);
-            supervisor.close(Some(&error));
-        }
-    };
-    if let Err(panic) = contained(tell) {
-        tracing::debug!(%panic, "a refusal could not be told");
-    }
-    Outcome::failed(error)
-}
+/// Bytes of a block's buffer: a mebibyte of content, and room for what the service says of it.
+pub(crate) const BLOCK_BYTES: usize = (1 << 20) + (64 << 10);

@@ -14,7 +14,7 @@ use farhaul_proto::{
     Segment, TAG_LEN, split,
 };
 
-use crate::cipher::{Key, Suite};
+use super::cipher::{Key, Suite};
 use crate::options::Cipher;
 
 /// Extra header bytes of `cipher none`: the XXH3 of what is in the clear, and how much that is.

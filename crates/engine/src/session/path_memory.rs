@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use farhaul_proto::Remembered;
 use serde::{Deserialize, Serialize};
 
+use super::setup::{FlowLink, FlowSetup};
 use super::supervisor::CHECK_INTERVAL;
-use crate::bootstrap::{FlowLink, FlowSetup};
 use crate::options::{Policy, RateOptions};
 
 /// Networks change; a note of the day before says little.
@@ -94,7 +94,7 @@ fn default_path() -> PathBuf {
 }
 
 /// What is known of the path to one of `peers`, the newest note if there are several.
-pub(super) fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
+pub(crate) fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Option<Remembered> {
     let notes = load(file);
     let now = unix_now();
     let known = peers.into_iter().filter_map(|peer| notes.get(&peer.to_canonical()));
@@ -104,7 +104,7 @@ pub(super) fn recall(file: &Path, peers: impl IntoIterator<Item = IpAddr>) -> Op
 }
 
 /// Notes what the path to `peer` has carried.
-pub(super) fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
+pub(crate) fn keep(file: &Path, peer: IpAddr, path: Remembered) -> std::io::Result<()> {
     let now = unix_now();
     let mut notes = load(file);
     notes.retain(|_, note| is_fresh(note, now));

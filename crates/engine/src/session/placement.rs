@@ -10,9 +10,9 @@ use std::path::Path;
 
 use farhaul_net::Link as _;
 
-use crate::bootstrap::{FlowLink, FlowSetup};
-use crate::cpus::{Affinity, CpuList, chosen};
-use crate::report::CpuChoice;
+use super::cpus::{Affinity, CpuList, chosen};
+use super::figures::CpuChoice;
+use super::setup::{FlowLink, FlowSetup};
 
 /// Fewer CPUs are not enough to read, digest, seal and send side by side, wherever they are.
 const CPUS_MIN: usize = 4;

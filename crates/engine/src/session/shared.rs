@@ -16,22 +16,22 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
+use farhaul_blocks::{Block, BlockPool, Overflow, last_level_cache_bytes};
 use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{ControlStream, Controller, Timestamp};
-use farhaul_store::{Block, BlockPool, Overflow, last_level_cache_bytes};
 
+use super::BLOCK_BYTES;
+use super::budget::{Budget, Charge};
+use super::contained::{contained, in_any_case};
 use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;
 use super::held::Held;
+use super::messages::{Inbox, Message};
 use super::meter::Meters;
-use crate::budget::{Budget, Charge};
-use crate::contained::{contained, in_any_case};
+use super::progress::Progress;
 use crate::error::Error;
-use crate::messages::{Decoder, Encoder, Message};
 use crate::options::PathAddresses;
-use crate::progress::Progress;
-use crate::trailer::BLOCK_BYTES;
 
 /// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
 pub(crate) struct Filled {
@@ -245,7 +245,6 @@ pub(crate) struct Control {
 /// as long as nothing has to be waited for.
 #[derive(Default)]
 struct Outbox {
-    encoder: Encoder,
     bytes: Vec<u8>,
     /// Of `bytes`, and in all.
     taken: usize,
@@ -256,12 +255,6 @@ impl Outbox {
     /// Where what was put in last ends, counted from the first byte.
     fn end(&self) -> u64 {
         self.taken_ever + (self.bytes.len() - self.taken) as u64
-    }
-
-    fn put(&mut self, messages: &[Message]) {
-        for message in messages {
-            self.encoder.encode(message, &mut self.bytes);
-        }
     }
 
     /// Gives the stream what it takes; returns whether it took any.
@@ -544,9 +537,20 @@ impl Shared {
         in_any_case(self.failure.lock()).take()
     }
 
-    /// Sends messages to the peer, in this order and behind all that were sent before. Waits for room, but holds up nobody else.
+    /// Sends messages of the session's own to the peer, in this order and behind all that were sent before. Waits for
+    /// room, but holds up nobody else.
     pub(crate) fn send(&self, messages: &[Message]) {
-        let end = self.say(messages);
+        self.wait_until_taken(self.say(messages));
+    }
+
+    /// As [`Shared::send`], for messages of the service that the session is for: `encode` appends them, each behind
+    /// its length ([`put_message`](super::messages::put_message)). What is encoded later goes later, whichever thread
+    /// says it.
+    pub(crate) fn send_encoded(&self, encode: impl FnOnce(&mut Vec<u8>)) {
+        self.wait_until_taken(self.put(encode));
+    }
+
+    fn wait_until_taken(&self, end: u64) {
         let deadline = Instant::now() + SEND_PATIENCE;
         while self.pour() < end && !self.is_stopped() {
             let stream = self.control.lock();
@@ -562,8 +566,12 @@ impl Shared {
 
     /// As [`Shared::send`], without waiting: for who has to watch over the session, and says little. Returns where the messages end.
     pub(crate) fn say(&self, messages: &[Message]) -> u64 {
+        self.put(|out| messages.iter().for_each(|message| message.encode(out)))
+    }
+
+    fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let mut outbox = self.outbox();
-        outbox.put(messages);
+        encode(&mut outbox.bytes);
         let end = outbox.end();
         self.pour_out(outbox);
         end
@@ -594,25 +602,28 @@ impl Shared {
         outbox.bytes.is_empty() && self.control.lock().is_all_acked()
     }
 
-    /// Moves bytes that have arrived into `decoder`; waits up to `wait` for some.
-    pub(crate) fn receive(&self, decoder: &mut Decoder, wait: Duration) -> usize {
+    /// Moves bytes that have arrived into `inbox`; waits up to `wait` for some.
+    pub(crate) fn receive(&self, inbox: &mut Inbox, wait: Duration) -> usize {
         #[cfg(feature = "fuzzing")]
-        if let Some(taken) = super::fuzzing::scripted(self, decoder, wait) {
+        if let Some(taken) = super::fuzzing::feed(self, inbox.buffer(), wait) {
             return taken;
         }
         let mut stream = self.control.lock();
-        let mut taken = stream.read(decoder.buffer());
+        let mut taken = stream.read(inbox.buffer());
         if taken == 0 && !self.is_stopped() {
             (stream, _) = self
                 .control
                 .changed
                 .wait_timeout(stream, wait)
                 .expect("no thread panics while it holds the control stream");
-            taken = stream.read(decoder.buffer());
+            taken = stream.read(inbox.buffer());
         }
         drop(stream);
         #[cfg(feature = "fuzzing")]
-        super::fuzzing::record(decoder, taken);
+        {
+            let buffer = inbox.buffer();
+            super::fuzzing::listen(&buffer[buffer.len() - taken..]);
+        }
         if taken > 0 {
             // The window has opened, which the peer wants to know.
             self.wake_flows();
@@ -649,11 +660,11 @@ mod tests {
     #[test]
     fn who_waits_for_room_in_the_control_stream_holds_up_nobody() {
         let shared = shared();
-        let word = |number: u32| Message::Word(number.to_le_bytes().repeat(4096));
+        let much = |number: u32| move |out: &mut Vec<u8>| out.extend(number.to_le_bytes().repeat(4096));
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let shared = shared.clone();
-                std::thread::spawn(move || (0..2000).for_each(|number| shared.send(&[word(number)])))
+                std::thread::spawn(move || (0..2000).for_each(|number| shared.send_encoded(much(number))))
             })
             .collect();
         let is_full = || shared.control.lock().write(&[0]) == 0;
@@ -675,7 +686,7 @@ mod tests {
         let (mut outbox, mut stream) = (Outbox::default(), ControlStream::new(CONTROL_WINDOW));
         let mut ends = Vec::new();
         for number in 0..700u32 {
-            outbox.put(&[Message::Word(number.to_le_bytes().repeat(8192))]);
+            outbox.bytes.extend(number.to_le_bytes().repeat(8192));
             ends.push(outbox.end());
             outbox.pour(&mut stream);
         }

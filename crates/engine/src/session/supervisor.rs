@@ -26,11 +26,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use farhaul_blocks::BlockPool;
 use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
-use farhaul_store::BlockPool;
 
-use super::flow_thread::{self, FILLING_MAX, FlowThread};
+use super::flow_thread;
+use super::flow_thread::{FILLING_MAX, FlowThread};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
@@ -44,19 +45,18 @@ pub(crate) use memory::{session_bytes_max, session_bytes_min};
 use rate::{part_of, rate_policy};
 use streams::{DIRECT_TIME, FORESIGHT, Streams};
 
-use crate::bootstrap::{
-    Blocked, ControlProcess, Established, Fallback, FlowLink, FlowSetup, Pending, Registration, Spare, Stop,
-    Transport,
-};
-use crate::budget::Charge;
-use crate::contained::in_any_case;
+use super::BLOCK_BYTES;
+use super::blocked::Blocked;
+use super::budget::Charge;
+use super::contained::in_any_case;
+use super::messages::{EndFigures, Inbox, Message, Next, senseless};
+use super::pending::Pending;
+use super::progress::Progress;
+use super::secret::Secret;
+use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
 use crate::error::{Error, ExitCode};
-use crate::hello::Direction;
-use crate::messages::{Decoder, Message};
-use crate::options::{self, Cipher, RateOptions, TransferOptions};
-use crate::progress::Progress;
-use crate::secret::Secret;
-use crate::trailer::BLOCK_BYTES;
+use crate::options;
+use crate::options::{Cipher, RateOptions, TransferOptions};
 
 /// So many times what memory holds may lie in a file beside it.
 const OVERFLOW: u64 = 7;
@@ -79,9 +79,19 @@ const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
 const PAYLOAD_STREAM: u16 = 60 << 10;
 
 /// What the main thread gets from one step.
-pub(crate) enum Step {
-    Message(Message),
+pub(crate) enum Step<'a> {
+    /// Code and body of a message of the service that the session is for.
+    Message(&'a [u8]),
+    /// The peer has finished.
+    Finish(EndFigures),
     /// Nothing is waiting; what was collected can be sent.
+    Idle,
+}
+
+/// A step whose message is the inbox's last one.
+enum Taken {
+    Message,
+    Finish(EndFigures),
     Idle,
 }
 
@@ -95,7 +105,7 @@ pub(crate) struct Supervisor {
     is_sender: bool,
     is_initiator: bool,
     master: Secret,
-    decoder: Decoder,
+    inbox: Inbox,
     /// There may be messages that the caller has not seen.
     is_behind: bool,
     idle_said: bool,
@@ -140,7 +150,7 @@ pub(crate) struct Supervisor {
     /// The hello was not answered yet.
     pending: Option<Pending>,
     // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
-    _registration: Option<Registration>,
+    _keeps: Option<Box<dyn Send>>,
     control_process: Option<ControlProcess>,
     placement: Option<Placement>,
 }
@@ -161,24 +171,32 @@ pub(crate) enum Role {
     Receiver,
 }
 
+/// Whether blocks wait for those before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    Any,
+    /// A receiver keeps those that came too early, so that the awaited one may not wait for memory.
+    Kept,
+}
+
 impl Supervisor {
     /// Starts the flows of a session.
     pub(crate) fn start(
-        established: Established,
+        setup: Setup,
+        options: TransferOptions,
         role: Role,
+        order: Order,
         progress: &Arc<Progress>,
     ) -> Result<Supervisor, Error> {
-        let options = established.request.options.clone();
-        let budget = established.budget();
         // Before anything allocates blocks or starts threads.
-        let placement = Placement::new(&established.flows);
+        let placement = Placement::new(&setup.flows);
         // Over a daemon's TCP those of UDP wait for their paths.
-        let waiting = if established.spares.is_empty() { 0 } else { options.flow_count() };
-        let flow_count = waiting.max(established.flows.len());
+        let waiting = if setup.spares.is_empty() { 0 } else { options.flow_count() };
+        let flow_count = waiting.max(setup.flows.len());
         let flows = flow_count as u64;
         let first_paths = if waiting > 0 { options.path_count() } else { 1 };
-        let is_udp = established.transport == Transport::Udp;
-        let further = FurtherPaths::new(established.reserved, first_paths, &options);
+        let is_udp = setup.transport == Transport::Udp;
+        let further = FurtherPaths::new(setup.reserved, first_paths, &options);
         let paths = first_paths + further.count();
         let shares = flows + (further.count() * usize::from(options.flows)) as u64;
         let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
@@ -187,19 +205,16 @@ impl Supervisor {
             // One share more than the flows need, for the stream carrier that may take over from them.
             Role::Receiver => window_max * (shares + 1),
         } as usize;
-        // Who needs blocks in order keeps those that came too early, so that the awaited one may not wait for memory.
-        let request = &established.request;
-        let keeps_blocks =
-            request.stream.is_some() || request.direction == Direction::Pull && request.single_file;
-        let beside_max = if keeps_blocks && role == Role::Receiver { 0 } else { OVERFLOW * window_max };
+        let keeps_blocks = order == Order::Kept && role == Role::Receiver;
+        let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
         let overflow_blocks = (beside_max + FILLING_MAX) * shares;
         let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
         let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
         let end = if role == Role::Sender { "sender" } else { "receiver" };
-        let queue_bytes_max = established.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
+        let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate = options.rate_options();
         let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
-            true => (0..first_paths).map(|path| Memory::new(&established.flows, path, first_paths)).collect(),
+            true => (0..first_paths).map(|path| Memory::new(&setup.flows, path, first_paths)).collect(),
             false => Vec::new(),
         };
         let controllers = (0..paths).map(|path| {
@@ -215,46 +230,47 @@ impl Supervisor {
             // The others are opened as they are needed, if the session may have them.
             pool.open_to(BLOCKS_MIN);
         }
-        let shared = Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone(), budget);
+        let shared =
+            Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone(), setup.budget);
         let control_kept = shared.budget.nothing();
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
         shared.cpu.enter();
-        let transport = established.transport.name();
-        let stream_transport = match &established.fallback {
+        let transport = setup.transport.name();
+        let stream_transport = match &setup.fallback {
             Fallback::Ready(_) => "ssh",
-            _ if established.transport == Transport::Ssh => "ssh",
+            _ if setup.transport == Transport::Ssh => "ssh",
             Fallback::None | Fallback::Dial(_) | Fallback::Await(_) | Fallback::Listen(_) => "tcp",
         };
         let is_first = |spare: &Spare| !is_udp && usize::from(spare.index) < flow_count;
-        let (due_spares, spares) = established.spares.into_iter().partition(is_first);
+        let (due_spares, spares) = setup.spares.into_iter().partition(is_first);
         let mut supervisor = Supervisor {
             shared,
             is_sender: role == Role::Sender,
-            is_initiator: established.is_initiator,
-            master: established.master,
-            decoder: Decoder::default(),
+            is_initiator: setup.is_initiator,
+            master: setup.master,
+            inbox: Inbox::default(),
             is_behind: false,
             idle_said: false,
             next_check: Instant::now(),
             was_up: false,
             threads: Vec::new(),
-            fallback: established.fallback,
+            fallback: setup.fallback,
             last_dial: None,
             dial_failed: None,
             dialing: Vec::new(),
             streams: Streams::new(),
             taken_up: None,
             channel: None,
-            blocked: established.blocked,
+            blocked: setup.blocked,
             window_max,
             beside_max,
             transport,
             stream_transport,
-            peer: established.peer,
-            shown: established.shown.map(|ip| ip.to_canonical()),
-            udp_ports: established.udp_ports,
-            warnings: established.warnings,
+            peer: setup.peer,
+            shown: setup.shown.map(|ip| ip.to_canonical()),
+            udp_ports: setup.udp_ports,
+            warnings: setup.warnings,
             memories,
             spares,
             due_spares,
@@ -265,15 +281,15 @@ impl Supervisor {
             short_buffer_said: false,
             control_kept,
             flow_count: flow_count as u16,
-            stop: established.stop,
-            pending: established.pending,
-            _registration: established.registration,
-            control_process: established.control_process,
+            stop: setup.stop,
+            pending: setup.pending,
+            _keeps: setup.keeps,
+            control_process: setup.control_process,
             placement,
             options,
         };
-        let first_index = established.flows.first().map(|flow| flow.index);
-        for flow in established.flows {
+        let first_index = setup.flows.first().map(|flow| flow.index);
+        for flow in setup.flows {
             supervisor.open_flow(flow, Part::First)?;
         }
         // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
@@ -286,7 +302,7 @@ impl Supervisor {
             supervisor.channel = first_index;
         }
         if supervisor.channel.is_some() {
-            supervisor.fallback = established.direct;
+            supervisor.fallback = setup.direct;
         }
         if supervisor.is_initiator {
             supervisor.shared.say(&[Message::Start]);
@@ -447,63 +463,60 @@ impl Supervisor {
     }
 
     /// The next message for the caller, or `Idle` when nothing is waiting.
-    pub(crate) fn step(&mut self) -> Result<Step, Error> {
+    pub(crate) fn step(&mut self) -> Result<Step<'_>, Error> {
+        let taken = self.take()?;
+        Ok(self.step_of(taken))
+    }
+
+    fn step_of(&self, taken: Taken) -> Step<'_> {
+        match taken {
+            Taken::Message => Step::Message(self.inbox.last()),
+            Taken::Finish(figures) => Step::Finish(figures),
+            Taken::Idle => Step::Idle,
+        }
+    }
+
+    fn take(&mut self) -> Result<Taken, Error> {
         loop {
             // Also between messages: for hundreds of thousands that have come at once, each of which may take a disk's time, is long.
             self.watch()?;
-            let message = self.decoder.next();
-            let message =
-                message.map_err(|_| Error::Misbehaved("a control message makes no sense".into()))?;
-            self.is_behind = message.is_some();
-            match message {
-                Some(Message::Start) => continue,
-                Some(Message::Abort { code, reason, hint }) => {
-                    return Err(Error::from_peer(code, reason, hint));
-                }
-                Some(Message::FlowDown { index }) => {
-                    self.retire_flow(index);
-                    continue;
-                }
-                Some(Message::StreamUse { index, is_used }) => {
-                    self.obey_stream_use(index, is_used);
-                    continue;
-                }
-                Some(Message::UdpUse { is_used }) => {
-                    self.obey_udp_use(is_used)?;
-                    continue;
-                }
-                Some(Message::WantStreams) => {
-                    self.want_trial();
-                    continue;
-                }
-                Some(Message::Rate(rate)) => {
-                    self.apply_rate(rate);
-                    continue;
-                }
-                Some(Message::PathsUnused(paths)) => {
-                    self.apply_paths(paths)?;
-                    continue;
-                }
-                Some(Message::PathAdd { path, addresses }) => {
-                    self.open_added_path(path, addresses)?;
-                    continue;
-                }
-                Some(Message::PathOpen { path, is_open, ports }) => {
-                    self.begin_added_path(path, is_open, &ports)?;
-                    continue;
-                }
-                Some(message) => return Ok(Step::Message(message)),
+            let next = self.inbox.next().map_err(senseless)?;
+            self.is_behind = next.is_some();
+            match next {
+                Some(Next::OfService) => return Ok(Taken::Message),
+                Some(Next::Own(message)) => match self.obey(message)? {
+                    Some(figures) => return Ok(Taken::Finish(figures)),
+                    None => continue,
+                },
                 None => {}
             }
             let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
-            if self.shared.receive(&mut self.decoder, wait) > 0 {
+            if self.shared.receive(&mut self.inbox, wait) > 0 {
                 self.idle_said = false;
                 self.is_behind = true;
                 continue;
             }
             self.idle_said = true;
-            return Ok(Step::Idle);
+            return Ok(Taken::Idle);
         }
+    }
+
+    /// Does what the peer says. The caller has to see only that it has finished.
+    fn obey(&mut self, message: Message) -> Result<Option<EndFigures>, Error> {
+        match message {
+            Message::Start => {}
+            Message::Finish(figures) => return Ok(Some(figures)),
+            Message::Abort { code, reason, hint } => return Err(Error::from_peer(code, reason, hint)),
+            Message::FlowDown { index } => self.retire_flow(index),
+            Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
+            Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
+            Message::WantStreams => self.want_trial(),
+            Message::Rate(rate) => self.apply_rate(rate),
+            Message::PathsUnused(paths) => self.apply_paths(paths)?,
+            Message::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
+            Message::PathOpen { path, is_open, ports } => self.begin_added_path(path, is_open, &ports)?,
+        }
+        Ok(None)
     }
 
     // ---- watching ----------------------------------------------------------------------------------------------
@@ -542,7 +555,7 @@ impl Supervisor {
             return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
         }
         if let Some(reason) = self.shared.peer_closed() {
-            // What it said last may still be on its way to the decoder; it is looked at first.
+            // What it said last may still be on its way to the inbox; it is looked at first.
             if self.has_last_words() {
                 return Ok(());
             }
@@ -653,7 +666,7 @@ impl Supervisor {
 
     /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
     fn has_last_words(&mut self) -> bool {
-        self.is_behind = self.is_behind || self.shared.receive(&mut self.decoder, CHECK_INTERVAL) > 0;
+        self.is_behind = self.is_behind || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
         self.is_behind
     }
 
@@ -707,33 +720,27 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::hello::Request;
-    use crate::messages::Encoder;
+    use crate::session::messages::put_message;
+    use crate::session::setup::local_pair;
 
     const MESSAGES: u64 = 512;
 
-    pub(super) fn request() -> Request {
-        Request {
-            direction: Direction::Pull,
-            paths: Vec::new(),
-            target_is_directory: false,
-            single_file: false,
-            stream: None,
-            target_is_name: false,
-            options: TransferOptions::default(),
-        }
+    /// A session of this end.
+    pub(crate) fn start(setup: Setup, role: Role) -> Supervisor {
+        let options = TransferOptions::default();
+        Supervisor::start(setup, options, role, Order::Any, &Arc::default()).unwrap()
     }
 
     /// A session in which a great many messages have come at once.
-    fn behind() -> (Supervisor, Established, Stop) {
-        let (near, far) = crate::copy::local_pair(request()).unwrap();
+    fn behind() -> (Supervisor, Setup, Stop) {
+        let (near, far) = local_pair().unwrap();
         let stop = near.stop.clone();
-        let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::new(Progress::default())).unwrap();
-        let mut encoder = Encoder::default();
-        for id in 0..MESSAGES {
-            encoder.encode(&Message::Done { id }, supervisor.decoder.buffer());
+        let mut supervisor = start(near, Role::Receiver);
+        // Of a service, whatever it means there.
+        for _ in 0..MESSAGES {
+            put_message(supervisor.inbox.buffer(), |out| out.push(17));
         }
         (supervisor, far, stop)
     }
@@ -767,9 +774,8 @@ mod tests {
 
     #[test]
     fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
-        let (near, far) = crate::copy::local_pair(request()).unwrap();
-        let start = |end| Supervisor::start(end, Role::Receiver, &Arc::new(Progress::default())).unwrap();
-        let (mut near, mut far) = (start(near), start(far));
+        let (near, far) = local_pair().unwrap();
+        let (mut near, mut far) = (start(near, Role::Receiver), start(far, Role::Receiver));
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
         let until_end = |supervisor: &mut Supervisor| loop {

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
 
-use super::session::{self, Session};
+use super::session;
+use super::session::Session;
 use super::{Receiver, Sender};
-use crate::bootstrap::{
+use crate::connect::hello::{Refusal, RefusalCode, Request};
+use crate::connect::{
     AuthorizedKeys, DEFAULT_PORT, Daemon, DaemonStop, Established, Identity, ListenConfig,
     default_identity_path, endpoint_in_program,
 };
-use crate::budget::MemoryLimits;
 use crate::error::Error;
-use crate::hello::{Refusal, RefusalCode, Request};
 use crate::options::Cipher;
-use crate::progress::Progress;
+use crate::session::budget::MemoryLimits;
+use crate::session::progress::Progress;
 
 /// Streams that may wait for [`Listener::accept`].
 const WAITING_MAX: usize = 64;
@@ -184,7 +185,7 @@ pub fn accept_stdio() -> Result<Accepted, Error> {
     let established = endpoint_in_program()?;
     if established.request.stream.is_none() {
         let error = Error::Usage("this program takes streams of its own, no files".into());
-        let outcome = crate::session::refuse(established, error, &Arc::new(Progress::default()));
+        let outcome = crate::copy::refuse(established, error, &Arc::new(Progress::default()));
         return Err(outcome.error.expect("a refusal is an error"));
     }
     Ok(Accepted::new(session::begin(established)?))

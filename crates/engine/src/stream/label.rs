@@ -3,9 +3,9 @@
 //! Layout: content, metadata, then 48 bytes: the block's number u64, content length u32 and metadata length u32 (all
 //! little-endian), 32 bytes of digest over content and metadata (zeros without digests).
 
-use farhaul_store::{CHUNK, whole_digest};
+use farhaul_volume::{CHUNK, whole_digest};
 
-use crate::trailer::TRAILER_MAX;
+use crate::copy::trailer::TRAILER_MAX;
 
 /// Longest metadata of one block.
 pub const METADATA_MAX: usize = 60 << 10;

@@ -119,6 +119,7 @@ use common_calls;
 
 mod accept;
 mod label;
+pub(crate) mod messages;
 mod receiver;
 mod sender;
 mod session;
@@ -126,12 +127,12 @@ mod session;
 use std::ops::{Deref, DerefMut};
 use std::time::Instant;
 
-use farhaul_store::CHUNK;
+use farhaul_volume::CHUNK;
 
-use crate::bootstrap::{self, DaemonTarget, Established, HelloParams, SshTarget};
+use crate::connect;
+use crate::connect::hello::{Direction, Request, StreamTerms};
+use crate::connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use crate::error::Error;
-use crate::hello::{Direction, Request, StreamTerms};
-use crate::messages;
 use crate::options::{TransferOptions, Verify};
 
 pub use accept::{Accepted, ListenOptions, Listener, accept_stdio};
@@ -142,7 +143,7 @@ pub use sender::Sender;
 /// Bytes of content that a block holds at most.
 pub const BLOCK_LEN_MAX: usize = CHUNK as usize;
 /// Longest message, in bytes.
-pub const MESSAGE_LEN_MAX: usize = messages::WORD_MAX;
+pub const MESSAGE_LEN_MAX: usize = 60 << 10;
 /// Longest name of a stream, in bytes.
 const NAME_MAX: usize = 255;
 
@@ -207,15 +208,15 @@ pub fn connect_to_receive(target: &Target, options: StreamOptions) -> Result<Rec
 
 /// Both ends in this process.
 pub fn pair(options: StreamOptions) -> Result<(Sender, Receiver), Error> {
-    let (near, far) = crate::copy::local_pair(options.request(Direction::Push)?)?;
+    let (near, far) = crate::copy::job::local_pair(options.request(Direction::Push)?)?;
     Ok((Sender::new(session::begin(near)?), Receiver::new(session::begin(far)?)))
 }
 
 fn connect(target: &Target, options: StreamOptions, direction: Direction) -> Result<Established, Error> {
     let params = HelloParams { request: options.request(direction)?, udp: true, early: false };
     match target {
-        Target::Ssh(target) => bootstrap::ssh_connect(target, params),
-        Target::Daemon(target) => bootstrap::daemon_connect(target, params),
+        Target::Ssh(target) => connect::ssh_connect(target, params),
+        Target::Daemon(target) => connect::daemon_connect(target, params),
     }
 }
 
@@ -223,12 +224,12 @@ fn connect(target: &Target, options: StreamOptions, direction: Direction) -> Res
 /// [`Block::set_len`]. Dropped, it is free again.
 #[derive(Debug)]
 pub struct Block {
-    block: farhaul_store::Block,
+    block: farhaul_blocks::Block,
     claimed: Instant,
 }
 
 impl Block {
-    fn new(mut block: farhaul_store::Block) -> Block {
+    fn new(mut block: farhaul_blocks::Block) -> Block {
         block.set_len(BLOCK_LEN_MAX);
         Block { block, claimed: Instant::now() }
     }
@@ -269,7 +270,7 @@ fn name_of(request: &Request) -> String {
 
 /// Which end this is, by the request and who made it.
 fn is_sender(established: &Established) -> bool {
-    established.is_initiator == (established.request.direction == Direction::Push)
+    established.session.is_initiator == (established.request.direction == Direction::Push)
 }
 
 #[cfg(test)]

@@ -6,15 +6,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul_store::ChunkMap;
+use farhaul_volume::ChunkMap;
 
-use super::label::{self, Label};
+use super::label;
+use super::label::Label;
 use super::session::Session;
+use crate::copy::report::Report;
 use crate::error::Error;
 use crate::options::{PathAddresses, RateOptions};
-use crate::progress::Progress;
-use crate::report::Report;
 use crate::session::meter::Meter;
+use crate::session::progress::Progress;
 use crate::session::shared;
 
 /// A block this far ahead of one that is missing is none of an honest sender's, which has memory for far fewer.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::session::Session;
 use super::{BLOCK_LEN_MAX, Block, METADATA_MAX, label};
+use crate::copy::report::Report;
 use crate::error::Error;
 use crate::options::{PathAddresses, RateOptions};
-use crate::progress::Progress;
-use crate::report::Report;
 use crate::session::exchange::Outlet;
 use crate::session::meter::Meter;
+use crate::session::progress::Progress;
 use crate::session::shared::Filled;
 
 /// The end of a stream that sends. Its calls may come from any number of threads. Dropped without [`Sender::finish`], it ends the

@@ -14,19 +14,22 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 
+use super::messages::Message;
 use super::{MESSAGE_LEN_MAX, is_sender, name_of};
-use crate::bootstrap::{Established, bind_side_by_side};
-use crate::contained::{contained, in_any_case};
+use crate::connect::Established;
+use crate::copy::Outcome;
+use crate::copy::end::End;
+use crate::copy::report::Report;
 use crate::error::Error;
-use crate::messages::{EndFigures, Message};
 use crate::options::{PathAddresses, RateOptions, TransferOptions, Verify};
-use crate::progress::Progress;
-use crate::report::Report;
-use crate::session::end::End;
+use crate::session::contained::{contained, in_any_case};
 use crate::session::exchange::arrived_bytes;
+use crate::session::messages::{EndFigures, senseless, unexpected};
+use crate::session::progress::Progress;
+use crate::session::setup::bind_side_by_side;
 use crate::session::shared::{Addition, Shared};
-use crate::session::supervisor::{Role, Step, Supervisor};
-use crate::session::{Outcome, unread::Unread};
+use crate::session::supervisor::{Order, Role, Step, Supervisor};
+use crate::session::unread::Unread;
 
 /// Bytes of messages that wait for the program; more means that it does not read them.
 const UNREAD_MAX: usize = 16 << 20;
@@ -114,12 +117,14 @@ pub(super) fn begin_here(
 ) -> Option<Report> {
     let role = if is_sender(&established) { Role::Sender } else { Role::Receiver };
     let (name, peer, peer_key) =
-        (name_of(&established.request), established.peer.clone(), established.peer_key.clone());
+        (name_of(&established.request), established.session.peer.clone(), established.peer_key.clone());
     let options = established.request.options.clone();
     let in_order = established.request.stream.is_some_and(|terms| terms.in_order);
-    let flows = established.flows.len() as u16;
+    let flows = established.session.flows.len() as u16;
     let progress = Arc::new(Progress::default());
-    let begun = contained(|| Supervisor::start(established, role, &progress)).flatten();
+    let begun =
+        contained(|| Supervisor::start(established.session, options.clone(), role, Order::Kept, &progress))
+            .flatten();
     let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => {
@@ -180,7 +185,7 @@ impl Session {
                 true => supervisor.step_after_finish()?,
             };
             match step {
-                Step::Message(Message::Finish(theirs)) if self.is_sender => {
+                Step::Finish(theirs) if self.is_sender => {
                     let state = in_any_case(self.state.lock());
                     if state.end.is_none_or(|end| end != state.confirmed) {
                         return Err(Error::Misbehaved("it says that it has finished, but it has not".into()));
@@ -189,14 +194,15 @@ impl Session {
                     supervisor.finish();
                     return Ok(theirs);
                 }
-                Step::Message(Message::Finish(theirs)) if finish_sent => return Ok(theirs),
-                Step::Message(message) => self.handle(message)?,
+                Step::Finish(theirs) if finish_sent => return Ok(theirs),
+                Step::Finish(_) => return Err(unexpected("finish")),
+                Step::Message(bytes) => self.handle(Message::decode(bytes).map_err(senseless)?)?,
                 Step::Idle if self.is_sender => self.say_put(),
                 Step::Idle => {
                     self.confirm(&mut last_said);
                     if !finish_sent && self.has_everything() && self.finishing.load(Ordering::Acquire) {
                         finish_sent = true;
-                        self.shared.send(&[Message::Finish(supervisor.figures())]);
+                        supervisor.say_finished(Vec::new());
                     }
                 }
             }
@@ -229,7 +235,7 @@ impl Session {
                 self.asked.store(count, Ordering::Release);
                 state.end = is_last.then_some(count);
             }
-            other => return Err(Error::Misbehaved(format!("unexpected message {}", other.name()))),
+            other => return Err(unexpected(other.name())),
         }
         drop(state);
         self.changed.notify_all();
@@ -252,7 +258,7 @@ impl Session {
         };
         let is_last = state.end.is_some();
         drop(state);
-        self.shared.send(&[Message::BlocksPut { count, is_last }]);
+        self.say(&Message::BlocksPut { count, is_last });
     }
 
     /// Says how many blocks the program has let go of: at once if they are waited for, else now and then.
@@ -266,8 +272,12 @@ impl Session {
             state.confirmed = count;
             drop(state);
             *last_said = Instant::now();
-            self.shared.send(&[Message::Confirmed { count }]);
+            self.say(&Message::Confirmed { count });
         }
+    }
+
+    fn say(&self, message: &Message) {
+        self.shared.send_encoded(|out| message.encode(out));
     }
 
     fn has_everything(&self) -> bool {
@@ -397,7 +407,7 @@ impl Session {
         if self.is_over() {
             return Err(self.why());
         }
-        self.shared.send(&[Message::Word(bytes.to_vec())]);
+        self.say(&Message::Word(bytes.to_vec()));
         Ok(())
     }
 

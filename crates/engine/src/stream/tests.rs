@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::bootstrap::keygen;
-use crate::messages::Message;
+use super::messages::Message;
+use crate::connect::keygen;
 use crate::options::{PathAddresses, Policy, RateOptions};
-use crate::session::supervisor::{Role, Step, Supervisor};
+use crate::session::supervisor::{Order, Role, Step, Supervisor};
 
 use super::*;
 
@@ -392,7 +392,7 @@ fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     options.transfer.further_paths = 1;
     options.transfer.udp_ports = (42500, 42900);
     let params = HelloParams { request: options.request(Direction::Pull).unwrap(), udp: true, early: false };
-    let (near, far, _folder) = crate::bootstrap::both_ends_of(params);
+    let (near, far, _folder) = crate::connect::both_ends_of(params);
     let far = std::thread::spawn(|| Sender::new(session::begin(far.unwrap()).unwrap()));
     let receiver = Receiver::new(session::begin(near.unwrap()).unwrap());
     let sender = far.join().unwrap();
@@ -461,12 +461,14 @@ fn only_what_is_allowed_is_begun() {
 
 /// A sender that goes once it has been told that the receiver has finished, with nothing more to say or with a complaint.
 fn left_by(complaint: Option<Error>) -> Result<crate::Report, Error> {
-    let (near, far) = crate::copy::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
+    let (near, far) = crate::copy::job::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
     let receiver = Receiver::new(session::begin(far).unwrap());
-    let mut sender = Supervisor::start(near, Role::Sender, &Arc::default()).unwrap();
-    sender.shared.send(&[Message::BlocksPut { count: 0, is_last: true }]);
+    let options = near.request.options.clone();
+    let begun = Supervisor::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let mut sender = begun.unwrap();
+    sender.shared.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());
-    while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
+    while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
     sender.close(complaint.as_ref());
     finishing.join().unwrap()
 }
@@ -498,11 +500,11 @@ fn files_and_streams_do_not_mix() {
         options: TransferOptions::default(),
         verbose: false,
     };
-    let (_, error) = crate::copy(job, &Arc::default());
+    let (_, error) = crate::copy::job::copy(job, &Arc::default());
     assert!(matches!(error, Some(Error::Auth { .. })), "{error:?}");
 
-    let (near, far) = crate::copy::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
-    let serving = std::thread::spawn(move || crate::session::serve(far, None));
+    let (near, far) = crate::copy::job::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
+    let serving = std::thread::spawn(move || crate::copy::serve(far, None));
     let sender = Sender::new(session::begin(near).unwrap());
     assert!(sender.finish().is_err());
     assert!(matches!(serving.join().unwrap().error, Some(Error::Usage(_))));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use farhaul_engine::bootstrap::{AuthorizedKeys, Daemon, DaemonStop, Identity, ListenConfig};
-use farhaul_engine::hello::ServerPolicy;
-use farhaul_engine::{DaemonTarget, Location, Testing, keygen, session};
+use farhaul_engine::connect::hello::ServerPolicy;
+use farhaul_engine::connect::{AuthorizedKeys, Daemon, DaemonStop, Identity, ListenConfig};
+use farhaul_engine::{DaemonTarget, Location, Testing, keygen};
 
 /// A daemon that serves the folder `root` in a folder of its own.
 pub struct Server {
@@ -74,7 +74,7 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
     let policy = ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: false, testing };
     let run = move || {
-        let serve = move |established| drop(session::serve(established, Some(&policy)));
+        let serve = move |established| drop(farhaul_engine::serve(established, Some(&policy)));
         daemon.run(Arc::new(serve)).unwrap();
     };
     (port, stop, std::thread::spawn(run))

@@ -5,16 +5,16 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use farhaul_blocks::{Overflow, OverflowShare};
 use farhaul_proto::Segment;
-use farhaul_store::{Overflow, OverflowShare};
 
+use super::super::BLOCK_BYTES;
+use super::super::flow_thread::Running;
 use super::super::held::{Held, cannot_park};
 use super::super::meter::Meter;
 use super::super::packets::Payload;
 use super::super::shared::{Filled, FlowState};
-use super::Running;
 use crate::error::Error;
-use crate::trailer::BLOCK_BYTES;
 
 /// At the end a block goes by another flow if that takes at most so much of the time.
 const SOONER: f64 = 0.8;

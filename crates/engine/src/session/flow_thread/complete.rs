@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
+use farhaul_blocks::Block;
 use farhaul_proto::Timestamp;
-use farhaul_store::Block;
 
+use super::super::flow_thread::Running;
 use super::super::shared::{Arrived, Credit};
-use super::Running;
 use crate::error::Error;
 
 /// Complete blocks that are handed over together, at most: with eight, no more is gained.

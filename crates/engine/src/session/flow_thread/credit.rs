@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farhaul_proto::Timestamp;
 
-use crate::trailer::BLOCK_BYTES;
+use super::super::BLOCK_BYTES;
 
 /// Blocks that a flow may have whatever the session has.
 pub(crate) const WINDOW_MIN: u64 = 4;

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use farhaul_blocks::{Block, BlockPool, Overflow, OverflowShare, Parked};
 use farhaul_proto::{SEGMENT_FRAME_LEN, Segment};
-use farhaul_store::{Block, BlockPool, Overflow, OverflowShare, Parked};
 
 use super::super::held::{Held, cannot_park};
 use super::super::meter::Meter;
@@ -212,8 +212,8 @@ impl Incoming {
 mod tests {
     use std::path::Path;
 
-    use super::super::super::meter::Meters;
     use super::*;
+    use crate::session::meter::Meters;
     use proptest::prelude::*;
 
     const LEN: usize = 3000;

@@ -7,10 +7,10 @@ use std::time::Duration;
 use farhaul_net::SendBatch;
 use farhaul_proto::{Plan, Timestamp};
 
+use super::super::flow_thread::Running;
 use super::super::packets::Payload;
 use super::super::peer_address::{Moved, PeerAddress};
 use super::super::supervisor::SILENCE;
-use super::Running;
 
 /// How often a silent flow looks whether there is another way to the peer.
 const ROUTE_INTERVAL: Duration = Duration::from_secs(1);

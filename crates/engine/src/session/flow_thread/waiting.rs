@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use farhaul_proto::{Limit, Timestamp};
 
+use super::super::flow_thread::{PROBE_INTERVAL, Running};
 use super::super::shared::FlowState;
-use super::{PROBE_INTERVAL, Running};
 
 /// A receiver that finds fewer datagrams than this lets more of them gather for so long ...
 const GATHER_MIN: usize = 32;

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::figures;
+use super::super::contained::in_any_case;
+use super::super::figures::{CpuChoice, PathFigures};
+use super::super::messages::EndFigures;
 use super::super::placement::Placement;
-use super::Supervisor;
-use crate::contained::in_any_case;
-use crate::messages::EndFigures;
+use super::super::supervisor::Supervisor;
 use crate::options;
-use crate::report::{CpuChoice, PathFigures};
+use crate::session::figures;
 
 impl Supervisor {
     /// This end's figures so far.

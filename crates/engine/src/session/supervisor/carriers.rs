@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{TryRecvError, bounded};
 
+use super::super::blocked::Blocked;
+use super::super::blocked::{udp_blocked_warning, udp_noted_warning};
+use super::super::messages::Message;
+use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
+use super::super::supervisor::{Part, SILENCE, Supervisor};
 use super::gone::lost;
-use super::{Part, SILENCE, Supervisor};
-use crate::bootstrap::{Blocked, Fallback, udp_blocked_warning, udp_noted_warning};
 use crate::error::Error;
-use crate::messages::Message;
 
 /// A stream carrier that could not be opened is tried again after this.
 const DIAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -235,8 +237,8 @@ impl Supervisor {
         }
         let udp_left = flows.iter().any(|flow| is_live_udp(flow));
         let is_left = |flow: &&Arc<FlowShared>| flow.is_stream && flow.state() != FlowState::Down;
-        let is_in_use = flows.iter().filter(is_left).any(|flow| flow.active.load(Ordering::Acquire));
-        let stream = flows.iter().find(is_left).filter(|_| !is_in_use);
+        // One that carries already, if the peer has said so first.
+        let stream = flows.iter().filter(is_left).max_by_key(|flow| flow.active.load(Ordering::Acquire));
         if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
             self.activate(&stream);
         }
@@ -250,18 +252,19 @@ pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Role;
-    use super::super::tests::request;
+    use super::super::tests::start;
     use super::*;
+    use crate::session::setup::local_pair;
+    use crate::session::supervisor::Role;
 
     #[test]
     fn a_flow_index_and_with_it_its_keys_are_used_once() {
-        let (near, _far) = crate::copy::local_pair(request()).unwrap();
-        let mut supervisor = Supervisor::start(near, Role::Receiver, &Arc::default()).unwrap();
+        let (near, _far) = local_pair().unwrap();
+        let mut supervisor = start(near, Role::Receiver);
         let mut further = |index| {
-            let (other, _) = crate::copy::local_pair(request()).unwrap();
+            let (other, _) = local_pair().unwrap();
             let flow = other.flows.into_iter().next().unwrap();
-            supervisor.open_flow(crate::bootstrap::FlowSetup { index, ..flow }, Part::StandBy)
+            supervisor.open_flow(crate::session::setup::FlowSetup { index, ..flow }, Part::StandBy)
         };
         assert!(matches!(further(0), Err(Error::Misbehaved(_))));
         assert!(further(1).is_ok());

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::super::messages::{EndFigures, Message};
 use super::super::shared::FlowState;
+use super::super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor, Taken};
 use super::carriers::is_live_udp;
-use super::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor};
 use crate::error::Error;
-use crate::messages::{EndFigures, Message};
 
 /// What was said last gets so much time to arrive ...
 const LAST_WORDS: Duration = Duration::from_secs(3);
@@ -43,10 +43,16 @@ impl Supervisor {
         error
     }
 
-    /// Says that this end has finished, which is the last that either says. Where a user waits, nobody waits for an answer: the last
-    /// packets of UDP flows say it, too, and more than once. A peer that has finished before takes silence for the same.
+    /// Says that this end has finished, and what the service has to say with that.
+    pub(crate) fn say_finished(&self, of_service: Vec<u8>) {
+        self.shared.send(&[Message::Finish(EndFigures { of_service, ..self.figures() })]);
+    }
+
+    /// As [`Supervisor::say_finished`], where that is the last that either end says. Where a user waits, nobody waits
+    /// for an answer: the last packets of UDP flows say it, too, and more than once. A peer that has finished before
+    /// takes silence for the same.
     pub(crate) fn finish(&self) {
-        self.shared.send(&[Message::Finish(self.figures())]);
+        self.say_finished(Vec::new());
         let flows = self.shared.flow_list();
         let is_udp = flows.iter().any(|flow| is_live_udp(flow) && flow.state() == FlowState::Up);
         let goes_with_close = is_udp && self.shared.control.lock().unacked() <= LAST_WORDS_BYTES;
@@ -57,14 +63,15 @@ impl Supervisor {
 
     /// As [`Supervisor::step`] for an end that has said that it has finished: a peer that is gone then has said the same, unless it
     /// complained.
-    pub(crate) fn step_after_finish(&mut self) -> Result<Step, Error> {
+    pub(crate) fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
         let has_complained = |reason: String| !reason.is_empty();
-        match self.step() {
+        let taken = match self.take() {
             Err(Error::Lost { .. }) if !self.shared.peer_closed().is_some_and(has_complained) => {
-                Ok(Step::Message(Message::Finish(EndFigures::default())))
+                Taken::Finish(EndFigures::default())
             }
-            step => step,
-        }
+            taken => taken?,
+        };
+        Ok(self.step_of(taken))
     }
 
     /// Ends the flows; with `error` the peer is told why.
@@ -87,40 +94,5 @@ impl Supervisor {
         if let Some(process) = self.control_process.take().filter(|_| error.is_none()) {
             process.leave();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::super::Role;
-    use super::super::tests::request;
-    use super::*;
-    use crate::hello::{Direction, Request};
-
-    /// A sender that leaves once it has been told that everything is there.
-    fn left_by(complaint: Option<Error>) -> Option<Error> {
-        let folder = tempfile::tempdir().unwrap();
-        let request = Request {
-            direction: Direction::Push,
-            paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
-            ..request()
-        };
-        let (near, far) = crate::copy::local_pair(request).unwrap();
-        let serving = std::thread::spawn(move || crate::session::serve_here(far).error);
-        let mut sender = Supervisor::start(near, Role::Sender, &Arc::default()).unwrap();
-        sender.shared.send(&[Message::EntriesEnd]);
-        while !matches!(sender.step().unwrap(), Step::Message(Message::Finish(_))) {}
-        sender.close(complaint.as_ref());
-        serving.join().unwrap()
-    }
-
-    #[test]
-    fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
-        let left = left_by(None);
-        assert!(left.is_none(), "{left:?}");
-        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
-        assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
     }
 }

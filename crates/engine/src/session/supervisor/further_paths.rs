@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering;
 
 use farhaul_net::{Link as _, UdpLink};
 
+use super::super::messages::Message;
+use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
 use super::super::shared::Addition;
-use super::{Part, Supervisor};
-use crate::bootstrap::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
+use super::super::supervisor::{Part, Supervisor};
 use crate::error::Error;
-use crate::messages::Message;
 use crate::options::{PathAddresses, TransferOptions};
 
 /// What is known of them, and what is left for them.

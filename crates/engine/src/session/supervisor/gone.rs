@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::shared::FlowShared;
-use super::{SILENCE, Supervisor};
+use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::Error;
 
 /// A port that answers "closed" for this long: whoever asks for what the session holds gets it.

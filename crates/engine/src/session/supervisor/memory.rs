@@ -1,9 +1,9 @@
 //! What a session may keep, by its options: what a daemon charges its key before it begins, and the most that it can come to.
 
+use super::super::BLOCK_BYTES;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::shared::BLOCKS_MIN;
 use crate::options::TransferOptions;
-use crate::trailer::BLOCK_BYTES;
 
 /// What a session has besides blocks whatever it does: its threads' stacks, what arrived in its flows, its first datagrams.
 const SESSION_BYTES: u64 = 1 << 20;

@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use farhaul_proto::Policy;
 
 use super::super::path_memory::says_what_a_path_carries;
-use super::Supervisor;
-use crate::options::{self, RateOptions};
+use super::super::supervisor::Supervisor;
+use crate::options;
+use crate::options::RateOptions;
 
 impl Supervisor {
     /// From now on the rate is set so, also by flows that are opened later.

@@ -1,8 +1,8 @@
 //! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
 
+use super::super::pending::{Agreed, Pending, Refused};
 use super::super::shared::FlowState;
-use super::Supervisor;
-use crate::bootstrap::{Agreed, Pending, Refused};
+use super::super::supervisor::Supervisor;
 use crate::error::Error;
 
 impl Supervisor {
@@ -50,19 +50,19 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
-    use super::super::tests::request;
-    use super::super::{Role, Step};
+    use super::super::tests::start;
     use super::*;
-    use crate::bootstrap::{Established, Fallback};
+    use crate::session::setup::Fallback;
+    use crate::session::setup::{Setup, local_pair};
+    use crate::session::supervisor::{Role, Step};
 
     /// A session that waits for this reply, and its far end.
-    fn waiting(answer: Result<Agreed, Refused>) -> (Supervisor, Established) {
-        let (near, far) = crate::copy::local_pair(request()).unwrap();
-        let near = Established { pending: Some(Pending::answered(answer)), ..near };
-        (Supervisor::start(near, Role::Receiver, &Arc::default()).unwrap(), far)
+    fn waiting(answer: Result<Agreed, Refused>) -> (Supervisor, Setup) {
+        let (near, far) = local_pair().unwrap();
+        let near = Setup { pending: Some(Pending::answered(answer)), ..near };
+        (start(near, Role::Receiver), far)
     }
 
     fn refused(is_passing: bool) -> Result<Agreed, Refused> {

@@ -11,14 +11,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::super::congestion::advice;
+use super::super::contained::in_any_case;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::growth::{Growth, Seen};
+use super::super::messages::Message;
+use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
-use super::{SILENCE, Supervisor};
-use crate::bootstrap::{Fallback, advice};
-use crate::contained::in_any_case;
+use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::Error;
-use crate::messages::Message;
 use crate::options::Policy;
 
 /// Most connections at once.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::super::messages::Message;
 use super::super::shared::FlowShared;
-use super::Supervisor;
+use super::super::supervisor::Supervisor;
 use crate::error::Error;
-use crate::messages::Message;
 
 impl Supervisor {
     pub(super) fn is_used(&self, path: usize) -> bool {

@@ -1,0 +1,592 @@
+//! The first words: one hello and one reply, JSON in length-prefixed frames, over the ssh channel or inside TLS.
+//!
+//! Always true: a frame is read by exactly its length, so that what follows on the same channel belongs to whoever
+//! reads next; a number read from the peer allocates nothing; who speaks another protocol is told apart from who
+//! speaks none. The fields `magic`, `kind`, `protocol` and `version` keep their meaning in every future version.
+
+use std::io::{self, Read, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use zeroize::{Zeroize, Zeroizing};
+
+use super::Interface;
+use crate::error::Error;
+use crate::options;
+use crate::options::{PathAddresses, TransferOptions};
+use crate::testing::Testing;
+
+/// Version of everything that the two ends say to each other; they must have the same.
+pub const PROTOCOL: u32 = 1;
+/// Longest frame in bytes.
+pub const FRAME_MAX: usize = 256 << 10;
+/// Most flow ids of a session: each flow that may run at a time, and those that may take its place.
+pub const FLOW_IDS_MAX: usize = options::FLOWS_MAX * GENERATIONS;
+/// A flow whose path has died can be followed by another with ids and keys of its own, so often less one.
+pub const GENERATIONS: usize = 4;
+/// Most paths in one request (a shell's argument list is the usual source).
+pub const PATHS_MAX: usize = 4096;
+const MAGIC: &str = "farhaul";
+
+/// Which way the content goes, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    Push,
+    Pull,
+}
+
+/// What the client wants done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    pub direction: Direction,
+    /// Pull: the sources; push: one destination. Any bytes, as the user typed them.
+    #[serde(with = "base64_list")]
+    pub paths: Vec<Vec<u8>>,
+    /// Push: several sources, or a trailing slash: the destination must be or become a directory.
+    #[serde(default)]
+    pub target_is_directory: bool,
+    /// Push: the only source is a pipe or a plain file, so that the destination is a file's name unless it exists as
+    /// a directory.
+    #[serde(default)]
+    pub single_file: bool,
+    /// No files: blocks of a program's own. The one path is the stream's name.
+    #[serde(default)]
+    pub stream: Option<StreamTerms>,
+    /// Push: the destination is the single source's name, also if a directory of that name is there. Pull: the sources have
+    /// to be one, for which there is one name.
+    #[serde(default)]
+    pub target_is_name: bool,
+    pub options: TransferOptions,
+}
+
+/// What both ends of a stream keep to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamTerms {
+    /// Blocks are handed out in the order in which they were put.
+    pub in_order: bool,
+}
+
+/// 32 secret bytes: half of a session secret, or a ticket. Wiped when dropped, never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub [u8; 32]);
+
+impl Token {
+    /// A fresh one from the system's generator.
+    pub fn random() -> Result<Token, Error> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(|error| Error::Io {
+            what: "the system gives no random numbers".into(),
+            source: io::Error::other(error.to_string()),
+        })?;
+        Ok(Token(bytes))
+    }
+}
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Serialize for Token {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&Zeroizing::new(STANDARD.encode(self.0)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Token {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Zeroizing::new(String::deserialize(deserializer)?);
+        // A little more than fits, which the decoder wants.
+        let mut bytes = Zeroizing::new([0; 48]);
+        let wrong = || D::Error::custom("a token has 32 bytes");
+        let len = STANDARD.decode_slice(text.as_bytes(), &mut bytes[..]).map_err(|_| wrong())?;
+        let bytes = bytes[..len].try_into().map_err(|_| wrong())?;
+        Ok(Token(bytes))
+    }
+}
+
+pub(crate) mod base64_list {
+    use super::*;
+
+    pub fn serialize<S: Serializer>(list: &[Vec<u8>], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(list.iter().map(|bytes| STANDARD.encode(bytes)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.into_iter().map(|text| STANDARD.decode(text).map_err(D::Error::custom)).collect()
+    }
+}
+
+/// The client's first frame.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Hello {
+    magic: String,
+    kind: Kind,
+    pub protocol: u32,
+    /// Version of the program, for messages to people.
+    pub version: String,
+    pub request: Request,
+    /// Ids the client wants to receive on: one a flow, then one for each flow that may take its place, as often as the client
+    /// likes; over a stream one more, for that itself.
+    pub flow_ids: Vec<u16>,
+    /// Whether data may go over UDP. Without, flow 0 is the channel that carried this hello.
+    pub udp: bool,
+    /// Ssh only: local ports of the client's sockets, one a flow.
+    #[serde(default)]
+    pub client_udp_ports: Vec<u16>,
+    /// Ssh only: the client's half of the session secret.
+    #[serde(default)]
+    pub secret_half: Option<Token>,
+    /// The client's, if the far end is to find the paths.
+    #[serde(default)]
+    pub interfaces: Vec<Interface>,
+    /// Daemon only, and for the same: the address that the client has called.
+    #[serde(default)]
+    pub dialled: Option<IpAddr>,
+}
+
+impl Hello {
+    pub fn new(request: Request, flow_ids: Vec<u16>, udp: bool) -> Hello {
+        Hello {
+            magic: MAGIC.into(),
+            kind: Kind::Hello,
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            request,
+            flow_ids,
+            udp,
+            client_udp_ports: Vec::new(),
+            secret_half: None,
+            interfaces: Vec::new(),
+            dialled: None,
+        }
+    }
+}
+
+/// A client's first frame on a further connection: joins it to a running session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Attach {
+    magic: String,
+    kind: Kind,
+    protocol: u32,
+    version: String,
+    /// As the session's [`HelloReply`] gave it.
+    pub ticket: Token,
+    /// Id the client wants to receive on.
+    pub flow_id: u16,
+    /// The index, and with it the keys, of the new flow: one behind those of the hello that this session has not had.
+    pub flow_index: u16,
+}
+
+impl Attach {
+    pub fn new(ticket: Token, flow_id: u16, flow_index: u16) -> Attach {
+        Attach {
+            magic: MAGIC.into(),
+            kind: Kind::Attach,
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            ticket,
+            flow_id,
+            flow_index,
+        }
+    }
+}
+
+/// The answer to [`Hello`] and [`Attach`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct HelloReply {
+    magic: String,
+    kind: Kind,
+    pub protocol: u32,
+    pub version: String,
+    /// Why not, if not; the rest is empty then.
+    pub refusal: Option<Refusal>,
+    /// Ids the far end wants to receive on, in the order of the client's.
+    #[serde(default)]
+    pub flow_ids: Vec<u16>,
+    /// Ssh only: UDP ports of the far end, one a flow. Empty when it could bind none.
+    #[serde(default)]
+    pub udp_ports: Vec<u16>,
+    /// Ssh only: where direct connections are awaited, if they are.
+    #[serde(default)]
+    pub tcp_port: Option<u16>,
+    /// Ssh only: `SSH_CONNECTION` as the far end sees it.
+    #[serde(default)]
+    pub ssh_connection: Option<String>,
+    /// Ssh only: the far end's half of the session secret.
+    #[serde(default)]
+    pub secret_half: Option<Token>,
+    /// The paths that the far end has found, if it was to and if there is more than one.
+    #[serde(default)]
+    pub paths: Vec<PathAddresses>,
+    /// Daemon only: joins later connections to this session.
+    #[serde(default)]
+    pub ticket: Option<Token>,
+    /// Daemon only: the mode bits of group and others that nothing gets there.
+    #[serde(default)]
+    pub mask: u32,
+}
+
+impl HelloReply {
+    pub fn accept(flow_ids: Vec<u16>) -> HelloReply {
+        HelloReply {
+            magic: MAGIC.into(),
+            kind: Kind::Reply,
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").into(),
+            refusal: None,
+            flow_ids,
+            udp_ports: Vec::new(),
+            tcp_port: None,
+            ssh_connection: None,
+            secret_half: None,
+            paths: Vec::new(),
+            ticket: None,
+            mask: 0,
+        }
+    }
+
+    pub fn refuse(refusal: Refusal) -> HelloReply {
+        HelloReply { refusal: Some(refusal), ..HelloReply::accept(Vec::new()) }
+    }
+}
+
+/// Why a far end does not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub code: RefusalCode,
+    pub text: String,
+    #[serde(default)]
+    pub hint: Option<String>,
+}
+
+/// The closed list of reasons; one that this version does not know reads as `Other`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RefusalCode {
+    Version,
+    Forbidden,
+    NoSuchPath,
+    Usage,
+    Busy,
+    Internal,
+    /// The session that a further carrier is for.
+    Ended,
+    #[serde(other)]
+    Other,
+}
+
+impl Refusal {
+    pub fn new(code: RefusalCode, text: impl Into<String>) -> Refusal {
+        Refusal { code, text: text.into(), hint: None }
+    }
+
+    /// What the client's user reads. The text came from the network, so it is made safe for a terminal.
+    pub fn into_error(self) -> Error {
+        let what = printable(self.text.as_bytes(), 400);
+        let hint = self.hint.map(|hint| printable(hint.as_bytes(), 400));
+        match self.code {
+            RefusalCode::Version => Error::Incompatible(what),
+            RefusalCode::Forbidden => Error::Auth { what, hint },
+            RefusalCode::NoSuchPath => Error::Files { what, hint },
+            RefusalCode::Usage => Error::Usage(what),
+            RefusalCode::Ended => Error::Lost { what, hint },
+            RefusalCode::Busy | RefusalCode::Internal | RefusalCode::Other => Error::Connect { what, hint },
+        }
+    }
+
+    /// What a far end says when `error` keeps it from serving.
+    pub fn from_error(error: &Error) -> Refusal {
+        let code = match error {
+            Error::Usage(_) => RefusalCode::Usage,
+            Error::Incompatible(_) => RefusalCode::Version,
+            Error::Auth { .. } => RefusalCode::Forbidden,
+            Error::Files { .. } => RefusalCode::NoSuchPath,
+            Error::Connect { .. }
+            | Error::Misbehaved(_)
+            | Error::Lost { .. }
+            | Error::Interrupted
+            | Error::Internal(_)
+            | Error::Io { .. } => RefusalCode::Internal,
+        };
+        Refusal { code, text: error.to_string(), hint: error.hint().map(str::to_string) }
+    }
+}
+
+/// What a far end allows whoever it serves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerPolicy {
+    /// Paths of requests are resolved beneath it.
+    pub root: PathBuf,
+    /// Whether `--cipher none` may be asked for.
+    pub allow_cipher_none: bool,
+    /// Whether set-user-id and set-group-id bits are taken off what arrives.
+    pub strip_setuid: bool,
+    /// What goes wrong at this end, for tests.
+    pub testing: Testing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Hello,
+    Attach,
+    Reply,
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a daemon may read as the first frame of a connection.
+#[derive(Debug)]
+pub enum FirstFrame {
+    Hello(Box<Hello>),
+    Attach(Attach),
+}
+
+/// What every version's frames have in common.
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(default)]
+    magic: String,
+    kind: Option<Kind>,
+    #[serde(default)]
+    protocol: u32,
+    #[serde(default)]
+    version: String,
+}
+
+/// Why a first frame was not understood.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HelloError {
+    #[error("the connection was closed before a hello came")]
+    Closed,
+    #[error("reading the hello: {0}")]
+    Io(#[from] io::Error),
+    /// The first bytes, made printable.
+    #[error("the far end does not speak farhaul's protocol, it said: {0:?}")]
+    Foreign(String),
+    #[error("the frame has {0} bytes, at most {FRAME_MAX} are allowed")]
+    TooLong(usize),
+    #[error("the hello is malformed: {0}")]
+    Malformed(String),
+    #[error(
+        "the far end runs farhaul {theirs} (protocol {protocol}), this is farhaul {} (protocol {PROTOCOL}): \
+         install the same version on both ends",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Version { theirs: String, protocol: u32 },
+    /// TLS could not agree on a protocol, so the far end could not say which it speaks.
+    #[error(
+        "the far end speaks none of this program's protocols, this is farhaul {} (protocol {PROTOCOL}): \
+         install the same version on both ends",
+        env!("CARGO_PKG_VERSION")
+    )]
+    OtherProtocol,
+}
+
+impl From<HelloError> for Error {
+    fn from(error: HelloError) -> Error {
+        match error {
+            HelloError::Version { .. } | HelloError::OtherProtocol => Error::Incompatible(error.to_string()),
+            HelloError::Closed | HelloError::Io(_) | HelloError::Foreign(_) => {
+                Error::Connect { what: error.to_string(), hint: None }
+            }
+            HelloError::TooLong(_) | HelloError::Malformed(_) => Error::Misbehaved(error.to_string()),
+        }
+    }
+}
+
+/// A frame ready to be written: length, then JSON. It may hold half a secret or a ticket, and is wiped.
+pub fn encode<T: Serialize>(value: &T) -> Result<Zeroizing<Vec<u8>>, HelloError> {
+    let mut frame = Wiped::default();
+    frame.extend(&[0; 4]);
+    serde_json::to_writer(&mut frame, value).map_err(|error| HelloError::Malformed(error.to_string()))?;
+    let mut frame = frame.0;
+    let len = frame.len() - 4;
+    if len > FRAME_MAX {
+        return Err(HelloError::TooLong(len));
+    }
+    // FRAME_MAX fits in 32 bits, so the conversion cannot lose anything.
+    frame[..4].copy_from_slice(&(len as u32).to_be_bytes());
+    Ok(frame)
+}
+
+/// Bytes of a frame that grow as they come, and are wiped: also where they lay before they grew.
+#[derive(Default)]
+pub(crate) struct Wiped(pub(crate) Zeroizing<Vec<u8>>);
+
+impl Wiped {
+    pub(crate) fn extend(&mut self, bytes: &[u8]) {
+        if self.0.capacity() - self.0.len() < bytes.len() {
+            let mut larger = Zeroizing::new(Vec::with_capacity(2 * (self.0.len() + bytes.len())));
+            larger.extend_from_slice(&self.0);
+            self.0 = larger;
+        }
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+impl Write for Wiped {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Judges a length prefix. Text where a length is expected (a shell's greeting) reads as a huge number.
+pub fn frame_len(prefix: [u8; 4]) -> Result<usize, HelloError> {
+    let len = u32::from_be_bytes(prefix) as usize;
+    if len <= FRAME_MAX {
+        return Ok(len);
+    }
+    let is_text =
+        prefix.iter().all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte >= 0x80);
+    if is_text { Err(HelloError::Foreign(printable(&prefix, 4))) } else { Err(HelloError::TooLong(len)) }
+}
+
+/// Reads one frame and not a byte more.
+pub fn read_frame(from: &mut impl Read) -> Result<Zeroizing<Vec<u8>>, HelloError> {
+    let mut prefix = [0; 4];
+    read_exact(from, &mut prefix)?;
+    let len = match frame_len(prefix) {
+        Err(HelloError::Foreign(_)) => return Err(HelloError::Foreign(rest_of_text(&prefix, from))),
+        other => other?,
+    };
+    let mut body = Wiped::default();
+    let mut chunk = Zeroizing::new([0; 4096]);
+    while body.0.len() < len {
+        let want = chunk.len().min(len - body.0.len());
+        match from.read(&mut chunk[..want]) {
+            Ok(0) => return Err(HelloError::Closed),
+            Ok(count) => body.extend(&chunk[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(body.0)
+}
+
+/// Writes one frame.
+pub fn write_frame<T: Serialize>(to: &mut impl Write, value: &T) -> Result<(), HelloError> {
+    let frame = encode(value)?;
+    to.write_all(&frame)?;
+    to.flush()?;
+    Ok(())
+}
+
+/// A daemon's reading of a connection's first frame.
+pub fn decode_first(body: &[u8]) -> Result<FirstFrame, HelloError> {
+    match envelope(body)? {
+        Kind::Hello => Ok(FirstFrame::Hello(Box::new(checked_hello(parse(body)?)?))),
+        Kind::Attach => Ok(FirstFrame::Attach(parse(body)?)),
+        Kind::Reply | Kind::Unknown => Err(HelloError::Malformed("a hello was expected".into())),
+    }
+}
+
+/// The far end's reading over ssh.
+pub fn decode_hello(body: &[u8]) -> Result<Hello, HelloError> {
+    match decode_first(body)? {
+        FirstFrame::Hello(hello) => Ok(*hello),
+        FirstFrame::Attach(_) => Err(HelloError::Malformed("a hello was expected".into())),
+    }
+}
+
+/// The client's reading of the answer.
+pub fn decode_reply(body: &[u8]) -> Result<HelloReply, HelloError> {
+    match envelope(body)? {
+        Kind::Reply => parse(body),
+        Kind::Hello | Kind::Attach | Kind::Unknown => {
+            Err(HelloError::Malformed("a reply was expected".into()))
+        }
+    }
+}
+
+fn envelope(body: &[u8]) -> Result<Kind, HelloError> {
+    let envelope: Envelope =
+        serde_json::from_slice(body).map_err(|_| HelloError::Foreign(printable(body, 80)))?;
+    if envelope.magic != MAGIC {
+        return Err(HelloError::Foreign(printable(body, 80)));
+    }
+    if envelope.protocol != PROTOCOL {
+        let theirs = printable(envelope.version.as_bytes(), 40);
+        return Err(HelloError::Version { theirs, protocol: envelope.protocol });
+    }
+    envelope.kind.ok_or_else(|| HelloError::Malformed("a frame without a kind".into()))
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, HelloError> {
+    serde_json::from_slice(body)
+        .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)))
+}
+
+/// The one place that judges a hello's lists and options.
+fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
+    let bad = |what: &str| Err(HelloError::Malformed(what.into()));
+    let paths = hello.request.paths.len();
+    if paths == 0 || paths > PATHS_MAX {
+        return bad("between 1 and 4096 paths are allowed");
+    }
+    if hello.request.direction == Direction::Push && paths != 1 {
+        return bad("a push has one destination");
+    }
+    let options = &hello.request.options;
+    let is_split = options.flow_count() + options.further_flows() > 1 || options.auto_paths;
+    if hello.request.stream.is_some_and(|stream| stream.in_order) && is_split {
+        return bad("a stream in order has one flow");
+    }
+    if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOW_IDS_MAX + 1 {
+        return bad("between 1 and 64 flow ids are allowed");
+    }
+    if hello.client_udp_ports.len() > options::FLOWS_MAX {
+        return bad("more UDP ports than flows");
+    }
+    hello.request.options =
+        hello.request.options.checked().map_err(|error| HelloError::Malformed(error.to_string()))?;
+    Ok(hello)
+}
+
+fn read_exact(from: &mut impl Read, into: &mut [u8]) -> Result<(), HelloError> {
+    from.read_exact(into).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => HelloError::Closed,
+        _ => HelloError::Io(error),
+    })
+}
+
+/// Some more of what a shell printed, so that its user recognises it.
+fn rest_of_text(start: &[u8], from: &mut impl Read) -> String {
+    let mut text = start.to_vec();
+    let mut byte = [0];
+    while text.len() < 120 && !text.ends_with(b"\n") && matches!(from.read(&mut byte), Ok(1)) {
+        text.push(byte[0]);
+    }
+    printable(&text, 120)
+}
+
+/// Text from the network on one line of a terminal: nothing that steers it or hides, bounded.
+pub fn printable(bytes: &[u8], chars_max: usize) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(chars_max * 4)]);
+    let safe = text.trim_end().chars().map(|c| if farhaul_volume::is_unprintable(c) { ' ' } else { c });
+    safe.take(chars_max).collect()
+}
+
+#[cfg(test)]
+#[path = "hello/tests.rs"]
+mod tests;

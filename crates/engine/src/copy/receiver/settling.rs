@@ -1,0 +1,125 @@
+//! Files that are whole wait here until the disk has their data, and get their names then: several at a time, since a file system
+//! commits for all of them at once.
+//!
+//! Nobody waits for a clock: a thread takes what is there, and what comes while it waits for the disk is the next batch. Writers wait
+//! when too much is there. Where files are kept in memory none of this is needed, and they get their names at once.
+//!
+//! Always true: the sender hears of a file when it has its name, or has none; a session does not end while something is in here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
+use farhaul_volume::Unnamed;
+use rustix::process::{Resource, getrlimit};
+
+use super::super::messages::Message;
+use super::super::receiver::Receiver;
+use super::super::writer::{Incoming, complete};
+use crate::options::Verify;
+
+/// So many threads wait for the disk.
+pub(super) const THREADS: usize = 4;
+/// So many files at a time.
+const BATCH_MAX: usize = 64;
+/// Each that waits has a descriptor.
+const WAITING_MAX: u64 = 256;
+const WAITING_MIN: u64 = 4;
+const DESCRIPTORS_PART: u64 = 16;
+
+/// What waits for the disk.
+pub(crate) enum Whole {
+    Small(Arc<Incoming>, Unnamed),
+    /// It has a partial file, or a temporary one.
+    Large(Arc<Incoming>),
+}
+
+pub(super) fn queue() -> (ChannelEnd<Whole>, Channel<Whole>) {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let waiting = (descriptors / DESCRIPTORS_PART).clamp(WAITING_MIN, WAITING_MAX);
+    crossbeam_channel::bounded(waiting as usize)
+}
+
+/// The body of a thread. It ends when nobody is left who could put something in, and has settled everything then.
+pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
+    let meter = receiver.shared.meters.meter("write");
+    let mut batch = Vec::new();
+    while let Ok(first) = whole.recv() {
+        batch.push(first);
+        batch.extend(whole.try_iter().take(BATCH_MAX - 1));
+        // What goes wrong in one of these is found again when the file gets its name: the volume keeps it.
+        let waited = meter.time(|| {
+            let begun: Vec<_> = batch.iter().map(Whole::begin).collect();
+            begun
+                .into_iter()
+                .zip(&batch)
+                .map(|(begun, file)| begun.and_then(|()| file.wait()))
+                .collect::<Vec<_>>()
+        });
+        let (count, mut replies) = (batch.len() as u64, Vec::new());
+        for (file, waited) in batch.drain(..).zip(waited) {
+            meter.time(|| file.settle(receiver, waited, &mut replies));
+        }
+        // One word for all of them: each wakes the threads that send it.
+        receiver.shared.send(&replies);
+        receiver.settling.fetch_sub(count, SeqCst);
+        receiver.shared.control.notify();
+    }
+}
+
+impl Receiver {
+    /// Hands a file that is whole over to the threads that wait for the disk. It still counts as under way.
+    pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<Whole>, file: Whole) {
+        self.settling.fetch_add(1, SeqCst);
+        if whole.send(file).is_err() {
+            // Nobody is there any more to whom it would matter.
+            self.settling.fetch_sub(1, SeqCst);
+        }
+    }
+}
+
+impl Whole {
+    fn begin(&self) -> std::io::Result<()> {
+        match self {
+            Whole::Small(_, unnamed) => unnamed.begin(),
+            Whole::Large(file) => file.begin(),
+        }
+    }
+
+    fn wait(&self) -> std::io::Result<()> {
+        match self {
+            Whole::Small(_, unnamed) => unnamed.wait(),
+            Whole::Large(file) => file.wait(),
+        }
+    }
+
+    /// Gives it its name; the sender is to hear of that, or of what went wrong.
+    fn settle(self, receiver: &Receiver, waited: std::io::Result<()>, replies: &mut Vec<Message>) {
+        match self {
+            Whole::Small(file, unnamed) => {
+                let named = waited
+                    .map_err(|error| receiver.cannot("write it to the disk", &file.item.path, &error))
+                    .and_then(|()| finish_small(receiver, &file, unnamed));
+                receiver.settle(&file, named, replies);
+            }
+            Whole::Large(file) => {
+                let named = complete(receiver, &file);
+                if receiver.take(file.item.id()).is_some() {
+                    receiver.settle(&file, named, replies);
+                }
+            }
+        }
+    }
+}
+
+/// Gives a small file its name.
+pub(crate) fn finish_small(receiver: &Receiver, file: &Incoming, unnamed: Unnamed) -> Result<(), String> {
+    let cannot = |error: std::io::Error| receiver.cannot("write", &file.item.path, &error);
+    if receiver.rules.verify == Verify::Readback
+        && let Some(digest) = file.digest()
+        && !unnamed.reads_back(&digest).map_err(cannot)?
+    {
+        return Err("what was written does not read back".into());
+    }
+    unnamed.finish().map_err(cannot)
+}

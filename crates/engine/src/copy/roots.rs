@@ -1,0 +1,317 @@
+//! Where a destination keeps its files: in one directory, or spread over several, each on a device of its own.
+//!
+//! Always true: a file is in one of the directories only, and stays there when it is replaced; a new one goes where the
+//! fewest bytes have gone so far, if it fits; the tree's directories are in all of them. With one directory, nothing is
+//! looked up, counted or locked.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Mutex;
+
+use farhaul_volume::{Meta, RelPath, Root, name_error};
+
+use super::report::SpreadFigures;
+
+/// What a file costs a device besides its content, for comparing many small files with a few large ones.
+const FILE_BYTES: u64 = 4 << 10;
+
+pub(crate) struct Roots {
+    all: Vec<Root>,
+    /// What they are called, if there are several.
+    names: Vec<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// One for each directory.
+    loads: Vec<Load>,
+    /// Files under way, and where they go.
+    assigned: HashMap<RelPath, (usize, u64)>,
+}
+
+#[derive(Default, Clone)]
+struct Load {
+    /// Bytes assigned so far.
+    assigned: u64,
+    /// Bytes of files that are under way.
+    under_way: u64,
+    files: u64,
+    bytes: u64,
+}
+
+const LOCK: &str = "no thread panics while it holds the directories' loads";
+
+impl Roots {
+    pub(crate) fn one(root: Root) -> Roots {
+        Roots { all: vec![root], names: Vec::new(), state: Mutex::default() }
+    }
+
+    pub(crate) fn several(roots: Vec<(String, Root)>) -> Roots {
+        let state = State { loads: vec![Load::default(); roots.len()], ..State::default() };
+        let (names, all) = roots.into_iter().unzip();
+        Roots { all, names, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn is_spread(&self) -> bool {
+        self.all.len() > 1
+    }
+
+    /// The only directory, or the first one.
+    pub(crate) fn first(&self) -> &Root {
+        &self.all[0]
+    }
+
+    pub(crate) fn all(&self) -> &[Root] {
+        &self.all
+    }
+
+    /// The directory that has what is at `path`, or will have it.
+    pub(crate) fn of(&self, path: &RelPath) -> &Root {
+        &self.all[self.index_of(path).unwrap_or(0)]
+    }
+
+    /// What the directory is called to which a file under way goes.
+    pub(crate) fn name_of(&self, path: &RelPath) -> Option<&str> {
+        let index = self.state.lock().expect(LOCK).assigned.get(path)?.0;
+        self.names.get(index).map(String::as_str)
+    }
+
+    fn index_of(&self, path: &RelPath) -> Option<usize> {
+        if !self.is_spread() {
+            return None;
+        }
+        if let Some((index, _)) = self.state.lock().expect(LOCK).assigned.get(path) {
+            return Some(*index);
+        }
+        self.all.iter().position(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
+    }
+
+    /// What is at `path`. What is in several of them, other than a directory, could be either.
+    pub(crate) fn metadata(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+        self.only(|root| root.metadata(path))
+    }
+
+    /// As [`Roots::metadata`], of a name that is to be written ([`Root::lookup`]).
+    pub(crate) fn lookup(&self, path: &RelPath) -> io::Result<Option<Meta>> {
+        self.only(|root| root.lookup(path))
+    }
+
+    fn only(&self, look: impl Fn(&Root) -> io::Result<Option<Meta>>) -> io::Result<Option<Meta>> {
+        let mut found: Option<(usize, Meta)> = None;
+        for (index, root) in self.all.iter().enumerate() {
+            let Some(meta) = look(root)? else { continue };
+            match &found {
+                None => found = Some((index, meta)),
+                Some((_, first)) if first.is_dir() && meta.is_dir() => {}
+                Some((first, _)) => {
+                    let (one, other) = (&self.names[*first], &self.names[index]);
+                    return Err(io::Error::other(format!(
+                        "it is in {one} and in {other}: remove one of them"
+                    )));
+                }
+            }
+        }
+        Ok(found.map(|(_, meta)| meta))
+    }
+
+    /// Chooses where a file of `size` bytes goes: where it is, or where a part of it is; else the directory with the least.
+    pub(crate) fn assign(&self, path: &RelPath, size: u64) {
+        if !self.is_spread() {
+            return;
+        }
+        let there = self.index_of(path).or_else(|| self.all.iter().position(|root| has_partial(root, path)));
+        let parent = path.parent().unwrap_or_default();
+        let room = |root: &Root| match root.metadata(&parent) {
+            Ok(Some(_)) => root.free_bytes(&parent).ok(),
+            Ok(None) | Err(_) => None,
+        };
+        let free: Vec<Option<u64>> = self.all.iter().map(room).collect();
+        let mut state = self.state.lock().expect(LOCK);
+        if state.assigned.contains_key(path) {
+            return;
+        }
+        let least = |fits: &dyn Fn(usize) -> bool| {
+            (0..self.all.len()).filter(|&index| fits(index)).min_by_key(|&index| state.loads[index].assigned)
+        };
+        let index = there
+            .or_else(|| {
+                least(&|index| free[index] >= Some(size.saturating_add(state.loads[index].under_way)))
+            })
+            .or_else(|| least(&|index| free[index] >= Some(size)))
+            .or_else(|| least(&|index| free[index].is_some()))
+            .unwrap_or(0);
+        state.loads[index].assigned += size.saturating_add(FILE_BYTES);
+        state.loads[index].under_way += size;
+        state.assigned.insert(path.clone(), (index, size));
+    }
+
+    /// Nothing more comes of a file; `arrived` says of how many bytes it is, if it is there.
+    pub(crate) fn settle(&self, path: &RelPath, arrived: Option<u64>) {
+        if !self.is_spread() {
+            return;
+        }
+        let mut state = self.state.lock().expect(LOCK);
+        let Some((index, size)) = state.assigned.remove(path) else { return };
+        let load = &mut state.loads[index];
+        load.under_way -= size;
+        if let Some(bytes) = arrived {
+            load.files += 1;
+            load.bytes += bytes;
+        }
+    }
+
+    /// A file was there already.
+    pub(crate) fn note_there(&self, path: &RelPath, size: u64) {
+        if let Some(index) = self.index_of(path) {
+            self.state.lock().expect(LOCK).loads[index].assigned += size.saturating_add(FILE_BYTES);
+        }
+    }
+
+    /// Makes a directory in all of them; true if it was in none. One that is full does without as long as another has room.
+    pub(crate) fn make_dir(&self, make: impl Fn(&Root) -> io::Result<bool>) -> io::Result<bool> {
+        let (mut is_new, mut is_anywhere) = (true, false);
+        let mut full = None;
+        for (index, root) in self.all.iter().enumerate() {
+            match make(root) {
+                Ok(made) => (is_new, is_anywhere) = (is_new && made, true),
+                Err(error) if is_full(&error) => full = Some(self.named(index, error)),
+                Err(error) => return Err(self.named(index, error)),
+            }
+        }
+        full.filter(|_| !is_anywhere).map_or(Ok(is_new), Err)
+    }
+
+    /// Does something in each directory that has one at `path`.
+    pub(crate) fn each_with(
+        &self,
+        path: &RelPath,
+        mut work: impl FnMut(&Root) -> io::Result<()>,
+    ) -> io::Result<()> {
+        for (index, root) in self.all.iter().enumerate() {
+            if self.is_spread() && root.metadata(path)?.is_none() {
+                continue;
+            }
+            work(root).map_err(|error| self.named(index, error))?;
+        }
+        Ok(())
+    }
+
+    /// The names in a directory, and which of them are directories.
+    pub(crate) fn list(&self, path: &RelPath) -> io::Result<Vec<(Vec<u8>, bool)>> {
+        if !self.is_spread() {
+            return self.first().list(path);
+        }
+        let mut names = HashSet::new();
+        self.each_with(path, |root| {
+            names.extend(root.list(path)?);
+            Ok(())
+        })?;
+        Ok(names.into_iter().collect())
+    }
+
+    fn named(&self, index: usize, error: io::Error) -> io::Error {
+        match self.names.get(index) {
+            // What is said of a name holds in all of them.
+            Some(name) if name_error(&error).is_none() => {
+                io::Error::new(error.kind(), format!("{} (in {name})", super::failures::plain(&error)))
+            }
+            Some(_) | None => error,
+        }
+    }
+
+    pub(crate) fn figures(&self) -> Vec<SpreadFigures> {
+        let state = self.state.lock().expect(LOCK);
+        let figures = |(name, load): (&String, &Load)| SpreadFigures {
+            directory: name.clone(),
+            files: load.files,
+            bytes: load.bytes,
+        };
+        self.names.iter().zip(&state.loads).map(figures).collect()
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// Whether an earlier run has brought a part of the file there.
+fn has_partial(root: &Root, path: &RelPath) -> bool {
+    let parent = path.parent().unwrap_or_default();
+    let is_there =
+        |name: &Vec<u8>| parent.join(name).is_ok_and(|path| matches!(root.metadata(&path), Ok(Some(_))));
+    root.partial_names(path).iter().any(is_there)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::from_bytes(text.as_bytes()).unwrap()
+    }
+
+    fn spread(places: &[&tempfile::TempDir]) -> Roots {
+        let named = |place: &&tempfile::TempDir| {
+            (place.path().display().to_string(), Root::open(place.path()).unwrap())
+        };
+        Roots::several(places.iter().map(named).collect())
+    }
+
+    #[test]
+    fn files_go_where_the_fewest_bytes_have_gone_and_stay_where_they_are() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots = spread(&[&one, &two]);
+        let index = |name: &str, size| {
+            roots.assign(&path(name), size);
+            roots.index_of(&path(name)).unwrap()
+        };
+        let sizes = [100_000, 10, 10, 50_000, 60_000, 10];
+        let chosen: Vec<_> =
+            sizes.iter().enumerate().map(|(number, &size)| index(&format!("f{number}"), size)).collect();
+        assert_eq!(chosen, [0, 1, 1, 1, 1, 0]);
+        std::fs::write(one.path().join("there"), "x").unwrap();
+        let part = Root::open(two.path()).unwrap().partial_names(&path("part")).remove(0);
+        std::fs::write(two.path().join(std::str::from_utf8(&part).unwrap()), "x").unwrap();
+        assert_eq!((index("there", 1 << 30), index("part", 1)), (0, 1));
+        roots.settle(&path("f0"), Some(100_000));
+        roots.settle(&path("f1"), None);
+        let figures = roots.figures();
+        assert_eq!((figures[0].files, figures[0].bytes, figures[1].files), (1, 100_000, 0));
+        assert_eq!(roots.index_of(&path("f1")), None);
+    }
+
+    #[test]
+    fn what_is_in_two_places_is_told_unless_it_is_a_directory() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots = spread(&[&one, &two]);
+        assert!(roots.make_dir(|root| root.make_dir(&path("d"))).unwrap());
+        assert!(!roots.make_dir(|root| root.make_dir(&path("d"))).unwrap());
+        assert!(roots.metadata(&path("d")).unwrap().unwrap().is_dir());
+        for place in [&one, &two] {
+            std::fs::write(place.path().join("d/f"), "x").unwrap();
+        }
+        let error = roots.metadata(&path("d/f")).unwrap_err().to_string();
+        assert!(error.contains(&one.path().display().to_string()), "{error}");
+        assert!(error.contains(&two.path().display().to_string()), "{error}");
+        assert_eq!(roots.list(&path("d")).unwrap(), [(b"f".to_vec(), false)]);
+        assert_eq!(roots.metadata(&path("none")).unwrap(), None);
+    }
+
+    #[test]
+    fn one_full_directory_does_without_a_directory_and_two_do_not_hide_other_errors() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let roots = spread(&[&one, &two]);
+        let fails = |kind: io::ErrorKind, in_both: bool| {
+            let calls = std::cell::Cell::new(0);
+            roots.make_dir(|_| {
+                calls.set(calls.get() + 1);
+                if in_both || calls.get() == 2 { Err(kind.into()) } else { Ok(true) }
+            })
+        };
+        assert!(fails(io::ErrorKind::StorageFull, false).is_ok());
+        assert!(fails(io::ErrorKind::StorageFull, true).is_err());
+        let error = fails(io::ErrorKind::PermissionDenied, false).unwrap_err().to_string();
+        assert!(error.contains(&two.path().display().to_string()), "{error}");
+    }
+}

@@ -1,0 +1,111 @@
+use std::os::unix::fs::symlink;
+
+use farhaul_volume::{CHUNK, whole_digest};
+
+use super::super::manifest::{Fate, Kind, Log, Record};
+use super::super::report::Report;
+use super::*;
+
+fn record(path: &str, kind: Kind, digest: Option<[u8; 32]>) -> Record {
+    Record { kind, digest, mode: 0o644, ..Record::of_path(path.as_bytes(), Fate::Sent) }
+}
+
+/// A tree, its manifest, and the directory that holds both.
+fn tree() -> (tempfile::TempDir, VerifyJob) {
+    let temp = tempfile::tempdir().unwrap();
+    let root = temp.path().join("tree");
+    std::fs::create_dir_all(root.join("d")).unwrap();
+    let log = Log::create(&temp.path().join("m")).unwrap();
+    let large: Vec<u8> = (0..70 * CHUNK + 5).map(|at| (at / 4096) as u8).collect();
+    for (name, content) in [("a", &b"abc"[..]), ("d/b", b""), ("large", &large)] {
+        std::fs::write(root.join(name), content).unwrap();
+        log.add(record(name, Kind::File { size: content.len() as u64 }, Some(whole_digest(content))));
+    }
+    std::fs::hard_link(root.join("a"), root.join("h")).unwrap();
+    symlink("nowhere", root.join("l")).unwrap();
+    log.add(record("h", Kind::HardLink { to: b"a".to_vec() }, None));
+    log.add(record("l", Kind::Symlink { target: b"nowhere".to_vec() }, None));
+    log.add(record("d", Kind::Directory, None));
+    log.add(record("", Kind::Directory, None));
+    log.add(record("never", Kind::File { size: 1 }, None).failed("no"));
+    log.finish(&Report::default()).unwrap();
+    let job = VerifyJob {
+        list: temp.path().join("m"),
+        directory: root,
+        algorithm: Algorithm::Sha256,
+        extra: true,
+        metadata: false,
+        quick: false,
+    };
+    (temp, job)
+}
+
+fn found(job: &VerifyJob) -> Vec<String> {
+    let mut told = Vec::new();
+    let (report, error) = verify(job, &Arc::default(), &mut |finding| {
+        told.push(format!("{} {}", finding.difference.name(), finding.path));
+    });
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(report.ok, told.is_empty());
+    assert_eq!(report.findings.len(), told.len());
+    told.sort();
+    told
+}
+
+#[test]
+fn a_tree_that_is_as_it_was_has_nothing_to_tell() {
+    let (_temp, job) = tree();
+    let (report, error) = verify(&job, &Arc::default(), &mut |finding| panic!("{finding:?}"));
+    assert!(report.ok && error.is_none() && report.warnings.is_empty(), "{report:?}");
+    assert_eq!((report.entries, report.left_out, report.bytes), (7, 1, 70 * CHUNK + 8));
+}
+
+#[test]
+fn every_difference_is_found() {
+    let (_temp, job) = tree();
+    let at = |name: &str| job.directory.join(name);
+    std::fs::remove_file(at("d/b")).unwrap();
+    std::fs::write(at("d/new"), "").unwrap();
+    std::fs::create_dir_all(at("more/deep")).unwrap();
+    std::fs::remove_file(at("l")).unwrap();
+    symlink("elsewhere", at("l")).unwrap();
+    std::fs::remove_file(at("h")).unwrap();
+    std::fs::copy(at("a"), at("h")).unwrap();
+    std::fs::write(at("a"), "abd").unwrap();
+    let mut large = std::fs::read(at("large")).unwrap();
+    large[55 * CHUNK as usize] ^= 1;
+    std::fs::write(at("large"), large).unwrap();
+    let expected =
+        ["changed a", "changed h", "changed l", "changed large", "extra d/new", "extra more/", "missing d/b"];
+    assert_eq!(found(&job), expected);
+    let quick = VerifyJob { quick: true, extra: false, ..job };
+    assert_eq!(found(&quick), ["changed h", "changed l", "missing d/b"]);
+}
+
+#[test]
+fn nothing_outside_is_looked_at() {
+    let (temp, job) = tree();
+    let list = temp.path().join("list");
+    let hex = "00".repeat(32);
+    std::fs::write(&list, format!("{hex}  ../m\n{hex}  /etc/passwd\n")).unwrap();
+    let job = VerifyJob { list, extra: false, ..job };
+    assert_eq!(found(&job), ["unreadable ../m", "unreadable /etc/passwd"]);
+}
+
+#[test]
+fn a_list_that_is_none_is_an_error_and_one_that_was_cut_says_so() {
+    let (temp, job) = tree();
+    let with = |text: &[u8]| {
+        let list = temp.path().join("list");
+        std::fs::write(&list, text).unwrap();
+        verify(&VerifyJob { list, extra: false, ..job.clone() }, &Arc::default(), &mut |_| {})
+    };
+    for text in [&b""[..], b"hello\n", b"{\"manifest\":1}\n{}\n", b"{\"manifest\":7}\n"] {
+        assert!(matches!(with(text), (_, Some(Error::Files { .. }))), "{}", escape(text));
+    }
+    let whole = std::fs::read(&job.list).unwrap();
+    for cut in [whole.len() - 3, whole.len() / 2] {
+        let (report, error) = with(&whole[..cut]);
+        assert!(error.is_none() && report.ok && report.warnings.len() == 1, "{report:?}");
+    }
+}

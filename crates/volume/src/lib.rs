@@ -1,0 +1,77 @@
+//! Files as the transfer sees them: found by a scan, read and written in chunks, digested, and safe against paths and
+//! contents that a peer has chosen.
+//!
+//! How to read it: a sender walks `scan` (as `filter` lets it) and `read`; a receiver opens a `root` and writes with `small` (whole small
+//! files) or `partial` (large ones, resumable by their `journal`). Both use `digest` and the blocks of `farhaul_blocks`.
+//!
+//! Always true: nothing here knows of packets or peers; every path below a [`Root`] is a checked [`RelPath`]; no symbolic
+//! link leads out of it, and only operations that say so follow one at all. The only `unsafe` is the user look-up of
+//! `passwd` and the system calls of `sys`.
+
+#![deny(unsafe_code)]
+
+mod attributes;
+mod choice;
+mod clone;
+mod delta;
+mod digest;
+mod dir;
+mod direct;
+mod entry;
+mod error;
+mod extra;
+mod filter;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod generated;
+mod glob;
+mod journal;
+mod leftovers;
+mod links;
+mod load;
+mod mount;
+mod names;
+mod ours;
+mod partial;
+#[expect(unsafe_code, reason = "the C library's look-up of a user")]
+mod passwd;
+mod path;
+mod ranges;
+mod read;
+mod removal;
+mod root;
+mod scan;
+mod small;
+mod sparse;
+#[expect(unsafe_code, reason = "the raw system calls, each with its reason")]
+mod sys;
+mod temporary;
+mod writeback;
+
+pub use attributes::{AttributeKinds, Attributes, is_about_attributes};
+pub use clone::clone_file;
+pub use delta::{Marks, PIECE, Patch, write_patch};
+pub use digest::{ChunkCv, Digest, FileTree, chunk_cv, whole_digest};
+pub use dir::{NameError, name_error};
+pub use entry::{Entry, FileKind, Kind, Meta, Node, Time};
+pub use error::{Error, PartialError};
+pub use extra::{Algorithm, Hashers};
+pub use filter::{Filter, FilterError, RULES_BYTES_MAX, RULES_MAX, RuleList, Separator, Side};
+pub use generated::Generated;
+pub use glob::{Allowance, Base, expand, expand_home, is_pattern, stands_for};
+pub use journal::Request;
+pub use leftovers::{Found, Leftover, find_leftovers};
+pub use links::leads_out;
+pub use mount::Border;
+pub use partial::{Identity, Partial, Patched, Resume, SourceState};
+pub use path::{PathError, RelPath, escape, is_unprintable, unescape};
+pub use ranges::ChunkMap;
+pub use read::{Digests, SourceFile, is_changed};
+pub use removal::{Removal, Removed};
+pub use root::Root;
+pub use scan::{Limits, Nodes, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
+pub use small::{TempFile, Unnamed, WriteOptions, write_new, write_whole};
+
+/// Bytes of a chunk: the slice of a large file that is read, digested, sent and written as one.
+pub const CHUNK: u64 = 1 << 20;

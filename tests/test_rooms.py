@@ -1,0 +1,70 @@
+"""Which crate uses which: ARCHITECTURE.md states the arrows, the Cargo files make them, and both must be the same.
+
+What a crate needs only for its own tests is no arrow.
+"""
+
+import graphlib
+import pathlib
+import re
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+LINE = re.compile(r"(\w+)(?: -> (\w+(?:, \w+)*))?")
+
+
+def stated(page: str) -> dict[str, list[str]]:
+    """The arrows of the fenced block below the line that begins with `Arrows`, in the order of the page."""
+    block = re.search(r"^Arrows\b.*?^```\n(.*?)^```$", page, re.M | re.S)
+    assert block, "ARCHITECTURE.md has no fenced block of arrows"
+    arrows: dict[str, list[str]] = {}
+    for line in block[1].splitlines():
+        parts = LINE.fullmatch(line)
+        assert parts, f"ARCHITECTURE.md: this is no line of arrows: {line!r}"
+        crate, used = parts.groups()
+        assert crate not in arrows, f"ARCHITECTURE.md: {crate} has two lines of arrows"
+        arrows[crate] = used.split(", ") if used else []
+    return arrows
+
+
+def made(root: pathlib.Path) -> dict[str, set[str]]:
+    """The arrows that the Cargo files make; a crate is called by its folder."""
+    members = tomllib.loads((root / "Cargo.toml").read_text())["workspace"]["members"]
+    folders = [folder for member in members for folder in root.glob(member) if (folder / "Cargo.toml").is_file()]
+    manifests = {folder.name: tomllib.loads((folder / "Cargo.toml").read_text()) for folder in folders}
+    crates = {manifest["package"]["name"]: folder for folder, manifest in manifests.items()}
+    return {
+        folder: {crates[name] for name in dependencies(manifest) if name in crates}
+        for folder, manifest in manifests.items()
+    }
+
+
+def dependencies(manifest: dict) -> set[str]:
+    """The packages that a crate is built with, on any system."""
+    names = set()
+    for table in (manifest, *manifest.get("target", {}).values()):
+        for kind in ("dependencies", "build-dependencies"):
+            for key, value in table.get(kind, {}).items():
+                names.add(value.get("package", key) if isinstance(value, dict) else key)
+    return names
+
+
+def test_the_arrows_of_the_page_are_those_of_the_cargo_files():
+    page = {crate: set(used) for crate, used in stated((ROOT / "ARCHITECTURE.md").read_text()).items()}
+    cargo = made(ROOT)
+    assert len(cargo) > 10, f"only these crates were found: {sorted(cargo)}"
+    faults = [f"ARCHITECTURE.md has no line for {crate}" for crate in sorted(cargo.keys() - page.keys())]
+    faults += [f"ARCHITECTURE.md has a line for {crate}, which is no crate" for crate in sorted(page.keys() - cargo.keys())]
+    for crate in sorted(cargo.keys() & page.keys()):
+        faults += [f"{crate} uses {used}, which ARCHITECTURE.md does not say" for used in sorted(cargo[crate] - page[crate])]
+        faults += [f"{crate} does not use {used}, which ARCHITECTURE.md says" for used in sorted(page[crate] - cargo[crate])]
+    assert not faults, "\n".join(faults)
+
+
+def test_no_arrow_leads_back():
+    """On the page each crate uses only those above it, so there is no circle there, nor is one in the Cargo files."""
+    above: set[str] = set()
+    for crate, used in stated((ROOT / "ARCHITECTURE.md").read_text()).items():
+        back = [name for name in used if name not in above]
+        assert not back, f"ARCHITECTURE.md: {crate} uses {back}, which is not above it"
+        above.add(crate)
+    graphlib.TopologicalSorter(made(ROOT)).prepare()

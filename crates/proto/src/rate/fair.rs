@@ -401,6 +401,8 @@ impl Fair {
         if !self.path.is_known() {
             return;
         }
+        let gain = (count.all / 1000.0).min(0.5);
+        self.loss_smooth += gain * (count.share() - self.loss_smooth);
         let is_marked = report.packets_marked > 0 && now >= self.marked_until;
         if is_marked {
             self.on_mark(now);

@@ -299,3 +299,10 @@ fn low_grows_more_slowly_than_one_for_one() {
     assert!(growth(Policy::Fair) > 2.0 * one_for_one);
     assert!((0.2 * one_for_one..one_for_one).contains(&growth(Policy::Low)));
 }
+
+#[test]
+fn what_is_lost_is_told_to_who_asks() {
+    let mut controller = Controller::new(RateConfig::default());
+    drive(&mut controller, 10.0, 125e6, 0.04, 0.05, 2.5e6);
+    assert!((controller.loss() - 0.05).abs() < 0.02, "{}", controller.loss());
+}

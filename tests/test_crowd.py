@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from harness.hosts import wait_until
 from harness.product import PORT, cp
 from harness.trees import make_file
 
@@ -68,6 +69,12 @@ def test_who_finds_a_daemon_full_is_told_so(own_net):
     source = make_file(own_net.folder("near") / "source", 1000)
     holder = own_net.alpha.start(["python3", "-c", HOLDER, own_net.beta.v4, str(PORT)], stdout=-1)
     assert holder.stdout.readline() == b"held\n"
+
+    def are_taken():
+        """Whether the daemon has taken all of them from the kernel, which holds them for a moment."""
+        table = own_net.beta.run(["ss", "-Hltn", f"sport = :{PORT}"]).stdout.decode()
+        return all(line.split()[1] == "0" for line in table.splitlines())
+    wait_until(are_taken, what="the daemon has all connections")
     try:
         outcome = cp(own_net.alpha, "--accept-new", "--busy-wait", "0", source, own_net.daemon.url("hasty", own_net.beta.v4),
                      expect=3)

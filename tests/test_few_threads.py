@@ -137,9 +137,11 @@ def test_a_daemon_goes_on_when_a_session_gets_no_threads(folder):
 
         for more in (0, 1, 3):
             outcome = pull(own + more)
-            assert outcome.returncode != EXIT_OK, outcome
+            # One that ended meanwhile may have left its place to a session; then everything has to be there.
+            if outcome.returncode == EXIT_OK:
+                subprocess.run(["diff", "-r", source, folder / f"pulled{own + more}"], check=True)
             assert b"panicked" not in outcome.stderr, outcome
-            wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/task")) == own, what="its threads end")
+            wait_until(lambda: len(os.listdir(f"/proc/{daemon.pid}/task")) <= own, what="its threads end")
         assert pull(1000).returncode == EXIT_OK
         assert daemon.poll() is None and "panicked" not in log()
     finally:

@@ -1,9 +1,9 @@
 //! Copying: one session that brings a tree of files from one end to the other.
 //!
-//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does. The sending end is
-//! `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in `receiver/`), `writer.rs`,
-//! `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the ends say to each other
-//! is in `messages.rs`; `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
+//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does. The sending end
+//! is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in `receiver/`),
+//! `writer.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the
+//! ends say to each other is in `messages.rs`; `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
 
 mod came;
 pub(crate) mod clean;
@@ -76,7 +76,8 @@ pub(crate) struct Terms {
     pub(crate) strip_setuid: bool,
     /// Mode bits that nothing gets here.
     pub(crate) mask: u32,
-    /// Files that the client may have read or written at a time for its disks; none for as many as it has directories.
+    /// Files that the client may have read or written at a time for its disks; none for as many as it has
+    /// directories.
     pub(crate) lanes_max: Option<usize>,
     /// Names that the sender is to be asked for.
     pub(crate) names: Option<Vec<Vec<u8>>>,
@@ -84,7 +85,8 @@ pub(crate) struct Terms {
     pub(crate) log: Option<Arc<Log>>,
 }
 
-/// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others are.
+/// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others
+/// are.
 pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
     contained(|| run_to_end(established, side, terms, progress)).unwrap_or_else(Outcome::failed)
 }

@@ -1,7 +1,8 @@
-//! What a session tells of itself: how busy its stages were, which paths and CPUs it had, the CPU time of its threads, and the
-//! process's memory.
+//! What a session tells of itself: how busy its stages were, which paths and CPUs it had, the CPU time of its
+//! threads, and the process's memory.
 //!
-//! A daemon has many sessions in one process, so the process's own clock would tell each of them what all have used.
+//! A daemon has many sessions in one process, so the process's own clock would tell each of them what all
+//! have used.
 
 use std::net::IpAddr;
 use std::sync::Mutex;

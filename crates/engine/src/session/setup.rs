@@ -1,4 +1,5 @@
-//! What a session begins with: a secret that both ends have, flows with their links, and how it gets more of them while it runs.
+//! What a session begins with: a secret that both ends have, flows with their links, and how it gets more of
+//! them while it runs.
 //!
 //! Always true: what is in here knows neither how the far end was found nor what the session is for.
 
@@ -58,13 +59,15 @@ pub struct Setup {
     pub transport: Transport,
     /// The far end for people: host or address.
     pub peer: String,
-    /// At the far end: where the client's handshake came from, if that is known. It has shown so that it is there.
+    /// At the far end: where the client's handshake came from, if that is known. It has shown so that it is
+    /// there.
     pub shown: Option<IpAddr>,
     /// The far end's UDP ports, for messages about firewalls.
     pub udp_ports: Vec<u16>,
     /// What the user should know although it works.
     pub warnings: Vec<String>,
-    /// Set when this end should stop, resumably: the client is gone, or the daemon ends. To be looked at often.
+    /// Set when this end should stop, resumably: the client is gone, or the daemon ends. To be looked at
+    /// often.
     pub stop: Stop,
     /// The process that carries the session's channel (its client).
     pub control_process: Option<ControlProcess>,
@@ -111,7 +114,8 @@ impl Setup {
 
 /// One flow before its first packet.
 pub struct FlowSetup {
-    /// Names the flow's keys: `PacketKeys::new(.., flow_index, ..)`. Unique in the session, the same at both ends.
+    /// Names the flow's keys: `PacketKeys::new(.., flow_index, ..)`. Unique in the session, the same at both
+    /// ends.
     pub index: u16,
     /// The id that the peer wants to receive on: goes into the headers of what is sent.
     pub send_id: u16,
@@ -122,13 +126,14 @@ pub struct FlowSetup {
 
 /// How a flow's packets travel.
 pub enum FlowLink {
-    /// An unconnected socket. The session sends to every candidate; the first from which an authentic packet comes
-    /// is the peer and gets connected (`Link::set_remote`). It need not be one of the candidates: a NAT may have
-    /// changed the port, and without candidates the peer has to begin.
+    /// An unconnected socket. The session sends to every candidate; the first from which an authentic packet
+    /// comes is the peer and gets connected (`Link::set_remote`). It need not be one of the candidates: a NAT
+    /// may have changed the port, and without candidates the peer has to begin.
     Udp { socket: UdpLink, candidates: Vec<SocketAddr> },
     /// At a daemon: first datagrams come through the listening socket, unproven. Once one has passed its tag,
-    /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change of port
-    /// the client's datagrams appear there again. `clients` are the addresses that the first may come from.
+    /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change
+    /// of port the client's datagrams appear there again. `clients` are the addresses that the first may come
+    /// from.
     Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, clients: Vec<IpAddr> },
     /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
     Stream(StreamLink),
@@ -170,8 +175,8 @@ impl AcceptSocket {
         AcceptSocket(())
     }
 
-    /// Call it with the addresses of the first authentic datagram. What is still in the queue of first datagrams can
-    /// be read from there afterwards.
+    /// Call it with the addresses of the first authentic datagram. What is still in the queue of first
+    /// datagrams can be read from there afterwards.
     pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Box<dyn Link>> {
         Ok(Box::new(UdpLink::reuseport_connected(local, remote)?))
     }
@@ -219,8 +224,8 @@ impl Spare {
 pub enum Fallback {
     /// There is none, or it is in use from the start.
     None,
-    /// The ssh channel, agreed on by both ends. The far end should watch it from the start, as the client changes
-    /// over by sending there.
+    /// The ssh channel, agreed on by both ends. The far end should watch it from the start, as the client
+    /// changes over by sending there.
     Ready(Box<FlowSetup>),
     /// The client opens a connection.
     Dial(Arc<dyn Dial>),
@@ -231,8 +236,8 @@ pub enum Fallback {
 }
 
 impl Fallback {
-    /// The stream carrier if there is one by now. `Dial` blocks for up to ten seconds and may be repeated: each
-    /// success is a new flow under a new index. `Ready` yields once.
+    /// The stream carrier if there is one by now. `Dial` blocks for up to ten seconds and may be repeated:
+    /// each success is a new flow under a new index. `Ready` yields once.
     pub fn open(&mut self) -> Result<Option<FlowSetup>, Error> {
         match self {
             Fallback::None => Ok(None),
@@ -346,8 +351,9 @@ fn bind_at(local: Option<IpAddr>, port: u16) -> io::Result<UdpLink> {
 /// Tries for a run of free ports, before any ports have to do.
 const RUN_TRIES: usize = 16;
 
-/// Sockets whose ports differ in their lowest bits only. A network card chooses the core for a packet by a hash that is linear in
-/// the ports' bits: such a run meets each of its queues once where random ports would often meet one twice.
+/// Sockets whose ports differ in their lowest bits only. A network card chooses the core for a packet by a
+/// hash that is linear in the ports' bits: such a run meets each of its queues once where random ports would
+/// often meet one twice.
 pub(crate) fn bind_side_by_side(local: Option<IpAddr>, count: usize) -> io::Result<Vec<UdpLink>> {
     let any = |_| bind_for(local);
     for _ in 0..if count > 1 { RUN_TRIES } else { 0 } {

@@ -12,7 +12,8 @@
 //! A transfer is in one phase at a time ([`Phase`]); [`Fair::turn`] has all ways from one to another. Now and
 //! then less is sent for a moment, to see what that changes ([`Probe`]), one thing at a time.
 //! Always true: loss alone, as long as it is the path's own, never lowers the window.
-//! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls with the rate).
+//! From: FAST and Vegas (a small queue as target), BBR (delivery rate and pacing), Swift (a target that falls
+//! with the rate).
 
 mod delay;
 mod doubt;
@@ -34,7 +35,8 @@ use overflow::{Dip, Shallow, Test};
 use std::time::Duration;
 use stranger::{Compete, Trial};
 
-/// Below this round trip time, delay is mostly scheduling: nothing is paced but by a ceiling, and the window has a floor.
+/// Below this round trip time, delay is mostly scheduling: nothing is paced but by a ceiling, and the window
+/// has a floor.
 const NEAR: f64 = 0.002;
 /// What a mark of the network ("congestion experienced") leaves of the window, once a round trip (RFC 8511).
 const MARKED: f64 = 0.85;
@@ -182,7 +184,8 @@ struct Longest {
     of_late: f64,
 }
 
-/// What was in flight when a silence began and has not been told of since: it has left the network, and does not count.
+/// What was in flight when a silence began and has not been told of since: it has left the network, and does
+/// not count.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stale {
     bytes: f64,
@@ -266,8 +269,8 @@ impl Fair {
         self.window = (self.window + self.pipe() - before).max(least);
     }
 
-    /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until they are known to
-    /// be lost, so it is more than the window; the pace keeps the window.
+    /// Wire bytes in flight beyond which nothing more is sent. Feedback lags, and lost packets count until
+    /// they are known to be lost, so it is more than the window; the pace keeps the window.
     pub(super) fn in_flight_max(&self, limits: &Limits) -> f64 {
         let window = self.window_now().max(limits.floor * self.path.round_trip());
         if self.is_unpaced() {
@@ -313,12 +316,14 @@ impl Fair {
         Some(own.max(limits.floor).min(limits.rate))
     }
 
-    /// Whether the queue has been far from its longest for a while, or none could be seen: what is lost then is lost by the path.
+    /// Whether the queue has been far from its longest for a while, or none could be seen: what is lost then
+    /// is lost by the path.
     fn is_calm(&self) -> bool {
         self.queue.peak < (CALM * self.queue.of_late).max(QUEUE_SEEN)
     }
 
-    /// Whether less is under way than the path holds without a queue: the one that round trips still tell of was ours.
+    /// Whether less is under way than the path holds without a queue: the one that round trips still tell of
+    /// was ours.
     pub(super) fn is_draining(&self) -> bool {
         matches!(self.phase, Phase::Delay(_) | Phase::Hold(_)) && self.in_flight < self.pipe()
     }
@@ -465,7 +470,8 @@ impl Fair {
         let is_filled = matches!(self.phase, Phase::Compete(_) | Phase::Trial(_));
         self.path.on_report(now, report, is_filled);
         if self.is_near() && !was_near && !self.loss.is_tested() {
-            // The first round trips have waited behind the first flight, and what was lost then was lost to it.
+            // The first round trips have waited behind the first flight, and what was lost then was lost to
+            // it.
             self.loss.begin(Count::default());
         }
         let fading = (-dt / (2.0 * self.path.round_trip())).exp();
@@ -556,7 +562,8 @@ impl Fair {
         self.deaf.window = now + seconds(drained);
         // What the start has lost is reported for a round more.
         self.deaf.loss = now + seconds(drained + 0.25 * base);
-        // What drains arrives more slowly than the path carries: a dip below that would be one far below the path.
+        // What drains arrives more slowly than the path carries: a dip below that would be one far below the
+        // path.
         self.dip_due = Some(now + seconds(drained + base));
         self.moving.restart(now);
         self.doubt.begin(now, self.path.round_trip());

@@ -1,5 +1,5 @@
-//! The queue guides the window: by how far it is from the target, faster where the link is idle, and no further than more in
-//! flight has brought more.
+//! The queue guides the window: by how far it is from the target, faster where the link is idle, and no
+//! further than more in flight has brought more.
 
 use super::doubt::Level;
 use super::stranger::Suspicion;
@@ -8,10 +8,12 @@ use crate::time::Timestamp;
 
 /// Gain a round trip: a window with one round trip of delay and two of measuring rings above this.
 const GAIN: f64 = 0.35;
-/// Round trips after a scavenger's fast growth in which the queue that it has made by itself shows, and is gone again.
+/// Round trips after a scavenger's fast growth in which the queue that it has made by itself shows, and is
+/// gone again.
 const OWN_QUEUE_ROUNDS: f64 = 8.0;
-/// Longer than a BBR on a near path stands still to see the base round trip, which leaves the link idle. (On a far one it stands
-/// still for longer, and loses little: what `low` may begin with is a small part of what it has in flight.)
+/// Longer than a BBR on a near path stands still to see the base round trip, which leaves the link idle. (On
+/// a far one it stands still for longer, and loses little: what `low` may begin with is a small part of what
+/// it has in flight.)
 const PROBE_RTT: f64 = 0.25;
 
 /// What is known while the queue guides the window.
@@ -31,7 +33,8 @@ pub(super) struct Delay {
     pub(super) suspicion: Suspicion,
 }
 
-/// Too much in flight drains while less is sent; the round trips that it waited in are told later and say nothing about now.
+/// Too much in flight drains while less is sent; the round trips that it waited in are told later and say
+/// nothing about now.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Overshoot {
     pace: f64,
@@ -80,7 +83,8 @@ impl Fair {
         let part = (dt / round).min(1.0);
         let saturated = self.is_saturated(now);
         let idle = delay.idle_rounds(now, standing < 0.2 * goal && saturated, round);
-        // From one target on, the queue of a scavenger that is alone would swing, at the cost of a thirtieth of the link.
+        // From one target on, the queue of a scavenger that is alone would swing, at the cost of a thirtieth
+        // of the link.
         let gain = if limits.scavenger && standing > 3.0 * goal { 2.0 * GAIN } else { GAIN };
         let mut grow = (gain * (goal - standing) / (base + standing)).clamp(-0.3, 0.15);
         if idle > 2.0 {
@@ -89,7 +93,8 @@ impl Fair {
                 // Whoever it gave way to has ended: as a start, it may send what any buffer takes.
                 self.window = self.window.max(WINDOW_INITIAL as f64);
             }
-            // What a scavenger has seen overflow was the others' doing, as a rule; if not, `growth_max` holds it.
+            // What a scavenger has seen overflow was the others' doing, as a rule; if not, `growth_max` holds
+            // it.
             let may_run = limits.scavenger || self.shallow.is_none();
             let runs = idle > 6.5 && may_run;
             if limits.scavenger && runs {
@@ -104,7 +109,8 @@ impl Fair {
         let before = self.window;
         self.window *= (grow * part).exp();
         if limits.scavenger && now < delay.own_queue_until {
-            // A queue tells late that it is gone. What arrives is then what the link carries; beside others it falls with their queue.
+            // A queue tells late that it is gone. What arrives is then what the link carries; beside others
+            // it falls with their queue.
             self.window = self.window.max(self.pipe().min(before));
         }
         if standing < goal && !limits.scavenger {
@@ -115,11 +121,13 @@ impl Fair {
         }
     }
 
-    /// More in flight must have brought more before even more is tried; and what has overflowed is tried again only slowly.
+    /// More in flight must have brought more before even more is tried; and what has overflowed is tried
+    /// again only slowly.
     fn growth_max(&self, now: Timestamp, idle: f64, goal: f64, limits: &Limits) -> f64 {
         let factor: f64 = match idle {
             ..=2.0 => 1.3,
-            // So long it takes until a queue shows that this growth has made: it must find room in a short buffer.
+            // So long it takes until a queue shows that this growth has made: it must find room in a short
+            // buffer.
             ..=5.5 if limits.scavenger => 1.03,
             ..=5.5 => 1.1,
             _ => 2.0,
@@ -133,7 +141,8 @@ impl Fair {
         proven.min(shallow.window * (1.0 + 0.004 * rounds + (rounds / 40.0).powi(3)))
     }
 
-    /// Empties the queue for a moment if it has not been empty for long, so that the base round trip stays honest.
+    /// Empties the queue for a moment if it has not been empty for long, so that the base round trip stays
+    /// honest.
     fn refresh_base(&mut self, now: Timestamp, delay: &mut Delay, standing: f64, goal: f64) {
         let empty_at = *delay.empty_at.get_or_insert(now);
         if let Some(Probe::Drain(until)) = self.probe {

@@ -1,4 +1,5 @@
-//! A queue that nothing moves is none: the path has become longer, or its shortest round trip was told too short.
+//! A queue that nothing moves is none: the path has become longer, or its shortest round trip was told too
+//! short.
 //!
 //! ```text
 //! doubt:  the least round trip has stayed within S = T/4 + v for 4 round trips, above B + 1.1 T, while W fell by a tenth
@@ -14,7 +15,8 @@
 //! the buffer keeps the queue as it is. A newcomer, who has never seen the path without him, takes it for the
 //! base and yields to what he adds. Beside transfers of our kind a queue that is level is at rest, and a
 //! queue that one of them has made by its start does not come back.
-//! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is one.
+//! From: BBR's ProbeRTT (less is sent, to see the round trip without a queue), turned to ask whether there is
+//! one.
 
 use super::delay::Delay;
 use super::{Fair, Limits, Phase, Probe, Report, Trial, Turn, seconds};
@@ -26,12 +28,14 @@ const LONG: f64 = 1.1;
 /// It is level if it moves by no more than this part of a target, and jitter.
 const LEVEL: f64 = 0.25;
 const LEVEL_ROUNDS: f64 = 4.0;
-/// Nobody is met before it is known whether a queue is one that has not moved for so long; but it may be too long for W to fall.
+/// Nobody is met before it is known whether a queue is one that has not moved for so long; but it may be too
+/// long for W to fall.
 const DOUBT_ROUNDS: std::ops::Range<f64> = 2.0..30.0;
 /// What is left of the window by then, at most.
 const FALLEN: f64 = 0.9;
-/// What is sent in the step, and for how long. What is told from 1.6 round trips on was sent in it, and the least of half a round trip
-/// has then forgotten what was before; what arrives has got over it after another one.
+/// What is sent in the step, and for how long. What is told from 1.6 round trips on was sent in it, and the
+/// least of half a round trip has then forgotten what was before; what arrives has got over it after another
+/// one.
 const STEP: f64 = 0.5;
 const STEP_ROUNDS: f64 = 1.5;
 const COUNTS_ROUNDS: std::ops::Range<f64> = 1.6..2.5;

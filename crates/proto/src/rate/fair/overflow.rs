@@ -1,8 +1,8 @@
-//! Whether what is lost is lost because of us: tests after an excess of loss, dips now and then, and what a confirmed overflow
-//! teaches about the buffer.
+//! Whether what is lost is lost because of us: tests after an excess of loss, dips now and then, and what a
+//! confirmed overflow teaches about the buffer.
 //!
-//! Always true: the window is cut for long only when less was lost at less; the path's own loss rises only by what was lost while
-//! the queue was far from its longest.
+//! Always true: the window is cut for long only when less was lost at less; the path's own loss rises only by
+//! what was lost while the queue was far from its longest.
 
 use super::super::loss::Count;
 use super::{Fair, Limits, Probe, QUEUE_SEEN, SLACK, seconds};
@@ -53,8 +53,8 @@ pub(super) struct Test {
     /// Packets that were sent after the cut are reported from then on.
     counts_from: Timestamp,
     sample: Sample,
-    /// Before the cut: what was lost, what was known of the path's own loss, and window, rate and queue before the first of cuts
-    /// that follow each other.
+    /// Before the cut: what was lost, what was known of the path's own loss, and window, rate and queue
+    /// before the first of cuts that follow each other.
     before: Count,
     own: f64,
     pub(super) window: f64,
@@ -136,7 +136,8 @@ impl Fair {
         }
     }
 
-    /// Less is sent for a round, to see whether less is lost. `earlier` is the test that this one goes on from.
+    /// Less is sent for a round, to see whether less is lost. `earlier` is the test that this one goes on
+    /// from.
     fn begin_test(&mut self, now: Timestamp, before: Count, earlier: Option<&Test>) {
         let in_flight = self.in_flight * (1.0 - self.loss.own()) / self.rates.round.max(1.0);
         let mut test = Test {
@@ -179,7 +180,8 @@ impl Fair {
             return self.begin_test(now, seen, Some(test));
         }
         if was_low {
-            // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm it.
+            // Below what arrives, and without a queue, nothing was lost because of us. A dip is to confirm
+            // it.
             self.dip_due = Some(now + seconds(4.0 * self.path.round_trip()));
             if is_unseen {
                 self.learn_unseen(now, test);
@@ -187,7 +189,8 @@ impl Fair {
                 self.learn(&test.sample);
             }
         }
-        // A busy receiver drops a little now and then, which is no reason to leave a near path's own backpressure.
+        // A busy receiver drops a little now and then, which is no reason to leave a near path's own
+        // backpressure.
         let was_unpaced = self.is_near() && self.shallow.is_none();
         let slight = was_unpaced && test.before.share() < self.loss.own() + NEAR_EXCESS;
         if slight || !self.loss.is_excess(test.before) {
@@ -226,9 +229,9 @@ impl Fair {
         });
     }
 
-    /// Less than was believed is believed of all that was sent. More is only believed of what was sent in a calm: in a full
-    /// buffer that others share, what is lost does not show whose doing it was, and eight transfers taught each other a loss of
-    /// 80 %.
+    /// Less than was believed is believed of all that was sent. More is only believed of what was sent in a
+    /// calm: in a full buffer that others share, what is lost does not show whose doing it was, and eight
+    /// transfers taught each other a loss of 80 %.
     fn learn(&mut self, sample: &Sample) {
         let seen = if sample.all.share() < self.loss.own() { sample.all } else { sample.calm };
         if seen.all >= LEARN_MIN {
@@ -236,9 +239,9 @@ impl Fair {
         }
     }
 
-    /// A test sends what arrives and what the path is believed to lose, which behind a policer is what made it lose: only a dip, which
-    /// sends less than arrives, tells. Behind policers of 5 to 20 Mbit/s transfers taught themselves a loss of 50 %, at five times
-    /// their rate.
+    /// A test sends what arrives and what the path is believed to lose, which behind a policer is what made
+    /// it lose: only a dip, which sends less than arrives, tells. Behind policers of 5 to 20 Mbit/s transfers
+    /// taught themselves a loss of 50 %, at five times their rate.
     fn learn_unseen(&mut self, now: Timestamp, test: &Test) {
         let seen = test.sample.all;
         if self.is_unpaced() || seen.all - seen.lost > UNSURE {

@@ -1,5 +1,5 @@
-//! Somebody beside us who fills the buffer: noticed by a queue that nobody of our kind would keep, answered by competing, and
-//! left alone again when a trial shows that he has gone.
+//! Somebody beside us who fills the buffer: noticed by a queue that nobody of our kind would keep, answered
+//! by competing, and left alone again when a trial shows that he has gone.
 
 use super::super::compete::Cubic;
 use super::super::loss::Count;
@@ -8,12 +8,14 @@ use super::{Fair, Limits, Report, Turn, seconds};
 use crate::time::Timestamp;
 use std::time::Duration;
 
-/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as one.
+/// So many targets of standing queue are none of our kind's doing: eight of us queue about twice as long as
+/// one.
 const FILLED: f64 = 3.0;
 /// What is left of the rate after yielding for so long, beside a stranger.
 const STARVED: f64 = 0.4;
 const YIELDS_ROUNDS: f64 = 100.0;
-/// Time with a queue that is no longer than we aim at counts so many times against it: a Cubic that has just cut leaves some.
+/// Time with a queue that is no longer than we aim at counts so many times against it: a Cubic that has just
+/// cut leaves some.
 const RESTS: f64 = 4.0;
 /// What is left of the rate when somebody else has taken some of it.
 const TAKEN: f64 = 0.9;
@@ -73,7 +75,8 @@ impl Fair {
         }
         let (rate, round) = (self.rates.round, self.path.round_trip());
         let suspicion = &mut delay.suspicion;
-        // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever yields is beside a stranger.
+        // Everybody of our kind aims at the same queue as we do when his rate is the same: who only ever
+        // yields is beside a stranger.
         suspicion.yielded = (suspicion.yielded + if standing < goal { -RESTS * dt } else { dt }).max(0.0);
         if suspicion.yielded == 0.0 || suspicion.yielding_from < rate {
             (suspicion.yielded, suspicion.yielding_from) = (0.0, rate);

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul_engine::{
-    Algorithm, Cipher, CpuList, Fault, ManifestOptions, Overwrite, PathAddresses, Policy, TransferOptions,
-    Verify, flows_for_cores,
+    Algorithm, Cipher, CpuList, Fault, ManifestOptions, NetworkOptions, Overwrite, PathAddresses, Policy,
+    TransferOptions, Verify, flows_for_cores,
 };
 
 use crate::values::{self, Flows, PathChoice};
@@ -445,20 +445,7 @@ impl Transfer {
         TransferOptions {
             overwrite: self.overwrite,
             verify: self.verify,
-            cipher: self.cipher,
-            policy: self.policy,
-            rate_bps: self.rate.or(self.limit),
-            rate_min_bps: self.min_rate,
-            flows: match self.flows {
-                Some(Flows::Auto) => flows_for_cores(self.paths.len()),
-                Some(Flows::Number(flows)) => flows,
-                None => default.flows,
-            },
-            paths: self.paths.iter().filter_map(named).collect(),
-            auto_paths: self.paths.contains(&PathChoice::Auto),
-            further_paths: default.further_paths,
-            mtu: self.mtu,
-            memory_bytes: self.memory.unwrap_or(default.memory_bytes),
+            network: self.network(),
             durable: self.durable.is_some(),
             durable_each: self.durable.as_deref() == Some("file"),
             dry_run: self.dry_run,
@@ -480,6 +467,26 @@ impl Transfer {
                 unchanged: self.checksum_unchanged,
                 extra: self.checksum_extra.clone(),
             }),
+        }
+    }
+
+    fn network(&self) -> NetworkOptions {
+        let default = NetworkOptions::default();
+        NetworkOptions {
+            cipher: self.cipher,
+            policy: self.policy,
+            rate_bps: self.rate.or(self.limit),
+            rate_min_bps: self.min_rate,
+            flows: match self.flows {
+                Some(Flows::Auto) => flows_for_cores(self.paths.len()),
+                Some(Flows::Number(flows)) => flows,
+                None => default.flows,
+            },
+            paths: self.paths.iter().filter_map(named).collect(),
+            auto_paths: self.paths.contains(&PathChoice::Auto),
+            further_paths: default.further_paths,
+            mtu: self.mtu,
+            memory_bytes: self.memory.unwrap_or(default.memory_bytes),
             udp_only: self.udp_only,
             udp_ports: self.udp_ports.unwrap_or(default.udp_ports),
             testing: self.testing.of_engine(),
@@ -544,19 +551,24 @@ mod tests {
         let expected = TransferOptions {
             overwrite: Overwrite::Never,
             verify: Verify::Readback,
-            cipher: Cipher::ChaCha20Poly1305,
-            policy: Policy::Low,
-            rate_bps: Some(2_000_000_000),
-            rate_min_bps: Some(1_000_000),
-            flows: 4,
-            paths: vec![
-                PathAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() },
-                PathAddresses { local: "fd00::1".parse().unwrap(), remote: "fd00::2".parse().unwrap() },
-            ],
-            auto_paths: false,
-            further_paths: 0,
-            mtu: Some(9000),
-            memory_bytes: 1 << 30,
+            network: NetworkOptions {
+                cipher: Cipher::ChaCha20Poly1305,
+                policy: Policy::Low,
+                rate_bps: Some(2_000_000_000),
+                rate_min_bps: Some(1_000_000),
+                flows: 4,
+                paths: vec![
+                    PathAddresses { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() },
+                    PathAddresses { local: "fd00::1".parse().unwrap(), remote: "fd00::2".parse().unwrap() },
+                ],
+                auto_paths: false,
+                further_paths: 0,
+                mtu: Some(9000),
+                memory_bytes: 1 << 30,
+                udp_only: true,
+                udp_ports: (5000, 5005),
+                testing: farhaul_engine::Testing { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
+            },
             durable: true,
             durable_each: true,
             dry_run: true,
@@ -578,9 +590,6 @@ mod tests {
                 unchanged: true,
                 extra: vec![Algorithm::Sha256, Algorithm::Md5],
             }),
-            udp_only: true,
-            udp_ports: (5000, 5005),
-            testing: farhaul_engine::Testing { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
         };
         assert_eq!(cp(text).unwrap().transfer.options(), expected);
     }
@@ -606,7 +615,7 @@ mod tests {
             .unwrap();
         assert_eq!(cp.connection.port, Some(2222));
         assert_eq!(cp.connection.identity, [PathBuf::from("k1"), PathBuf::from("k2")]);
-        assert_eq!(cp.transfer.options().rate_bps, Some(8_000_000));
+        assert_eq!(cp.transfer.options().network.rate_bps, Some(8_000_000));
         let options = cp.connection.ssh_options(&cp.output);
         let expected = "A=b C=d BatchMode=yes Compression=yes AddressFamily=inet LogLevel=QUIET";
         assert_eq!(options.join(" "), expected);

@@ -24,7 +24,7 @@ impl Admission {
         if self.read_only && request.direction == Direction::Push {
             return refuse("this daemon serves its files read-only", "copy from it, or to another host");
         }
-        if !self.allow_cipher_none && request.options.cipher == Cipher::None {
+        if !self.allow_cipher_none && request.options.network.cipher == Cipher::None {
             return refuse("this daemon does not allow --cipher none", "choose another cipher");
         }
         Ok(())
@@ -33,7 +33,7 @@ impl Admission {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_engine::TransferOptions;
+    use farhaul_engine::NetworkOptions;
 
     use super::*;
 
@@ -46,7 +46,7 @@ mod tests {
             (Direction::Push, Cipher::Aes128Gcm, false),
             (Direction::Pull, Cipher::None, false),
         ] {
-            let options = TransferOptions { cipher, ..TransferOptions::default() };
+            let options = NetworkOptions { cipher, ..NetworkOptions::default() }.into();
             let request = Request {
                 direction,
                 paths: vec![b"x".to_vec()],

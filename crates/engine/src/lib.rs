@@ -29,13 +29,16 @@ pub use error::{Error, ExitCode};
 pub use farhaul_net::Fault;
 pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator, escape, is_unprintable, unescape};
 pub use options::{
-    Cipher, DeleteOptions, DeleteWhen, FLOWS_MAX, MEMORY_MIN, ManifestOptions, Overwrite, PathAddresses,
-    Policy, RateOptions, SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
+    DeleteOptions, DeleteWhen, ManifestOptions, Overwrite, SelectOptions, SpreadOptions, SyncOptions,
+    TransferOptions, Verify,
 };
 pub use session::budget::{Budget, Charge, Full, MemoryLimits};
 pub use session::contained::contained;
 pub use session::cpus::{CpuList, disk_threads, flows_for_cores};
 pub use session::figures::{CpuChoice, PathFigures, Stage};
+pub use session::options::{
+    Cipher, FLOWS_MAX, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions,
+};
 pub use session::progress::Progress;
 pub use session::secret::Secret;
 pub use testing::Testing;

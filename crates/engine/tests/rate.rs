@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farhaul_engine::{CopyJob, Location, Policy, Progress, RateOptions, TransferOptions, copy};
+use farhaul_engine::{CopyJob, Location, NetworkOptions, Policy, Progress, RateOptions, copy};
 
 mod server;
 
@@ -16,7 +16,7 @@ const SIZE: u64 = 8 << 20;
 
 /// Copies at a crawl, changes the rate once something moves, and expects an end.
 fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOptions) {
-    let options = TransferOptions { policy, rate_bps: Some(CRAWL_BPS), ..TransferOptions::default() };
+    let options = NetworkOptions { policy, rate_bps: Some(CRAWL_BPS), ..NetworkOptions::default() }.into();
     let job = CopyJob {
         sources: vec![from],
         destination: to,

@@ -46,6 +46,6 @@ pub use farhaul_engine::stream::{
     Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
 };
 pub use farhaul_engine::{
-    Cipher, CpuChoice, DaemonTarget, Error, ExitCode, PathAddresses, PathFigures, Policy, Progress,
-    RateOptions, Report, SshTarget, Stage, TransferOptions, Verify, keygen,
+    Cipher, CpuChoice, DaemonTarget, Error, ExitCode, NetworkOptions, PathAddresses, PathFigures, Policy,
+    Progress, RateOptions, Report, SshTarget, Stage, TransferOptions, Verify, keygen,
 };

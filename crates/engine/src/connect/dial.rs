@@ -194,7 +194,7 @@ pub(crate) fn connect_asking(
                 if (failure.is_passing()
                     || matches!(failure, Failure::Silent)
                         && tries == 1
-                        && !params.request.options.udp_only)
+                        && !params.request.options.network.udp_only)
                     && begin.elapsed() + pause < target.busy_wait =>
             {
                 tracing::debug!(%failure, "the daemon is asked again");
@@ -256,10 +256,10 @@ impl Attempt<'_> {
         let (addresses, identity, takes_tcp) = (self.addresses, self.identity, self.takes_tcp);
         let patience = if self.is_blocked { Duration::ZERO } else { UDP_PATIENCE };
         let udp = self.params.udp;
-        let tcp = !(udp && self.params.request.options.udp_only);
+        let tcp = !(udp && self.params.request.options.network.udp_only);
         let road = Race { addresses, identity, pin, udp, tcp, takes_tcp, patience }.run().await?;
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
-        let is_early = self.params.early && !self.params.request.options.auto_paths;
+        let is_early = self.params.early && !self.params.request.options.network.auto_paths;
         match self.over_road(road, &key, is_early).await {
             // The handshake passed and then nothing did: the same as if UDP had not answered.
             Err(Failure::Silent) if is_udp && tcp => {}
@@ -286,7 +286,7 @@ impl Attempt<'_> {
     }
 
     fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
-        let options = &self.params.request.options;
+        let options = &self.params.request.options.network;
         let looks = options.auto_paths && udp.is_some();
         let interfaces = if looks { discovery::own() } else { Vec::new() };
         // Over TCP one more, the stream's own; UDP may get through later.
@@ -342,7 +342,7 @@ impl Attempt<'_> {
         quic.close().await;
 
         let mut request = self.params.request.clone();
-        discovery::adopt(&mut request.options, &hello, &reply.paths)?;
+        discovery::adopt(&mut request.options.network, &hello, &reply.paths)?;
         let mut established = self.datagrams(master, request, &hello, &reply.flow_ids, remote)?;
         established.session.fallback = offer.fallback(reply.ticket.clone());
         Ok((established.answered(&reply), None))
@@ -357,7 +357,7 @@ impl Attempt<'_> {
         theirs: &[u16],
         remote: SocketAddr,
     ) -> Result<Established, Error> {
-        let options = &request.options;
+        let options = &request.options.network;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(theirs.iter().copied()).collect();
         let first = ids.len() - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
@@ -374,7 +374,7 @@ impl Attempt<'_> {
             remote,
             identity: self.identity.clone(),
             key: key.to_string(),
-            udp_only: self.params.request.options.udp_only,
+            udp_only: self.params.request.options.network.udp_only,
             ids,
         }
     }
@@ -402,7 +402,7 @@ impl Attempt<'_> {
         let session = &mut established.session;
         session.fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
         if self.params.udp {
-            let options = &self.params.request.options;
+            let options = &self.params.request.options.network;
             let first = last - reserved_ids(options);
             session.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
             session.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use super::hello::{GENERATIONS, Hello};
 use super::reserved_ids;
 use crate::error::Error;
-use crate::options::{FLOWS_MAX, PathAddresses, TransferOptions};
+use crate::session::options::NetworkOptions;
+use crate::session::options::{FLOWS_MAX, PathAddresses};
 
 /// An interface of the client: its addresses, and how many of their bits name the subnet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ pub(super) fn own() -> Vec<Interface> {
 }
 
 /// The most paths that a client with these interfaces can have.
-pub(super) fn most(options: &TransferOptions, interfaces: &[Interface]) -> usize {
+pub(super) fn most(options: &NetworkOptions, interfaces: &[Interface]) -> usize {
     let most = FLOWS_MAX / usize::from(options.flows).max(1);
     most.saturating_sub(options.further_paths.into()).min(interfaces.len()).max(1)
 }
@@ -38,7 +39,7 @@ pub(super) fn most(options: &TransferOptions, interfaces: &[Interface]) -> usize
 /// At the far end: which paths to use, if there is more than one. `client` and `server` are the addresses between which the
 /// client has come.
 pub(super) fn paths(hello: &Hello, client: IpAddr, server: IpAddr) -> Vec<PathAddresses> {
-    let options = &hello.request.options;
+    let options = &hello.request.options.network;
     let ids = hello.flow_ids.len().saturating_sub(reserved_ids(options));
     let most = ids / GENERATIONS / usize::from(options.flows).max(1);
     let first = PathAddresses { local: client.to_canonical(), remote: server.to_canonical() };
@@ -111,7 +112,7 @@ fn subnet((ip, bits): (IpAddr, u8)) -> Option<(IpAddr, u8)> {
 
 /// At the client: the options with the paths that the far end has found, unless these cannot be.
 pub(super) fn adopt(
-    options: &mut TransferOptions,
+    options: &mut NetworkOptions,
     hello: &Hello,
     paths: &[PathAddresses],
 ) -> Result<(), Error> {
@@ -136,7 +137,7 @@ pub(super) fn adopt(
 }
 
 /// From here on the paths that were looked for are as if they had been named.
-pub(super) fn found(options: &mut TransferOptions, paths: &[PathAddresses]) {
+pub(super) fn found(options: &mut NetworkOptions, paths: &[PathAddresses]) {
     if std::mem::take(&mut options.auto_paths) {
         options.paths = paths.to_vec();
     }
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn paths_that_cannot_be_are_refused() {
         use super::super::hello::{Direction, Request};
-        let options = TransferOptions { auto_paths: true, ..TransferOptions::default() };
+        let options = NetworkOptions { auto_paths: true, ..NetworkOptions::default() };
         let request = Request {
             direction: Direction::Push,
             paths: Vec::new(),
@@ -200,11 +201,11 @@ mod tests {
             single_file: false,
             stream: None,
             target_is_name: false,
-            options: options.clone(),
+            options: options.clone().into(),
         };
         let mut hello = Hello::new(request, Vec::new(), true);
         hello.interfaces = list("192.0.2.5/24 10.1.0.5/24");
-        let judge = |text: &str, options: &TransferOptions| {
+        let judge = |text: &str, options: &NetworkOptions| {
             let paths: Vec<_> = text.split_whitespace().map(path).collect();
             adopt(&mut options.clone(), &hello, &paths).is_ok()
         };
@@ -220,6 +221,6 @@ mod tests {
         ] {
             assert!(!judge(bad, &options), "{bad}");
         }
-        assert!(!judge("10.1.0.5=10.1.0.9", &TransferOptions::default()), "it was not asked for");
+        assert!(!judge("10.1.0.5=10.1.0.9", &NetworkOptions::default()), "it was not asked for");
     }
 }

@@ -75,7 +75,7 @@ pub(super) fn establish(
         Err(error) => return Err(refuse(&mut output, error)),
     };
     hello::write_frame(&mut output, &reply)?;
-    discovery::found(&mut hello.request.options, &reply.paths);
+    discovery::found(&mut hello.request.options.network, &reply.paths);
 
     let stop = Stop::default();
     let watched = input.try_clone().map_err(Error::io("cannot watch standard input"))?;
@@ -101,8 +101,8 @@ fn refuse(output: &mut File, error: Error) -> Error {
 type Prepared = (HelloReply, Vec<UdpLink>, Option<TcpListener>);
 
 fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<Prepared, Error> {
-    let flows = hello.request.options.flow_count();
-    let ids = flows + reserved_ids(&hello.request.options);
+    let flows = hello.request.options.network.flow_count();
+    let ids = flows + reserved_ids(&hello.request.options.network);
     if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
         return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
     }
@@ -111,17 +111,17 @@ fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<Prepared, Er
     let mut sockets = Vec::new();
     if hello.udp {
         let ends = ssh_connection.as_deref().and_then(|text| client_ip(text).zip(server_ip(text)));
-        if let Some((client, server)) = ends.filter(|_| hello.request.options.auto_paths) {
+        if let Some((client, server)) = ends.filter(|_| hello.request.options.network.auto_paths) {
             reply.paths = discovery::paths(hello, client, server);
         }
         reply.ssh_connection = ssh_connection;
         let flows = flows * reply.paths.len().max(1);
         // Without a free port the channel carries everything; the client says so.
-        sockets = bind_all(flows, hello.request.options.udp_ports).unwrap_or_default();
+        sockets = bind_all(flows, hello.request.options.network.udp_ports).unwrap_or_default();
         reply.udp_ports =
             sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
-        if sockets.is_empty() && hello.request.options.udp_only {
-            let (first, last) = hello.request.options.udp_ports;
+        if sockets.is_empty() && hello.request.options.network.udp_only {
+            let (first, last) = hello.request.options.network.udp_ports;
             return Err(Error::Connect {
                 what: format!("the far end has no free UDP port between {first} and {last}"),
                 hint: Some("choose others with --udp-ports".into()),
@@ -129,9 +129,9 @@ fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<Prepared, Er
         }
     }
     let mut door = None;
-    if hello.udp && !hello.request.options.udp_only {
+    if hello.udp && !hello.request.options.network.udp_only {
         // Where UDP's port is open, TCP's may be. Without any the channel has to do.
-        let ports = hello.request.options.udp_ports;
+        let ports = hello.request.options.network.udp_ports;
         door = direct::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
         reply.tcp_port = door.as_ref().and_then(|door| door.local_addr().ok()).map(|local| local.port());
     }
@@ -172,7 +172,7 @@ fn join(
     let (flows, spares, reserved, fallback, transport) = if sockets.is_empty() {
         (vec![channel(0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
     } else {
-        let options = &hello.request.options;
+        let options = &hello.request.options.network;
         let (mut flows, mut spares) = (Vec::new(), Vec::new());
         let last = hello.flow_ids.len() - 1;
         let ports: Vec<Option<SocketAddr>> = sockets.iter().map(UdpLink::local_addr).collect();

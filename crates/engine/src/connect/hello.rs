@@ -16,8 +16,9 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::Interface;
 use crate::error::Error;
-use crate::options;
-use crate::options::{PathAddresses, TransferOptions};
+
+use crate::options::TransferOptions;
+use crate::session::options::{FLOWS_MAX, PathAddresses};
 use crate::testing::Testing;
 
 /// Version of everything that the two ends say to each other; they must have the same.
@@ -25,7 +26,7 @@ pub const PROTOCOL: u32 = 1;
 /// Longest frame in bytes.
 pub const FRAME_MAX: usize = 256 << 10;
 /// Most flow ids of a session: each flow that may run at a time, and those that may take its place.
-pub const FLOW_IDS_MAX: usize = options::FLOWS_MAX * GENERATIONS;
+pub const FLOW_IDS_MAX: usize = FLOWS_MAX * GENERATIONS;
 /// A flow whose path has died can be followed by another with ids and keys of its own, so often less one.
 pub const GENERATIONS: usize = 4;
 /// Most paths in one request (a shell's argument list is the usual source).
@@ -547,7 +548,7 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     if hello.request.direction == Direction::Push && paths != 1 {
         return bad("a push has one destination");
     }
-    let options = &hello.request.options;
+    let options = &hello.request.options.network;
     let is_split = options.flow_count() + options.further_flows() > 1 || options.auto_paths;
     if hello.request.stream.is_some_and(|stream| stream.in_order) && is_split {
         return bad("a stream in order has one flow");
@@ -555,7 +556,7 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOW_IDS_MAX + 1 {
         return bad("between 1 and 64 flow ids are allowed");
     }
-    if hello.client_udp_ports.len() > options::FLOWS_MAX {
+    if hello.client_udp_ports.len() > FLOWS_MAX {
         return bad("more UDP ports than flows");
     }
     hello.request.options =

@@ -14,8 +14,8 @@ use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::hello::{Attach, Direction, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
 use super::*;
 use crate::error::Error;
-use crate::options::TransferOptions;
 use crate::session::budget::MemoryLimits;
+use crate::session::options::NetworkOptions;
 use crate::session::pending::{Agreed, Answer, Refused};
 use crate::session::setup::{Fallback, Transport};
 
@@ -89,7 +89,7 @@ impl Drop for Fixture {
 }
 
 fn params(udp: bool, flows: u16) -> HelloParams {
-    let options = TransferOptions { flows, ..TransferOptions::default() };
+    let options = NetworkOptions { flows, ..NetworkOptions::default() }.into();
     let request = Request {
         direction: Direction::Push,
         paths: vec![b"/incoming".to_vec()],

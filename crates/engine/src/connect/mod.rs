@@ -37,7 +37,7 @@ use std::net::SocketAddr;
 use farhaul_net::{Link as _, UdpLink};
 
 use crate::error::Error;
-use crate::options::TransferOptions;
+use crate::session::options::NetworkOptions;
 use crate::session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, bind_side_by_side};
 use hello::{GENERATIONS, Request};
 
@@ -89,7 +89,7 @@ impl std::fmt::Debug for Established {
 }
 
 /// So many of a session's ids are for paths that may be added: the last ones, but for the ssh channel's.
-pub(crate) fn reserved_ids(options: &TransferOptions) -> usize {
+pub(crate) fn reserved_ids(options: &NetworkOptions) -> usize {
     options.further_flows() * GENERATIONS
 }
 
@@ -104,13 +104,13 @@ pub(crate) fn attached_indices(flows: usize) -> std::ops::Range<u16> {
 }
 
 /// The client's sockets, one a flow, each on its path.
-pub(crate) fn bind_flows(options: &TransferOptions) -> Result<Vec<UdpLink>, Error> {
+pub(crate) fn bind_flows(options: &NetworkOptions) -> Result<Vec<UdpLink>, Error> {
     bind_further_flows(options, Vec::new())
 }
 
 /// The same, when those of the first path are there already.
 pub(crate) fn bind_further_flows(
-    options: &TransferOptions,
+    options: &NetworkOptions,
     first: Vec<UdpLink>,
 ) -> Result<Vec<UdpLink>, Error> {
     let there = usize::from(!first.is_empty());
@@ -130,7 +130,7 @@ pub(crate) fn bind_further_flows(
 /// The client's flows and spares to a far end whose flow `n` has `remotes(n)` for its addresses. Ids come in the order of the
 /// hello; `sockets` has one a flow.
 pub(crate) fn dialled_flows(
-    options: &TransferOptions,
+    options: &NetworkOptions,
     sockets: Vec<UdpLink>,
     ids: &[(u16, u16)],
     remotes: impl Fn(usize) -> Vec<SocketAddr>,
@@ -169,7 +169,7 @@ pub(crate) fn dialled_flows(
 
 /// The client's flows to a daemon that has not answered over UDP: each begins when something comes back.
 pub(crate) fn dialled_spares(
-    options: &TransferOptions,
+    options: &NetworkOptions,
     ids: &[(u16, u16)],
     remotes: impl Fn(usize) -> Vec<SocketAddr>,
 ) -> Vec<Spare> {
@@ -226,7 +226,7 @@ pub(crate) use ssh::tests::both_ends_of;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::PathAddresses;
+    use crate::session::options::PathAddresses;
 
     #[test]
     fn candidates_are_named_for_the_sockets_family() {
@@ -243,7 +243,7 @@ mod tests {
     fn flows_of_a_path_have_ports_that_differ_in_their_lowest_bits() {
         let path = |ip: &str| PathAddresses { local: ip.parse().unwrap(), remote: ip.parse().unwrap() };
         let paths = vec![path("127.0.0.1"), path("127.0.0.2")];
-        let options = TransferOptions { flows: 4, paths, ..TransferOptions::default() };
+        let options = NetworkOptions { flows: 4, paths, ..NetworkOptions::default() };
         let sockets = bind_flows(&options).unwrap();
         assert_eq!(sockets.len(), 8);
         for path in 0..2 {
@@ -255,7 +255,7 @@ mod tests {
             let ports: Vec<_> = own.iter().map(SocketAddr::port).collect();
             assert_eq!(ports, (first..first + 4).collect::<Vec<_>>());
         }
-        assert_eq!(bind_flows(&TransferOptions::default()).unwrap().len(), 1);
+        assert_eq!(bind_flows(&NetworkOptions::default()).unwrap().len(), 1);
     }
 
     #[test]

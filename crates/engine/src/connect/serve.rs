@@ -206,7 +206,7 @@ async fn quic_handshake(
     };
     let result = match answer {
         Ok((mut hello, (reply, registered))) => {
-            discovery::found(&mut hello.request.options, &reply.paths);
+            discovery::found(&mut hello.request.options.network, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
             let started = start(shared, *hello, client, flows, Transport::Udp, registered);
@@ -348,7 +348,7 @@ fn prepare(
     if shared.stop.is_set() {
         return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
     }
-    let options = &hello.request.options;
+    let options = &hello.request.options.network;
     let paths = match hello.dialled {
         Some(dialled) if datagrams && options.auto_paths => {
             discovery::paths(hello, client.remote.ip(), dialled)
@@ -383,7 +383,7 @@ fn prepare(
 
 /// Flows by the first `count` ids, and what may take their places.
 fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr, count: usize) -> Flows {
-    let options = &hello.request.options;
+    let options = &hello.request.options.network;
     let first_reserved = count - reserved_ids(options);
     let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first).take(count);
     let (mut flows, mut spares, mut reserved) = (Vec::new(), Vec::new(), Vec::new());

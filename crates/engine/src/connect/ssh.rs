@@ -146,7 +146,7 @@ impl SshTarget {
 pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Established, Error> {
     target.checked()?;
     let mut params = params;
-    let options = &params.request.options;
+    let options = &params.request.options.network;
     let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
     let interfaces = if params.udp && options.auto_paths { discovery::own() } else { Vec::new() };
     // One id more: the channel's own.
@@ -164,8 +164,8 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         Ok(reply) => reply,
         Err(error) => return Err(why(target, error, &mut process)),
     };
-    discovery::adopt(&mut params.request.options, &hello, &reply.paths)?;
-    let options = &params.request.options;
+    discovery::adopt(&mut params.request.options.network, &hello, &reply.paths)?;
+    let options = &params.request.options.network;
     let sockets = match reply.paths.is_empty() {
         true => sockets,
         false => bind_further_flows(options, sockets)?,

@@ -10,7 +10,7 @@ pub fn serve_endpoint(testing: Testing) -> ExitCode {
         Ok(established) => established,
         Err(error) => return error.exit_code(),
     };
-    established.request.options.testing = testing;
+    established.request.options.network.testing = testing;
     // The client reports to the user; what this end says on standard error would come twice.
     let summary = super::serve(established, None);
     summary.error.map_or(ExitCode::Ok, |error| error.exit_code())

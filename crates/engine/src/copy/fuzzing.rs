@@ -27,12 +27,13 @@ use crate::copy::trailer;
 use crate::copy::trailer::Piece;
 use crate::error::Error;
 use crate::options::{
-    DeleteOptions, DeleteWhen, MEMORY_MIN, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
+    DeleteOptions, DeleteWhen, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
 };
 use crate::session::codec::{Malformed, Reader, put_varint};
 use crate::session::fuzzing::{Tap, is_fed, tapped};
 use crate::session::messages as session;
 use crate::session::messages::{Inbox, Next as Heard};
+use crate::session::options::{MEMORY_MIN, NetworkOptions};
 use crate::session::progress::Progress;
 use crate::session::shared::{Arrived, Credit, FlowShared, Place, Shared};
 
@@ -162,7 +163,7 @@ fn request(end: End, flags: &[u8], there: &Path) -> Request {
         overwrite,
         sync,
         manifest,
-        memory_bytes: MEMORY_MIN,
+        network: NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() },
         dry_run: bit(0, 2),
         delta: Some(bit(0, 3)),
         in_place: bit(0, 4),

@@ -17,6 +17,7 @@ use crate::connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use crate::error::Error;
 use crate::options::{SpreadOptions, TransferOptions, in_each};
 use crate::session::contained::contained;
+use crate::session::options::NetworkOptions;
 use crate::session::pending::{Again, Pending};
 use crate::session::progress::Progress;
 use crate::session::setup;
@@ -219,12 +220,11 @@ impl Plan {
         let single_file = matches!(near, Near::ReceivePipe);
         // Several flows would bring the chunks out of order, and a pipe takes them in order.
         let options = match single_file {
-            true => TransferOptions {
-                flows: 1,
-                auto_paths: false,
-                paths: options.paths.iter().take(1).copied().collect(),
-                ..options
-            },
+            true => {
+                let paths = options.network.paths.iter().take(1).copied().collect();
+                let network = NetworkOptions { flows: 1, auto_paths: false, paths, ..options.network };
+                TransferOptions { network, ..options }
+            }
             false => options,
         };
         let request = Request {

@@ -105,7 +105,7 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
     let flows = established.session.flows.len() as u16;
     let in_order = established.request.direction == Direction::Pull && established.request.single_file;
     let order = if in_order { Order::Kept } else { Order::Any };
-    let begun = Supervisor::start(established.session, options.clone(), role, order, progress);
+    let begun = Supervisor::start(established.session, options.network.clone(), role, order, progress);
     let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => return Outcome::failed(error),
@@ -140,7 +140,7 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
 pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
     let tell = || {
         let Established { session, request, .. } = established;
-        let begun = Supervisor::start(session, request.options, Role::Receiver, Order::Any, progress);
+        let begun = Supervisor::start(session, request.options.network, Role::Receiver, Order::Any, progress);
         if let Ok(mut supervisor) = begun {
             supervisor.abort(&error);
             supervisor.close(Some(&error));
@@ -176,7 +176,8 @@ mod tests {
         let options = request.options.clone();
         let (near, far) = job::local_pair(request).unwrap();
         let serving = std::thread::spawn(move || serve_here(far).error);
-        let begun = Supervisor::start(near.session, options, Role::Sender, Order::Any, &Arc::default());
+        let begun =
+            Supervisor::start(near.session, options.network, Role::Sender, Order::Any, &Arc::default());
         let mut sender = begun.unwrap();
         Talk::new(sender.shared.clone()).send(&[Message::EntriesEnd]);
         while !matches!(sender.step().unwrap(), Step::Finish(_)) {}

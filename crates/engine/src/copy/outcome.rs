@@ -5,9 +5,10 @@ use super::manifest::Log;
 use super::report::{REPORT_SCHEMA, Report};
 use super::verdict::verdict;
 use crate::error::Error;
-use crate::options::{Policy, TransferOptions};
+use crate::options::TransferOptions;
 use crate::session::figures::Stage;
 use crate::session::messages::EndFigures;
+use crate::session::options::Policy;
 use crate::session::supervisor::{Role, Supervisor};
 
 /// How a session ended, as this end sees it.
@@ -91,7 +92,7 @@ impl Outcome {
             rtt_mean_ms: rtt(sender, receiver, |figures| figures.rtt_mean_us),
             loss_fraction: sender.packets_lost as f64 / sender.packets_sent.max(1) as f64,
             flows,
-            cipher: options.cipher.name().to_string(),
+            cipher: options.network.cipher.name().to_string(),
             transport: supervisor.transport().to_string(),
             cpu_seconds_local: end.ours.cpu_us as f64 / 1e6,
             cpu_seconds_remote: end.theirs.cpu_us as f64 / 1e6,
@@ -136,7 +137,7 @@ const FIXED_LOSS: f64 = 0.02;
 
 /// What it has cost to hold the rate whatever happened, if much.
 fn cost_of_fixed(options: &TransferOptions, sender: &EndFigures) -> Option<String> {
-    let rate = options.rate_bps.filter(|_| options.policy == Policy::Fixed)?;
+    let rate = options.network.rate_bps.filter(|_| options.network.policy == Policy::Fixed)?;
     let lost = sender.packets_lost as f64 / sender.packets_sent.max(1) as f64;
     (lost > FIXED_LOSS).then(|| {
         format!(

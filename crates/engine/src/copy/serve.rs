@@ -14,8 +14,8 @@ use super::{Destination, Side, Terms, refuse, run};
 use crate::connect::Established;
 use crate::connect::hello::{Direction, ServerPolicy};
 use crate::error::Error;
-use crate::options::Cipher;
 use crate::session::contained::contained;
+use crate::session::options::Cipher;
 use crate::session::progress::Progress;
 
 /// Bytes of blocks that one client of a daemon may have.
@@ -52,8 +52,8 @@ fn serve_in(
     if let Some(policy) = policy {
         // What a client allows this host to use is not the client's to say alone.
         let options = &mut established.request.options;
-        options.memory_bytes = options.memory_bytes.min(CLIENT_MEMORY_MAX);
-        options.testing = policy.testing;
+        options.network.memory_bytes = options.network.memory_bytes.min(CLIENT_MEMORY_MAX);
+        options.network.testing = policy.testing;
     }
     let progress = Arc::new(Progress::unheard());
     let terms = Terms {
@@ -82,7 +82,9 @@ fn side(
         return Err(Error::Usage("this end has files, no streams of a program's own".into()));
     }
     request.options.clone().checked()?;
-    if request.options.cipher == Cipher::None && policy.is_some_and(|policy| !policy.allow_cipher_none) {
+    if request.options.network.cipher == Cipher::None
+        && policy.is_some_and(|policy| !policy.allow_cipher_none)
+    {
         let what = "this daemon does not allow transfers without encryption".to_string();
         return Err(Error::Auth { what, hint: Some("leave out --cipher none".into()) });
     }

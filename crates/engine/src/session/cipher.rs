@@ -12,7 +12,7 @@ use farhaul_clear::Mac;
 use farhaul_proto::{Aead, CipherSuite, TAG_LEN};
 use ring::aead as ring;
 
-use crate::options::Cipher;
+use super::options::Cipher;
 
 /// What a session seals its packets with.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::options::FLOWS_MAX;
 use crate::error::Error;
-use crate::options::FLOWS_MAX;
 
 /// Numbers of cores, as in `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq)]

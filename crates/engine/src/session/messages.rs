@@ -11,8 +11,8 @@ use std::ops::Range;
 
 use super::codec::{Malformed, Reader, put_bytes, put_numbers, put_reason, put_varint};
 use super::figures::Stage;
+use super::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
 use crate::error::Error;
-use crate::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
 
 /// Longest message: its code and its body, without the length before them.
 pub(crate) const MESSAGE_MAX: usize = 64 << 10;

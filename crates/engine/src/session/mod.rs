@@ -20,6 +20,7 @@ mod growth;
 pub(crate) mod held;
 pub(crate) mod messages;
 pub(crate) mod meter;
+pub(crate) mod options;
 mod packets;
 pub(crate) mod path_memory;
 mod peer_address;

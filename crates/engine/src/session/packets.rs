@@ -15,7 +15,7 @@ use farhaul_proto::{
 };
 
 use super::cipher::{Key, Suite};
-use crate::options::Cipher;
+use super::options::Cipher;
 
 /// Extra header bytes of `cipher none`: the XXH3 of what is in the clear, and how much that is.
 pub(crate) const CLEAR_EXTRA: usize = 8 + 2;

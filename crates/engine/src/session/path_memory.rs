@@ -13,9 +13,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use farhaul_proto::Remembered;
 use serde::{Deserialize, Serialize};
 
+use super::options::{Policy, RateOptions};
 use super::setup::{FlowLink, FlowSetup};
 use super::supervisor::CHECK_INTERVAL;
-use crate::options::{Policy, RateOptions};
 
 /// Networks change; a note of the day before says little.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);

@@ -7,8 +7,8 @@ use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use super::contained::in_any_case;
+use super::options::RateOptions;
 use crate::error::Error;
-use crate::options::RateOptions;
 
 /// Live counters of a transfer, written by the session and only read elsewhere; `cancel` and [`Progress::set_rate`] go the
 /// other way.
@@ -143,7 +143,7 @@ impl Progress {
         self.rate_wish.lock().ok().and_then(|mut wish| wish.take())
     }
 
-    /// Takes a path, by its place in [`crate::TransferOptions::paths`], out of the running transfer, or in again, whichever end
+    /// Takes a path, by its place in [`crate::NetworkOptions::paths`], out of the running transfer, or in again, whichever end
     /// sends. What is under way there is finished there. The last path that is used stays.
     pub fn use_path(&self, path: usize, is_used: bool) {
         if let Ok(mut wishes) = self.path_wishes.lock() {

@@ -29,9 +29,9 @@ use super::figures::CpuTime;
 use super::held::Held;
 use super::messages::{Inbox, Message};
 use super::meter::Meters;
+use super::options::PathAddresses;
 use super::progress::Progress;
 use crate::error::Error;
-use crate::options::PathAddresses;
 
 /// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
 pub(crate) struct Filled {

@@ -50,13 +50,14 @@ use super::blocked::Blocked;
 use super::budget::Charge;
 use super::contained::in_any_case;
 use super::messages::{EndFigures, Inbox, Message, Next, senseless};
+use super::options::{Cipher, RateOptions};
 use super::pending::Pending;
 use super::progress::Progress;
 use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
 use crate::error::{Error, ExitCode};
-use crate::options;
-use crate::options::{Cipher, RateOptions, TransferOptions};
+use crate::session::options;
+use crate::session::options::NetworkOptions;
 
 /// So many times what memory holds may lie in a file beside it.
 const OVERFLOW: u64 = 7;
@@ -101,7 +102,7 @@ type Dialed = Result<FlowSetup, Error>;
 /// One session, seen from its main thread.
 pub(crate) struct Supervisor {
     pub(crate) shared: Arc<Shared>,
-    options: TransferOptions,
+    options: NetworkOptions,
     is_sender: bool,
     is_initiator: bool,
     master: Secret,
@@ -183,7 +184,7 @@ impl Supervisor {
     /// Starts the flows of a session.
     pub(crate) fn start(
         setup: Setup,
-        options: TransferOptions,
+        options: NetworkOptions,
         role: Role,
         order: Order,
         progress: &Arc<Progress>,
@@ -729,7 +730,7 @@ pub(super) mod tests {
 
     /// A session of this end.
     pub(crate) fn start(setup: Setup, role: Role) -> Supervisor {
-        let options = TransferOptions::default();
+        let options = NetworkOptions::default();
         Supervisor::start(setup, options, role, Order::Any, &Arc::default()).unwrap()
     }
 

@@ -17,8 +17,8 @@ use crate::connect::{
     default_identity_path, endpoint_in_program,
 };
 use crate::error::Error;
-use crate::options::Cipher;
 use crate::session::budget::MemoryLimits;
+use crate::session::options::Cipher;
 use crate::session::progress::Progress;
 
 /// Streams that may wait for [`Listener::accept`].
@@ -112,7 +112,7 @@ impl Listener {
         let (offer, streams) = bounded(WAITING_MAX);
         let memory_max = options.memory_max;
         let serve = move |mut established: Established| {
-            let memory = &mut established.request.options.memory_bytes;
+            let memory = &mut established.request.options.network.memory_bytes;
             *memory = (*memory).min(memory_max);
             session::begin_here(established, |session| {
                 if let Ok(session) = session {
@@ -173,7 +173,7 @@ fn judge(request: &Request, names: &[String], allow_cipher_none: bool) -> Result
     if !names.is_empty() && !names.iter().any(|name| name.as_bytes() == request.paths[0]) {
         return refuse("there is no stream of that name here");
     }
-    if request.options.cipher == Cipher::None && !allow_cipher_none {
+    if request.options.network.cipher == Cipher::None && !allow_cipher_none {
         return refuse("streams without encryption are not allowed here");
     }
     Ok(())

@@ -171,9 +171,9 @@ impl StreamOptions {
         }
         let mut options = self.transfer;
         if self.in_order {
-            options.flows = 1;
-            options.paths.truncate(1);
-            (options.auto_paths, options.further_paths) = (false, 0);
+            options.network.flows = 1;
+            options.network.paths.truncate(1);
+            (options.network.auto_paths, options.network.further_paths) = (false, 0);
         }
         Ok(Request {
             direction,

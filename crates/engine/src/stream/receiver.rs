@@ -13,8 +13,8 @@ use super::label::Label;
 use super::session::Session;
 use crate::copy::report::Report;
 use crate::error::Error;
-use crate::options::{PathAddresses, RateOptions};
 use crate::session::meter::Meter;
+use crate::session::options::{PathAddresses, RateOptions};
 use crate::session::progress::Progress;
 use crate::session::shared;
 

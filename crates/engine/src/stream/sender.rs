@@ -8,9 +8,9 @@ use super::session::Session;
 use super::{BLOCK_LEN_MAX, Block, METADATA_MAX, label};
 use crate::copy::report::Report;
 use crate::error::Error;
-use crate::options::{PathAddresses, RateOptions};
 use crate::session::exchange::Outlet;
 use crate::session::meter::Meter;
+use crate::session::options::{PathAddresses, RateOptions};
 use crate::session::progress::Progress;
 use crate::session::shared::Filled;
 

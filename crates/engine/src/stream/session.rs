@@ -21,10 +21,11 @@ use crate::copy::Outcome;
 use crate::copy::end::End;
 use crate::copy::report::Report;
 use crate::error::Error;
-use crate::options::{PathAddresses, RateOptions, TransferOptions, Verify};
+use crate::options::{TransferOptions, Verify};
 use crate::session::contained::{contained, in_any_case};
 use crate::session::exchange::arrived_bytes;
 use crate::session::messages::{EndFigures, senseless, unexpected};
+use crate::session::options::{NetworkOptions, PathAddresses, RateOptions};
 use crate::session::progress::Progress;
 use crate::session::setup::bind_side_by_side;
 use crate::session::shared::{Addition, Shared};
@@ -122,9 +123,10 @@ pub(super) fn begin_here(
     let in_order = established.request.stream.is_some_and(|terms| terms.in_order);
     let flows = established.session.flows.len() as u16;
     let progress = Arc::new(Progress::default());
-    let begun =
-        contained(|| Supervisor::start(established.session, options.clone(), role, Order::Kept, &progress))
-            .flatten();
+    let begun = contained(|| {
+        Supervisor::start(established.session, options.network.clone(), role, Order::Kept, &progress)
+    })
+    .flatten();
     let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => {
@@ -137,7 +139,7 @@ pub(super) fn begin_here(
     let session = Arc::new(Session {
         unread: Mutex::new((role == Role::Sender).then(|| Unread::new(&shared))),
         is_initiator: supervisor.is_client(),
-        flows: options.flows.into(),
+        flows: options.network.flows.into(),
         first_paths: shared.path_count() - shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
         further_paths: shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
         added_paths: Mutex::default(),
@@ -457,7 +459,7 @@ impl Session {
         if !self.is_initiator {
             return Err(Error::Usage("the end that has connected adds paths".into()));
         }
-        let one = TransferOptions { paths: vec![addresses], ..TransferOptions::default() };
+        let one = NetworkOptions { paths: vec![addresses], ..NetworkOptions::default() };
         one.checked()?;
         let mut added = in_any_case(self.added_paths.lock());
         if *added == self.further_paths {

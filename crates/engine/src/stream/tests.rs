@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::messages::Message;
 use crate::connect::keygen;
-use crate::options::{PathAddresses, Policy, RateOptions};
+use crate::session::options::{PathAddresses, Policy, RateOptions};
 use crate::session::supervisor::{Order, Role, Step, Supervisor};
 
 use super::*;
@@ -115,16 +115,17 @@ fn move_blocks((sender, receiver): (Sender, Receiver), count: u64, readers: usiz
 #[test]
 fn every_block_comes_once_with_what_was_said_of_it() {
     move_blocks(pair(frames()).unwrap(), 100, 2);
-    let digests = TransferOptions { cipher: crate::Cipher::Aes256Gcm, ..TransferOptions::default() };
-    move_blocks(pair(StreamOptions { transfer: digests, ..frames() }).unwrap(), 40, 1);
+    let digests =
+        crate::NetworkOptions { cipher: crate::Cipher::Aes256Gcm, ..crate::NetworkOptions::default() };
+    move_blocks(pair(StreamOptions { transfer: digests.into(), ..frames() }).unwrap(), 40, 1);
 }
 
 #[test]
 fn over_lossy_udp_with_several_flows_blocks_come_as_they_complete() {
     let fixture = Fixture::new();
     let mut options = frames();
-    options.transfer.flows = 3;
-    options.transfer.testing.fault = Some("loss=0.05,seed=5".parse().unwrap());
+    options.transfer.network.flows = 3;
+    options.transfer.network.testing.fault = Some("loss=0.05,seed=5".parse().unwrap());
     move_blocks(fixture.to_here(options), 120, 2);
 }
 
@@ -132,9 +133,9 @@ fn over_lossy_udp_with_several_flows_blocks_come_as_they_complete() {
 fn in_order_means_in_the_order_of_putting_whatever_is_lost() {
     let fixture = Fixture::new();
     let mut options = StreamOptions { in_order: true, ..frames() };
-    options.transfer.flows = 4;
-    options.transfer.memory_bytes = 16 << 20;
-    options.transfer.testing.fault = Some("loss=0.1,seed=7".parse().unwrap());
+    options.transfer.network.flows = 4;
+    options.transfer.network.memory_bytes = 16 << 20;
+    options.transfer.network.testing.fault = Some("loss=0.1,seed=7".parse().unwrap());
     let come = move_blocks(fixture.to_here(options), 150, 1);
     assert!(come.is_sorted());
 }
@@ -236,7 +237,7 @@ fn a_block_that_a_reader_fails_on_is_not_confirmed() {
 #[test]
 fn claims_wait_for_memory_and_give_it_back() {
     let mut options = frames();
-    options.transfer.memory_bytes = 16 << 20;
+    options.transfer.network.memory_bytes = 16 << 20;
     let (sender, _receiver) = pair(options).unwrap();
     let mut held = Vec::new();
     while let Some(block) = sender.try_claim().unwrap() {
@@ -257,8 +258,8 @@ fn rate_and_paths_change_while_it_runs() {
         PathAddresses { local: ip, remote: "127.0.0.1".parse().unwrap() }
     };
     let mut options = frames();
-    options.transfer.paths = vec![path("127.0.0.1"), path("127.0.0.2")];
-    options.transfer.rate_bps = Some(400_000_000);
+    options.transfer.network.paths = vec![path("127.0.0.1"), path("127.0.0.2")];
+    options.transfer.network.rate_bps = Some(400_000_000);
     let (sender, receiver) = fixture.to_here(options);
     let send = |count: u64| {
         std::thread::scope(|scope| {
@@ -347,8 +348,8 @@ fn loopback(local: &str, remote: &str) -> PathAddresses {
 fn a_path_is_added_while_it_runs() {
     let fixture = Fixture::new();
     let mut options = frames();
-    options.transfer.further_paths = 2;
-    options.transfer.flows = 2;
+    options.transfer.network.further_paths = 2;
+    options.transfer.network.flows = 2;
     let (sender, receiver) = fixture.to_here(options);
     send(&sender, &receiver, 20);
     assert!(sender.use_path(1, false).is_err(), "there is only one yet");
@@ -389,8 +390,8 @@ fn a_path_is_added_while_it_runs() {
 #[test]
 fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     let mut options = frames();
-    options.transfer.further_paths = 1;
-    options.transfer.udp_ports = (42500, 42900);
+    options.transfer.network.further_paths = 1;
+    options.transfer.network.udp_ports = (42500, 42900);
     let params = HelloParams { request: options.request(Direction::Pull).unwrap(), udp: true, early: false };
     let (near, far, _folder) = crate::connect::both_ends_of(params);
     let far = std::thread::spawn(|| Sender::new(session::begin(far.unwrap()).unwrap()));
@@ -412,8 +413,8 @@ fn where_udp_does_not_get_through_a_stream_goes_on_over_tcp() {
     let fixture = Fixture::new();
     let mut options = frames();
     // The handshake passes, and nothing after it.
-    options.transfer.testing.fault = Some("loss=1,seed=3".parse().unwrap());
-    options.transfer.memory_bytes = 16 << 20;
+    options.transfer.network.testing.fault = Some("loss=1,seed=3".parse().unwrap());
+    options.transfer.network.memory_bytes = 16 << 20;
     let (sender, receiver) = fixture.to_here(options);
     let taking = std::thread::spawn(move || {
         let mut numbers = BTreeSet::new();
@@ -444,7 +445,7 @@ fn without_further_paths_none_is_added() {
     let refused = sender.add_path(loopback("127.0.0.2", "127.0.0.1"));
     assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
     let mut options = frames();
-    options.transfer.further_paths = 16;
+    options.transfer.network.further_paths = 16;
     assert!(connect_to_send(&fixture.target(), options).is_err(), "more than 16 flows");
 }
 
@@ -455,7 +456,7 @@ fn only_what_is_allowed_is_begun() {
     assert!(matches!(refused(StreamOptions::new("other")), Error::Auth { .. }));
     assert!(matches!(refused(StreamOptions::new("")), Error::Usage(_)));
     let mut clear = frames();
-    clear.transfer.cipher = crate::Cipher::None;
+    clear.transfer.network.cipher = crate::Cipher::None;
     assert!(matches!(refused(clear), Error::Auth { .. }));
 }
 
@@ -464,7 +465,7 @@ fn left_by(complaint: Option<Error>) -> Result<crate::Report, Error> {
     let (near, far) = crate::copy::job::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
     let receiver = Receiver::new(session::begin(far).unwrap());
     let options = near.request.options.clone();
-    let begun = Supervisor::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let begun = Supervisor::start(near.session, options.network, Role::Sender, Order::Kept, &Arc::default());
     let mut sender = begun.unwrap();
     sender.shared.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use farhaul_engine::{
-    CopyJob, DeleteOptions, DeleteWhen, Error, Fault, Location, Progress, Report, SyncOptions, Testing,
-    TransferOptions, Verify, copy,
+    CopyJob, DeleteOptions, DeleteWhen, Error, Fault, Location, NetworkOptions, Progress, Report,
+    SyncOptions, Testing, TransferOptions, Verify, copy,
 };
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -111,8 +111,11 @@ impl Ends {
             false => self.server.at(format!("/{name}/").as_bytes()),
         };
         let options = TransferOptions {
-            flows: self.way.flows,
-            testing: self.way.testing,
+            network: NetworkOptions {
+                flows: self.way.flows,
+                testing: self.way.testing,
+                ..NetworkOptions::default()
+            },
             verify: self.way.verify,
             keep_setuid: true,
             specials: true,

@@ -100,7 +100,7 @@ fn hostile_frames_end_in_errors_and_allocate_nothing() {
         ("no flow", changed(|v| v["flow_ids"] = serde_json::json!([]))),
         ("many flows", changed(|v| v["flow_ids"] = vec![1; FLOW_IDS_MAX + 2].into())),
         ("big id", changed(|v| v["flow_ids"] = serde_json::json!([65536]))),
-        ("many ports", changed(|v| v["client_udp_ports"] = vec![1; options::FLOWS_MAX + 1].into())),
+        ("many ports", changed(|v| v["client_udp_ports"] = vec![1; crate::FLOWS_MAX + 1].into())),
         ("short secret", changed(|v| v["secret_half"] = "AAAA".into())),
         ("unknown direction", changed(|v| v["request"]["direction"] = "sideways".into())),
         ("no memory", changed(|v| v["request"]["options"]["memory_bytes"] = 1.into())),

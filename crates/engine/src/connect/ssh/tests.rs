@@ -9,6 +9,7 @@ use super::super::hello::{Direction, Request};
 use super::*;
 use crate::connect::endpoint;
 use crate::options::TransferOptions;
+use crate::session::options::NetworkOptions;
 
 fn params(options: TransferOptions) -> HelloParams {
     let request = Request {
@@ -179,8 +180,8 @@ fn udp(flow: &FlowSetup) -> (&UdpLink, &[SocketAddr]) {
 
 #[test]
 fn both_ends_agree_on_secret_ids_and_addresses() {
-    let options = TransferOptions { flows: 3, udp_ports: (42000, 42400), ..TransferOptions::default() };
-    let (near, far, _folder) = both_ends(options);
+    let options = NetworkOptions { flows: 3, udp_ports: (42000, 42400), ..NetworkOptions::default() };
+    let (near, far, _folder) = both_ends(options.into());
     let (near, far) = (near.unwrap(), far.unwrap());
     assert_eq!(near.session.master, far.session.master);
     assert!(near.session.is_initiator && !far.session.is_initiator);
@@ -225,8 +226,8 @@ fn both_ends_agree_on_secret_ids_and_addresses() {
 fn without_a_free_port_the_channel_carries_everything() {
     let taken = std::net::UdpSocket::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let options = TransferOptions { udp_ports: (port, port), ..TransferOptions::default() };
-    let (near, far, _folder) = both_ends(options.clone());
+    let options = NetworkOptions { udp_ports: (port, port), ..NetworkOptions::default() };
+    let (near, far, _folder) = both_ends(options.clone().into());
     let (near, far) = (near.unwrap(), far.unwrap());
     assert_eq!((near.session.transport, far.session.transport), (Transport::Ssh, Transport::Ssh));
     assert!(matches!(
@@ -235,7 +236,7 @@ fn without_a_free_port_the_channel_carries_everything() {
     ));
     assert_eq!(near.session.flows[0].send_id, far.session.flows[0].recv_id);
     assert_eq!(near.session.warnings.len(), 1);
-    let (near, far, _folder) = both_ends(TransferOptions { udp_only: true, ..options });
+    let (near, far, _folder) = both_ends(NetworkOptions { udp_only: true, ..options }.into());
     assert!(near.unwrap_err().to_string().contains("no free UDP port"));
     assert!(far.is_err());
 }

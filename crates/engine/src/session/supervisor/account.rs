@@ -7,8 +7,8 @@ use super::super::figures::{CpuChoice, PathFigures};
 use super::super::messages::EndFigures;
 use super::super::placement::Placement;
 use super::super::supervisor::Supervisor;
-use crate::options;
 use crate::session::figures;
+use crate::session::options;
 
 impl Supervisor {
     /// This end's figures so far.

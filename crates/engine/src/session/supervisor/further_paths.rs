@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use farhaul_net::{Link as _, UdpLink};
 
 use super::super::messages::Message;
+use super::super::options::PathAddresses;
 use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
 use super::super::shared::Addition;
 use super::super::supervisor::{Part, Supervisor};
 use crate::error::Error;
-use crate::options::{PathAddresses, TransferOptions};
+use crate::session::options::NetworkOptions;
 
 /// What is known of them, and what is left for them.
 pub(super) struct FurtherPaths {
@@ -30,11 +31,7 @@ pub(super) struct FurtherPaths {
 }
 
 impl FurtherPaths {
-    pub(super) fn new(
-        reserved: Vec<Reserved>,
-        first_paths: usize,
-        options: &TransferOptions,
-    ) -> FurtherPaths {
+    pub(super) fn new(reserved: Vec<Reserved>, first_paths: usize, options: &NetworkOptions) -> FurtherPaths {
         let count = if reserved.is_empty() { 0 } else { options.further_paths };
         let first_index = reserved.first().map_or(u16::MAX, |first| first.index);
         let added = vec![None; count.into()];
@@ -194,7 +191,7 @@ mod tests {
 
     #[test]
     fn flows_of_further_paths_have_their_places_behind_all_others() {
-        let options = TransferOptions { flows: 2, further_paths: 3, ..TransferOptions::default() };
+        let options = NetworkOptions { flows: 2, further_paths: 3, ..NetworkOptions::default() };
         let reserved = |index| Reserved { index, send_id: 0, recv_id: 0, arrival: None };
         // One path at first, of two flows in four generations; then three paths of two flows.
         let mut further = FurtherPaths::new((8..32).map(reserved).collect(), 1, &options);

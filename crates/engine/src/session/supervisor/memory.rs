@@ -3,7 +3,7 @@
 use super::super::BLOCK_BYTES;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::shared::BLOCKS_MIN;
-use crate::options::TransferOptions;
+use crate::session::options::NetworkOptions;
 
 /// What a session has besides blocks whatever it does: its threads' stacks, what arrived in its flows, its first datagrams.
 const SESSION_BYTES: u64 = 1 << 20;
@@ -11,14 +11,14 @@ const SESSION_BYTES: u64 = 1 << 20;
 const TABLES_BYTES: u64 = 1 << 30;
 
 /// Bytes that a session has at least.
-pub(crate) fn session_bytes_min(options: &TransferOptions) -> u64 {
+pub(crate) fn session_bytes_min(options: &NetworkOptions) -> u64 {
     let flows = (options.flow_count() + options.further_flows()) as u64;
     let blocks = (WINDOW_MIN * flows).max(BLOCKS_MIN as u64);
     SESSION_BYTES + blocks * BLOCK_BYTES as u64
 }
 
 /// Bytes that a session may have at most: a receiver's blocks take twice what was asked for when the stream carrier takes over.
-pub(crate) fn session_bytes_max(options: &TransferOptions) -> u64 {
+pub(crate) fn session_bytes_max(options: &NetworkOptions) -> u64 {
     options
         .memory_bytes
         .saturating_mul(2)
@@ -32,7 +32,7 @@ mod tests {
 
     #[test]
     fn whatever_a_client_asks_for_has_a_least_and_a_most() {
-        let of = |flows, memory_bytes| TransferOptions { flows, memory_bytes, ..TransferOptions::default() };
+        let of = |flows, memory_bytes| NetworkOptions { flows, memory_bytes, ..NetworkOptions::default() };
         let usual = of(1, 256 << 20);
         assert_eq!(session_bytes_min(&usual) >> 20, 13);
         assert!(session_bytes_min(&of(16, 256 << 20)) > 4 * session_bytes_min(&usual));

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 
 use farhaul_proto::Policy;
 
+use super::super::options::RateOptions;
 use super::super::path_memory::says_what_a_path_carries;
 use super::super::supervisor::Supervisor;
-use crate::options;
-use crate::options::RateOptions;
+use crate::session::options;
 
 impl Supervisor {
     /// From now on the rate is set so, also by flows that are opened later.

@@ -16,11 +16,11 @@ use super::super::contained::in_any_case;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::growth::{Growth, Seen};
 use super::super::messages::Message;
+use super::super::options::Policy;
 use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{SILENCE, Supervisor};
 use crate::error::Error;
-use crate::options::Policy;
 
 /// Most connections at once.
 const STREAMS_MAX: u64 = 16;

@@ -123,8 +123,9 @@ def test_hello_is_as_documented(net, near):
         session.message(peer.ENTRIES_END)
 
     with_far_end(net, script, "beta:/data/asked", near / "x")
-    assert seen["magic"] == "farhaul" and seen["kind"] == "hello" and seen["protocol"] == 1
-    assert seen["request"]["direction"] == "pull" and len(seen["flow_ids"]) == 5 and seen["udp"] is True
+    assert seen["magic"] == "farhaul" and seen["kind"] == "hello" and seen["protocols"] == [1, 1]
+    assert peer.asked(seen)["direction"] == "pull" and len(seen["flow_ids"]) == 5 and seen["udp"] is True
+    assert set(seen["features"]) == set(peer.FEATURES) and set(seen["network"]) == set(peer.NETWORK)
     assert len(base64.b64decode(seen["secret_half"])) == 32
 
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use farhaul_engine::connect::AuthorizedKeys;
 use farhaul_engine::connect::hello::{self, FirstFrame, HelloError};
 use farhaul_engine::session::{FlowIdentity, Packets, Payload};
-use farhaul_engine::{Algorithm, Cipher, FailedRun, Progress, VerifyJob, fuzzing};
+use farhaul_engine::{Algorithm, Cipher, FailedRun, Progress, Request, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
 use farhaul_proto::{Header, PlannedPacket, Span};
 
@@ -16,6 +16,9 @@ target!(hello, 5000, |bytes: &[u8]| {
     let mut rest = bytes;
     let _ = hello::read_frame(&mut rest);
     if let Ok(first) = hello::decode_first(bytes) {
+        if let FirstFrame::Hello(hello) = &first {
+            let _ = Request::of(&hello.opening);
+        }
         let again = match &first {
             FirstFrame::Hello(hello) => hello::encode(&**hello),
             FirstFrame::Attach(attach) => hello::encode(attach),

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farhaul_engine::connect::hello::{
-    Attach, Direction, Hello, HelloReply, Refusal, RefusalCode, Request, Token, encode,
-};
+use farhaul_engine::connect::features::Features;
+use farhaul_engine::connect::hello::{Attach, Hello, HelloReply, Refusal, RefusalCode, Token, encode};
 use farhaul_engine::fuzzing::{End, record_session};
-use farhaul_engine::{CopyJob, Location, ManifestOptions, Progress, TransferOptions, connect, keygen};
+use farhaul_engine::{
+    CopyJob, Direction, Location, ManifestOptions, Progress, Request, TransferOptions, connect, keygen,
+};
 use farhaul_volume::{Marks, write_patch};
 
 use crate::scratch;
@@ -96,7 +97,6 @@ fn frames_and_files() {
         paths: vec![b"/data/run7".to_vec(), b"x y".to_vec()],
         target_is_directory: false,
         single_file: true,
-        stream: None,
         target_is_name: false,
         options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
     };
@@ -104,7 +104,9 @@ fn frames_and_files() {
         put("engine__hello", name, &frame[4..]);
         put("engine__hello", &format!("{name}-framed"), frame);
     };
-    let mut hello = Hello::new(request, vec![7, 8], true);
+    let needs = Features::of(&["manifest"]);
+    let opening = request.opening(needs.clone()).expect("it can be told");
+    let mut hello = Hello::new(opening, needs.and(&["delta"]), vec![7, 8], true);
     hello.secret_half = Some(Token([5; 32]));
     frame("hello", &encode(&hello).expect("it fits"));
     frame("attach", &encode(&Attach::new(Token([6; 32]), 9, 11)).expect("it fits"));

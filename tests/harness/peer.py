@@ -100,15 +100,35 @@ def write_hello(stream, value):
     stream.sendall(len(body).to_bytes(4, "big") + body)
 
 
-def greeting(kind, protocol=1, version="0.0.0-peer", **fields):
-    return {"magic": "farhaul", "kind": kind, "protocol": protocol, "version": version, **fields}
+def greeting(kind, protocols=(1, 1), version="0.0.0-peer", **fields):
+    return {"magic": "farhaul", "kind": kind, "protocols": protocols, "version": version, **fields}
+
+
+# What this peer says that it can do, by the lists of docs/wire.md.
+FEATURES = ["cipher-none", "auto-paths", "further-paths", "delta", "readback", "sync", "checksum", "detect-renames",
+            "manifest", "follow-growth", "spread", "xattrs", "acls"]
+# The session's part of the options.
+NETWORK = ["cipher", "policy", "rate_bps", "rate_min_bps", "flows", "paths", "auto_paths", "further_paths", "mtu",
+           "memory_bytes", "udp_only", "udp_ports"]
 
 
 def request(direction, *paths, target_is_directory=False, **options):
-    """What a client asks for."""
-    return {"direction": direction, "paths": [base64.b64encode(os.fsencode(path)).decode() for path in paths],
-            "target_is_directory": target_is_directory,
-            "options": {"cipher": "chacha20-poly1305", **options}}
+    """What a client asks for, as its hello has it."""
+    network = {"cipher": "chacha20-poly1305", **{name: options.pop(name) for name in NETWORK if name in options}}
+    asked = {"direction": direction, "paths": [base64.b64encode(os.fsencode(path)).decode() for path in paths],
+             "target_is_directory": target_is_directory, "options": options}
+    return opening("copy", json.dumps(asked).encode(), network)
+
+
+def opening(service, words, network):
+    """A hello's part that says which service is wanted, and what of it."""
+    return {"service": service, "request": base64.b64encode(words).decode(), "network": network}
+
+
+def asked(hello):
+    """What a copy's client has asked for."""
+    assert hello["service"] == "copy", hello
+    return json.loads(base64.b64decode(hello["request"]))
 
 
 def ssh_secret(client, server):
@@ -122,13 +142,13 @@ def half():
 
 def answer(stream, **changes):
     """The far end's part over ssh: reads the hello, agrees without UDP, and yields the hello and the session. With
-    `changes` the reply is one that no client may accept."""
+    `changes`, but for those of what it can do, the reply is one that no client may accept."""
     hello = read_hello(stream)
     ids = [1000 + n for n in range(len(hello["flow_ids"]))]
-    reply = greeting("reply", refusal=None, flow_ids=ids, udp_ports=[], secret_half=half())
+    reply = greeting("reply", features=FEATURES, refusal=None, flow_ids=ids, udp_ports=[], secret_half=half())
     reply.update(changes)
     write_hello(stream, reply)
-    if changes:
+    if changes and not changes.keys() <= {"features", "protocols", "later"}:
         read_exactly(stream, 1)
         raise AssertionError("the client went on after a reply that it should refuse")
     return hello, Peer(stream, ssh_secret(hello, reply), 1, send_id=hello["flow_ids"][0], recv_id=ids[0])
@@ -136,7 +156,7 @@ def answer(stream, **changes):
 
 def ask(stream, wish, **changes):
     """The client's part over ssh: yields the reply and, unless it is a refusal, the session."""
-    hello = greeting("hello", request=wish, flow_ids=[77], udp=False, secret_half=half())
+    hello = greeting("hello", features=FEATURES, **wish, flow_ids=[77], udp=False, secret_half=half())
     hello.update(changes)
     write_hello(stream, hello)
     reply = read_hello(stream)
@@ -148,7 +168,7 @@ def ask(stream, wish, **changes):
 def ask_daemon(stream, wish, **changes):
     """As `ask`, over TLS: `stream` begins with the secret that TLS exports."""
     secret = read_exactly(stream, 32)
-    hello = greeting("hello", request=wish, flow_ids=[77], udp=False)
+    hello = greeting("hello", features=FEATURES, **wish, flow_ids=[77], udp=False)
     hello.update(changes)
     write_hello(stream, hello)
     reply = read_hello(stream)

@@ -105,7 +105,7 @@ def attach(net, ticket, index):
 
 
 @contextlib.contextmanager
-def other_daemon(net, port, script=None, alpn="farhaul/1"):
+def other_daemon(net, port, script=None, alpn="farhaul"):
     """Something on beta's TCP port that speaks a daemon's TLS; `script` gets the stream behind the exported secret."""
     key = net.folder("identity") / "key"
     net.beta.run(["farhaul", "keygen", "-f", key], check=True)

@@ -218,8 +218,8 @@ impl<'a> TransferBench<'a> {
             Some(error) if !cut => return Err(error),
             _ => {}
         }
-        report.warnings.iter().for_each(|warning| findings.warn(warning.clone()));
-        if report.bytes == 0 {
+        report.session.warnings.iter().for_each(|warning| findings.warn(warning.clone()));
+        if report.session.bytes == 0 {
             findings.skip(format!("{} to {}", from.name(), to.name()), "nothing arrived in time");
         } else {
             findings.rows.push(Row::Transfer(self.row(from, to, &report, cut, begun.elapsed())));
@@ -232,19 +232,19 @@ impl<'a> TransferBench<'a> {
 
     fn row(&self, from: Medium, to: Medium, report: &Report, cut: bool, wall: Duration) -> TransferRow {
         // A transfer that was ended has no duration of its own.
-        let seconds = if report.seconds > 0.0 { report.seconds } else { wall.as_secs_f64() };
+        let seconds = if report.session.seconds > 0.0 { report.session.seconds } else { wall.as_secs_f64() };
         TransferRow {
             from: from.name().into(),
             to: to.name().into(),
             direction: if self.config.direction == Direction::Push { "to" } else { "from" }.into(),
-            bytes: report.bytes,
+            bytes: report.session.bytes,
             seconds,
-            bps: bps(report.bytes, seconds),
-            lost: report.loss_fraction,
-            cpu_seconds_here: report.cpu_seconds_local,
-            cpu_seconds_there: report.cpu_seconds_remote,
-            transport: report.transport.clone(),
-            bottleneck: report.bottleneck.clone(),
+            bps: bps(report.session.bytes, seconds),
+            lost: report.session.loss_fraction,
+            cpu_seconds_here: report.session.cpu_seconds_local,
+            cpu_seconds_there: report.session.cpu_seconds_remote,
+            transport: report.session.transport.clone(),
+            bottleneck: report.session.bottleneck.clone(),
             cut,
         }
     }

@@ -1,9 +1,7 @@
 //! The daemon's log of sessions: a line when one begins, and one when it ends.
 
-use farhaul_engine::Error;
-use farhaul_engine::SessionSummary;
 use farhaul_engine::connect::Established;
-use farhaul_engine::connect::hello::Direction;
+use farhaul_engine::{Direction, Error, SessionSummary};
 
 /// Who came; kept aside while the session runs.
 pub(crate) struct Visitor {
@@ -26,8 +24,9 @@ impl Visitor {
     pub(crate) fn log(&self, summary: &SessionSummary) {
         let report = &summary.report;
         let direction = match summary.direction {
-            Direction::Push => "push",
-            Direction::Pull => "pull",
+            Some(Direction::Push) => "push",
+            Some(Direction::Pull) => "pull",
+            None => "none",
         };
         let result = match &summary.error {
             Some(error) => error.to_string(),
@@ -41,13 +40,13 @@ impl Visitor {
             peer = self.peer,
             key = self.key,
             direction,
-            transport = report.transport,
+            transport = report.session.transport,
             files = report.files,
             skipped = report.skipped,
             deleted = report.deleted,
             replaced = report.replaced,
-            bytes = report.bytes,
-            seconds = report.seconds,
+            bytes = report.session.bytes,
+            seconds = report.session.seconds,
             result,
             "session"
         );

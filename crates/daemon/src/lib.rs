@@ -17,9 +17,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use farhaul_engine::connect::hello::ServerPolicy;
 use farhaul_engine::connect::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_engine::{Error, MemoryLimits, Testing};
+use farhaul_engine::{Error, MemoryLimits, ServerPolicy, Testing};
 
 use admission::Admission;
 use own_files::Own;
@@ -53,15 +52,15 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     own_files::keep_out_of(&root, &own_files(&config))?;
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
     let authorized = AuthorizedKeys::load(&config.authorized_keys)?;
-    let admission = Admission { read_only: config.read_only, allow_cipher_none: config.allow_cipher_none };
+    let (mask, allow_cipher_none) = (config.mask, config.allow_cipher_none);
+    let admission = Admission { read_only: config.read_only, allow_cipher_none, mask };
     let keys = authorized.len();
     let daemon = Daemon::bind(ListenConfig {
         listen: config.listen,
         identity: identity.clone(),
         authorized: Arc::new(authorized),
-        admit: Arc::new(move |request, _key| admission.judge(request)),
+        admit: Arc::new(move |opening, _key| admission.judge(opening)),
         memory: config.memory,
-        mask: config.mask,
     })?;
     let stop = daemon.stop_handle();
     signals::on_end(move |signal| {
@@ -85,12 +84,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
             config.authorized_keys.display()
         );
     }
-    let policy = ServerPolicy {
-        root,
-        allow_cipher_none: config.allow_cipher_none,
-        strip_setuid: true,
-        testing: config.testing,
-    };
+    let policy = ServerPolicy { root, allow_cipher_none, strip_setuid: true, mask, testing: config.testing };
     daemon.run(Arc::new(move |established| {
         let visitor = journal::Visitor::of(&established);
         let summary = farhaul_engine::serve(established, Some(&policy));

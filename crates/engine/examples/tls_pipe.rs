@@ -28,7 +28,7 @@ fn main() -> Result<(), Failure> {
     let [role, address, key, rest @ ..] = &words[..] else {
         return Err("tls_pipe connect|listen ADDRESS:PORT KEY-FILE [ALPN]".into());
     };
-    let alpn = rest.first().map_or("farhaul/1", String::as_str).as_bytes().to_vec();
+    let alpn = rest.first().map_or("farhaul", String::as_str).as_bytes().to_vec();
     let provider = Arc::new(aws_lc_rs::default_provider());
     let key = load(key)?;
     let (mut socket, mut connection): (TcpStream, Connection) = match role.as_str() {

@@ -24,7 +24,7 @@ pub use copy::job::{CopyJob, Location, copy};
 pub use copy::report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
 pub use copy::retry::{FailedRun, Retry};
 pub use copy::verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
-pub use copy::{SessionSummary, serve};
+pub use copy::{Direction, Request, ServerPolicy, SessionSummary, admit, serve};
 pub use error::{Error, ExitCode};
 pub use farhaul_net::Fault;
 pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator, escape, is_unprintable, unescape};
@@ -40,5 +40,6 @@ pub use session::options::{
     Cipher, FLOWS_MAX, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions,
 };
 pub use session::progress::Progress;
+pub use session::report::SessionReport;
 pub use session::secret::Secret;
 pub use testing::Testing;

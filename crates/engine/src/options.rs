@@ -1,5 +1,5 @@
-//! What the user may choose for a transfer. The same struct travels in the hello, so that both ends work by one set
-//! of options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
+//! What the user may choose for a transfer. The same struct travels to the far end, so that both ends work by one set of
+//! options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
 #![deny(missing_docs)]
 
 use farhaul_volume::{Algorithm, Filter, Limits, ScanOptions};
@@ -41,7 +41,7 @@ pub enum Verify {
 #[serde(default)]
 pub struct SelectOptions {
     /// Filter rules as lines, see [`farhaul_volume::RuleList`]. At most 4096, and 64 KiB.
-    #[serde(with = "crate::connect::hello::base64_list")]
+    #[serde(with = "crate::copy::request::base64_list")]
     pub rules: Vec<Vec<u8>>,
     /// Bytes of a file. Default none.
     pub size_min: Option<u64>,
@@ -78,10 +78,10 @@ impl SelectOptions {
 #[serde(default)]
 pub struct SpreadOptions {
     /// A source that lies in one of these lies in all of them. Empty, or 2 to 64.
-    #[serde(with = "crate::connect::hello::base64_list")]
+    #[serde(with = "crate::copy::request::base64_list")]
     pub source: Vec<Vec<u8>>,
     /// The destination, which lies in one of these, is in all of them.
-    #[serde(with = "crate::connect::hello::base64_list")]
+    #[serde(with = "crate::copy::request::base64_list")]
     pub target: Vec<Vec<u8>>,
 }
 
@@ -186,11 +186,11 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorith
 }
 
 /// The options of one transfer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferOptions {
-    /// What the session has of them.
-    #[serde(flatten)]
+    /// What the session has of them, which a hello has beside them.
+    #[serde(skip)]
     pub network: NetworkOptions,
     /// What happens to files that exist.
     pub overwrite: Overwrite,
@@ -239,34 +239,6 @@ pub struct TransferOptions {
 impl From<NetworkOptions> for TransferOptions {
     fn from(network: NetworkOptions) -> Self {
         TransferOptions { network, ..TransferOptions::default() }
-    }
-}
-
-impl Default for TransferOptions {
-    fn default() -> Self {
-        TransferOptions {
-            network: NetworkOptions::default(),
-            overwrite: Overwrite::default(),
-            verify: Verify::default(),
-            durable: false,
-            durable_each: false,
-            dry_run: false,
-            delta: None,
-            in_place: false,
-            follow_growth_secs: None,
-            keep_setuid: false,
-            xattrs: false,
-            acls: false,
-            specials: false,
-            devices: false,
-            follow: false,
-            safe_links: false,
-            keep_dirlinks: false,
-            select: SelectOptions::default(),
-            spread: SpreadOptions::default(),
-            sync: None,
-            manifest: None,
-        }
     }
 }
 

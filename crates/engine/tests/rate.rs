@@ -38,7 +38,7 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
     let (report, error) = copy(job, &progress);
     changer.join().unwrap();
     assert!(error.is_none() && report.ok, "{error:?}");
-    assert_eq!((report.bytes, report.transport.as_str()), (SIZE, "udp"));
+    assert_eq!((report.session.bytes, report.session.transport.as_str()), (SIZE, "udp"));
 }
 
 #[test]

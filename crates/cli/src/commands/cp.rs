@@ -73,6 +73,7 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
     let code = exit::code_of_copy(report, error.as_ref());
     if !args.output.quiet {
         report
+            .session
             .warnings
             .iter()
             .filter(|warning| !seen.contains(warning))

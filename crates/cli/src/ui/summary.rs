@@ -8,13 +8,13 @@ use super::units;
 
 /// A transfer that moved nothing because it failed has only its error to tell.
 pub fn is_worth_telling(report: &Report, error: Option<&Error>) -> bool {
-    error.is_none() || report.bytes > 0 || report.files > 0
+    error.is_none() || report.session.bytes > 0 || report.files > 0
 }
 
 /// `4.00 GiB in 1 file, 3.4 s, 10.1 Gbit/s over udp, loss 0.1 %, rtt 0.2 ms, slowest: sender network`.
 pub fn line(report: &Report, dry_run: bool) -> String {
     let files = units::count(report.files, "file");
-    let what = format!("{} in {files}", units::size(report.bytes));
+    let what = format!("{} in {files}", units::size(report.session.bytes));
     // A dry run moves no bytes, and counts none.
     let mut parts = vec![if dry_run { format!("would copy {files}") } else { what }];
     if report.bytes_resumed > 0 {
@@ -57,20 +57,20 @@ pub fn line(report: &Report, dry_run: bool) -> String {
 }
 
 fn how(report: &Report) -> Vec<String> {
-    let seconds = Duration::try_from_secs_f64(report.seconds).unwrap_or_default();
-    let mut rate = units::rate(report.goodput_bps);
-    if !report.transport.is_empty() {
-        rate = format!("{rate} over {}", report.transport);
+    let seconds = Duration::try_from_secs_f64(report.session.seconds).unwrap_or_default();
+    let mut rate = units::rate(report.session.goodput_bps);
+    if !report.session.transport.is_empty() {
+        rate = format!("{rate} over {}", report.session.transport);
     }
     let mut parts = vec![units::time(seconds), rate];
-    if report.transport == "udp" {
-        parts.push(format!("loss {}", loss(report.loss_fraction)));
+    if report.session.transport == "udp" {
+        parts.push(format!("loss {}", loss(report.session.loss_fraction)));
     }
-    if report.rtt_mean_ms > 0.0 {
-        parts.push(format!("rtt {:.1} ms", report.rtt_mean_ms));
+    if report.session.rtt_mean_ms > 0.0 {
+        parts.push(format!("rtt {:.1} ms", report.session.rtt_mean_ms));
     }
-    if !report.bottleneck.is_empty() {
-        parts.push(format!("slowest: {}", report.bottleneck));
+    if !report.session.bottleneck.is_empty() {
+        parts.push(format!("slowest: {}", report.session.bottleneck));
     }
     parts
 }
@@ -86,8 +86,8 @@ pub fn loss(fraction: f64) -> String {
 /// For errors after which the same command goes on, and that bring no hint of their own.
 pub fn go_on_hint(report: &Report, error: &Error) -> Option<String> {
     match error {
-        Error::Lost { .. } if report.bytes > 0 || report.bytes_resumed > 0 => {
-            let there = units::size(report.bytes.saturating_add(report.bytes_resumed));
+        Error::Lost { .. } if report.session.bytes > 0 || report.bytes_resumed > 0 => {
+            let there = units::size(report.session.bytes.saturating_add(report.bytes_resumed));
             Some(format!("run the same command again; it goes on where it stopped ({there} have arrived)"))
         }
         Error::Lost { .. } => Some("run the same command again".into()),
@@ -97,18 +97,23 @@ pub fn go_on_hint(report: &Report, error: &Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use farhaul_engine::SessionReport;
+
     use super::*;
 
     fn report() -> Report {
         Report {
-            bytes: 4 << 30,
             files: 1,
-            seconds: 3.4,
-            goodput_bps: 10.1e9,
-            transport: "udp".into(),
-            loss_fraction: 0.0004,
-            rtt_mean_ms: 0.21,
-            bottleneck: "writer on the receiver".into(),
+            session: SessionReport {
+                bytes: 4 << 30,
+                seconds: 3.4,
+                goodput_bps: 10.1e9,
+                transport: "udp".into(),
+                loss_fraction: 0.0004,
+                rtt_mean_ms: 0.21,
+                bottleneck: "writer on the receiver".into(),
+                ..SessionReport::default()
+            },
             ..Report::default()
         }
     }
@@ -131,9 +136,12 @@ mod tests {
             left_count: 6,
             not_taken_count: 5,
             failed_count: 3,
-            transport: "ssh".into(),
-            rtt_mean_ms: 0.0,
-            bottleneck: String::new(),
+            session: SessionReport {
+                transport: "ssh".into(),
+                rtt_mean_ms: 0.0,
+                bottleneck: String::new(),
+                ..report().session
+            },
             ..report()
         };
         let text = "4.00 GiB in 7 files, 1.00 MiB from an earlier run, 2 files already there, deleted 4, replaced 5 of another kind, left 6 that are mounted, 5 not taken, 3 FAILED, 3.4 s, \
@@ -146,9 +154,12 @@ mod tests {
 
     #[test]
     fn strange_numbers_are_no_panic() {
-        let report = Report { seconds: f64::NAN, goodput_bps: f64::NAN, ..Report::default() };
-        assert_eq!(line(&report, false), "0 B in 0 files, 0.0 s, 0 bit/s");
-        let _ = line(&Report { seconds: -1.0, ..report }, false);
+        let lasting = |seconds| {
+            let session = SessionReport { seconds, goodput_bps: f64::NAN, ..SessionReport::default() };
+            line(&Report { session, ..Report::default() }, false)
+        };
+        assert_eq!(lasting(f64::NAN), "0 B in 0 files, 0.0 s, 0 bit/s");
+        let _ = lasting(-1.0);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::early::{FirstUse, Unanswered};
 use super::hello;
-use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, RefusalCode, Request, Token};
+use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, RefusalCode, Token};
 use super::identity::{Identity, default_identity_path};
 use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use super::race::{Failure, Race, Road};
@@ -27,7 +27,7 @@ use super::trust;
 use super::trust::Verdict;
 use super::{
     Established, HelloParams, attached_indices, bind_flows, dialled_flows, dialled_spares, direct, discovery,
-    quic, random_flow_ids, reachable_from, reserved_ids, tcp,
+    quic, random_flow_ids, reachable_from, reserved_ids, tcp, with_session,
 };
 use crate::error::Error;
 use crate::session::blocked::Blocked;
@@ -194,7 +194,7 @@ pub(crate) fn connect_asking(
                 if (failure.is_passing()
                     || matches!(failure, Failure::Silent)
                         && tries == 1
-                        && !params.request.options.network.udp_only)
+                        && !params.opening.network.udp_only)
                     && begin.elapsed() + pause < target.busy_wait =>
             {
                 tracing::debug!(%failure, "the daemon is asked again");
@@ -256,10 +256,10 @@ impl Attempt<'_> {
         let (addresses, identity, takes_tcp) = (self.addresses, self.identity, self.takes_tcp);
         let patience = if self.is_blocked { Duration::ZERO } else { UDP_PATIENCE };
         let udp = self.params.udp;
-        let tcp = !(udp && self.params.request.options.network.udp_only);
+        let tcp = !(udp && self.params.opening.network.udp_only);
         let road = Race { addresses, identity, pin, udp, tcp, takes_tcp, patience }.run().await?;
         let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
-        let is_early = self.params.early && !self.params.request.options.network.auto_paths;
+        let is_early = self.params.early && !self.params.opening.network.auto_paths;
         match self.over_road(road, &key, is_early).await {
             // The handshake passed and then nothing did: the same as if UDP had not answered.
             Err(Failure::Silent) if is_udp && tcp => {}
@@ -286,7 +286,7 @@ impl Attempt<'_> {
     }
 
     fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
-        let options = &self.params.request.options.network;
+        let options = &self.params.opening.network;
         let looks = options.auto_paths && udp.is_some();
         let interfaces = if looks { discovery::own() } else { Vec::new() };
         // Over TCP one more, the stream's own; UDP may get through later.
@@ -298,7 +298,8 @@ impl Attempt<'_> {
             None => 1,
         };
         let ids = random_flow_ids(flows, |_| false)?;
-        let mut hello = Hello::new(self.params.request.clone(), ids, self.params.udp);
+        let own = with_session(&self.params.features);
+        let mut hello = Hello::new(self.params.opening.clone(), own, ids, self.params.udp);
         hello.dialled = udp.filter(|_| looks).map(|remote| remote.ip().to_canonical());
         hello.interfaces = interfaces;
         Ok(hello)
@@ -332,39 +333,38 @@ impl Attempt<'_> {
         let master = quic::export_secret(&quic.connection)?;
         let Some(body) = body else {
             let theirs = hello.flow_ids.clone();
-            let request = self.params.request.clone();
-            let established = self.datagrams(master, request, &hello, &theirs, quic.remote)?;
-            let ids = hello.flow_ids.len();
-            return Ok((established, Some(Unanswered { quic, receive, ids, offer, first_use: None })));
+            let opening = self.params.opening.clone();
+            let established = self.datagrams(master, opening, &hello, &theirs, quic.remote)?;
+            return Ok((established, Some(Unanswered { quic, receive, hello, offer, first_use: None })));
         };
-        let reply = accepted(&body, hello.flow_ids.len())?;
+        let reply = accepted(&body, &hello)?;
         let remote = quic.remote;
         quic.close().await;
 
-        let mut request = self.params.request.clone();
-        discovery::adopt(&mut request.options.network, &hello, &reply.paths)?;
-        let mut established = self.datagrams(master, request, &hello, &reply.flow_ids, remote)?;
+        let mut opening = self.params.opening.clone();
+        discovery::adopt(&mut opening.network, &hello, &reply.paths)?;
+        let mut established = self.datagrams(master, opening, &hello, &reply.flow_ids, remote)?;
         established.session.fallback = offer.fallback(reply.ticket.clone());
-        Ok((established.answered(&reply), None))
+        Ok((established.answered(reply), None))
     }
 
     /// A session over UDP whose far end receives on the ids `theirs`.
     fn datagrams(
         &self,
         master: crate::Secret,
-        request: Request,
+        opening: Opening,
         hello: &Hello,
         theirs: &[u16],
         remote: SocketAddr,
     ) -> Result<Established, Error> {
-        let options = &request.options.network;
+        let options = &opening.network;
         let ids: Vec<_> = hello.flow_ids.iter().copied().zip(theirs.iter().copied()).collect();
         let first = ids.len() - reserved_ids(options);
         let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
         let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
         let established = self.established(master, flows, Transport::Udp);
         let session = Setup { spares, reserved, ..established.session };
-        Ok(Established { request, session, ..established })
+        Ok(Established { opening, session, ..established })
     }
 
     /// What a hello over a connection to `remote` offers, if it has so many flow ids.
@@ -374,7 +374,7 @@ impl Attempt<'_> {
             remote,
             identity: self.identity.clone(),
             key: key.to_string(),
-            udp_only: self.params.request.options.network.udp_only,
+            udp_only: self.params.opening.network.udp_only,
             ids,
         }
     }
@@ -389,7 +389,7 @@ impl Attempt<'_> {
             Err(_) => return Err(Failure::Silent),
             Ok(result) => result.map_err(Failure::of_hello)?,
         };
-        let reply = accepted(&body, hello.flow_ids.len())?;
+        let reply = accepted(&body, &hello)?;
         let master = tls.export_secret()?;
         let remote = tls.remote().map_err(Error::io("cannot take over the TCP connection"))?;
         let link = tls.into_link().map_err(Error::io("cannot take over the TCP connection"))?;
@@ -398,11 +398,12 @@ impl Attempt<'_> {
         let (recv_id, send_id) = ids[last];
         let index = u16::try_from(last).unwrap_or(u16::MAX);
         let flow = FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) };
-        let mut established = self.established(master, vec![flow], Transport::Tcp).answered(&reply);
+        let fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
+        let mut established = self.established(master, vec![flow], Transport::Tcp).answered(reply);
         let session = &mut established.session;
-        session.fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
+        session.fallback = fallback;
         if self.params.udp {
-            let options = &self.params.request.options.network;
+            let options = &self.params.opening.network;
             let first = last - reserved_ids(options);
             session.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
             session.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
@@ -419,19 +420,22 @@ impl Attempt<'_> {
         let session = Setup::new(master, true, flows, transport, self.host.to_string());
         Established {
             session: Setup { udp_ports: vec![self.target.port], ..session },
-            request: self.params.request.clone(),
+            opening: self.params.opening.clone(),
+            // Those of a far end of this version; one that has fewer says so, and the session begins anew.
+            features: with_session(&self.params.features),
+            terms: Vec::new(),
             peer_key: None,
             peer_version: String::new(),
-            mask: 0,
         }
     }
 }
 
 impl Established {
     /// The same with what the reply says of the far end.
-    fn answered(self, reply: &HelloReply) -> Established {
+    fn answered(self, reply: HelloReply) -> Established {
         let peer_version = hello::printable(reply.version.as_bytes(), 40);
-        Established { peer_version, mask: reply.mask & 0o777, ..self }
+        let features = self.features.common(&reply.features);
+        Established { peer_version, features, terms: reply.terms, ..self }
     }
 }
 
@@ -463,8 +467,15 @@ impl Offer {
     }
 }
 
+/// A reply to `hello` that agrees, names as many flows, and lacks nothing that is needed.
+pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, Failure> {
+    let reply = agreed(body, hello.flow_ids.len())?;
+    reply.features.satisfy(&hello.opening.needs).map_err(|refusal| Failure::Engine(refusal.into_error()))?;
+    Ok(reply)
+}
+
 /// A reply that agrees and names as many flows as were asked for.
-pub(crate) fn accepted(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
+fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
         if refusal.code == RefusalCode::Busy {
@@ -530,7 +541,7 @@ impl DaemonWay {
             let flow_id = random_flow_ids(1, |_| false)?[0];
             tls.write_frame(&Attach::new(self.ticket.clone(), flow_id, index)).await.map_err(hello)?;
             let body = tls.read_frame().await.map_err(hello)?;
-            let reply = accepted(&body, 1).map_err(failed)?;
+            let reply = agreed(&body, 1).map_err(failed)?;
             let link = FlowLink::Stream(tls.into_link().map_err(io)?);
             Ok(FlowSetup { index, send_id: reply.flow_ids[0], recv_id: flow_id, link })
         };

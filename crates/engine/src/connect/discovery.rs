@@ -39,7 +39,7 @@ pub(super) fn most(options: &NetworkOptions, interfaces: &[Interface]) -> usize 
 /// At the far end: which paths to use, if there is more than one. `client` and `server` are the addresses between which the
 /// client has come.
 pub(super) fn paths(hello: &Hello, client: IpAddr, server: IpAddr) -> Vec<PathAddresses> {
-    let options = &hello.request.options.network;
+    let options = &hello.opening.network;
     let ids = hello.flow_ids.len().saturating_sub(reserved_ids(options));
     let most = ids / GENERATIONS / usize::from(options.flows).max(1);
     let first = PathAddresses { local: client.to_canonical(), remote: server.to_canonical() };
@@ -192,18 +192,9 @@ mod tests {
 
     #[test]
     fn paths_that_cannot_be_are_refused() {
-        use super::super::hello::{Direction, Request};
+        use super::super::{Features, test_opening};
         let options = NetworkOptions { auto_paths: true, ..NetworkOptions::default() };
-        let request = Request {
-            direction: Direction::Push,
-            paths: Vec::new(),
-            target_is_directory: false,
-            single_file: false,
-            stream: None,
-            target_is_name: false,
-            options: options.clone().into(),
-        };
-        let mut hello = Hello::new(request, Vec::new(), true);
+        let mut hello = Hello::new(test_opening(options.clone()), Features::default(), Vec::new(), true);
         hello.interfaces = list("192.0.2.5/24 10.1.0.5/24");
         let judge = |text: &str, options: &NetworkOptions| {
             let paths: Vec<_> = text.split_whitespace().map(path).collect();

@@ -10,19 +10,18 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::dial::{HELLO_TIME, Offer, accepted};
-use super::hello::HelloReply;
+use super::hello::{Hello, HelloReply};
 use super::known_hosts::KnownHosts;
 use super::quic;
 use super::race::Failure;
 use crate::error::Error;
-use crate::session::pending::{Agreed, Answer, Pending, Refused};
+use crate::session::pending::{Agreed, Answer, Pending, Refused, Then};
 
 /// A hello that is on its way.
 pub(crate) struct Unanswered {
     pub(crate) quic: quic::ClientConnection,
     pub(crate) receive: quinn::RecvStream,
-    /// Ids that it has named.
-    pub(crate) ids: usize,
+    pub(crate) hello: Hello,
     pub(crate) offer: Offer,
     pub(crate) first_use: Option<FirstUse>,
 }
@@ -58,20 +57,25 @@ impl Unanswered {
             Ok(Ok(body)) => Ok(body),
             Ok(Err(error)) => Err(quic::cut_off(&self.quic.connection, error)),
         };
-        let Unanswered { quic, ids, offer, first_use, .. } = self;
-        let reply = body.and_then(|body| accepted(&body, ids));
+        let Unanswered { quic, hello, offer, first_use, .. } = self;
+        let reply = body.and_then(|body| accepted(&body, &hello));
         let kept = reply.and_then(|reply| match first_use {
             Some(FirstUse { mut known, name, key }) => Ok(known.append(&name, &key).map(|()| reply)?),
             None => Ok(reply),
         });
         match kept {
+            Ok(reply) if hello.features.common(&reply.features) != hello.features => tell(Err(Refused {
+                error: Error::Incompatible("the far end cannot do all that was taken for granted".into()),
+                then: Then::AgainInAnyCase,
+            })),
             Ok(HelloReply { flow_ids, ticket, .. }) => {
                 tell(Ok(Agreed { flow_ids, fallback: offer.fallback(ticket) }));
                 quic.close().await;
             }
             Err(failure) => {
                 let failure = failure.of_one_who_is_there();
-                tell(Err(Refused { is_passing: failure.is_passing(), error: offer.error(failure) }));
+                let then = if failure.is_passing() { Then::Again } else { Then::End };
+                tell(Err(Refused { then, error: offer.error(failure) }));
             }
         }
     }

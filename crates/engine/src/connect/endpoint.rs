@@ -13,10 +13,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::direct::DirectListener;
 use super::hello;
-use super::hello::{Hello, HelloError, HelloReply, Refusal, Token};
+use super::hello::{Hello, HelloError, HelloReply, Opening, Refusal, Token};
 use super::ssh::{client_ip, server_ip, session_secret};
 use super::{
-    Established, attached_indices, direct, discovery, random_flow_ids, reachable_from, reserved_ids,
+    Admitted, Established, admitted, attached_indices, direct, discovery, random_flow_ids, reachable_from,
+    reserved_ids,
 };
 use crate::error::{Error, ExitCode};
 use crate::session::setup::{
@@ -26,18 +27,21 @@ use crate::session::setup::{
 /// What a session may take to end after its client has gone, before the process ends without it.
 const END_TIME: Duration = Duration::from_secs(30);
 
+/// What a far end says of what its client wants.
+pub type Judge = dyn Fn(&Opening) -> Result<Admitted, Refusal>;
+
 /// Answers the client's hello on standard input and output, which become the channel: what the process prints from
 /// here on goes to standard error, so that it cannot damage it. When standard input ends, [`Established::stop`] is set,
 /// and the process ends half a minute later if it has not by then. An error has been told to the client already.
-pub fn endpoint_stdio() -> Result<Established, Error> {
+pub fn endpoint_stdio(admit: &Judge) -> Result<Established, Error> {
     let (stdin, stdout) = take_stdio()?;
-    ssh_endpoint(stdin, stdout)
+    ssh_endpoint(stdin, stdout, admit)
 }
 
 /// As [`endpoint_stdio`], in a program that has something else to do and ends when it wants.
-pub(crate) fn endpoint_in_program() -> Result<Established, Error> {
+pub(crate) fn endpoint_in_program(admit: &Judge) -> Result<Established, Error> {
     let (stdin, stdout) = take_stdio()?;
-    establish(stdin, stdout, ssh_connection(), None)
+    establish(stdin, stdout, ssh_connection(), None, admit)
 }
 
 fn take_stdio() -> Result<(OwnedFd, OwnedFd), Error> {
@@ -51,8 +55,8 @@ fn take_stdio() -> Result<(OwnedFd, OwnedFd), Error> {
 }
 
 /// [`endpoint_stdio`] on other descriptors.
-pub fn ssh_endpoint(stdin: OwnedFd, stdout: OwnedFd) -> Result<Established, Error> {
-    establish(stdin, stdout, ssh_connection(), Some(END_TIME))
+pub fn ssh_endpoint(stdin: OwnedFd, stdout: OwnedFd, admit: &Judge) -> Result<Established, Error> {
+    establish(stdin, stdout, ssh_connection(), Some(END_TIME), admit)
 }
 
 fn ssh_connection() -> Option<String> {
@@ -64,18 +68,23 @@ pub(super) fn establish(
     stdout: OwnedFd,
     ssh_connection: Option<String>,
     end_time: Option<Duration>,
+    admit: &Judge,
 ) -> Result<Established, Error> {
     let (mut input, mut output) = (File::from(stdin), File::from(stdout));
     let mut hello = match read_hello(&mut input) {
         Ok(hello) => hello,
         Err(error) => return Err(refuse(&mut output, error)),
     };
-    let (reply, sockets, door) = match prepare(&hello, ssh_connection) {
+    let admitted = match admitted(&hello.opening, admit) {
+        Ok(admitted) => admitted,
+        Err(refusal) => return Err(tell(&mut output, refusal)),
+    };
+    let (reply, sockets, door) = match prepare(&hello, ssh_connection, admitted) {
         Ok(prepared) => prepared,
         Err(error) => return Err(refuse(&mut output, error)),
     };
     hello::write_frame(&mut output, &reply)?;
-    discovery::found(&mut hello.request.options.network, &reply.paths);
+    discovery::found(&mut hello.opening.network, &reply.paths);
 
     let stop = Stop::default();
     let watched = input.try_clone().map_err(Error::io("cannot watch standard input"))?;
@@ -92,36 +101,45 @@ fn read_hello(input: &mut File) -> Result<Hello, Error> {
 
 /// Tells the client why not, as far as it can still be told.
 fn refuse(output: &mut File, error: Error) -> Error {
-    let _: Result<(), HelloError> =
-        hello::write_frame(output, &HelloReply::refuse(Refusal::from_error(&error)));
+    tell(output, Refusal::from_error(&error));
     error
+}
+
+fn tell(output: &mut File, refusal: Refusal) -> Error {
+    let _: Result<(), HelloError> = hello::write_frame(output, &HelloReply::refuse(refusal.clone()));
+    refusal.into_error()
 }
 
 /// The answer, a socket a flow, and where direct connections are awaited.
 type Prepared = (HelloReply, Vec<UdpLink>, Option<TcpListener>);
 
-fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<Prepared, Error> {
-    let flows = hello.request.options.network.flow_count();
-    let ids = flows + reserved_ids(&hello.request.options.network);
+fn prepare(
+    hello: &Hello,
+    ssh_connection: Option<String>,
+    Admitted { features, terms }: Admitted,
+) -> Result<Prepared, Error> {
+    let flows = hello.opening.network.flow_count();
+    let ids = flows + reserved_ids(&hello.opening.network);
     if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
         return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
     }
     let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
     reply.secret_half = Some(Token::random()?);
+    (reply.features, reply.terms) = (features, terms);
     let mut sockets = Vec::new();
     if hello.udp {
         let ends = ssh_connection.as_deref().and_then(|text| client_ip(text).zip(server_ip(text)));
-        if let Some((client, server)) = ends.filter(|_| hello.request.options.network.auto_paths) {
+        if let Some((client, server)) = ends.filter(|_| hello.opening.network.auto_paths) {
             reply.paths = discovery::paths(hello, client, server);
         }
         reply.ssh_connection = ssh_connection;
         let flows = flows * reply.paths.len().max(1);
         // Without a free port the channel carries everything; the client says so.
-        sockets = bind_all(flows, hello.request.options.network.udp_ports).unwrap_or_default();
+        sockets = bind_all(flows, hello.opening.network.udp_ports).unwrap_or_default();
         reply.udp_ports =
             sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
-        if sockets.is_empty() && hello.request.options.network.udp_only {
-            let (first, last) = hello.request.options.network.udp_ports;
+        if sockets.is_empty() && hello.opening.network.udp_only {
+            let (first, last) = hello.opening.network.udp_ports;
             return Err(Error::Connect {
                 what: format!("the far end has no free UDP port between {first} and {last}"),
                 hint: Some("choose others with --udp-ports".into()),
@@ -129,9 +147,9 @@ fn prepare(hello: &Hello, ssh_connection: Option<String>) -> Result<Prepared, Er
         }
     }
     let mut door = None;
-    if hello.udp && !hello.request.options.network.udp_only {
+    if hello.udp && !hello.opening.network.udp_only {
         // Where UDP's port is open, TCP's may be. Without any the channel has to do.
-        let ports = hello.request.options.network.udp_ports;
+        let ports = hello.opening.network.udp_ports;
         door = direct::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
         reply.tcp_port = door.as_ref().and_then(|door| door.local_addr().ok()).map(|local| local.port());
     }
@@ -172,7 +190,7 @@ fn join(
     let (flows, spares, reserved, fallback, transport) = if sockets.is_empty() {
         (vec![channel(0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
     } else {
-        let options = &hello.request.options.network;
+        let options = &hello.opening.network;
         let (mut flows, mut spares) = (Vec::new(), Vec::new());
         let last = hello.flow_ids.len() - 1;
         let ports: Vec<Option<SocketAddr>> = sockets.iter().map(UdpLink::local_addr).collect();
@@ -217,10 +235,11 @@ fn join(
             stop,
             ..session
         },
-        request: hello.request,
+        features: reply.features.common(&hello.features),
+        terms: reply.terms,
+        opening: hello.opening,
         peer_key: None,
         peer_version: hello::printable(hello.version.as_bytes(), 40),
-        mask: 0,
     })
 }
 

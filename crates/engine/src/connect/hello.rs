@@ -2,11 +2,10 @@
 //!
 //! Always true: a frame is read by exactly its length, so that what follows on the same channel belongs to whoever
 //! reads next; a number read from the peer allocates nothing; who speaks another protocol is told apart from who
-//! speaks none. The fields `magic`, `kind`, `protocol` and `version` keep their meaning in every future version.
+//! speaks none. The fields `magic`, `kind`, `protocols` and `version` keep their meaning in every future version.
 
 use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,61 +14,55 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::Interface;
+use super::features::Features;
 use crate::error::Error;
+use crate::session::options::{FLOWS_MAX, NetworkOptions, PathAddresses};
 
-use crate::options::TransferOptions;
-use crate::session::options::{FLOWS_MAX, PathAddresses};
-use crate::testing::Testing;
-
-/// Version of everything that the two ends say to each other; they must have the same.
-pub const PROTOCOL: u32 = 1;
+/// The versions of the session protocol that this program speaks.
+pub const PROTOCOLS: Protocols = Protocols(1, 1);
 /// Longest frame in bytes.
-pub const FRAME_MAX: usize = 256 << 10;
+pub const FRAME_MAX: usize = 512 << 10;
 /// Most flow ids of a session: each flow that may run at a time, and those that may take its place.
 pub const FLOW_IDS_MAX: usize = FLOWS_MAX * GENERATIONS;
 /// A flow whose path has died can be followed by another with ids and keys of its own, so often less one.
 pub const GENERATIONS: usize = 4;
-/// Most paths in one request (a shell's argument list is the usual source).
-pub const PATHS_MAX: usize = 4096;
+/// Longest name of a service.
+const SERVICE_LEN_MAX: usize = 64;
 const MAGIC: &str = "farhaul";
 
-/// Which way the content goes, seen from the client.
+/// The first and the last of the versions that an end speaks; it speaks those between them, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Direction {
-    Push,
-    Pull,
+pub struct Protocols(pub u32, pub u32);
+
+impl Protocols {
+    /// The newest that both ends speak.
+    pub fn common(self, other: Protocols) -> Option<u32> {
+        let newest = self.1.min(other.1);
+        (self.0.max(other.0) <= newest).then_some(newest)
+    }
 }
 
-/// What the client wants done.
+impl std::fmt::Display for Protocols {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Protocols(first, last) if first == last => write!(f, "protocol {first}"),
+            Protocols(first, last) => write!(f, "protocols {first} to {last}"),
+        }
+    }
+}
+
+/// What a client opens a session for: a service by its name, and a first request that only the service can read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Request {
-    pub direction: Direction,
-    /// Pull: the sources; push: one destination. Any bytes, as the user typed them.
-    #[serde(with = "base64_list")]
-    pub paths: Vec<Vec<u8>>,
-    /// Push: several sources, or a trailing slash: the destination must be or become a directory.
+pub struct Opening {
+    pub service: String,
+    /// Features that the far end has to have, because the client's user has asked for what they do.
     #[serde(default)]
-    pub target_is_directory: bool,
-    /// Push: the only source is a pipe or a plain file, so that the destination is a file's name unless it exists as
-    /// a directory.
-    #[serde(default)]
-    pub single_file: bool,
-    /// No files: blocks of a program's own. The one path is the stream's name.
-    #[serde(default)]
-    pub stream: Option<StreamTerms>,
-    /// Push: the destination is the single source's name, also if a directory of that name is there. Pull: the sources have
-    /// to be one, for which there is one name.
-    #[serde(default)]
-    pub target_is_name: bool,
-    pub options: TransferOptions,
-}
-
-/// What both ends of a stream keep to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamTerms {
-    /// Blocks are handed out in the order in which they were put.
-    pub in_order: bool,
+    pub needs: Features,
+    /// The service's own words.
+    #[serde(with = "base64_bytes")]
+    pub request: Vec<u8>,
+    /// How the session is to run.
+    pub network: NetworkOptions,
 }
 
 /// 32 secret bytes: half of a session secret, or a ticket. Wiped when dropped, never shown.
@@ -118,16 +111,15 @@ impl<'de> Deserialize<'de> for Token {
     }
 }
 
-pub(crate) mod base64_list {
+mod base64_bytes {
     use super::*;
 
-    pub fn serialize<S: Serializer>(list: &[Vec<u8>], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(list.iter().map(|bytes| STANDARD.encode(bytes)))
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
-        let texts = Vec::<String>::deserialize(deserializer)?;
-        texts.into_iter().map(|text| STANDARD.decode(text).map_err(D::Error::custom)).collect()
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
@@ -136,10 +128,14 @@ pub(crate) mod base64_list {
 pub struct Hello {
     magic: String,
     kind: Kind,
-    pub protocol: u32,
+    pub protocols: Protocols,
     /// Version of the program, for messages to people.
     pub version: String,
-    pub request: Request,
+    /// What the client can do, in the session and in the service.
+    #[serde(default)]
+    pub features: Features,
+    #[serde(flatten)]
+    pub opening: Opening,
     /// Ids the client wants to receive on: one a flow, then one for each flow that may take its place, as often as the client
     /// likes; over a stream one more, for that itself.
     pub flow_ids: Vec<u16>,
@@ -160,13 +156,14 @@ pub struct Hello {
 }
 
 impl Hello {
-    pub fn new(request: Request, flow_ids: Vec<u16>, udp: bool) -> Hello {
+    pub fn new(opening: Opening, features: Features, flow_ids: Vec<u16>, udp: bool) -> Hello {
         Hello {
             magic: MAGIC.into(),
             kind: Kind::Hello,
-            protocol: PROTOCOL,
+            protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
-            request,
+            features,
+            opening,
             flow_ids,
             udp,
             client_udp_ports: Vec::new(),
@@ -182,7 +179,7 @@ impl Hello {
 pub struct Attach {
     magic: String,
     kind: Kind,
-    protocol: u32,
+    protocols: Protocols,
     version: String,
     /// As the session's [`HelloReply`] gave it.
     pub ticket: Token,
@@ -197,7 +194,7 @@ impl Attach {
         Attach {
             magic: MAGIC.into(),
             kind: Kind::Attach,
-            protocol: PROTOCOL,
+            protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
             ticket,
             flow_id,
@@ -211,8 +208,11 @@ impl Attach {
 pub struct HelloReply {
     magic: String,
     kind: Kind,
-    pub protocol: u32,
+    pub protocols: Protocols,
     pub version: String,
+    /// What the far end can do, in the session and in the service.
+    #[serde(default)]
+    pub features: Features,
     /// Why not, if not; the rest is empty then.
     pub refusal: Option<Refusal>,
     /// Ids the far end wants to receive on, in the order of the client's.
@@ -236,9 +236,9 @@ pub struct HelloReply {
     /// Daemon only: joins later connections to this session.
     #[serde(default)]
     pub ticket: Option<Token>,
-    /// Daemon only: the mode bits of group and others that nothing gets there.
-    #[serde(default)]
-    pub mask: u32,
+    /// The service's own words.
+    #[serde(default, with = "base64_bytes")]
+    pub terms: Vec<u8>,
 }
 
 impl HelloReply {
@@ -246,8 +246,9 @@ impl HelloReply {
         HelloReply {
             magic: MAGIC.into(),
             kind: Kind::Reply,
-            protocol: PROTOCOL,
+            protocols: PROTOCOLS,
             version: env!("CARGO_PKG_VERSION").into(),
+            features: Features::default(),
             refusal: None,
             flow_ids,
             udp_ports: Vec::new(),
@@ -256,7 +257,7 @@ impl HelloReply {
             secret_half: None,
             paths: Vec::new(),
             ticket: None,
-            mask: 0,
+            terms: Vec::new(),
         }
     }
 
@@ -279,6 +280,8 @@ pub struct Refusal {
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalCode {
     Version,
+    /// No such service here, or it lacks a feature that the client needs.
+    Unsupported,
     Forbidden,
     NoSuchPath,
     Usage,
@@ -300,7 +303,7 @@ impl Refusal {
         let what = printable(self.text.as_bytes(), 400);
         let hint = self.hint.map(|hint| printable(hint.as_bytes(), 400));
         match self.code {
-            RefusalCode::Version => Error::Incompatible(what),
+            RefusalCode::Version | RefusalCode::Unsupported => Error::Incompatible(what),
             RefusalCode::Forbidden => Error::Auth { what, hint },
             RefusalCode::NoSuchPath => Error::Files { what, hint },
             RefusalCode::Usage => Error::Usage(what),
@@ -327,19 +330,6 @@ impl Refusal {
     }
 }
 
-/// What a far end allows whoever it serves.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ServerPolicy {
-    /// Paths of requests are resolved beneath it.
-    pub root: PathBuf,
-    /// Whether `--cipher none` may be asked for.
-    pub allow_cipher_none: bool,
-    /// Whether set-user-id and set-group-id bits are taken off what arrives.
-    pub strip_setuid: bool,
-    /// What goes wrong at this end, for tests.
-    pub testing: Testing,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Kind {
@@ -363,8 +353,7 @@ struct Envelope {
     #[serde(default)]
     magic: String,
     kind: Option<Kind>,
-    #[serde(default)]
-    protocol: u32,
+    protocols: Option<Protocols>,
     #[serde(default)]
     version: String,
 }
@@ -385,15 +374,15 @@ pub enum HelloError {
     #[error("the hello is malformed: {0}")]
     Malformed(String),
     #[error(
-        "the far end runs farhaul {theirs} (protocol {protocol}), this is farhaul {} (protocol {PROTOCOL}): \
-         install the same version on both ends",
+        "the far end runs farhaul {theirs} ({protocols}), this is farhaul {} ({PROTOCOLS}): \
+         install the newer version on both ends",
         env!("CARGO_PKG_VERSION")
     )]
-    Version { theirs: String, protocol: u32 },
+    Version { theirs: String, protocols: Protocols },
     /// TLS could not agree on a protocol, so the far end could not say which it speaks.
     #[error(
-        "the far end speaks none of this program's protocols, this is farhaul {} (protocol {PROTOCOL}): \
-         install the same version on both ends",
+        "the far end speaks none of this program's protocols, this is farhaul {} ({PROTOCOLS}): \
+         install the newer version on both ends",
         env!("CARGO_PKG_VERSION")
     )]
     OtherProtocol,
@@ -526,9 +515,12 @@ fn envelope(body: &[u8]) -> Result<Kind, HelloError> {
     if envelope.magic != MAGIC {
         return Err(HelloError::Foreign(printable(body, 80)));
     }
-    if envelope.protocol != PROTOCOL {
+    let Some(protocols) = envelope.protocols else {
+        return Err(HelloError::Malformed("a frame without its protocols".into()));
+    };
+    if PROTOCOLS.common(protocols).is_none() {
         let theirs = printable(envelope.version.as_bytes(), 40);
-        return Err(HelloError::Version { theirs, protocol: envelope.protocol });
+        return Err(HelloError::Version { theirs, protocols });
     }
     envelope.kind.ok_or_else(|| HelloError::Malformed("a frame without a kind".into()))
 }
@@ -538,20 +530,11 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, HelloError> {
         .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)))
 }
 
-/// The one place that judges a hello's lists and options.
+/// The one place that judges a hello's lists and the options of the session; what the service is told, it judges itself.
 fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     let bad = |what: &str| Err(HelloError::Malformed(what.into()));
-    let paths = hello.request.paths.len();
-    if paths == 0 || paths > PATHS_MAX {
-        return bad("between 1 and 4096 paths are allowed");
-    }
-    if hello.request.direction == Direction::Push && paths != 1 {
-        return bad("a push has one destination");
-    }
-    let options = &hello.request.options.network;
-    let is_split = options.flow_count() + options.further_flows() > 1 || options.auto_paths;
-    if hello.request.stream.is_some_and(|stream| stream.in_order) && is_split {
-        return bad("a stream in order has one flow");
+    if hello.opening.service.is_empty() || hello.opening.service.len() > SERVICE_LEN_MAX {
+        return bad("the name of a service has 1 to 64 bytes");
     }
     if hello.flow_ids.is_empty() || hello.flow_ids.len() > FLOW_IDS_MAX + 1 {
         return bad("between 1 and 64 flow ids are allowed");
@@ -559,8 +542,8 @@ fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     if hello.client_udp_ports.len() > FLOWS_MAX {
         return bad("more UDP ports than flows");
     }
-    hello.request.options =
-        hello.request.options.checked().map_err(|error| HelloError::Malformed(error.to_string()))?;
+    let network = hello.opening.network;
+    hello.opening.network = network.checked().map_err(|error| HelloError::Malformed(error.to_string()))?;
     Ok(hello)
 }
 

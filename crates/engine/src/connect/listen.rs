@@ -45,8 +45,6 @@ pub struct ListenConfig {
     pub admit: Arc<Admit>,
     /// What its sessions may keep in memory.
     pub memory: MemoryLimits,
-    /// Mode bits of group and others that nothing gets here.
-    pub mask: u32,
 }
 
 /// A daemon that listens, ready to [`run`](Daemon::run).
@@ -105,7 +103,6 @@ impl Daemon {
             authorized: config.authorized,
             quic: quic.clone(),
             admit: config.admit,
-            mask: config.mask,
             handler,
             stop: stop.flag.clone(),
             strangers: Mutex::default(),

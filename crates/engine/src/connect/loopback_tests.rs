@@ -11,12 +11,12 @@ use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 
 use super::dial::connect_asking;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
-use super::hello::{Attach, Direction, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
+use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
 use super::*;
 use crate::error::Error;
 use crate::session::budget::MemoryLimits;
 use crate::session::options::NetworkOptions;
-use crate::session::pending::{Agreed, Answer, Refused};
+use crate::session::pending::{Agreed, Answer, Refused, Then};
 use crate::session::setup::{Fallback, Transport};
 
 /// A daemon that hands its sessions to the test.
@@ -39,11 +39,10 @@ impl Fixture {
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: Identity::load_or_generate(&path("host"), "").unwrap(),
             authorized: Arc::new(AuthorizedKeys::load(&path("authorized")).unwrap()),
-            admit: Arc::new(|request, _| match request.paths[0].starts_with(b"/forbidden") {
+            admit: Arc::new(|opening, _| match opening.request.starts_with(b"/forbidden") {
                 true => Err(Refusal::new(RefusalCode::Forbidden, "not for you")),
-                false => Ok(()),
+                false => Ok(Admitted { features: Features::of(&["juggling"]), terms: b"agreed".to_vec() }),
             }),
-            mask: 0,
         })
         .unwrap();
         let address = daemon.local_addrs()[0];
@@ -89,17 +88,8 @@ impl Drop for Fixture {
 }
 
 fn params(udp: bool, flows: u16) -> HelloParams {
-    let options = NetworkOptions { flows, ..NetworkOptions::default() }.into();
-    let request = Request {
-        direction: Direction::Push,
-        paths: vec![b"/incoming".to_vec()],
-        target_is_directory: false,
-        single_file: true,
-        stream: None,
-        target_is_name: false,
-        options,
-    };
-    HelloParams { request, udp, early: false }
+    let opening = test_opening(NetworkOptions { flows, ..NetworkOptions::default() });
+    HelloParams { opening, features: Features::of(&["juggling"]), udp, early: false }
 }
 
 /// Sends one packet for flow `id` and waits until it has arrived at the other link.
@@ -128,7 +118,9 @@ fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
     assert_eq!(near.session.transport, Transport::Udp);
     assert_eq!(near.session.master, far.session.master);
     assert_ne!(*near.session.master, [0; 32]);
-    assert_eq!(far.request, near.request);
+    assert_eq!(far.opening, near.opening);
+    assert!(near.features.has("juggling") && far.features == near.features);
+    assert_eq!((&near.terms[..], &far.terms[..]), (&b"agreed"[..], &b"agreed"[..]));
     assert_eq!((near.session.flows.len(), far.session.flows.len()), (2, 2));
     assert!(near.session.warnings.is_empty());
     for (near, far) in near.session.flows.iter_mut().zip(&mut far.session.flows) {
@@ -292,7 +284,7 @@ fn say(fixture: &Fixture, frame: &impl serde::Serialize) -> HelloReply {
 #[test]
 fn a_flow_index_is_taken_once_and_only_behind_those_of_the_hello() {
     let fixture = Fixture::start();
-    let reply = say(&fixture, &Hello::new(params(false, 1).request, vec![7], false));
+    let reply = say(&fixture, &Hello::new(params(false, 1).opening, Features::default(), vec![7], false));
     let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
     let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
     let mut taken = Vec::new();
@@ -393,7 +385,7 @@ fn a_refusal_comes_as_an_error_of_its_kind() {
     let fixture = Fixture::start();
     for udp in [true, false] {
         let mut params = params(udp, 1);
-        params.request.paths = vec![b"/forbidden/x".to_vec()];
+        params.opening.request = b"/forbidden/x".to_vec();
         let error = connect_asking(&fixture.target(), params, &|_| None).unwrap_err();
         assert!(matches!(&error, Error::Auth { what, .. } if what == "not for you"), "{error:?}");
     }
@@ -607,8 +599,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
         listen: vec![fixture.address],
         identity: Identity::load(&fixture.path("host")).unwrap(),
         authorized: Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap()),
-        admit: Arc::new(|_, _| Ok(())),
-        mask: 0,
+        admit: Arc::new(|_, _| Ok(Admitted::default())),
     });
     assert!(matches!(result, Err(Error::Connect { hint: Some(_), .. })));
 }
@@ -616,7 +607,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
 /// Connects without waiting for the reply, and waits for it then.
 fn connect_early(fixture: &Fixture, path: &str) -> (Established, Option<Answer>) {
     let mut params = HelloParams { early: true, ..params(true, 2) };
-    params.request.paths = vec![path.into()];
+    params.opening.request = path.into();
     let near = connect_asking(&fixture.target(), params, &|_| None).unwrap();
     let pending = near.session.pending.as_ref().expect("nobody has waited for the reply");
     let answer = (0..2000).find_map(|_| {
@@ -646,7 +637,7 @@ fn a_session_that_begins_before_the_reply_has_the_ids_that_the_daemon_agrees_to(
 fn a_session_that_begins_before_a_refusal_hears_of_it_and_keeps_no_key() {
     let fixture = Fixture::start();
     let (_near, answer) = connect_early(&fixture, "/forbidden");
-    let Some(Err(Refused { error, is_passing })) = answer else { panic!("the daemon refuses") };
+    let Some(Err(Refused { error, then })) = answer else { panic!("the daemon refuses") };
     assert!(matches!(&error, Error::Auth { what, .. } if what == "not for you"), "{error}");
-    assert!(!is_passing && !fixture.path("known_hosts").exists());
+    assert!(then == Then::End && !fixture.path("known_hosts").exists());
 }

@@ -14,6 +14,7 @@ mod direct;
 mod discovery;
 mod early;
 mod endpoint;
+pub mod features;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod half_open;
@@ -37,15 +38,17 @@ use std::net::SocketAddr;
 use farhaul_net::{Link as _, UdpLink};
 
 use crate::error::Error;
-use crate::session::options::NetworkOptions;
+use crate::session::options::{Cipher, NetworkOptions};
+use crate::session::setup;
 use crate::session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, bind_side_by_side};
-use hello::{GENERATIONS, Request};
+use features::Features;
+use hello::{GENERATIONS, Opening, Refusal};
 
 pub use authorized::AuthorizedKeys;
 pub use dial::{DaemonTarget, daemon_connect};
 pub use discovery::Interface;
 pub(crate) use endpoint::endpoint_in_program;
-pub use endpoint::{endpoint_stdio, ssh_endpoint};
+pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
@@ -58,8 +61,9 @@ pub const DEFAULT_PORT: u16 = 33001;
 /// What a client wants to start.
 #[derive(Debug, Clone)]
 pub struct HelloParams {
-    /// Flows, cipher, ports and faults are in its options.
-    pub request: Request,
+    pub opening: Opening,
+    /// What this end can do in the service.
+    pub features: Features,
     /// `false`: everything travels on the stream that carried the hello.
     pub udp: bool,
     /// The session may begin before a daemon has agreed, and be begun anew if it does not.
@@ -69,12 +73,59 @@ pub struct HelloParams {
 /// A session that both ends have agreed on, and what they have told each other on the way.
 pub struct Established {
     pub session: Setup,
-    pub request: Request,
+    /// What the client has asked for; its options are those that the session runs by.
+    pub opening: Opening,
+    /// What both ends can do, in the session and in the service.
+    pub features: Features,
+    /// What the far end's service has answered.
+    pub terms: Vec<u8>,
     /// Fingerprint of the far end's key; none over ssh, which did that itself.
     pub peer_key: Option<String>,
     pub peer_version: String,
-    /// Mode bits of group and others that nothing gets at the far end, a daemon.
-    pub mask: u32,
+}
+
+/// What a far end answers a client whose opening it accepts.
+#[derive(Debug, Clone, Default)]
+pub struct Admitted {
+    /// What it can do in the service.
+    pub features: Features,
+    /// The service's own words.
+    pub terms: Vec<u8>,
+}
+
+/// What sessions can do beyond the protocol's version.
+const SESSION_FEATURES: [&str; 3] = [CIPHER_NONE, AUTO_PATHS, FURTHER_PATHS];
+/// Blocks travel without encryption if both ends agree to it.
+const CIPHER_NONE: &str = "cipher-none";
+/// The far end finds the paths.
+const AUTO_PATHS: &str = "auto-paths";
+/// Paths are added to a running session.
+const FURTHER_PATHS: &str = "further-paths";
+
+/// What an end can do in the session and in the service.
+pub(crate) fn with_session(service: &Features) -> Features {
+    service.clone().and(&SESSION_FEATURES)
+}
+
+/// What of the session a client's user has asked for by its options.
+pub fn session_needs(options: &NetworkOptions) -> Features {
+    let asked = [
+        (CIPHER_NONE, options.cipher == Cipher::None),
+        // Where it is the far end that finds none, the session has one path.
+        (FURTHER_PATHS, options.further_paths > 0),
+    ];
+    Features::of(&asked.iter().filter(|feature| feature.1).map(|feature| feature.0).collect::<Vec<_>>())
+}
+
+/// Lets a client in whose needs are met; `admit` is the service's own judgement.
+pub(crate) fn admitted(
+    opening: &Opening,
+    admit: impl FnOnce(&Opening) -> Result<Admitted, Refusal>,
+) -> Result<Admitted, Refusal> {
+    let Admitted { features, terms } = admit(opening)?;
+    let features = with_session(&features);
+    features.satisfy(&opening.needs)?;
+    Ok(Admitted { features, terms })
 }
 
 impl std::fmt::Debug for Established {
@@ -86,6 +137,20 @@ impl std::fmt::Debug for Established {
             .field("flows", &self.session.flows.iter().map(ids).collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
+}
+
+/// Both ends within this process.
+pub fn local_pair(opening: &Opening, features: &Features) -> Result<(Established, Established), Error> {
+    let (near, far) = setup::local_pair()?;
+    let with = |session| Established {
+        session,
+        opening: opening.clone(),
+        features: with_session(features),
+        terms: Vec::new(),
+        peer_key: None,
+        peer_version: env!("CARGO_PKG_VERSION").into(),
+    };
+    Ok((with(near), with(far)))
 }
 
 /// So many of a session's ids are for paths that may be added: the last ones, but for the ssh channel's.
@@ -216,6 +281,12 @@ pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Resu
         }
     }
     Err(Error::Connect { what: "no free flow ids: too many sessions".into(), hint: None })
+}
+
+/// For a service that only tests know.
+#[cfg(test)]
+pub(crate) fn test_opening(network: NetworkOptions) -> Opening {
+    Opening { service: "test".into(), needs: Features::default(), request: b"\x00what\xff".to_vec(), network }
 }
 
 #[cfg(test)]

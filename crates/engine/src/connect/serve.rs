@@ -14,12 +14,12 @@ use super::authorized::AuthorizedKeys;
 use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
-use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Refusal, RefusalCode, Request};
+use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal, RefusalCode};
 use super::identity::Identity;
 use super::registry::{NotAdmitted, Registered, Registry};
 use super::tls;
 use super::tls::Refused;
-use super::{Established, discovery, fingerprint, quic, reserved_ids, tcp};
+use super::{Admitted, Established, admitted, discovery, fingerprint, quic, reserved_ids, tcp};
 use crate::error::Error;
 use crate::session::budget::Budgets;
 use crate::session::contained::contained;
@@ -29,8 +29,8 @@ use crate::session::setup::{
 };
 use crate::session::{session_bytes_max, session_bytes_min};
 
-/// Judges a request before anything is set up for it; the second argument is the client's fingerprint.
-pub type Admit = dyn Fn(&Request, &str) -> Result<(), Refusal> + Send + Sync;
+/// Judges what a client wants before anything is set up for it; the second argument is the client's fingerprint.
+pub type Admit = dyn Fn(&Opening, &str) -> Result<Admitted, Refusal> + Send + Sync;
 /// What runs a session, in a thread of its own.
 pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
 
@@ -47,7 +47,6 @@ pub(crate) struct Shared {
     /// Of connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
     pub(crate) admit: Arc<Admit>,
-    pub(crate) mask: u32,
     pub(crate) handler: Arc<Handler>,
     pub(crate) stop: Stop,
     pub(crate) strangers: Mutex<Strangers>,
@@ -206,10 +205,10 @@ async fn quic_handshake(
     };
     let result = match answer {
         Ok((mut hello, (reply, registered))) => {
-            discovery::found(&mut hello.request.options.network, &reply.paths);
+            discovery::found(&mut hello.opening.network, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
-            let started = start(shared, *hello, client, flows, Transport::Udp, registered);
+            let started = start(shared, *hello, &reply, client, flows, Transport::Udp, registered);
             let reply =
                 started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
             quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
@@ -303,7 +302,7 @@ async fn start_stream(
         false => Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
     };
     let key = fingerprint(&client.key);
-    start(shared, hello, client, flows, Transport::Tcp, registered)
+    start(shared, hello, &reply, client, flows, Transport::Tcp, registered)
         .map_err(|refusal| Failure::Refused { key, text: refusal.text })
 }
 
@@ -348,7 +347,7 @@ fn prepare(
     if shared.stop.is_set() {
         return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
     }
-    let options = &hello.request.options.network;
+    let options = &hello.opening.network;
     let paths = match hello.dialled {
         Some(dialled) if datagrams && options.auto_paths => {
             discovery::paths(hello, client.remote.ip(), dialled)
@@ -361,7 +360,8 @@ fn prepare(
         return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
     }
     let datagrams = datagrams || hello.udp;
-    (shared.admit)(&hello.request, &fingerprint(&client.key))?;
+    let key = fingerprint(&client.key);
+    let Admitted { features, terms } = admitted(&hello.opening, |opening| (shared.admit)(opening, &key))?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
     let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
     let budget = shared.budgets.of_key(&client.key).within("this session", session_bytes_max(options));
@@ -376,14 +376,14 @@ fn prepare(
     let mut reply = HelloReply::accept(registered.ids.clone());
     reply.ticket = Some(registered.ticket.clone());
     reply.udp_ports = vec![client.port];
-    reply.mask = shared.mask;
+    (reply.features, reply.terms) = (features, terms);
     reply.paths = paths;
     Ok((reply, registered))
 }
 
 /// Flows by the first `count` ids, and what may take their places.
 fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr, count: usize) -> Flows {
-    let options = &hello.request.options.network;
+    let options = &hello.opening.network;
     let first_reserved = count - reserved_ids(options);
     let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first).take(count);
     let (mut flows, mut spares, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
@@ -430,6 +430,7 @@ impl Flows {
 fn start(
     shared: &Arc<Shared>,
     hello: Hello,
+    reply: &HelloReply,
     client: Client,
     Flows { flows, spares, reserved }: Flows,
     transport: Transport,
@@ -448,10 +449,11 @@ fn start(
             keeps: Some(Box::new(registered.registration)),
             ..session
         },
-        request: hello.request,
+        opening: hello.opening,
+        features: reply.features.common(&hello.features),
+        terms: reply.terms.clone(),
         peer_key: Some(fingerprint(&client.key)),
         peer_version: hello::printable(hello.version.as_bytes(), 40),
-        mask: shared.mask,
     };
     let handler = Arc::clone(&shared.handler);
     let live = Arc::clone(&shared.live);

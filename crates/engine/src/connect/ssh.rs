@@ -25,7 +25,7 @@ use super::hello;
 use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, Token, printable};
 use super::{
     Established, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct, discovery,
-    random_flow_ids, reserved_ids,
+    random_flow_ids, reserved_ids, with_session,
 };
 use crate::error::Error;
 use crate::session::blocked::Blocked;
@@ -146,13 +146,14 @@ impl SshTarget {
 pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Established, Error> {
     target.checked()?;
     let mut params = params;
-    let options = &params.request.options.network;
+    let options = &params.opening.network;
     let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
     let interfaces = if params.udp && options.auto_paths { discovery::own() } else { Vec::new() };
     // One id more: the channel's own.
     let flows = sockets.len() * discovery::most(options, &interfaces);
     let ids = random_flow_ids(flows * GENERATIONS + reserved_ids(options) + 1, |_| false)?;
-    let mut hello = Hello::new(params.request.clone(), ids, params.udp);
+    let own = with_session(&params.features);
+    let mut hello = Hello::new(params.opening.clone(), own.clone(), ids, params.udp);
     hello.interfaces = interfaces;
     hello.client_udp_ports =
         sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
@@ -164,8 +165,8 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
         Ok(reply) => reply,
         Err(error) => return Err(why(target, error, &mut process)),
     };
-    discovery::adopt(&mut params.request.options.network, &hello, &reply.paths)?;
-    let options = &params.request.options.network;
+    discovery::adopt(&mut params.opening.network, &hello, &reply.paths)?;
+    let options = &params.opening.network;
     let sockets = match reply.paths.is_empty() {
         true => sockets,
         false => bind_further_flows(options, sockets)?,
@@ -225,10 +226,11 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
             control_process: Some(process),
             ..session
         },
-        request: params.request,
+        opening: params.opening,
+        features: own.common(&reply.features),
+        terms: reply.terms,
         peer_key: None,
         peer_version: printable(reply.version.as_bytes(), 40),
-        mask: 0,
     })
 }
 
@@ -285,6 +287,8 @@ fn exchange(
     if let Some(refusal) = reply.refusal.take() {
         return Err(HelloOrError::Engine(refusal.into_error()));
     }
+    let needs = &hello.opening.needs;
+    reply.features.satisfy(needs).map_err(|refusal| HelloOrError::Engine(refusal.into_error()))?;
     let flows = hello.client_udp_ports.len() * reply.paths.len().max(1);
     let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == flows;
     if reply.flow_ids.len() != hello.flow_ids.len()

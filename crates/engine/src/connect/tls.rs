@@ -21,7 +21,7 @@ use super::authorized::AuthorizedKeys;
 use super::identity::{Identity, fingerprint};
 use crate::error::Error;
 
-const ALPN: &[u8] = b"farhaul/1";
+const ALPN: &[u8] = b"farhaul";
 /// Label of the session's secret in the TLS exporter (RFC 8446 section 7.5).
 pub(crate) const EXPORTER_LABEL: &[u8] = b"EXPORTER-farhaul session";
 /// Raw keys have no names; TLS wants one.

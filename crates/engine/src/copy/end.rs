@@ -2,7 +2,7 @@
 
 use super::listing::Listed;
 use super::report::{FailedEntry, LeftEntry, NotTakenEntry, SpreadFigures};
-use crate::session::messages::EndFigures;
+use crate::session::report::Figures;
 
 #[derive(Debug, Default)]
 pub(crate) struct End {
@@ -24,6 +24,5 @@ pub(crate) struct End {
     pub(crate) not_taken: Listed<NotTakenEntry>,
     /// What has arrived in each directory of a destination that has several.
     pub(crate) spread: Vec<SpreadFigures>,
-    pub(crate) ours: EndFigures,
-    pub(crate) theirs: EndFigures,
+    pub(crate) figures: Figures,
 }

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 
-use crate::connect::hello::{Direction, Request};
 use crate::copy::manifest::Log;
 use crate::copy::messages::{Decoder, Encoder, Message, What};
+use crate::copy::request::{Direction, Request};
 use crate::copy::trailer;
 use crate::copy::trailer::Piece;
 use crate::error::Error;
@@ -75,7 +75,7 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     let flags = if sections.is_empty() { Vec::new() } else { sections.remove(0) };
     let sections = ordered(sections, flags.get(3..).unwrap_or_default());
     let request = request(end, &flags, &folder.join("there"));
-    let (_peer, ours) = crate::copy::job::local_pair(request).ok()?;
+    let (_peer, ours) = crate::copy::job::local_pair(&request).ok()?;
     let place = Place {
         index: 0,
         path: 0,
@@ -184,7 +184,6 @@ fn request(end: End, flags: &[u8], there: &Path) -> Request {
         paths: vec![path],
         target_is_directory: end == End::Receiver,
         single_file: bit(2, 4),
-        stream: None,
         target_is_name: false,
         options,
     }
@@ -362,7 +361,7 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
         }
     };
     let side = side.expect("the recorded folders are usable");
-    let (peer, ours) = crate::copy::job::local_pair(request).expect("a pair of sockets");
+    let (peer, ours) = crate::copy::job::local_pair(&request).expect("a pair of sockets");
     let names = options.select.by_name.then(|| vec![b"small".to_vec(), b"folder".to_vec()]);
     // Who has asked for a manifest writes one.
     let folder = tempfile::tempdir().expect("a directory can be made");
@@ -370,7 +369,8 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
         options.manifest.is_some().then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
     let terms = crate::copy::Terms { names, log, ..crate::copy::Terms::default() };
     let peer = std::thread::spawn(move || {
-        crate::copy::run(peer, side, &terms, &Arc::new(Progress::default())).error
+        let agreed = crate::copy::Agreed::new(peer, request);
+        crate::copy::run(agreed, side, &terms, &Arc::new(Progress::default())).error
     });
     let said = Rc::new(RefCell::new(Vec::new()));
     let record = said.clone();

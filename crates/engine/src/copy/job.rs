@@ -7,12 +7,15 @@ use std::sync::Arc;
 
 use farhaul_volume::{Generated, RelPath};
 
+use super::Agreed;
 use super::manifest::Log;
 use super::report::Report;
+use super::request;
+use super::request::{Direction, Request};
 use super::retry::Retry;
 use super::{Destination, Origin, Outcome, Side, Terms, Wish, last_component, with_slash_if_home};
 use crate::connect;
-use crate::connect::hello::{Direction, Request};
+use crate::connect::features::Features;
 use crate::connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use crate::error::Error;
 use crate::options::{SpreadOptions, TransferOptions, in_each};
@@ -20,7 +23,6 @@ use crate::session::contained::contained;
 use crate::session::options::NetworkOptions;
 use crate::session::pending::{Again, Pending};
 use crate::session::progress::Progress;
-use crate::session::setup;
 
 /// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
 /// are content that is made and a place where nothing is kept.
@@ -162,7 +164,6 @@ impl Plan {
             paths: vec![path],
             target_is_directory,
             single_file,
-            stream: None,
             target_is_name,
             options,
         };
@@ -181,7 +182,6 @@ impl Plan {
             paths,
             target_is_directory: false,
             single_file: true,
-            stream: None,
             target_is_name: false,
             options,
         };
@@ -232,7 +232,6 @@ impl Plan {
             paths,
             target_is_directory: false,
             single_file,
-            stream: None,
             target_is_name,
             options,
         };
@@ -258,6 +257,7 @@ impl Plan {
         }
         // Here, reading both versions costs more than writing one; changing a file in place does just that.
         let is_local = matches!(self.far, Far::Here);
+        let needs = request::needs(&request.options);
         let options = &mut request.options;
         let follows = options.follow_growth_secs.is_some();
         options.delta = Some(options.delta.unwrap_or(!is_local || options.in_place || follows));
@@ -265,12 +265,17 @@ impl Plan {
         // like.
         let early =
             matches!(self.far, Far::Daemon(_)) && !matches!(self.near, Near::SendPipe) && log.is_none();
-        let params = HelloParams { request, udp: true, early };
-        let outcome = match self.run_once(params.clone(), side, &terms, progress) {
+        let opening = match request.opening(needs) {
+            Ok(opening) => opening,
+            Err(error) => return Outcome::failed(error),
+        };
+        let params = HelloParams { opening, features: request::own_features(), udp: true, early };
+        let outcome = match self.run_once(params.clone(), &request, side, &terms, progress) {
             (_, again) if again.is_due() => match self.side() {
                 Ok(side) => {
                     progress.begin_again();
-                    self.run_once(HelloParams { early: false, ..params }, side, &terms, progress).0
+                    let params = HelloParams { early: false, ..params };
+                    self.run_once(params, &request, side, &terms, progress).0
                 }
                 Err(error) => Outcome::failed(error),
             },
@@ -283,6 +288,7 @@ impl Plan {
     fn run_once(
         &self,
         params: HelloParams,
+        request: &Request,
         side: Side,
         terms: &Terms,
         progress: &Arc<Progress>,
@@ -290,17 +296,17 @@ impl Plan {
         let established = match &self.far {
             Far::Ssh(target) => connect::ssh_connect(target, params),
             Far::Daemon(target) => connect::daemon_connect(target, params),
-            Far::Here => return (run_here(params.request, side, terms, progress), Again::default()),
+            Far::Here => return (run_here(request, side, terms, progress), Again::default()),
         };
         let established = match established {
             Ok(established) => established,
             Err(error) => return (Outcome::failed(error), Again::default()),
         };
         if let (Some(log), Side::Send(_)) = (&terms.log, &side) {
-            log.set_mask(established.mask);
+            log.set_mask(request::mask_of(&established.terms));
         }
         let again = established.session.pending.as_ref().map(Pending::again).unwrap_or_default();
-        (super::run(established, side, terms, progress), again)
+        (super::run(Agreed::new(established, request.clone()), side, terms, progress), again)
     }
 
     fn side(&self) -> Result<Side, Error> {
@@ -481,7 +487,7 @@ impl Far {
 }
 
 /// Both ends in this process, joined by a pair of sockets.
-fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+fn run_here(request: &Request, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
     let (near, far) = match local_pair(request) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
@@ -491,9 +497,9 @@ fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress
         Ok(thread) => thread,
         Err(source) => return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source }),
     };
-    let mut outcome = super::run(near, side, terms, progress);
+    let mut outcome = super::run(Agreed::new(near, request.clone()), side, terms, progress);
     let far = far.join().ok().and_then(|summary| summary.error);
-    outcome.report.transport = "local".into();
+    outcome.report.session.transport = "local".into();
     // What this host lacks is said by the end that has missed it, not by the one that was left.
     if let (Some(Error::Lost { .. }), Some(error @ (Error::Io { .. } | Error::Internal(_)))) =
         (&outcome.error, far)
@@ -504,14 +510,7 @@ fn run_here(request: Request, side: Side, terms: &Terms, progress: &Arc<Progress
     outcome
 }
 
-pub(crate) fn local_pair(request: Request) -> Result<(Established, Established), Error> {
-    let (near, far) = setup::local_pair()?;
-    let with = |session| Established {
-        session,
-        request: request.clone(),
-        peer_key: None,
-        peer_version: env!("CARGO_PKG_VERSION").into(),
-        mask: 0,
-    };
-    Ok((with(near), with(far)))
+/// Both ends of a copy within this process.
+pub(crate) fn local_pair(request: &Request) -> Result<(Established, Established), Error> {
+    connect::local_pair(&request.opening(Features::default())?, &request::own_features())
 }

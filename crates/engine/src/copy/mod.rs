@@ -28,6 +28,7 @@ mod paths;
 mod read_queue;
 mod receiver;
 pub(crate) mod report;
+pub(crate) mod request;
 pub(crate) mod retry;
 mod roots;
 mod sender;
@@ -36,7 +37,6 @@ mod surplus;
 mod talk;
 pub(crate) mod trailer;
 mod tree;
-mod verdict;
 pub(crate) mod verify;
 mod writer;
 
@@ -48,17 +48,18 @@ pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
+pub use request::{Direction, Request, admit};
 pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
 pub(crate) use serve::serve_here;
-pub use serve::{SessionSummary, serve};
+pub use serve::{ServerPolicy, SessionSummary, serve};
 
 use crate::connect::Established;
-use crate::connect::hello::Direction;
 use crate::error::Error;
 use crate::options::Verify;
 use crate::session::contained::contained;
 use crate::session::cpus::disk_threads;
 use crate::session::progress::Progress;
+use crate::session::setup::Setup;
 use crate::session::supervisor::{Order, Role, Supervisor};
 use manifest::Log;
 use receiver::Rules;
@@ -87,12 +88,31 @@ pub(crate) struct Terms {
 
 /// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others
 /// are.
-pub(crate) fn run(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
-    contained(|| run_to_end(established, side, terms, progress)).unwrap_or_else(Outcome::failed)
+pub(crate) fn run(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+    contained(|| run_to_end(agreed, side, terms, progress)).unwrap_or_else(Outcome::failed)
 }
 
-fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
-    let options = established.request.options.clone();
+/// A session, and what it is to do: as both ends have agreed.
+pub(crate) struct Agreed {
+    session: Setup,
+    request: Request,
+}
+
+impl Agreed {
+    /// What one end lacks is not done.
+    pub(crate) fn new(established: Established, mut request: Request) -> Agreed {
+        let Established { session, opening, features, .. } = established;
+        request.options.network = opening.network;
+        if !features.has(request::DELTA) {
+            request.options.delta = Some(false);
+        }
+        Agreed { session, request }
+    }
+}
+
+fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+    let Agreed { session, request } = agreed;
+    let options = request.options;
     let role = match side {
         Side::Send(_) => Role::Sender,
         Side::Receive(_) => Role::Receiver,
@@ -102,10 +122,10 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
         Ok(scan) => scan.filter,
         Err(error) => return Outcome::failed(error),
     };
-    let flows = established.session.flows.len() as u16;
-    let in_order = established.request.direction == Direction::Pull && established.request.single_file;
+    let flows = session.flows.len() as u16;
+    let in_order = request.direction == Direction::Pull && request.single_file;
     let order = if in_order { Order::Kept } else { Order::Any };
-    let begun = Supervisor::start(established.session, options.network.clone(), role, order, progress);
+    let begun = Supervisor::start(session, options.network.clone(), role, order, progress);
     let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => return Outcome::failed(error),
@@ -139,8 +159,8 @@ fn run_to_end(established: Established, side: Side, terms: &Terms, progress: &Ar
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
 pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
     let tell = || {
-        let Established { session, request, .. } = established;
-        let begun = Supervisor::start(session, request.options.network, Role::Receiver, Order::Any, progress);
+        let Established { session, opening, .. } = established;
+        let begun = Supervisor::start(session, opening.network, Role::Receiver, Order::Any, progress);
         if let Ok(mut supervisor) = begun {
             supervisor.abort(&error);
             supervisor.close(Some(&error));
@@ -155,7 +175,6 @@ pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Prog
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connect::hello::Request;
     use crate::copy::messages::Message;
     use crate::copy::talk::Talk;
     use crate::options::TransferOptions;
@@ -169,12 +188,11 @@ mod tests {
             paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
             target_is_directory: false,
             single_file: false,
-            stream: None,
             target_is_name: false,
             options: TransferOptions::default(),
         };
         let options = request.options.clone();
-        let (near, far) = job::local_pair(request).unwrap();
+        let (near, far) = job::local_pair(&request).unwrap();
         let serving = std::thread::spawn(move || serve_here(far).error);
         let begun =
             Supervisor::start(near.session, options.network, Role::Sender, Order::Any, &Arc::default());

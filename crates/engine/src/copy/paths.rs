@@ -15,9 +15,9 @@ use farhaul_volume::{Allowance, Base, Generated, RelPath, Root, Selection, Sourc
 use super::destination::{Asked, Target, last_component, with_slash_if_home};
 use super::distinct::are_distinct;
 use super::failures::plain;
+use super::request::Request;
 use super::roots::Roots;
 use super::{Origin, Scan};
-use crate::connect::hello::Request;
 use crate::error::Error;
 use crate::options::{TransferOptions, in_each};
 use crate::session::budget::Budget;

@@ -58,6 +58,7 @@ use crate::error::Error;
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
 use crate::session::crew::together;
 use crate::session::messages::{EndFigures, senseless, unexpected};
+use crate::session::report::Figures;
 use crate::session::supervisor::{Step, Supervisor};
 
 /// What becomes of the transfer's entries.
@@ -482,8 +483,7 @@ impl Receiver {
             failures: self.failures.take(),
             not_taken: self.not_taken.take(),
             spread: self.spread_figures(),
-            ours: supervisor.figures(),
-            theirs,
+            figures: Figures { ours: supervisor.figures(), theirs },
         }
     }
 

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::session::figures::{CpuChoice, PathFigures, Stage};
+use crate::session::report::SessionReport;
 
 /// Version of the report's shape; raised when a field changes its meaning or goes.
 pub const REPORT_SCHEMA: u32 = 1;
@@ -65,8 +65,6 @@ pub struct Report {
     /// The single source has taken the destination's name.
     #[serde(default)]
     pub renamed: bool,
-    /// Content bytes that arrived in this run.
-    pub bytes: u64,
     /// Files (not directories or links) that arrived in this run.
     pub files: u64,
     /// Directories that arrived in this run.
@@ -107,59 +105,12 @@ pub struct Report {
     /// At most a bounded number of them is listed; this counts all of them.
     #[serde(default)]
     pub not_taken_count: u64,
-    /// From the session's start to its end.
-    pub seconds: f64,
-    /// Content bits per second from the session's start to its end.
-    pub goodput_bps: f64,
-    /// UDP payload or stream bytes that the sender of the content sent.
-    pub wire_bytes_sent: u64,
-    /// Repairs included.
-    pub segments_sent: u64,
-    /// Sent again because they were lost.
-    pub segments_retransmitted: u64,
-    /// Sent again ahead of feedback, at the tail.
-    pub segments_proactive: u64,
-    /// That the receiver had already.
-    pub segments_duplicate: u64,
-    /// Content bytes that were read and sent again (carrier changed, digest did not match).
-    pub content_bytes_resent: u64,
-    /// Content bytes that left the sender, repairs not counted.
-    pub content_bytes_sent: u64,
-    /// Smallest round trip.
-    pub rtt_min_ms: f64,
-    /// Mean round trip.
-    pub rtt_mean_ms: f64,
-    /// Packets lost of packets sent, 0 to 1.
-    pub loss_fraction: f64,
-    /// Flows at the start.
-    pub flows: u16,
-    /// As [`crate::Cipher::name`].
-    pub cipher: String,
-    /// "udp", "tcp", "ssh" or "local"; the carrier in use at the end.
-    pub transport: String,
-    /// Processor time of the threads at this end.
-    pub cpu_seconds_local: f64,
-    /// The same at the far end.
-    pub cpu_seconds_remote: f64,
-    /// Largest resident memory of this process.
-    pub peak_rss_bytes_local: u64,
-    /// The same of the far end's.
-    pub peak_rss_bytes_remote: u64,
-    /// The busiest stage in words.
-    pub bottleneck: String,
-    /// Busy share of each stage, both ends.
-    pub stages: Vec<Stage>,
-    /// What the user should know although nothing failed (UDP blocked, small socket buffers).
-    pub warnings: Vec<String>,
+    /// What the session has to say; its fields stand beside the others.
+    #[serde(flatten)]
+    pub session: SessionReport,
     /// What has arrived in each directory of a destination that is spread over several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<SpreadFigures>,
-    /// The paths that were named or found, if any.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub paths: Vec<PathFigures>,
-    /// The CPUs that this end has kept to, if it has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<CpuChoice>,
 }
 
 /// What has arrived in one of several directories.

@@ -42,6 +42,7 @@ use crate::session::contained::in_any_case;
 use crate::session::crew::together;
 use crate::session::exchange::arrived_bytes;
 use crate::session::messages::{EndFigures, senseless, unexpected};
+use crate::session::report::Figures;
 use crate::session::shared::Shared;
 use crate::session::supervisor::{Step, Supervisor};
 use crate::session::unread::Unread;
@@ -592,8 +593,7 @@ impl Sender {
             failures: self.failures.take(),
             not_taken: self.not_taken.take(),
             spread: theirs.spread,
-            ours: supervisor.figures(),
-            theirs: theirs.figures,
+            figures: Figures { ours: supervisor.figures(), theirs: theirs.figures },
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::destination::is_null;
@@ -10,23 +10,41 @@ use super::outcome::Outcome;
 use super::paths;
 use super::paths::{Confinement, Wish};
 use super::report::Report;
-use super::{Destination, Side, Terms, refuse, run};
+use super::request::{Direction, Request};
+use super::{Agreed, Destination, Side, Terms, refuse, run};
 use crate::connect::Established;
-use crate::connect::hello::{Direction, ServerPolicy};
 use crate::error::Error;
+use crate::session::budget::Budget;
 use crate::session::contained::contained;
 use crate::session::options::Cipher;
 use crate::session::progress::Progress;
+use crate::testing::Testing;
 
 /// Bytes of blocks that one client of a daemon may have.
 const CLIENT_MEMORY_MAX: u64 = 1 << 30;
 /// Disks that one client of a daemon may keep busy; each takes two threads.
 const CLIENT_LANES_MAX: usize = 16;
 
+/// What a far end allows whoever it serves.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ServerPolicy {
+    /// Paths of requests are resolved beneath it.
+    pub root: PathBuf,
+    /// Whether `--cipher none` may be asked for.
+    pub allow_cipher_none: bool,
+    /// Whether set-user-id and set-group-id bits are taken off what arrives.
+    pub strip_setuid: bool,
+    /// Mode bits of group and others that nothing gets here.
+    pub mask: u32,
+    /// What goes wrong at this end, for tests.
+    pub testing: Testing,
+}
+
 /// What a far end can say of a session that it has served.
 #[derive(Debug)]
 pub struct SessionSummary {
-    pub direction: Direction,
+    /// None if the request was not understood.
+    pub direction: Option<Direction>,
     pub report: Report,
     pub error: Option<Error>,
 }
@@ -48,24 +66,29 @@ fn serve_in(
     mut established: Established,
     policy: Option<&ServerPolicy>,
 ) -> SessionSummary {
-    let direction = established.request.direction;
     if let Some(policy) = policy {
         // What a client allows this host to use is not the client's to say alone.
-        let options = &mut established.request.options;
-        options.network.memory_bytes = options.network.memory_bytes.min(CLIENT_MEMORY_MAX);
-        options.network.testing = policy.testing;
+        let network = &mut established.opening.network;
+        network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
+        network.testing = policy.testing;
     }
     let progress = Arc::new(Progress::unheard());
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
-        mask: established.mask,
+        mask: policy.map_or(0, |policy| policy.mask),
         lanes_max: policy.map(|_| CLIENT_LANES_MAX),
         names: None,
         log: None,
     };
-    let side = contained(|| side(confinement, &established, policy)).flatten();
-    let outcome = match side {
-        Ok(side) => run(established, side, &terms, &progress),
+    let asked = contained(|| Request::of(&established.opening)).flatten();
+    let direction = asked.as_ref().ok().map(|request| request.direction);
+    let budget = &established.session.budget;
+    let judged = asked.and_then(|request| {
+        let side = contained(|| side(confinement, &request, budget, policy)).flatten()?;
+        Ok((request, side))
+    });
+    let outcome = match judged {
+        Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &progress),
         Err(error) => refuse(established, error, &progress),
     };
     let Outcome { report, error } = outcome;
@@ -74,14 +97,10 @@ fn serve_in(
 
 fn side(
     confinement: Confinement,
-    established: &Established,
+    request: &Request,
+    budget: &Budget,
     policy: Option<&ServerPolicy>,
 ) -> Result<Side, Error> {
-    let request = &established.request;
-    if request.stream.is_some() {
-        return Err(Error::Usage("this end has files, no streams of a program's own".into()));
-    }
-    request.options.clone().checked()?;
     if request.options.network.cipher == Cipher::None
         && policy.is_some_and(|policy| !policy.allow_cipher_none)
     {
@@ -93,9 +112,7 @@ fn side(
         None => confinement,
     };
     match request.direction {
-        Direction::Pull => {
-            Ok(Side::Send(paths::far_origin(&confinement, request, &established.session.budget)?))
-        }
+        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, request, budget)?)),
         Direction::Push => {
             let path =
                 request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;

@@ -27,6 +27,7 @@ mod peer_address;
 pub(crate) mod pending;
 mod placement;
 pub(crate) mod progress;
+pub(crate) mod report;
 pub(crate) mod secret;
 pub(crate) mod setup;
 pub(crate) mod shared;
@@ -34,6 +35,7 @@ mod standing;
 pub(crate) mod supervisor;
 mod trial;
 pub(crate) mod unread;
+mod verdict;
 
 pub use packets::{FlowIdentity, Opened, Packets, Payload};
 pub use path_memory::state_folder;

@@ -22,8 +22,17 @@ pub(crate) struct Agreed {
 /// It has not.
 pub(crate) struct Refused {
     pub(crate) error: Error,
-    /// It may, when it is asked again.
-    pub(crate) is_passing: bool,
+    pub(crate) then: Then,
+}
+
+/// What becomes of the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    End,
+    /// The far end may agree when it is asked again.
+    Again,
+    /// It has agreed to less than the session takes for granted.
+    AgainInAnyCase,
 }
 
 /// A session that waits for the reply while it runs. Dropped, it waits no longer.
@@ -33,8 +42,8 @@ pub struct Pending {
     _waits: Box<dyn Send>,
 }
 
-/// Whether the session came to nothing only because the daemon had no place or did not answer: then it is
-/// begun anew.
+/// Whether the session came to nothing only because the daemon had no place, did not answer, or can do less
+/// than was taken for granted: then it is begun anew.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Again(Arc<AtomicBool>);
 

@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
 
+use super::request::{Request, own_features};
 use super::session;
 use super::session::Session;
 use super::{Receiver, Sender};
-use crate::connect::hello::{Refusal, RefusalCode, Request};
+use crate::connect::hello::{Opening, Refusal, RefusalCode};
 use crate::connect::{
-    AuthorizedKeys, DEFAULT_PORT, Daemon, DaemonStop, Established, Identity, ListenConfig,
+    Admitted, AuthorizedKeys, DEFAULT_PORT, Daemon, DaemonStop, Established, Identity, ListenConfig,
     default_identity_path, endpoint_in_program,
 };
 use crate::error::Error;
 use crate::session::budget::MemoryLimits;
 use crate::session::options::Cipher;
-use crate::session::progress::Progress;
 
 /// Streams that may wait for [`Listener::accept`].
 const WAITING_MAX: usize = 64;
@@ -62,7 +62,7 @@ pub struct ListenOptions {
     pub authorized_keys: PathBuf,
     /// The streams that may be asked for; empty for any.
     pub names: Vec<String>,
-    /// Whether the other end may leave blocks unencrypted, and with [`crate::Verify::Transit`] open to changes on the way.
+    /// Whether the other end may leave blocks unencrypted, and without [`StreamOptions::digests`](super::StreamOptions::digests) open to changes on the way.
     pub allow_cipher_none: bool,
     /// Bytes of blocks that one stream may have here at most, whatever the other end asks for.
     pub memory_max: u64,
@@ -98,21 +98,20 @@ impl Listener {
         let authorized = Arc::new(AuthorizedKeys::load(&options.authorized_keys)?);
         let fingerprint = identity.fingerprint();
         let (names, allow_cipher_none) = (options.names, options.allow_cipher_none);
-        let admit = move |request: &Request, _key: &str| judge(request, &names, allow_cipher_none);
+        let admit = move |opening: &Opening, _key: &str| judge(opening, &names, allow_cipher_none);
         let daemon = Daemon::bind(ListenConfig {
             listen: options.listen,
             identity,
             authorized,
             admit: Arc::new(admit),
             memory: MemoryLimits::of_this_host(),
-            mask: 0,
         })?;
         let addresses = daemon.local_addrs();
         let stop = daemon.stop_handle();
         let (offer, streams) = bounded(WAITING_MAX);
         let memory_max = options.memory_max;
         let serve = move |mut established: Established| {
-            let memory = &mut established.request.options.network.memory_bytes;
+            let memory = &mut established.opening.network.memory_bytes;
             *memory = (*memory).min(memory_max);
             session::begin_here(established, |session| {
                 if let Ok(session) = session {
@@ -165,28 +164,25 @@ fn stopped() -> Error {
     Error::Usage("the listener has ended".into())
 }
 
-fn judge(request: &Request, names: &[String], allow_cipher_none: bool) -> Result<(), Refusal> {
+fn judge(opening: &Opening, names: &[String], allow_cipher_none: bool) -> Result<Admitted, Refusal> {
+    let request = Request::of(opening)?;
     let refuse = |text: &str| Err(Refusal::new(RefusalCode::Forbidden, text));
-    if request.stream.is_none() {
-        return refuse("this port takes streams of a program of its own, no files");
-    }
-    if !names.is_empty() && !names.iter().any(|name| name.as_bytes() == request.paths[0]) {
+    if !names.is_empty() && !names.contains(&request.name) {
         return refuse("there is no stream of that name here");
     }
-    if request.options.network.cipher == Cipher::None && !allow_cipher_none {
+    if opening.network.cipher == Cipher::None && !allow_cipher_none {
         return refuse("streams without encryption are not allowed here");
     }
-    Ok(())
+    Ok(admitted())
+}
+
+fn admitted() -> Admitted {
+    Admitted { features: own_features(), terms: Vec::new() }
 }
 
 /// Takes the stream of the client that started this program over ssh. Standard input and output are the stream's: what the
 /// program prints goes to standard error from here on.
 pub fn accept_stdio() -> Result<Accepted, Error> {
-    let established = endpoint_in_program()?;
-    if established.request.stream.is_none() {
-        let error = Error::Usage("this program takes streams of its own, no files".into());
-        let outcome = crate::copy::refuse(established, error, &Arc::new(Progress::default()));
-        return Err(outcome.error.expect("a refusal is an error"));
-    }
+    let established = endpoint_in_program(&|opening| Request::of(opening).map(|_| admitted()))?;
     Ok(Accepted::new(session::begin(established)?))
 }

@@ -35,7 +35,7 @@
 //!
 //! # Blocks and memory
 //!
-//! All blocks lie in one mapping of [`TransferOptions::memory_bytes`] at each end, each of [`BLOCK_LEN_MAX`] bytes. A put block
+//! All blocks lie in one mapping of [`NetworkOptions::memory_bytes`] at each end, each of [`BLOCK_LEN_MAX`] bytes. A put block
 //! is free again when the far end's transport has it. [`Sender::claim`] waits while none is free, so a program that keeps
 //! claimed blocks, or a receiver that keeps arrived ones, slows the stream down to what it lets go of.
 //!
@@ -48,7 +48,7 @@
 //! # Trust
 //!
 //! As for `cp`: ssh's, or Ed25519 keys on both sides. Every packet is sealed; digests over each block guard against
-//! faulty memory and are on with [`Verify::Digest`].
+//! faulty memory and are on with [`StreamOptions::digests`].
 #![deny(missing_docs)]
 
 /// What both ends can do.
@@ -73,7 +73,7 @@ macro_rules! common_calls {
                 self.session.set_rate(rate)
             }
 
-            /// Takes one of [`TransferOptions::paths`](crate::TransferOptions::paths) out of the running stream, by its
+            /// Takes one of [`NetworkOptions::paths`](crate::NetworkOptions::paths) out of the running stream, by its
             /// place there, or in again. What is under way on it is finished there. The last one cannot be taken out.
             pub fn use_path(&self, path: usize, is_used: bool) -> Result<(), Error> {
                 self.session.use_path(path, is_used)
@@ -81,7 +81,7 @@ macro_rules! common_calls {
 
             /// Begins one more path between these addresses, at the end that has connected; returns its number for
             /// [`use_path`](Self::use_path). It carries blocks when it has answered, and none before;
-            /// [`TransferOptions::further_paths`](crate::TransferOptions::further_paths) says how many there can be.
+            /// [`NetworkOptions::further_paths`](crate::NetworkOptions::further_paths) says how many there can be.
             pub fn add_path(&self, addresses: PathAddresses) -> Result<usize, Error> {
                 self.session.add_path(addresses)
             }
@@ -121,6 +121,7 @@ mod accept;
 mod label;
 pub(crate) mod messages;
 mod receiver;
+mod request;
 mod sender;
 mod session;
 
@@ -130,10 +131,11 @@ use std::time::Instant;
 use farhaul_volume::CHUNK;
 
 use crate::connect;
-use crate::connect::hello::{Direction, Request, StreamTerms};
+use crate::connect::hello::Opening;
 use crate::connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use crate::error::Error;
-use crate::options::{TransferOptions, Verify};
+use crate::session::options::NetworkOptions;
+use request::Request;
 
 pub use accept::{Accepted, ListenOptions, Listener, accept_stdio};
 pub use label::METADATA_MAX;
@@ -144,8 +146,6 @@ pub use sender::Sender;
 pub const BLOCK_LEN_MAX: usize = CHUNK as usize;
 /// Longest message, in bytes.
 pub const MESSAGE_LEN_MAX: usize = 60 << 10;
-/// Longest name of a stream, in bytes.
-const NAME_MAX: usize = 255;
 
 /// How a stream is set up. The end that connects says it.
 #[derive(Debug, Clone)]
@@ -154,36 +154,31 @@ pub struct StreamOptions {
     pub name: String,
     /// Hand blocks out in the order in which they were put. Then `flows` and `paths` beyond the first are not used.
     pub in_order: bool,
-    /// Rate, policy, cipher, flows, paths, memory and ports; what is about files is not looked at.
-    pub transfer: TransferOptions,
+    /// Each block has a digest, against faulty memory.
+    pub digests: bool,
+    /// Rate, policy, cipher, flows, paths, memory and ports.
+    pub network: NetworkOptions,
 }
 
 impl StreamOptions {
     /// The usual ones: any order, one flow, AES-128-GCM, no digests.
     pub fn new(name: impl Into<String>) -> StreamOptions {
-        let transfer = TransferOptions { verify: Verify::Transit, ..TransferOptions::default() };
-        StreamOptions { name: name.into(), in_order: false, transfer }
+        StreamOptions {
+            name: name.into(),
+            in_order: false,
+            digests: false,
+            network: NetworkOptions::default(),
+        }
     }
 
-    fn request(self, direction: Direction) -> Result<Request, Error> {
-        if self.name.is_empty() || self.name.len() > NAME_MAX {
-            return Err(Error::Usage("a stream's name has 1 to 255 bytes".into()));
+    fn opening(self, client_sends: bool) -> Result<Opening, Error> {
+        let StreamOptions { name, in_order, digests, mut network } = self;
+        if in_order {
+            network.flows = 1;
+            network.paths.truncate(1);
+            (network.auto_paths, network.further_paths) = (false, 0);
         }
-        let mut options = self.transfer;
-        if self.in_order {
-            options.network.flows = 1;
-            options.network.paths.truncate(1);
-            (options.network.auto_paths, options.network.further_paths) = (false, 0);
-        }
-        Ok(Request {
-            direction,
-            paths: vec![self.name.into_bytes()],
-            target_is_directory: false,
-            single_file: false,
-            stream: Some(StreamTerms { in_order: self.in_order }),
-            target_is_name: false,
-            options: options.checked()?,
-        })
+        Request { name, client_sends, in_order, digests }.opening(network)
     }
 }
 
@@ -198,22 +193,23 @@ pub enum Target {
 
 /// Begins a stream on which this end sends.
 pub fn connect_to_send(target: &Target, options: StreamOptions) -> Result<Sender, Error> {
-    Ok(Sender::new(session::begin(connect(target, options, Direction::Push)?)?))
+    Ok(Sender::new(session::begin(connect(target, options, true)?)?))
 }
 
 /// Begins a stream on which this end receives.
 pub fn connect_to_receive(target: &Target, options: StreamOptions) -> Result<Receiver, Error> {
-    Ok(Receiver::new(session::begin(connect(target, options, Direction::Pull)?)?))
+    Ok(Receiver::new(session::begin(connect(target, options, false)?)?))
 }
 
 /// Both ends in this process.
 pub fn pair(options: StreamOptions) -> Result<(Sender, Receiver), Error> {
-    let (near, far) = crate::copy::job::local_pair(options.request(Direction::Push)?)?;
+    let (near, far) = connect::local_pair(&options.opening(true)?, &request::own_features())?;
     Ok((Sender::new(session::begin(near)?), Receiver::new(session::begin(far)?)))
 }
 
-fn connect(target: &Target, options: StreamOptions, direction: Direction) -> Result<Established, Error> {
-    let params = HelloParams { request: options.request(direction)?, udp: true, early: false };
+fn connect(target: &Target, options: StreamOptions, client_sends: bool) -> Result<Established, Error> {
+    let opening = options.opening(client_sends)?;
+    let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     match target {
         Target::Ssh(target) => connect::ssh_connect(target, params),
         Target::Daemon(target) => connect::daemon_connect(target, params),
@@ -261,16 +257,6 @@ impl DerefMut for Block {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.block
     }
-}
-
-/// The name of the stream that a request is about.
-fn name_of(request: &Request) -> String {
-    String::from_utf8_lossy(request.paths.first().map_or(&[][..], Vec::as_slice)).into_owned()
-}
-
-/// Which end this is, by the request and who made it.
-fn is_sender(established: &Established) -> bool {
-    established.session.is_initiator == (established.request.direction == Direction::Push)
 }
 
 #[cfg(test)]

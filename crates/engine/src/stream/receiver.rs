@@ -11,11 +11,11 @@ use farhaul_volume::ChunkMap;
 use super::label;
 use super::label::Label;
 use super::session::Session;
-use crate::copy::report::Report;
 use crate::error::Error;
 use crate::session::meter::Meter;
 use crate::session::options::{PathAddresses, RateOptions};
 use crate::session::progress::Progress;
+use crate::session::report::SessionReport;
 use crate::session::shared;
 
 /// A block this far ahead of one that is missing is none of an honest sender's, which has memory for far fewer.
@@ -132,7 +132,7 @@ impl Receiver {
 
     /// Says that this program is through; to be called when [`Receiver::next`] has returned none. Waits until all blocks are
     /// dropped. Both ends' figures come back.
-    pub fn finish(self) -> Result<Report, Error> {
+    pub fn finish(self) -> Result<SessionReport, Error> {
         if self.next()?.is_some() {
             return Err(Error::Usage("a stream is finished when all of its blocks have been taken".into()));
         }

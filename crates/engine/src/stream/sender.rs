@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use super::session::Session;
 use super::{BLOCK_LEN_MAX, Block, METADATA_MAX, label};
-use crate::copy::report::Report;
 use crate::error::Error;
 use crate::session::exchange::Outlet;
 use crate::session::meter::Meter;
 use crate::session::options::{PathAddresses, RateOptions};
 use crate::session::progress::Progress;
+use crate::session::report::SessionReport;
 use crate::session::shared::Filled;
 
 /// The end of a stream that sends. Its calls may come from any number of threads. Dropped without [`Sender::finish`], it ends the
@@ -73,7 +73,7 @@ impl Sender {
     }
 
     /// Ends the stream: waits until the receiving program has let go of everything and is through. Both ends' figures come back.
-    pub fn finish(self) -> Result<Report, Error> {
+    pub fn finish(self) -> Result<SessionReport, Error> {
         self.session.finish()
     }
 }

@@ -14,19 +14,17 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 
+use super::MESSAGE_LEN_MAX;
 use super::messages::Message;
-use super::{MESSAGE_LEN_MAX, is_sender, name_of};
+use super::request::Request;
 use crate::connect::Established;
-use crate::copy::Outcome;
-use crate::copy::end::End;
-use crate::copy::report::Report;
 use crate::error::Error;
-use crate::options::{TransferOptions, Verify};
 use crate::session::contained::{contained, in_any_case};
 use crate::session::exchange::arrived_bytes;
 use crate::session::messages::{EndFigures, senseless, unexpected};
 use crate::session::options::{NetworkOptions, PathAddresses, RateOptions};
 use crate::session::progress::Progress;
+use crate::session::report::{Figures, SessionReport};
 use crate::session::setup::bind_side_by_side;
 use crate::session::shared::{Addition, Shared};
 use crate::session::supervisor::{Order, Role, Step, Supervisor};
@@ -92,7 +90,7 @@ struct State {
 }
 
 struct Ended {
-    report: Report,
+    report: SessionReport,
     error: Option<Error>,
 }
 
@@ -115,18 +113,21 @@ pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
 pub(super) fn begin_here(
     established: Established,
     started: impl FnOnce(Result<Arc<Session>, Error>),
-) -> Option<Report> {
-    let role = if is_sender(&established) { Role::Sender } else { Role::Receiver };
-    let (name, peer, peer_key) =
-        (name_of(&established.request), established.session.peer.clone(), established.peer_key.clone());
-    let options = established.request.options.clone();
-    let in_order = established.request.stream.is_some_and(|terms| terms.in_order);
-    let flows = established.session.flows.len() as u16;
+) -> Option<SessionReport> {
+    let Established { session: setup, opening, peer_key, .. } = established;
+    let request = match Request::of(&opening) {
+        Ok(request) => request,
+        Err(refusal) => {
+            started(Err(refusal.into_error()));
+            return None;
+        }
+    };
+    let role = if setup.is_initiator == request.client_sends { Role::Sender } else { Role::Receiver };
+    let Request { name, in_order, digests, .. } = request;
+    let (options, peer, flows) = (opening.network, setup.peer.clone(), setup.flows.len() as u16);
     let progress = Arc::new(Progress::default());
-    let begun = contained(|| {
-        Supervisor::start(established.session, options.network.clone(), role, Order::Kept, &progress)
-    })
-    .flatten();
+    let begun =
+        contained(|| Supervisor::start(setup, options.clone(), role, Order::Kept, &progress)).flatten();
     let mut supervisor = match begun {
         Ok(supervisor) => supervisor,
         Err(error) => {
@@ -139,7 +140,7 @@ pub(super) fn begin_here(
     let session = Arc::new(Session {
         unread: Mutex::new((role == Role::Sender).then(|| Unread::new(&shared))),
         is_initiator: supervisor.is_client(),
-        flows: options.network.flows.into(),
+        flows: options.flows.into(),
         first_paths: shared.path_count() - shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
         further_paths: shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
         added_paths: Mutex::default(),
@@ -148,7 +149,7 @@ pub(super) fn begin_here(
         name,
         peer,
         peer_key,
-        digests: options.verify != Verify::Transit,
+        digests,
         in_order,
         is_sender: role == Role::Sender,
         unused_paths: Mutex::default(),
@@ -169,7 +170,7 @@ pub(super) fn begin_here(
         Ok(report) => Some(report),
         Err(panic) => {
             // Whoever waits for the end gets one.
-            session.set_ended(Report::default(), Some(panic));
+            session.set_ended(SessionReport::default(), Some(panic));
             None
         }
     }
@@ -292,8 +293,8 @@ impl Session {
         supervisor: Supervisor,
         ended: Result<EndFigures, Error>,
         flows: u16,
-        options: &TransferOptions,
-    ) -> Report {
+        options: &NetworkOptions,
+    ) -> SessionReport {
         let (theirs, error) = match ended {
             Ok(theirs) => (theirs, None),
             Err(error) => (EndFigures::default(), Some(error)),
@@ -303,14 +304,14 @@ impl Session {
             false => self.shared.content_written.load(Ordering::Relaxed),
         };
         let role = if self.is_sender { Role::Sender } else { Role::Receiver };
-        let end = End { bytes, ours: supervisor.figures(), theirs, ..End::default() };
-        let Outcome { report, error } = Outcome::new(&supervisor, role, end, error, flows, options);
+        let figures = Figures { ours: supervisor.figures(), theirs };
+        let report = SessionReport::new(&supervisor, role, &figures, bytes, flows, options);
         supervisor.close(error.as_ref());
         self.set_ended(report.clone(), error);
         report
     }
 
-    fn set_ended(&self, report: Report, error: Option<Error>) {
+    fn set_ended(&self, report: SessionReport, error: Option<Error>) {
         in_any_case(self.unread.lock()).take();
         in_any_case(self.state.lock()).ended = Some(Ended { report, error });
         drop(in_any_case(self.open.lock()).take());
@@ -479,7 +480,7 @@ impl Session {
     }
 
     /// Says that the program wants nothing more, and waits for the end.
-    pub(super) fn finish(&self) -> Result<Report, Error> {
+    pub(super) fn finish(&self) -> Result<SessionReport, Error> {
         self.finishing.store(true, Ordering::Release);
         in_any_case(self.unread.lock()).take();
         self.shared.control.notify();

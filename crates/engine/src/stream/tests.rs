@@ -1,6 +1,5 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -115,17 +114,17 @@ fn move_blocks((sender, receiver): (Sender, Receiver), count: u64, readers: usiz
 #[test]
 fn every_block_comes_once_with_what_was_said_of_it() {
     move_blocks(pair(frames()).unwrap(), 100, 2);
-    let digests =
+    let network =
         crate::NetworkOptions { cipher: crate::Cipher::Aes256Gcm, ..crate::NetworkOptions::default() };
-    move_blocks(pair(StreamOptions { transfer: digests.into(), ..frames() }).unwrap(), 40, 1);
+    move_blocks(pair(StreamOptions { digests: true, network, ..frames() }).unwrap(), 40, 1);
 }
 
 #[test]
 fn over_lossy_udp_with_several_flows_blocks_come_as_they_complete() {
     let fixture = Fixture::new();
     let mut options = frames();
-    options.transfer.network.flows = 3;
-    options.transfer.network.testing.fault = Some("loss=0.05,seed=5".parse().unwrap());
+    options.network.flows = 3;
+    options.network.testing.fault = Some("loss=0.05,seed=5".parse().unwrap());
     move_blocks(fixture.to_here(options), 120, 2);
 }
 
@@ -133,9 +132,9 @@ fn over_lossy_udp_with_several_flows_blocks_come_as_they_complete() {
 fn in_order_means_in_the_order_of_putting_whatever_is_lost() {
     let fixture = Fixture::new();
     let mut options = StreamOptions { in_order: true, ..frames() };
-    options.transfer.network.flows = 4;
-    options.transfer.network.memory_bytes = 16 << 20;
-    options.transfer.network.testing.fault = Some("loss=0.1,seed=7".parse().unwrap());
+    options.network.flows = 4;
+    options.network.memory_bytes = 16 << 20;
+    options.network.testing.fault = Some("loss=0.1,seed=7".parse().unwrap());
     let come = move_blocks(fixture.to_here(options), 150, 1);
     assert!(come.is_sorted());
 }
@@ -237,7 +236,7 @@ fn a_block_that_a_reader_fails_on_is_not_confirmed() {
 #[test]
 fn claims_wait_for_memory_and_give_it_back() {
     let mut options = frames();
-    options.transfer.network.memory_bytes = 16 << 20;
+    options.network.memory_bytes = 16 << 20;
     let (sender, _receiver) = pair(options).unwrap();
     let mut held = Vec::new();
     while let Some(block) = sender.try_claim().unwrap() {
@@ -258,8 +257,8 @@ fn rate_and_paths_change_while_it_runs() {
         PathAddresses { local: ip, remote: "127.0.0.1".parse().unwrap() }
     };
     let mut options = frames();
-    options.transfer.network.paths = vec![path("127.0.0.1"), path("127.0.0.2")];
-    options.transfer.network.rate_bps = Some(400_000_000);
+    options.network.paths = vec![path("127.0.0.1"), path("127.0.0.2")];
+    options.network.rate_bps = Some(400_000_000);
     let (sender, receiver) = fixture.to_here(options);
     let send = |count: u64| {
         std::thread::scope(|scope| {
@@ -348,8 +347,8 @@ fn loopback(local: &str, remote: &str) -> PathAddresses {
 fn a_path_is_added_while_it_runs() {
     let fixture = Fixture::new();
     let mut options = frames();
-    options.transfer.network.further_paths = 2;
-    options.transfer.network.flows = 2;
+    options.network.further_paths = 2;
+    options.network.flows = 2;
     let (sender, receiver) = fixture.to_here(options);
     send(&sender, &receiver, 20);
     assert!(sender.use_path(1, false).is_err(), "there is only one yet");
@@ -390,9 +389,10 @@ fn a_path_is_added_while_it_runs() {
 #[test]
 fn a_path_is_added_over_ssh_where_the_far_end_sends() {
     let mut options = frames();
-    options.transfer.network.further_paths = 1;
-    options.transfer.network.udp_ports = (42500, 42900);
-    let params = HelloParams { request: options.request(Direction::Pull).unwrap(), udp: true, early: false };
+    options.network.further_paths = 1;
+    options.network.udp_ports = (42500, 42900);
+    let opening = options.opening(false).unwrap();
+    let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
     let (near, far, _folder) = crate::connect::both_ends_of(params);
     let far = std::thread::spawn(|| Sender::new(session::begin(far.unwrap()).unwrap()));
     let receiver = Receiver::new(session::begin(near.unwrap()).unwrap());
@@ -413,8 +413,8 @@ fn where_udp_does_not_get_through_a_stream_goes_on_over_tcp() {
     let fixture = Fixture::new();
     let mut options = frames();
     // The handshake passes, and nothing after it.
-    options.transfer.network.testing.fault = Some("loss=1,seed=3".parse().unwrap());
-    options.transfer.network.memory_bytes = 16 << 20;
+    options.network.testing.fault = Some("loss=1,seed=3".parse().unwrap());
+    options.network.memory_bytes = 16 << 20;
     let (sender, receiver) = fixture.to_here(options);
     let taking = std::thread::spawn(move || {
         let mut numbers = BTreeSet::new();
@@ -445,7 +445,7 @@ fn without_further_paths_none_is_added() {
     let refused = sender.add_path(loopback("127.0.0.2", "127.0.0.1"));
     assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
     let mut options = frames();
-    options.transfer.network.further_paths = 16;
+    options.network.further_paths = 16;
     assert!(connect_to_send(&fixture.target(), options).is_err(), "more than 16 flows");
 }
 
@@ -456,16 +456,17 @@ fn only_what_is_allowed_is_begun() {
     assert!(matches!(refused(StreamOptions::new("other")), Error::Auth { .. }));
     assert!(matches!(refused(StreamOptions::new("")), Error::Usage(_)));
     let mut clear = frames();
-    clear.transfer.network.cipher = crate::Cipher::None;
+    clear.network.cipher = crate::Cipher::None;
     assert!(matches!(refused(clear), Error::Auth { .. }));
 }
 
 /// A sender that goes once it has been told that the receiver has finished, with nothing more to say or with a complaint.
-fn left_by(complaint: Option<Error>) -> Result<crate::Report, Error> {
-    let (near, far) = crate::copy::job::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
+fn left_by(complaint: Option<Error>) -> Result<crate::SessionReport, Error> {
+    let (near, far) =
+        connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let receiver = Receiver::new(session::begin(far).unwrap());
-    let options = near.request.options.clone();
-    let begun = Supervisor::start(near.session, options.network, Role::Sender, Order::Kept, &Arc::default());
+    let options = near.opening.network.clone();
+    let begun = Supervisor::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
     let mut sender = begun.unwrap();
     sender.shared.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());
@@ -482,32 +483,4 @@ fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
         matches!(&complained, Err(Error::Lost { what, .. }) if what.contains("something is missing")),
         "{complained:?}"
     );
-}
-
-/// A client of files at a program that takes streams, and the other way round.
-#[test]
-fn files_and_streams_do_not_mix() {
-    let fixture = Fixture::new();
-    let Target::Daemon(target) = fixture.target() else { unreachable!() };
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("file"), b"x").unwrap();
-    let job = crate::CopyJob {
-        sources: vec![crate::Location::Local(folder.path().join("file"))],
-        destination: crate::Location::Daemon { target, path: b"frames".to_vec() },
-        names: None,
-        retry: None,
-        manifest: None,
-        spread: Vec::new(),
-        options: TransferOptions::default(),
-        verbose: false,
-    };
-    let (_, error) = crate::copy::job::copy(job, &Arc::default());
-    assert!(matches!(error, Some(Error::Auth { .. })), "{error:?}");
-
-    let (near, far) = crate::copy::job::local_pair(frames().request(Direction::Push).unwrap()).unwrap();
-    let serving = std::thread::spawn(move || crate::copy::serve(far, None));
-    let sender = Sender::new(session::begin(near).unwrap());
-    assert!(sender.finish().is_err());
-    assert!(matches!(serving.join().unwrap().error, Some(Error::Usage(_))));
-    assert!(!Path::new("frames").exists());
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use farhaul_engine::connect::hello::ServerPolicy;
 use farhaul_engine::connect::{AuthorizedKeys, Daemon, DaemonStop, Identity, ListenConfig};
-use farhaul_engine::{DaemonTarget, Location, Testing, keygen};
+use farhaul_engine::{DaemonTarget, Location, ServerPolicy, Testing, admit, keygen};
 
 /// A daemon that serves the folder `root` in a folder of its own.
 pub struct Server {
@@ -66,13 +65,13 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         identity: Identity::load_or_generate(&path("host"), "").unwrap(),
         authorized: Arc::new(AuthorizedKeys::load(&path("client.pub")).unwrap()),
-        admit: Arc::new(|_, _| Ok(())),
+        admit: Arc::new(|opening, _| admit(opening, 0)),
         memory: farhaul_engine::MemoryLimits::default(),
-        mask: 0,
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
-    let policy = ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: false, testing };
+    let policy =
+        ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: false, mask: 0, testing };
     let run = move || {
         let serve = move |established| drop(farhaul_engine::serve(established, Some(&policy)));
         daemon.run(Arc::new(serve)).unwrap();

@@ -220,6 +220,6 @@ proptest! {
         let ends = ends.finish(Some(sync), second)?;
         let (report, error) = ends.run(Some(sync), Interruption::None);
         prop_assert!(error.is_none() && report.ok, "{error:?} {:?}", report.failed);
-        prop_assert_eq!((report.files, report.links, report.bytes, report.deleted), (0, 0, 0, 0), "nothing is left to do");
+        prop_assert_eq!((report.files, report.links, report.session.bytes, report.deleted), (0, 0, 0, 0), "nothing is left to do");
     }
 }

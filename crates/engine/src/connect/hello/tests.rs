@@ -1,19 +1,13 @@
+use super::super::test_opening;
 use super::*;
 
-fn request() -> Request {
-    Request {
-        direction: Direction::Pull,
-        paths: vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()],
-        target_is_directory: true,
-        single_file: false,
-        stream: None,
-        target_is_name: false,
-        options: TransferOptions::default(),
-    }
+fn opening() -> Opening {
+    let needs = Features::of(&["b"]);
+    Opening { needs, ..test_opening(NetworkOptions { flows: 3, ..NetworkOptions::default() }) }
 }
 
 fn hello() -> Hello {
-    let mut hello = Hello::new(request(), vec![1, 2, 65535], true);
+    let mut hello = Hello::new(opening(), Features::of(&["a", "b"]), vec![1, 2, 65535], true);
     hello.client_udp_ports = vec![4000, 4001];
     hello.secret_half = Some(Token([7; 32]));
     hello
@@ -33,7 +27,8 @@ fn a_hello_survives_the_way_and_nothing_behind_it_is_read() {
     let mut from = &wire[..];
     let read = decode_hello(&read_frame(&mut from).unwrap()).unwrap();
     assert_eq!(from, b"\x00\x10packets");
-    assert_eq!(read.request, request());
+    assert_eq!(read.opening, opening());
+    assert!(read.features.has("a"));
     assert_eq!(read.flow_ids, [1, 2, 65535]);
     assert_eq!(read.client_udp_ports, [4000, 4001]);
     assert_eq!(read.secret_half, Some(Token([7; 32])));
@@ -63,14 +58,17 @@ fn secrets_do_not_show() {
 
 #[test]
 fn another_version_is_named_even_if_its_fields_are_unknown() {
-    let future = br#"{"magic":"farhaul","kind":"greeting","protocol":9,"version":"3.1.4\u001b[2J","x":[1]}"#;
+    let future =
+        br#"{"magic":"farhaul","kind":"greeting","protocols":[9,12],"version":"3.1.4\u001b[2J","x":[1]}"#;
     for error in [decode_first(future).unwrap_err(), decode_reply(future).unwrap_err()] {
         let text = error.to_string();
         assert!(
-            text.contains("farhaul 3.1.4") && text.contains("protocol 9") && text.contains("protocol 1"),
+            text.contains("farhaul 3.1.4")
+                && text.contains("protocols 9 to 12")
+                && text.contains("protocol 1"),
             "{text}"
         );
-        assert!(text.contains("install the same version on both ends"), "{text}");
+        assert!(text.contains("install the newer version on both ends"), "{text}");
         assert!(!text.contains('\x1b'), "made safe for a terminal");
         assert!(matches!(Error::from(error), Error::Incompatible(_)));
     }
@@ -90,20 +88,20 @@ fn hostile_frames_end_in_errors_and_allocate_nothing() {
     assert!(matches!(read_frame(&mut &[0u8, 0][..]), Err(HelloError::Closed)));
     assert!(matches!(read_frame(&mut &[0u8, 0, 0, 9, 1][..]), Err(HelloError::Closed)));
     assert!(matches!(read_frame(&mut &[255u8, 0, 0, 1][..]), Err(HelloError::TooLong(_))));
-    assert!(matches!(frame_len([0, 4, 0, 1]), Err(HelloError::TooLong(262_145))));
-    assert_eq!(frame_len([0, 4, 0, 0]).unwrap(), FRAME_MAX);
+    assert!(matches!(frame_len([0, 8, 0, 1]), Err(HelloError::TooLong(524_289))));
+    assert_eq!(frame_len([0, 8, 0, 0]).unwrap(), FRAME_MAX);
     let cases: [(&str, Vec<u8>); 12] = [
-        ("no path", changed(|v| v["request"]["paths"] = serde_json::json!([]))),
-        ("bad base64", changed(|v| v["request"]["paths"] = serde_json::json!(["%%"]))),
-        ("many paths", changed(|v| v["request"]["paths"] = vec!["YQ=="; PATHS_MAX + 1].into())),
-        ("push to two", changed(|v| v["request"]["direction"] = "push".into())),
+        ("no service", changed(|v| v["service"] = "".into())),
+        ("long service", changed(|v| v["service"] = "x".repeat(65).into())),
+        ("bad base64", changed(|v| v["request"] = "%%".into())),
+        ("many features", changed(|v| v["features"] = vec!["x"; 257].into())),
+        ("long need", changed(|v| v["needs"] = vec!["x".repeat(65)].into())),
         ("no flow", changed(|v| v["flow_ids"] = serde_json::json!([]))),
         ("many flows", changed(|v| v["flow_ids"] = vec![1; FLOW_IDS_MAX + 2].into())),
         ("big id", changed(|v| v["flow_ids"] = serde_json::json!([65536]))),
         ("many ports", changed(|v| v["client_udp_ports"] = vec![1; crate::FLOWS_MAX + 1].into())),
         ("short secret", changed(|v| v["secret_half"] = "AAAA".into())),
-        ("unknown direction", changed(|v| v["request"]["direction"] = "sideways".into())),
-        ("no memory", changed(|v| v["request"]["options"]["memory_bytes"] = 1.into())),
+        ("no memory", changed(|v| v["network"]["memory_bytes"] = 1.into())),
         ("no kind", changed(|v| drop(v.as_object_mut().unwrap().remove("kind")))),
     ];
     for (name, body) in cases {
@@ -148,32 +146,28 @@ fn refusals_become_errors_with_their_exit_codes() {
 }
 
 #[test]
-fn a_choice_of_any_origin_is_judged_with_the_hello() {
-    use base64::Engine as _;
-    let line = |text: &str| serde_json::Value::from(STANDARD.encode(text));
-    let select = |field: &str, value: serde_json::Value| {
-        decode_hello(&changed(|hello| hello["request"]["options"]["select"][field] = value))
-    };
-    let hello = select("rules", vec![line("- *.o"), line("+s a/**")].into()).unwrap();
-    assert_eq!(hello.request.options.select.rules, [b"- *.o".to_vec(), b"+s a/**".to_vec()]);
-    for hostile in [
-        vec![line(". /etc/passwd")].into(),
-        vec![line("x")].into(),
-        vec![line("")].into(),
-        vec![serde_json::Value::from("not base64")].into(),
-        vec![line("- x"); 4097].into(),
-        vec![line(&format!("- {}", "x".repeat(4096)))].into(),
-        vec![line(&format!("- {}", "x".repeat(4000))); 17].into(),
-        serde_json::Value::from(7),
-    ] {
-        assert!(select("rules", hostile).is_err());
+fn a_hello_of_the_next_version_with_what_is_not_known_yet_is_understood() {
+    let next = changed(|hello| {
+        hello["protocols"] = serde_json::json!([1, 2]);
+        hello["features"] = serde_json::json!(["a", "telepathy"]);
+        hello["weather"] = serde_json::json!({"rain": true});
+        hello["network"]["colour"] = "green".into();
+    });
+    let hello = decode_hello(&next).unwrap();
+    assert_eq!(hello.opening, opening());
+    assert_eq!(hello.features.common(&Features::of(&["a"])), Features::of(&["a"]));
+    assert!(matches!(
+        decode_hello(&changed(|hello| hello["protocols"] = serde_json::json!([2, 3]))),
+        Err(HelloError::Version { protocols: Protocols(2, 3), .. })
+    ));
+}
+
+#[test]
+fn the_newest_common_protocol_is_spoken() {
+    for (one, other, common) in
+        [((1, 3), (2, 5), Some(3)), ((1, 1), (1, 1), Some(1)), ((1, 2), (3, 4), None), ((4, 2), (1, 9), None)]
+    {
+        let (one, other) = (Protocols(one.0, one.1), Protocols(other.0, other.1));
+        assert_eq!((one.common(other), other.common(one)), (common, common), "{one} {other}");
     }
-    assert!(select("size_min", serde_json::Value::from(-1)).is_err());
-    assert!(select("mtime_min", serde_json::Value::from(i64::MIN)).is_ok());
-    let sync = |value: serde_json::Value| {
-        decode_hello(&changed(|hello| hello["request"]["options"]["sync"] = value))
-    };
-    let delete = serde_json::json!({"checksum": true, "delete": {"when": "before", "max": 3}});
-    assert!(sync(delete).unwrap().request.options.sync.unwrap().delete.is_some());
-    assert!(sync(serde_json::json!({"delete": {"when": "never"}})).is_err());
 }

@@ -5,23 +5,15 @@ use std::path::Path;
 
 use farhaul_net::UdpLink;
 
-use super::super::hello::{Direction, Request};
+use super::super::features::Features;
+use super::super::{Admitted, test_opening};
 use super::*;
 use crate::connect::endpoint;
-use crate::options::TransferOptions;
 use crate::session::options::NetworkOptions;
 
-fn params(options: TransferOptions) -> HelloParams {
-    let request = Request {
-        direction: Direction::Push,
-        paths: vec![b"/data".to_vec()],
-        target_is_directory: false,
-        single_file: true,
-        stream: None,
-        target_is_name: false,
-        options,
-    };
-    HelloParams { request, udp: true, early: false }
+fn params(options: NetworkOptions) -> HelloParams {
+    let opening = test_opening(options);
+    HelloParams { opening, features: Features::default(), udp: true, early: false }
 }
 
 fn texts(args: Vec<OsString>) -> Vec<String> {
@@ -135,18 +127,18 @@ fn failures_say_what_to_do() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let target = fake_ssh(folder.path(), body);
-        let error = ssh_connect(&target, params(TransferOptions::default())).unwrap_err();
+        let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();
         assert!(error.to_string().contains(what), "{body}: {error}");
         assert!(matches!(error, Error::Connect { hint: Some(_), .. }), "{body}: {error:?}");
     }
     let target = SshTarget { host: "h".into(), program: "/nonexistent/ssh".into(), ..SshTarget::default() };
-    let error = ssh_connect(&target, params(TransferOptions::default())).unwrap_err();
+    let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();
     assert!(error.to_string().contains("cannot run /nonexistent/ssh"), "{error}");
 }
 
 type BothEnds = (Result<Established, Error>, Result<Established, Error>, tempfile::TempDir);
 
-fn both_ends(options: TransferOptions) -> BothEnds {
+fn both_ends(options: NetworkOptions) -> BothEnds {
     both_ends_of(params(options))
 }
 
@@ -165,7 +157,7 @@ pub(crate) fn both_ends_of(params: HelloParams) -> BothEnds {
         let stdin = File::open(to).unwrap();
         let stdout = OpenOptions::new().write(true).open(from).unwrap();
         let connection = "127.0.0.1 50000 127.0.0.1 22".to_string();
-        endpoint::establish(stdin.into(), stdout.into(), Some(connection), None)
+        endpoint::establish(stdin.into(), stdout.into(), Some(connection), None, &|_| Ok(Admitted::default()))
     });
     let near = ssh_connect(&target, params);
     (near, far.join().unwrap(), folder)
@@ -181,7 +173,7 @@ fn udp(flow: &FlowSetup) -> (&UdpLink, &[SocketAddr]) {
 #[test]
 fn both_ends_agree_on_secret_ids_and_addresses() {
     let options = NetworkOptions { flows: 3, udp_ports: (42000, 42400), ..NetworkOptions::default() };
-    let (near, far, _folder) = both_ends(options.into());
+    let (near, far, _folder) = both_ends(options);
     let (near, far) = (near.unwrap(), far.unwrap());
     assert_eq!(near.session.master, far.session.master);
     assert!(near.session.is_initiator && !far.session.is_initiator);
@@ -227,7 +219,7 @@ fn without_a_free_port_the_channel_carries_everything() {
     let taken = std::net::UdpSocket::bind("[::]:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let options = NetworkOptions { udp_ports: (port, port), ..NetworkOptions::default() };
-    let (near, far, _folder) = both_ends(options.clone().into());
+    let (near, far, _folder) = both_ends(options.clone());
     let (near, far) = (near.unwrap(), far.unwrap());
     assert_eq!((near.session.transport, far.session.transport), (Transport::Ssh, Transport::Ssh));
     assert!(matches!(
@@ -236,7 +228,7 @@ fn without_a_free_port_the_channel_carries_everything() {
     ));
     assert_eq!(near.session.flows[0].send_id, far.session.flows[0].recv_id);
     assert_eq!(near.session.warnings.len(), 1);
-    let (near, far, _folder) = both_ends(NetworkOptions { udp_only: true, ..options }.into());
+    let (near, far, _folder) = both_ends(NetworkOptions { udp_only: true, ..options });
     assert!(near.unwrap_err().to_string().contains("no free UDP port"));
     assert!(far.is_err());
 }

@@ -1,6 +1,6 @@
 //! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
 
-use super::super::pending::{Agreed, Pending, Refused};
+use super::super::pending::{Agreed, Pending, Refused, Then};
 use super::super::shared::FlowState;
 use super::super::supervisor::Supervisor;
 use crate::error::Error;
@@ -17,12 +17,12 @@ impl Supervisor {
                 Ok(())
             }
             // Who answers on a flow has agreed, whatever became of the reply.
-            Err(Refused { error, .. }) if self.is_up() => {
+            Err(Refused { error, then: Then::End | Then::Again }) if self.is_up() => {
                 tracing::debug!(%error, "a session goes on without the reply to its hello");
                 Ok(())
             }
-            Err(Refused { error, is_passing }) => {
-                if let Some(pending) = pending.filter(|_| is_passing) {
+            Err(Refused { error, then }) => {
+                if let Some(pending) = pending.filter(|_| then != Then::End) {
                     pending.begin_again();
                 }
                 Err(error)
@@ -65,26 +65,35 @@ mod tests {
         (start(near, Role::Receiver), far)
     }
 
-    fn refused(is_passing: bool) -> Result<Agreed, Refused> {
-        Err(Refused { error: Error::Connect { what: "no place".into(), hint: None }, is_passing })
+    fn refused(then: Then) -> Result<Agreed, Refused> {
+        Err(Refused { error: Error::Connect { what: "no place".into(), hint: None }, then })
     }
 
     #[test]
     fn a_late_refusal_ends_the_session_and_one_that_may_pass_has_it_begun_anew() {
-        for is_passing in [false, true] {
-            let (mut supervisor, _far) = waiting(refused(is_passing));
+        for then in [Then::End, Then::Again] {
+            let (mut supervisor, _far) = waiting(refused(then));
             let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
             assert!(matches!(supervisor.step(), Err(Error::Connect { what, .. }) if what == "no place"));
-            assert_eq!(again.is_due(), is_passing);
+            assert_eq!(again.is_due(), then == Then::Again);
             supervisor.close(None);
         }
     }
 
     #[test]
     fn who_answers_on_a_flow_has_agreed() {
-        let (mut supervisor, _far) = waiting(refused(true));
+        let (mut supervisor, _far) = waiting(refused(Then::Again));
         supervisor.shared.flow_list()[0].set_state(FlowState::Up);
         assert!(matches!(supervisor.step(), Ok(Step::Idle)));
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn who_has_agreed_to_less_is_asked_anew_even_if_it_has_answered_on_a_flow() {
+        let (mut supervisor, _far) = waiting(refused(Then::AgainInAnyCase));
+        let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
+        supervisor.shared.flow_list()[0].set_state(FlowState::Up);
+        assert!(supervisor.step().is_err() && again.is_due());
         supervisor.close(None);
     }
 

@@ -5,8 +5,8 @@
 //! own thread is the limit.
 //! Busy shares alone mislead: on a full machine every stage is slow, and a stage that waits for another looks idle.
 
-use crate::session::figures::Stage;
-use crate::session::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
+use super::figures::Stage;
+use super::meter::{WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 
 /// Less waiting than this share of the time is no limit.
 const WAITED: f64 = 0.25;

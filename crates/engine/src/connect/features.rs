@@ -1,0 +1,91 @@
+//! What an end can do beyond what every end of its protocol version can. Each end names its features in the hello; one
+//! that the other lacks is left out, or refused by its name where the user has asked for what it does.
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::hello::{Refusal, RefusalCode};
+
+/// Most names that a peer may list, and bytes that one may have.
+const NAMES_MAX: usize = 256;
+const NAME_LEN_MAX: usize = 64;
+
+/// Names of features. The default has none.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Features(Vec<String>);
+
+impl Features {
+    pub fn of(names: &[&str]) -> Features {
+        Features(names.iter().map(|name| name.to_string()).collect())
+    }
+
+    /// These and more.
+    pub fn and(mut self, names: &[&str]) -> Features {
+        self.0.extend(names.iter().map(|name| name.to_string()));
+        self
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|own| own == name)
+    }
+
+    /// What both ends can do.
+    pub fn common(&self, other: &Features) -> Features {
+        Features(self.0.iter().filter(|name| other.has(name)).cloned().collect())
+    }
+
+    /// Refuses who needs more than these.
+    pub fn satisfy(&self, needs: &Features) -> Result<(), Refusal> {
+        let missing: Vec<_> =
+            needs.0.iter().filter(|name| !self.has(name)).map(|name| format!("'{name}'")).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let text = format!(
+            "the far end, farhaul {}, cannot do what was asked for: it lacks {}",
+            env!("CARGO_PKG_VERSION"),
+            missing.join(", ")
+        );
+        let hint = "leave out the options that ask for it, or install a newer version there";
+        Err(Refusal { hint: Some(hint.into()), ..Refusal::new(RefusalCode::Unsupported, text) })
+    }
+}
+
+impl<'de> Deserialize<'de> for Features {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Features, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        if names.len() > NAMES_MAX || names.iter().any(|name| name.len() > NAME_LEN_MAX) {
+            return Err(serde::de::Error::custom("at most 256 features with names of 64 bytes are allowed"));
+        }
+        Ok(Features(names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_and_missing_is_named() {
+        let own = Features::of(&["delta", "acls"]);
+        assert_eq!(own.satisfy(&Features::of(&["acls"])), Ok(()));
+        let refusal = own.satisfy(&Features::of(&["acls", "colours", "smells"])).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Unsupported);
+        assert!(refusal.text.contains("lacks 'colours', 'smells'"), "{}", refusal.text);
+    }
+
+    #[test]
+    fn what_one_end_lacks_is_left_out() {
+        let (old, new) = (Features::of(&["delta"]), Features::of(&["colours", "delta"]));
+        assert_eq!(old.common(&new), old);
+        assert_eq!(new.common(&old), old);
+        assert!(!new.common(&Features::default()).has("delta"));
+    }
+
+    #[test]
+    fn a_list_from_a_peer_has_bounds() {
+        let read = |names: Vec<String>| serde_json::from_value::<Features>(names.into());
+        assert!(read(vec!["a".repeat(64); 256]).is_ok());
+        assert!(read(vec!["a".into(); 257]).is_err());
+        assert!(read(vec!["a".repeat(65)]).is_err());
+    }
+}

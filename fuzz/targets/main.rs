@@ -5,9 +5,9 @@
 //! under `./x fuzz` libFuzzer leads it by the code that it reaches.
 
 mod cli;
-mod engine;
 mod flow;
 mod proto;
+mod reading;
 mod scratch;
 mod seeds;
 mod session;

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use farhaul_engine::connect::features::Features;
-use farhaul_engine::connect::hello::{Attach, Hello, HelloReply, Refusal, RefusalCode, Token, encode};
-use farhaul_engine::fuzzing::{End, record_session};
-use farhaul_engine::{
-    CopyJob, Direction, Location, ManifestOptions, Progress, Request, TransferOptions, connect, keygen,
-};
+use farhaul_connect as connect;
+use farhaul_connect::features::Features;
+use farhaul_connect::hello::{Attach, Hello, HelloReply, Refusal, RefusalCode, Token, encode};
+use farhaul_connect::keygen;
+use farhaul_copy::fuzzing::{End, record_session};
+use farhaul_copy::{CopyJob, Direction, Location, ManifestOptions, Request, TransferOptions};
+use farhaul_session::Progress;
 use farhaul_volume::{Marks, write_patch};
 
 use crate::scratch;
@@ -53,7 +54,7 @@ fn sessions() {
             }
             let (script, bytes) = record_session(end, &flags, FILL, &from, to.path());
             put(target, name, &script);
-            put("engine__messages", &format!("{name}-{target}"), &bytes);
+            put("reading__messages", &format!("{name}-{target}"), &bytes);
         }
     }
 }
@@ -101,8 +102,8 @@ fn frames_and_files() {
         options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
     };
     let frame = |name: &str, frame: &[u8]| {
-        put("engine__hello", name, &frame[4..]);
-        put("engine__hello", &format!("{name}-framed"), frame);
+        put("reading__hello", name, &frame[4..]);
+        put("reading__hello", &format!("{name}-framed"), frame);
     };
     let needs = Features::of(&["manifest"]);
     let opening = request.opening(needs.clone()).expect("it can be told");
@@ -130,28 +131,28 @@ fn frames_and_files() {
         manifest: Some(manifest.clone()),
         verbose: false,
     };
-    let (report, error) = farhaul_engine::copy(job, &Arc::new(Progress::default()));
+    let (report, error) = farhaul_copy::copy(job, &Arc::new(Progress::default()));
     assert!(error.is_none(), "{error:?}");
-    put("engine__failed_run", "report", &report_bytes(&report));
+    put("reading__failed_run", "report", &report_bytes(&report));
     let lines = std::fs::read(&manifest).expect("it was written");
-    put("engine__verify_list", "manifest", &lines);
+    put("reading__verify_list", "manifest", &lines);
     for (index, line) in lines.split_inclusive(|&byte| byte == b'\n').enumerate().take(12) {
-        put("engine__manifest_line", &format!("line-{index}"), line);
+        put("reading__manifest_line", &format!("line-{index}"), line);
     }
     let sums = "dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f  file\n\
                 SHA256 (file) = dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f\n\
                 \\dffd6021bb2bd5b0af676290809ec3a53191dd81c7f70a4b28688a362182986f *a\\nb\n";
-    put("engine__verify_list", "sums", sums.as_bytes());
+    put("reading__verify_list", "sums", sums.as_bytes());
 
     let key = folder.path().join("key");
     keygen(&key, "fuzz").expect("a key is made");
     let public = std::fs::read(key.with_extension("pub")).expect("it is there");
-    put("engine__authorized_keys", "keys", &[b"# who\n\n".to_vec(), public.clone(), public].concat());
-    put("engine__known_hosts", "hosts", b"# seen\nhost:4000 SHA256:abcdef\n[fd00::2]:4000 SHA256:ghi\n");
+    put("reading__authorized_keys", "keys", &[b"# who\n\n".to_vec(), public.clone(), public].concat());
+    put("reading__known_hosts", "hosts", b"# seen\nhost:4000 SHA256:abcdef\n[fd00::2]:4000 SHA256:ghi\n");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let note =
         format!(r#"{{"192.0.2.1":{{"rate_bps":1000000,"rtt_us":100000,"loss_ppm":12,"unix_s":{now}}}}}"#);
-    put("engine__path_memory", "paths", note.as_bytes());
+    put("reading__path_memory", "paths", note.as_bytes());
     let _ = connect::default_known_hosts_path();
 }
 
@@ -167,12 +168,12 @@ fn small_things() {
     let records: Vec<u8> = [&[1, 0, 2][..], &[7; 32], &[0x82, 1, 0, 3], &[9; 32]].concat();
     block.extend_from_slice(&records);
     block.extend_from_slice(&(records.len() as u32).to_le_bytes());
-    put("engine__block_trailer", "two-pieces", &block);
+    put("reading__block_trailer", "two-pieces", &block);
     let quic = [0xc3; 30];
     let ours = [&[5, 0, 7][..], &[0; 27]].concat();
-    put("engine__first_datagrams", "quic", &[&[0, 30][..], &quic, &quic].concat());
-    put("engine__first_datagrams", "ours", &[&[0, 30][..], &ours, &ours[..20]].concat());
-    put("engine__stream_frames", "three", b"\x03\x00\xff\x01\x00\x03abc\x00\x01d\x00\x05efghi");
+    put("reading__first_datagrams", "quic", &[&[0, 30][..], &quic, &quic].concat());
+    put("reading__first_datagrams", "ours", &[&[0, 30][..], &ours, &ours[..20]].concat());
+    put("reading__stream_frames", "three", b"\x03\x00\xff\x01\x00\x03abc\x00\x01d\x00\x05efghi");
 
     let feedback =
         crate::flow::feedback_frame([3, 500, 20, 0, 0, 8, 4096, 0], &[0, 1, 0x0f, 0, 0, 0, 0, 0, 0, 0]);
@@ -203,9 +204,9 @@ fn small_things() {
     put("volume__patch", "patch", &[&[27][..], &out[..len]].concat());
     put("volume__patch", "versions", b"\x10old and new");
     for cipher in 0..4u8 {
-        put("engine__datagram", &format!("forged-{cipher}"), &[&[cipher][..], &[0; 40]].concat());
+        put("reading__datagram", &format!("forged-{cipher}"), &[&[cipher][..], &[0; 40]].concat());
         put(
-            "engine__datagram",
+            "reading__datagram",
             &format!("sealed-{cipher}"),
             &[&[4 + cipher][..], &feedback, &segment].concat(),
         );

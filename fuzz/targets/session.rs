@@ -1,10 +1,10 @@
 //! Conversations: one end of a session, with its threads and its files, and a peer that says what it likes in any order.
 //!
-//! What an input means stands in `engine/session/fuzzing.rs`.
+//! What an input means stands in `copy/src/fuzzing.rs`.
 
 use std::path::Path;
 
-use farhaul_engine::fuzzing::{End, converse};
+use farhaul_copy::fuzzing::{End, converse};
 
 use crate::scratch;
 use crate::target;

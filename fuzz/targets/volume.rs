@@ -1,8 +1,9 @@
 //! Names, patterns, patches and journals that the volume reads.
 
+use farhaul_text::{escape, unescape};
 use farhaul_volume::{
     Allowance, Base, CHUNK, ChunkMap, Filter, Generated, Marks, PIECE, Patch, RelPath, Root, RuleList,
-    Selection, Separator, Side, escape, expand, leads_out, stands_for, unescape, write_patch,
+    Selection, Separator, Side, expand, leads_out, stands_for, write_patch,
 };
 
 use crate::scratch::Scratch;

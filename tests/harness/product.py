@@ -32,10 +32,10 @@ def binary():
 
 
 def tls_pipe():
-    """The engine's example of that name, for peers that have no TLS with raw keys."""
+    """The example of that name, for peers that have no TLS with raw keys."""
     built = [path for path in ROOT.glob("target/*/examples/tls_pipe") if path.exists()]
     if not built:
-        raise HarnessError("no tls_pipe: run `cargo build -p farhaul-engine --example tls_pipe` first")
+        raise HarnessError("no tls_pipe: run `cargo build -p farhaul-connect --example tls_pipe` first")
     return max(built, key=lambda path: path.stat().st_mtime)
 
 

@@ -12,8 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use farhaul::{Error, disk_threads};
 use farhaul_blocks::BlockPool;
-use farhaul_engine::{Error, disk_threads};
 use farhaul_volume::CHUNK;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
 

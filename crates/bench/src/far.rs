@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use farhaul_engine::connect::hello::{self, HelloError, Refusal};
-use farhaul_engine::{Error, ExitCode};
+use farhaul::{Error, ExitCode};
+use farhaul_connect::hello::{self, HelloError, Refusal};
 
 use crate::findings::HostFacts;
 use crate::folder::Folder;

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farhaul_engine::Error;
+use farhaul::Error;
 use rustix::fs::Advice;
 use tempfile::TempDir;
 

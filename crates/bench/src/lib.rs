@@ -23,7 +23,7 @@ pub mod transfer;
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use farhaul_engine::Error;
+use farhaul::Error;
 
 pub use far::serve;
 pub use findings::{

@@ -3,7 +3,7 @@
 //! Always true: [`Question::Hello`] and [`Answer::Hello`] keep their shape in every version, so that two versions that
 //! do not fit can say so.
 
-use farhaul_engine::connect::hello::{Refusal, Token};
+use farhaul_connect::hello::{Refusal, Token};
 use serde::{Deserialize, Serialize};
 
 use crate::findings::HostFacts;

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use farhaul_engine::connect::RemoteProgram;
-use farhaul_engine::connect::hello::printable;
-use farhaul_engine::{Error, SshTarget};
+use farhaul::{Error, SshTarget};
+use farhaul_connect::RemoteProgram;
+pub use farhaul_connect::hello::printable;
 
 use crate::findings::HostFacts;
 use crate::messages::{Answer, PROTOCOL, Question};

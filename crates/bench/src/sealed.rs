@@ -1,8 +1,8 @@
 //! The engine's own seal, for flows that have no session and no purpose but to be measured.
 
-use farhaul_engine::Cipher;
-use farhaul_engine::session::{FlowIdentity, Packets};
+use farhaul::Cipher;
 use farhaul_proto::{EPOCH_BITS, PlannedPacket, Segment, Span};
+use farhaul_session::{FlowIdentity, Packets};
 
 /// Initiator and acceptor of flow `index` of the session that has this secret.
 pub(crate) fn ends(secret: &[u8; 32], index: u16, cipher: Cipher) -> (Packets, Packets) {

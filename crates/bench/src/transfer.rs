@@ -11,9 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_engine::{
-    CopyJob, DaemonTarget, Error, Location, Progress, Report, SshTarget, TransferOptions, copy,
-};
+use farhaul::{CopyJob, DaemonTarget, Error, Location, Progress, Report, SshTarget, TransferOptions, copy};
 
 use crate::findings::{Expected, Findings, HostFacts, Row, TransferRow};
 use crate::folder::Folder;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
-use farhaul_engine::{
+use farhaul::{
     Algorithm, Cipher, CpuList, Fault, ManifestOptions, NetworkOptions, Overwrite, PathAddresses, Policy,
     TransferOptions, Verify, flows_for_cores,
 };
@@ -297,12 +297,9 @@ pub struct Testing {
 }
 
 impl Testing {
-    pub fn of_engine(&self) -> farhaul_engine::Testing {
-        let default = farhaul_engine::Testing::default();
-        farhaul_engine::Testing {
-            fault: self.fault,
-            epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits),
-        }
+    pub fn of_engine(&self) -> farhaul::Testing {
+        let default = farhaul::Testing::default();
+        farhaul::Testing { fault: self.fault, epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits) }
     }
 }
 
@@ -519,10 +516,11 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+    use farhaul::{SelectOptions, SpreadOptions};
+
     use super::select::Origin;
     use super::*;
-    use clap::CommandFactory;
-    use farhaul_engine::{SelectOptions, SpreadOptions};
 
     fn cp(arguments: &str) -> Result<Cp, clap::Error> {
         let words = ["farhaul", "cp"].into_iter().chain(arguments.split_whitespace());
@@ -567,7 +565,7 @@ mod tests {
                 memory_bytes: 1 << 30,
                 udp_only: true,
                 udp_ports: (5000, 5005),
-                testing: farhaul_engine::Testing { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
+                testing: farhaul::Testing { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
             },
             durable: true,
             durable_each: true,

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use farhaul_engine::Error;
+use farhaul::Error;
 
 static NO_INPUT: AtomicBool = AtomicBool::new(false);
 static NO_OUTPUT: AtomicBool = AtomicBool::new(false);

@@ -1,6 +1,6 @@
 //! From errors and reports to the exit codes that scripts rely on; the codes themselves are the engine's.
 
-use farhaul_engine::{Error, ExitCode, Report};
+use farhaul::{Error, ExitCode, Report};
 
 /// What the process ends with.
 pub fn process_code(code: ExitCode) -> std::process::ExitCode {
@@ -28,9 +28,10 @@ pub fn engine_error(error: &anyhow::Error) -> Option<&Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use anyhow::Context;
-    use farhaul_engine::{Action, FailedEntry};
+    use farhaul::{Action, FailedEntry};
+
+    use super::*;
 
     #[test]
     fn each_error_has_its_documented_code() {

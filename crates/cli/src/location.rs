@@ -10,7 +10,7 @@ use std::net::Ipv6Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use farhaul_engine::Error;
+use farhaul::Error;
 
 use crate::values;
 

@@ -17,10 +17,10 @@ mod values;
 
 use clap::Parser;
 use clap::error::ErrorKind;
-use farhaul_engine::ExitCode;
-use ui::printer;
-
+use farhaul::ExitCode;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+
+use ui::printer;
 
 /// As many as there is use for.
 const DESCRIPTORS: u64 = 64 << 10;

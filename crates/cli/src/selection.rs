@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_engine::{Error, FilterError, RuleList, SelectOptions, Separator};
+use farhaul::{Error, FilterError, RuleList, SelectOptions, Separator};
 
 use crate::args::select::{Origin, Rules, Select};
 use crate::descriptors;

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use farhaul_engine::{ExitCode, Progress};
+use farhaul::{ExitCode, Progress};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// "File size limit exceeded", of which tokio has no name.

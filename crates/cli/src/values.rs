@@ -4,7 +4,7 @@
 //! nothing overflows or rounds a non-zero value to zero.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use farhaul_engine::{Algorithm, PathAddresses};
+use farhaul::{Algorithm, PathAddresses};
 use serde::de::DeserializeOwned;
 
 /// Bits a second: `2G`, `800M`, `1.5g`, `64000`; `2Gbit/s` and `2Gbps` as well.

@@ -1,8 +1,9 @@
 //! What a daemon lets an authorized client ask for, judged before anything is set up for it.
 
-use farhaul_engine::connect::Admitted;
-use farhaul_engine::connect::hello::{Opening, Refusal, RefusalCode};
-use farhaul_engine::{Cipher, Direction, Request, admit};
+use farhaul_connect::Admitted;
+use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_copy::{Direction, Request, admit};
+use farhaul_session::Cipher;
 
 /// A daemon's rules.
 #[derive(Debug, Clone, Copy)]
@@ -32,8 +33,9 @@ impl Admission {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_engine::connect::features::Features;
-    use farhaul_engine::{NetworkOptions, TransferOptions};
+    use farhaul_connect::features::Features;
+    use farhaul_copy::TransferOptions;
+    use farhaul_session::NetworkOptions;
 
     use super::*;
 

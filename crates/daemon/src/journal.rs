@@ -1,7 +1,8 @@
 //! The daemon's log of sessions: a line when one begins, and one when it ends.
 
-use farhaul_engine::connect::Established;
-use farhaul_engine::{Direction, Error, SessionSummary};
+use farhaul_connect::Established;
+use farhaul_copy::{Direction, SessionSummary};
+use farhaul_session::Error;
 
 /// Who came; kept aside while the session runs.
 pub(crate) struct Visitor {

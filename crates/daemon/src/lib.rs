@@ -17,8 +17,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use farhaul_engine::connect::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_engine::{Error, MemoryLimits, ServerPolicy, Testing};
+use farhaul_connect::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
+use farhaul_copy::ServerPolicy;
+use farhaul_session::{Error, MemoryLimits, Testing};
 
 use admission::Admission;
 use own_files::Own;
@@ -87,7 +88,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let policy = ServerPolicy { root, allow_cipher_none, strip_setuid: true, mask, testing: config.testing };
     daemon.run(Arc::new(move |established| {
         let visitor = journal::Visitor::of(&established);
-        let summary = farhaul_engine::serve(established, Some(&policy));
+        let summary = farhaul_copy::serve(established, Some(&policy));
         visitor.log(&summary);
     }))?;
     tracing::info!("ended");
@@ -117,7 +118,7 @@ fn own_files(config: &ServeConfig) -> Vec<Own> {
     }
     all.push(own(
         "what the daemon remembers of paths",
-        farhaul_engine::session::state_folder(),
+        farhaul_session::state_folder(),
         "set XDG_STATE_HOME to another place",
     ));
     if let Some(program) = std::env::current_exe().ok().filter(|_| !config.read_only) {

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul_engine::Error;
+use farhaul_session::Error;
 
 /// Links that one path may lead through, as in the kernel.
 const LINKS_MAX: usize = 40;

@@ -41,11 +41,21 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
-pub use farhaul_engine::stream::{
+pub use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget, default_identity_path, keygen};
+pub use farhaul_copy::{
+    Action, CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
+    DeleteWhen, Difference, FailedEntry, FailedRun, Finding, Location, ManifestOptions, NotTakenEntry,
+    Overwrite, REPORT_SCHEMA, Report, Retry, SelectOptions, SpreadFigures, SpreadOptions, SyncOptions,
+    TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport, clean, copy, serve_endpoint, verify,
+};
+pub use farhaul_session::{
+    Cipher, CpuChoice, CpuList, Error, ExitCode, FLOWS_MAX, Fault, MEMORY_MIN, MemoryLimits, NetworkOptions,
+    PathAddresses, PathFigures, Policy, Progress, RateOptions, SessionReport, Stage, Testing, contained,
+    disk_threads, flows_for_cores,
+};
+pub use farhaul_stream::{
     Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,
     Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
 };
-pub use farhaul_engine::{
-    Cipher, CpuChoice, DaemonTarget, Error, ExitCode, NetworkOptions, PathAddresses, PathFigures, Policy,
-    Progress, RateOptions, Report, SshTarget, Stage, TransferOptions, Verify, keygen,
-};
+pub use farhaul_text::{escape, is_unprintable, unescape};
+pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator};

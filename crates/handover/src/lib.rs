@@ -5,8 +5,10 @@
 //!
 //! All of it is model-checked: `./x loom` goes through the orders in which the threads of `tests/loom.rs` can run, up to three switches
 //! ahead of time, and the values that the memory model lets them see.
+#![deny(unsafe_code)]
 
 mod hand_over;
+#[expect(unsafe_code, reason = "slots of the ring that one thread at a time owns")]
 mod ring;
 mod room;
 mod sleep;

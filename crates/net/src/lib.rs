@@ -10,6 +10,7 @@
 //! [`LinkStats`] and never an error; an error means that the link is of no more use.
 //!
 //! Does not know: what is in a datagram, who the peer is, how fast to send.
+#![deny(unsafe_code)]
 
 mod batch;
 mod fault;
@@ -18,6 +19,7 @@ mod link;
 mod memory;
 mod socket;
 mod stream;
+#[expect(unsafe_code, reason = "the raw system calls, each with its reason")]
 mod sys;
 mod wait;
 

@@ -17,10 +17,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use farhaul_text::escape;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
-use crate::path::escape;
 use crate::temporary;
 use crate::writeback::Medium;
 

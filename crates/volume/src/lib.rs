@@ -65,7 +65,7 @@ pub use leftovers::{Found, Leftover, find_leftovers};
 pub use links::leads_out;
 pub use mount::Border;
 pub use partial::{Identity, Partial, Patched, Resume, SourceState};
-pub use path::{PathError, RelPath, escape, is_unprintable, unescape};
+pub use path::{PathError, RelPath};
 pub use ranges::ChunkMap;
 pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};

@@ -1,7 +1,7 @@
 //! Sealing and opening datagrams as a flow's thread does it, without the network between.
 
-use farhaul_engine::Cipher;
-use farhaul_engine::session::{Packets, Payload};
+use farhaul::Cipher;
+use farhaul_session::{Packets, Payload};
 
 use crate::bps;
 use crate::findings::CipherRow;

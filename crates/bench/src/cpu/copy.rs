@@ -1,7 +1,7 @@
 //! Copying blocks through memory: as `memcpy` does it, and past the cache, which spares the reading of what is overwritten.
 
+use farhaul::Error;
 use farhaul_blocks::BlockPool;
-use farhaul_engine::Error;
 use farhaul_volume::CHUNK;
 
 use super::{fill, rate};

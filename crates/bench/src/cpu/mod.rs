@@ -8,8 +8,8 @@ mod copy;
 
 use std::time::Duration;
 
+use farhaul::{Cipher, Error, disk_threads};
 use farhaul_blocks::BlockPool;
-use farhaul_engine::{Cipher, Error, disk_threads};
 use farhaul_volume::{CHUNK, chunk_cv};
 
 use crate::findings::{CipherRow, DigestRow, Expected, Findings, Row};

@@ -1,7 +1,7 @@
 //! One case of a link measurement: what both ends have agreed on, and what each has counted.
 
-use farhaul_engine::FLOWS_MAX;
-use farhaul_engine::{Cipher, Error};
+use farhaul::FLOWS_MAX;
+use farhaul::{Cipher, Error};
 use farhaul_net::DATAGRAM_LEN_MAX;
 use farhaul_proto::{HEADER_LEN, SEGMENT_FRAME_LEN, TAG_LEN};
 use serde::{Deserialize, Serialize};

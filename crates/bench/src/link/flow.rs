@@ -7,9 +7,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul_engine::session::{Packets, Payload};
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent, UdpLink, wait};
 use farhaul_proto::{HEADER_LEN, Header};
+use farhaul_session::{Packets, Payload};
 
 use super::case::{Case, OVERHEAD};
 use super::meet::{Badge, Word};
@@ -284,7 +284,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_engine::connect::hello::Token;
+    use farhaul_connect::hello::Token;
 
     use super::*;
     use crate::link::Which;
@@ -343,7 +343,7 @@ mod tests {
     fn a_first_window_that_nobody_read_is_sent_again() {
         let (mut link, other) = pair();
         let badge = Badge { token: Token([1; 32]), flow: 0 };
-        let (mut packets, _) = sealed::ends(&[2; 32], 0, farhaul_engine::Cipher::default());
+        let (mut packets, _) = sealed::ends(&[2; 32], 0, farhaul::Cipher::default());
         let stop = AtomicBool::new(false);
         let counted = std::thread::scope(|scope| {
             let (mut count, stop) = (0, &stop);
@@ -368,7 +368,7 @@ mod tests {
     fn news_that_were_lost_are_said_again() {
         let (mut link, mut other) = pair();
         let badge = Badge { token: Token([1; 32]), flow: 0 };
-        let (_, mut packets) = sealed::ends(&[2; 32], 0, farhaul_engine::Cipher::default());
+        let (_, mut packets) = sealed::ends(&[2; 32], 0, farhaul::Cipher::default());
         let (ending, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let receiver =

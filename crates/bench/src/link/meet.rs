@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use farhaul_engine::connect::hello::Token;
+use farhaul_connect::hello::Token;
 use farhaul_net::{Link, RecvBatch, SendBatch, UdpLink, wait};
 
 /// How long the ends look for each other, and how often they call.

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_engine::connect::hello::Token;
-use farhaul_engine::{Cipher, Error, SshTarget};
+use farhaul::{Cipher, Error, SshTarget};
+use farhaul_connect::hello::Token;
 use farhaul_proto::{CIPHER_BLOCK, segment_datagram};
 
 use crate::Watch;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use farhaul_engine::Error;
-use farhaul_engine::connect::hello::Token;
+use farhaul::Error;
+use farhaul_connect::hello::Token;
 use farhaul_net::{Link, UdpLink};
 
 use super::case::{Case, Totals, Which};

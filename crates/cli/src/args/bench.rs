@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args as Group, Subcommand};
+use farhaul::Cipher;
 use farhaul_bench::link::Direction;
-use farhaul_engine::Cipher;
 
 use super::{Connection, EXIT_CODES, Transfer};
 use crate::values;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args as Group;
-use farhaul_engine::Algorithm;
+use farhaul::Algorithm;
 
 use crate::values;
 

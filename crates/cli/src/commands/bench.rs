@@ -4,9 +4,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farhaul::{Error, ExitCode, Progress, TransferOptions};
 use farhaul_bench::transfer::Target;
 use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
-use farhaul_engine::{Error, ExitCode, Progress, TransferOptions};
 
 use super::cp::{daemon_target, ssh_target};
 use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, TransferBench};

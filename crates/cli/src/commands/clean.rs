@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul_engine::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Progress};
+use farhaul::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Progress};
 
 use crate::args::clean::Clean;
 use crate::signals;
@@ -25,7 +25,7 @@ pub fn run(args: &Clean) -> ExitCode {
         dry_run: args.dry_run,
     };
     let mut unwritten = None;
-    let (report, mut error) = farhaul_engine::clean(&job, &progress, &mut |file| {
+    let (report, mut error) = farhaul::clean(&job, &progress, &mut |file| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(file, args.dry_run).as_bytes())

@@ -1,7 +1,7 @@
 //! `farhaul completions SHELL`: the script on stdout.
 
 use clap::CommandFactory;
-use farhaul_engine::Error;
+use farhaul::Error;
 
 use crate::args::Args;
 use crate::ui::printer;

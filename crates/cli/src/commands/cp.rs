@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul_engine::connect::DEFAULT_PORT;
-use farhaul_engine::{
+use farhaul::DEFAULT_PORT;
+use farhaul::{
     CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
     SyncOptions, TransferOptions,
 };
@@ -65,7 +65,7 @@ fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
         return (refused(Error::Io { what: "cannot listen for signals".into(), source }), Vec::new());
     }
     let display = Display::start(progress.clone(), output);
-    let outcome = farhaul_engine::copy(job, &progress);
+    let outcome = farhaul::copy(job, &progress);
     (outcome, display.stop())
 }
 
@@ -237,7 +237,7 @@ pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarge
 mod tests {
     use std::ffi::OsStr;
 
-    use farhaul_engine::{Action, FailedEntry};
+    use farhaul::{Action, FailedEntry};
 
     use super::*;
 

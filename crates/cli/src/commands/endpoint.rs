@@ -1,11 +1,11 @@
 //! `farhaul endpoint`: the far end of a transfer over SSH. stdin and stdout belong to the engine.
 
-use farhaul_engine::ExitCode;
+use farhaul::ExitCode;
 
 use crate::args::Testing;
 use crate::ui::log;
 
 pub fn run(args: &Testing) -> ExitCode {
     log::to_stderr("off");
-    farhaul_engine::serve_endpoint(args.of_engine())
+    farhaul::serve_endpoint(args.of_engine())
 }

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use farhaul_engine::connect::default_identity_path;
-use farhaul_engine::{Error, keygen};
+use farhaul::default_identity_path;
+use farhaul::{Error, keygen};
 use serde::Serialize;
 
 use crate::args::Keygen;
@@ -21,7 +21,7 @@ struct Made<'a> {
 pub fn run(args: &Keygen) -> Result<(), Error> {
     let file = args.file.clone().unwrap_or_else(default_identity_path);
     let comment = args.comment.clone().unwrap_or_else(default_comment);
-    if comment.contains(farhaul_engine::is_unprintable) {
+    if comment.contains(farhaul::is_unprintable) {
         return Err(Error::Usage("the comment must be one line of text".into()));
     }
     let fingerprint = keygen(&file, &comment)?;
@@ -55,7 +55,7 @@ fn default_comment() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "user".into());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "host" } else { host.trim() };
-    format!("{user}@{host}").replace(farhaul_engine::is_unprintable, "")
+    format!("{user}@{host}").replace(farhaul::is_unprintable, "")
 }
 
 #[cfg(test)]

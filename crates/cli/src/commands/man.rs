@@ -1,7 +1,7 @@
 //! `farhaul man [VERB]`: a man page on stdout, made from the definition of the options.
 
 use clap::CommandFactory;
-use farhaul_engine::Error;
+use farhaul::Error;
 
 use crate::args::Args;
 use crate::ui::printer;

@@ -14,7 +14,7 @@ mod verify;
 
 use std::process;
 
-use farhaul_engine::{CpuList, ExitCode, contained};
+use farhaul::{CpuList, ExitCode, contained};
 
 use crate::args::Verb;
 use crate::args::bench::{BenchOutput, BenchPart};

@@ -1,8 +1,8 @@
 //! `farhaul serve`: the daemon, until it is stopped.
 
+use farhaul::default_identity_path;
+use farhaul::{ExitCode, MemoryLimits};
 use farhaul_daemon::ServeConfig;
-use farhaul_engine::connect::default_identity_path;
-use farhaul_engine::{ExitCode, MemoryLimits};
 use rustix::fs::Mode;
 use rustix::process::umask;
 

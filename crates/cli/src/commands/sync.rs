@@ -1,6 +1,6 @@
 //! `farhaul sync`: a copy of one directory's content with the options of a sync.
 
-use farhaul_engine::{DeleteOptions, DeleteWhen, ExitCode, SyncOptions};
+use farhaul::{DeleteOptions, DeleteWhen, ExitCode, SyncOptions};
 
 use super::cp::{self, Transfer};
 use crate::args::Sync;

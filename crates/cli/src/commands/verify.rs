@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul_engine::{Error, ExitCode, Finding, Progress, VerifyJob, VerifyReport};
+use farhaul::{Error, ExitCode, Finding, Progress, VerifyJob, VerifyReport};
 
 use crate::args::verify::Verify;
 use crate::signals;
@@ -25,7 +25,7 @@ pub fn run(args: &Verify) -> ExitCode {
         quick: args.quick,
     };
     let mut unwritten = None;
-    let (report, mut error) = farhaul_engine::verify(&job, &progress, &mut |finding| {
+    let (report, mut error) = farhaul::verify(&job, &progress, &mut |finding| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(finding).as_bytes())
@@ -93,7 +93,7 @@ fn summary(report: &VerifyReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_engine::Difference;
+    use farhaul::Difference;
 
     use super::*;
 

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use farhaul_engine::{Error, FailedEntry, is_unprintable};
+use farhaul::{Error, FailedEntry, is_unprintable};
 use serde::Serialize;
 
 use crate::descriptors;
@@ -124,7 +124,7 @@ pub fn harmless(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_engine::Action;
+    use farhaul::Action;
 
     use super::*;
 

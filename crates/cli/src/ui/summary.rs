@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farhaul_engine::{Error, Report};
+use farhaul::{Error, Report};
 
 use super::units;
 
@@ -97,7 +97,7 @@ pub fn go_on_hint(report: &Report, error: &Error) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_engine::SessionReport;
+    use farhaul::SessionReport;
 
     use super::*;
 

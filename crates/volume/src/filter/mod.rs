@@ -15,9 +15,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use pattern::{PATTERN_MAX, Pattern};
+use farhaul_text::escape;
 
-use crate::path::escape;
+use pattern::{PATTERN_MAX, Pattern};
 
 /// Most bytes of all rules of a transfer together, and most rules.
 pub const RULES_BYTES_MAX: usize = 64 << 10;

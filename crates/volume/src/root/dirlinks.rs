@@ -14,13 +14,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use farhaul_text::escape;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::{DIRECTORY, Root};
 use crate::dir::Dir;
-use crate::path::{RelPath, escape};
+use crate::path::RelPath;
 
 /// Links that are used at a time: each holds a descriptor.
 const LINKS_MAX: usize = 256;

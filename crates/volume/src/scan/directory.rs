@@ -250,7 +250,7 @@ impl SourceRef {
 fn plain_path(path: &Path) -> io::Result<RelPath> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.first() == Some(&b'/') {
-        let shown = crate::path::escape(OsStr::as_bytes(path.as_os_str()));
+        let shown = farhaul_text::escape(OsStr::as_bytes(path.as_os_str()));
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("{shown}: absolute path below a root"),

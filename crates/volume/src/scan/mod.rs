@@ -432,7 +432,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn shown(place: &Path) -> String {
-    crate::path::escape(place.as_os_str().as_bytes())
+    farhaul_text::escape(place.as_os_str().as_bytes())
 }
 
 /// Whether two things of one name are one.

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-use farhaul_engine::ExitCode as Code;
+use farhaul::ExitCode as Code;
 use farhaul_wanem::{Control, Error, Leash, Plan, Signals, Timeline, isolate, wait_for_child};
 use serde::{Deserialize, Serialize};
 

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use farhaul_engine::connect::default_identity_path;
-use farhaul_engine::keygen;
+use farhaul::default_identity_path;
+use farhaul::keygen;
 use farhaul_wanem::{Control, Error, HostId, Lab, RUN_FOLDER, Side, address_v4, address_v6};
 
 use super::{Job, failed};

@@ -1,0 +1,553 @@
+//! A client's way to a daemon: UDP and TCP, all addresses, raced; then the hello.
+//!
+//! Always true: UDP wins when it answers within [`UDP_PATIENCE`] (first, where it is noted that it is
+//! blocked), or when anything of it has come until then and the rest comes in [`CONNECT_TIME`]; a server
+//! whose key is not trusted gets no hello; a changed key always fails; the key that is kept is that of the
+//! connection which carried the hello, and further carriers of the session must show the very same.
+#![deny(missing_docs)]
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use farhaul_session::blocked::Blocked;
+use farhaul_session::blocked::{udp_blocked_warning, udp_noted_warning};
+use farhaul_session::error::Error;
+use farhaul_session::secret::Secret;
+use farhaul_session::setup::{Dial, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
+use farhaul_text::printable;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::early::{FirstUse, Unanswered};
+use super::hello;
+use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, RefusalCode, Token};
+use super::identity::{Identity, default_identity_path};
+use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
+use super::race::{Failure, Race, Road};
+use super::tls;
+use super::tls::Pin;
+use super::trust;
+use super::trust::Verdict;
+use super::{
+    Established, HelloParams, attached_indices, bind_flows, dialled_flows, dialled_spares, direct, discovery,
+    quic, random_flow_ids, reachable_from, reserved_ids, tcp, with_session,
+};
+
+/// UDP that has not answered by then is taken for blocked.
+pub(crate) const UDP_PATIENCE: Duration = Duration::from_secs(3);
+/// What the whole way to a daemon may take.
+pub(crate) const CONNECT_TIME: Duration = Duration::from_secs(10);
+/// So long a daemon that is busy is asked again.
+const BUSY_WAIT: Duration = Duration::from_secs(30);
+/// The first pause between two tries, and the longest; each is a half longer than the one before.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// What hello and reply may take on a connection that works: over UDP a handshake's last packets may still be under repair, and a
+/// daemon may have much to do.
+pub(crate) const HELLO_TIME: Duration = Duration::from_secs(10);
+
+/// A daemon and how to trust it. `Default` has everything but the host.
+#[derive(Debug, Clone)]
+pub struct DaemonTarget {
+    /// Name or address, IPv6 without brackets.
+    pub host: String,
+    /// Of UDP and TCP.
+    pub port: u16,
+    /// This user's key; by default `~/.config/farhaul/id_ed25519`.
+    pub identity_file: Option<PathBuf>,
+    /// By default `~/.config/farhaul/known_hosts`.
+    pub known_hosts_file: Option<PathBuf>,
+    /// The server's key, known from elsewhere.
+    pub fingerprint: Option<String>,
+    /// Trust a server that was never seen before.
+    pub accept_new: bool,
+    /// So long a server that has no place now is asked again. By default 30 s.
+    pub busy_wait: Duration,
+}
+
+impl Default for DaemonTarget {
+    fn default() -> Self {
+        DaemonTarget {
+            host: String::new(),
+            port: super::DEFAULT_PORT,
+            identity_file: None,
+            known_hosts_file: None,
+            fingerprint: None,
+            accept_new: false,
+            busy_wait: BUSY_WAIT,
+        }
+    }
+}
+
+/// Opens further TCP connections for a running session.
+pub(crate) struct Dialer {
+    way: Way,
+    indices: FreshIndices,
+}
+
+/// How a further connection is made.
+enum Way {
+    Daemon(DaemonWay),
+    /// To a far end that ssh has started.
+    Direct {
+        candidates: Vec<SocketAddr>,
+        master: Secret,
+    },
+}
+
+struct DaemonWay {
+    remote: SocketAddr,
+    identity: Identity,
+    /// Fingerprint of the session's server.
+    key: String,
+    ticket: Token,
+    host: String,
+}
+
+/// Flow indices that have not been used in this session, and with them keys.
+struct FreshIndices {
+    next: AtomicU16,
+    end: u16,
+}
+
+impl FreshIndices {
+    fn new(flows: usize) -> FreshIndices {
+        let indices = attached_indices(flows);
+        FreshIndices { next: AtomicU16::new(indices.start), end: indices.end }
+    }
+
+    /// Gives each of them out once.
+    fn take(&self) -> Option<u16> {
+        let next = |index: u16| (index < self.end).then_some(index + 1);
+        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
+    }
+}
+
+/// Connects to a daemon and starts a session. An unknown server is shown to the user if there is a terminal.
+pub fn daemon_connect(target: &DaemonTarget, params: HelloParams) -> Result<Established, Error> {
+    connect_asking(target, params, &trust::ask_on_terminal)
+}
+
+/// `ask` shows a question to the user; `None`: there is nobody to ask.
+pub(crate) fn connect_asking(
+    target: &DaemonTarget,
+    params: HelloParams,
+    ask: &dyn Fn(&str) -> Option<bool>,
+) -> Result<Established, Error> {
+    let host = target.host.trim_start_matches('[').trim_end_matches(']').to_string();
+    let identity = Identity::load(&target.identity_file.clone().unwrap_or_else(default_identity_path))?;
+    let known_path = target.known_hosts_file.clone().unwrap_or_else(default_known_hosts_path);
+    let mut known = KnownHosts::load(&known_path)?;
+    let name = host_name(&host, target.port);
+    let addresses = resolve(&host, target.port)?;
+    let blocked = Blocked::towards(addresses.iter().map(SocketAddr::ip), &target.port.to_string());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Error::io("cannot start the runtime of the handshake"))?;
+    let mut pin = trust::first_pin(&known.keys_of(&name), target);
+    let begin = Instant::now();
+    let (mut pause, mut tries) = (PAUSES.0, 0);
+    // Again with a key that the user has agreed to, once, and as long as the daemon is busy.
+    loop {
+        let takes_tcp = begin.elapsed() >= CONNECT_TIME;
+        tries += 1;
+        let (host, identity, addresses, params) = (&host[..], &identity, &addresses[..], &params);
+        let is_blocked = blocked.was_noted();
+        let attempt = Attempt { host, target, identity, addresses, params, takes_tcp, is_blocked };
+        match attempt.run(&runtime, &pin) {
+            Ok(Connected { mut established, key, unanswered }) => {
+                let mut blocked = blocked;
+                match established.session.transport {
+                    Transport::Udp => blocked.forget(),
+                    Transport::Tcp if params.udp => blocked.note(),
+                    Transport::Tcp | Transport::Ssh => {}
+                }
+                established.session.blocked = Some(blocked);
+                let is_first_use = known.keys_of(&name).is_empty();
+                match unanswered {
+                    Some(unanswered) => {
+                        let first_use = is_first_use.then_some(FirstUse { known, name, key });
+                        let unanswered = Unanswered { first_use, ..unanswered };
+                        established.session.pending = Some(unanswered.listen(runtime)?);
+                    }
+                    None if is_first_use => known.append(&name, &key)?,
+                    None => {}
+                }
+                return Ok(established);
+            }
+            Err(failure @ Failure::TwoKeys(..)) if is_first_use(&known, &name, target) => {
+                return Err(failure.into_error(host, target.port, identity));
+            }
+            Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
+                match trust::judge(&known, &name, target, &key, ask) {
+                    Verdict::Trust if pin != Pin::OneOf(vec![key.clone()]) => pin = Pin::OneOf(vec![key]),
+                    Verdict::Trust => {
+                        return Err(Error::Misbehaved("the server changed its key meanwhile".into()));
+                    }
+                    Verdict::Refuse(error) => return Err(error),
+                }
+            }
+            // Where a crowd begins to send, a path may lose all that is said over UDP and TCP in ten seconds, but hardly twice.
+            Err(failure)
+                if (failure.is_passing()
+                    || matches!(failure, Failure::Silent)
+                        && tries == 1
+                        && !params.opening.network.udp_only)
+                    && begin.elapsed() + pause < target.busy_wait =>
+            {
+                tracing::debug!(%failure, "the daemon is asked again");
+                std::thread::sleep(jittered(pause)?);
+                pause = (pause + pause / 2).min(PAUSES.1);
+            }
+            Err(failure) => return Err(failure.into_error(host, target.port, identity)),
+        }
+    }
+}
+
+/// Between half of a pause and one and a half, so that a crowd does not come again all at once.
+fn jittered(pause: Duration) -> Result<Duration, Error> {
+    let random = Token::random()?;
+    Ok(pause.mul_f64(0.5 + f64::from(random.0[0]) / 255.0))
+}
+
+/// Nothing says which of several keys is the server's.
+fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
+    target.fingerprint.is_none() && known.keys_of(name).is_empty()
+}
+
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    let unknown = |reason: String| Error::Connect {
+        what: format!("cannot find the host {}: {reason}", printable(host.as_bytes(), 255)),
+        hint: Some("check the name".into()),
+    };
+    let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+    let addresses = reachable_from(None, &found.collect::<Vec<_>>());
+    if addresses.is_empty() { Err(unknown("it has no address".into())) } else { Ok(addresses) }
+}
+
+/// What a try yields.
+struct Connected {
+    established: Established,
+    /// The server's fingerprint.
+    key: String,
+    unanswered: Option<Unanswered>,
+}
+
+/// One try with one set of trusted keys.
+struct Attempt<'a> {
+    host: &'a str,
+    target: &'a DaemonTarget,
+    identity: &'a Identity,
+    addresses: &'a [SocketAddr],
+    params: &'a HelloParams,
+    takes_tcp: bool,
+    /// UDP did not get through when it was last tried.
+    is_blocked: bool,
+}
+
+impl Attempt<'_> {
+    fn run(&self, runtime: &Runtime, pin: &Pin) -> Result<Connected, Failure> {
+        runtime.block_on(self.connect(pin))
+    }
+
+    async fn connect(&self, pin: &Pin) -> Result<Connected, Failure> {
+        let (addresses, identity, takes_tcp) = (self.addresses, self.identity, self.takes_tcp);
+        let patience = if self.is_blocked { Duration::ZERO } else { UDP_PATIENCE };
+        let udp = self.params.udp;
+        let tcp = !(udp && self.params.opening.network.udp_only);
+        let road = Race { addresses, identity, pin, udp, tcp, takes_tcp, patience }.run().await?;
+        let (key, is_udp) = (road.key()?, matches!(road, Road::Udp(_)));
+        let is_early = self.params.early && !self.params.opening.network.auto_paths;
+        match self.over_road(road, &key, is_early).await {
+            // The handshake passed and then nothing did: the same as if UDP had not answered.
+            Err(Failure::Silent) if is_udp && tcp => {}
+            result => return result.map_err(Failure::of_one_who_is_there),
+        }
+        // Who has shown a key once is held to it.
+        let same = if *pin == Pin::Any { &Pin::OneOf(vec![key.clone()]) } else { pin };
+        let race = Race { addresses, identity, pin: same, udp: false, tcp, takes_tcp, patience };
+        let road = race.run().await.map_err(|failure| match failure {
+            Failure::ServerKey(other) if *pin == Pin::Any => Failure::TwoKeys(key, other),
+            other => other.of_one_who_is_there(),
+        })?;
+        let key = road.key()?;
+        self.over_road(road, &key, false).await.map_err(Failure::of_one_who_is_there)
+    }
+
+    async fn over_road(&self, road: Road, key: &str, is_early: bool) -> Result<Connected, Failure> {
+        let (established, unanswered) = match road {
+            Road::Udp(connection) => self.over_udp(connection, key, is_early).await?,
+            Road::Tcp(tls) => (self.over_tcp(*tls, key).await?, None),
+        };
+        let established = Established { peer_key: Some(key.to_string()), ..established };
+        Ok(Connected { established, key: key.to_string(), unanswered })
+    }
+
+    fn hello(&self, udp: Option<SocketAddr>) -> Result<Hello, Error> {
+        let options = &self.params.opening.network;
+        let looks = options.auto_paths && udp.is_some();
+        let interfaces = if looks { discovery::own() } else { Vec::new() };
+        // Over TCP one more, the stream's own; UDP may get through later.
+        let datagrams = options.flow_count() * discovery::most(options, &interfaces) * GENERATIONS
+            + reserved_ids(options);
+        let flows = match udp {
+            Some(_) => datagrams,
+            None if self.params.udp => datagrams + 1,
+            None => 1,
+        };
+        let ids = random_flow_ids(flows, |_| false)?;
+        let own = with_session(&self.params.features);
+        let mut hello = Hello::new(self.params.opening.clone(), own, ids, self.params.udp);
+        hello.dialled = udp.filter(|_| looks).map(|remote| remote.ip().to_canonical());
+        hello.interfaces = interfaces;
+        Ok(hello)
+    }
+
+    /// `is_early`: does not wait for the reply.
+    async fn over_udp(
+        &self,
+        quic: quic::ClientConnection,
+        key: &str,
+        is_early: bool,
+    ) -> Result<(Established, Option<Unanswered>), Failure> {
+        let hello = self.hello(Some(quic.remote))?;
+        let offer = self.offer(quic.remote, key, hello.flow_ids.len());
+        let said = async {
+            let (mut send, receive) =
+                quic.connection.open_bi().await.map_err(|error| HelloError::Io(error.into()))?;
+            quic::write_frame(&mut send, &hello).await?;
+            Ok::<_, HelloError>(receive)
+        };
+        let heard = async {
+            let mut receive = said.await?;
+            let body = if is_early { None } else { Some(quic::read_frame(&mut receive).await?) };
+            Ok((receive, body))
+        };
+        let (receive, body) = match timeout(HELLO_TIME, heard).await {
+            Err(_) => return Err(Failure::Silent),
+            Ok(Ok(heard)) => heard,
+            Ok(Err(error)) => return Err(quic::cut_off(&quic.connection, error)),
+        };
+        let master = quic::export_secret(&quic.connection)?;
+        let Some(body) = body else {
+            let theirs = hello.flow_ids.clone();
+            let opening = self.params.opening.clone();
+            let established = self.datagrams(master, opening, &hello, &theirs, quic.remote)?;
+            return Ok((established, Some(Unanswered { quic, receive, hello, offer, first_use: None })));
+        };
+        let reply = accepted(&body, &hello)?;
+        let remote = quic.remote;
+        quic.close().await;
+
+        let mut opening = self.params.opening.clone();
+        discovery::adopt(&mut opening.network, &hello, &reply.paths)?;
+        let mut established = self.datagrams(master, opening, &hello, &reply.flow_ids, remote)?;
+        established.session.fallback = offer.fallback(reply.ticket.clone());
+        Ok((established.answered(reply), None))
+    }
+
+    /// A session over UDP whose far end receives on the ids `theirs`.
+    fn datagrams(
+        &self,
+        master: Secret,
+        opening: Opening,
+        hello: &Hello,
+        theirs: &[u16],
+        remote: SocketAddr,
+    ) -> Result<Established, Error> {
+        let options = &opening.network;
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(theirs.iter().copied()).collect();
+        let first = ids.len() - reserved_ids(options);
+        let (flows, spares) = dialled_flows(options, bind_flows(options)?, &ids[..first], |_| vec![remote]);
+        let reserved = (first..).zip(&ids[first..]).map(|(index, &ids)| Reserved::new(index, ids)).collect();
+        let established = self.established(master, flows, Transport::Udp);
+        let session = Setup { spares, reserved, ..established.session };
+        Ok(Established { opening, session, ..established })
+    }
+
+    /// What a hello over a connection to `remote` offers, if it has so many flow ids.
+    fn offer(&self, remote: SocketAddr, key: &str, ids: usize) -> Offer {
+        Offer {
+            host: self.host.to_string(),
+            remote,
+            identity: self.identity.clone(),
+            key: key.to_string(),
+            udp_only: self.params.opening.network.udp_only,
+            ids,
+        }
+    }
+
+    async fn over_tcp(&self, mut tls: tcp::Tls, key: &str) -> Result<Established, Failure> {
+        let hello = self.hello(None)?;
+        let exchange = async {
+            tls.write_frame(&hello).await?;
+            tls.read_frame().await
+        };
+        let body = match timeout(HELLO_TIME, exchange).await {
+            Err(_) => return Err(Failure::Silent),
+            Ok(result) => result.map_err(Failure::of_hello)?,
+        };
+        let reply = accepted(&body, &hello)?;
+        let master = tls.export_secret()?;
+        let remote = tls.remote().map_err(Error::io("cannot take over the TCP connection"))?;
+        let link = tls.into_link().map_err(Error::io("cannot take over the TCP connection"))?;
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
+        let last = ids.len() - 1;
+        let (recv_id, send_id) = ids[last];
+        let index = u16::try_from(last).unwrap_or(u16::MAX);
+        let flow = FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) };
+        let fallback = self.offer(remote, key, ids.len()).fallback(reply.ticket.clone());
+        let mut established = self.established(master, vec![flow], Transport::Tcp).answered(reply);
+        let session = &mut established.session;
+        session.fallback = fallback;
+        if self.params.udp {
+            let options = &self.params.opening.network;
+            let first = last - reserved_ids(options);
+            session.spares = dialled_spares(options, &ids[..first], |_| vec![remote]);
+            session.reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
+            let ports = [self.target.port];
+            session.warnings.push(match self.is_blocked {
+                true => udp_noted_warning(self.host, &ports, "TCP"),
+                false => udp_blocked_warning(self.host, &ports, "TCP"),
+            });
+        }
+        Ok(established)
+    }
+
+    fn established(&self, master: Secret, flows: Vec<FlowSetup>, transport: Transport) -> Established {
+        let session = Setup::new(master, true, flows, transport, self.host.to_string());
+        Established {
+            session: Setup { udp_ports: vec![self.target.port], ..session },
+            opening: self.params.opening.clone(),
+            // Those of a far end of this version; one that has fewer says so, and the session begins anew.
+            features: with_session(&self.params.features),
+            terms: Vec::new(),
+            peer_key: None,
+            peer_version: String::new(),
+        }
+    }
+}
+
+impl Established {
+    /// The same with what the reply says of the far end.
+    fn answered(self, reply: HelloReply) -> Established {
+        let peer_version = printable(reply.version.as_bytes(), 40);
+        let features = self.features.common(&reply.features);
+        Established { peer_version, features, terms: reply.terms, ..self }
+    }
+}
+
+/// Of a hello: what makes further carriers of what the reply says, and errors of what it does not.
+pub(crate) struct Offer {
+    host: String,
+    remote: SocketAddr,
+    identity: Identity,
+    key: String,
+    udp_only: bool,
+    /// Flow ids in it.
+    ids: usize,
+}
+
+impl Offer {
+    pub(crate) fn fallback(self, ticket: Option<Token>) -> Fallback {
+        let Offer { host, remote, identity, key, udp_only, ids } = self;
+        match ticket {
+            Some(ticket) if !udp_only => {
+                let way = Way::Daemon(DaemonWay { remote, identity, key, ticket, host });
+                Fallback::Dial(Arc::new(Dialer::new(way, ids)))
+            }
+            Some(_) | None => Fallback::None,
+        }
+    }
+
+    pub(crate) fn error(&self, failure: Failure) -> Error {
+        failure.into_error(&self.host, self.remote.port(), &self.identity)
+    }
+}
+
+/// A reply to `hello` that agrees, names as many flows, and lacks nothing that is needed.
+pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, Failure> {
+    let reply = agreed(body, hello.flow_ids.len())?;
+    reply.features.satisfy(&hello.opening.needs).map_err(|refusal| Failure::Engine(refusal.into_error()))?;
+    Ok(reply)
+}
+
+/// A reply that agrees and names as many flows as were asked for.
+fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
+    let mut reply = hello::decode_reply(body)?;
+    if let Some(refusal) = reply.refusal.take() {
+        if refusal.code == RefusalCode::Busy {
+            return Err(Failure::Busy(printable(refusal.text.as_bytes(), 200)));
+        }
+        return Err(Failure::Engine(refusal.into_error()));
+    }
+    if reply.flow_ids.len() != flows {
+        return Err(Failure::Engine(Error::Misbehaved("it agreed on another number of flows".into())));
+    }
+    Ok(reply)
+}
+
+impl Dialer {
+    fn new(way: Way, flows: usize) -> Dialer {
+        Dialer { way, indices: FreshIndices::new(flows) }
+    }
+
+    /// To a far end that ssh has started and that the session's secret is shared with. The hello had so many
+    /// ids.
+    pub(super) fn direct(candidates: Vec<SocketAddr>, master: Secret, ids: usize) -> Dialer {
+        Dialer::new(Way::Direct { candidates, master }, ids)
+    }
+}
+
+impl Dial for Dialer {
+    /// Opens a connection and joins it to the session. [`Error::Lost`] says that the server knows of no such session (any more).
+    fn dial(&self) -> Result<FlowSetup, Error> {
+        let exhausted = || Error::Connect { what: "too many carriers were opened".into(), hint: None };
+        let take_index = || self.indices.take().ok_or_else(exhausted);
+        match &self.way {
+            Way::Daemon(way) => way.dial(take_index),
+            Way::Direct { candidates, master } => direct::dial(candidates, master, take_index),
+        }
+    }
+}
+
+impl DaemonWay {
+    fn dial(&self, take_index: impl Fn() -> Result<u16, Error>) -> Result<FlowSetup, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start the runtime of the handshake"))?;
+        let gone = |reason: String| Error::Connect {
+            what: format!("cannot reach {} over TCP: {reason}", self.host),
+            hint: Some("run the same command again when it is back; it goes on where it stopped".into()),
+        };
+        let (config, refused) = tls::client_config(&self.identity, Pin::OneOf(vec![self.key.clone()]))?;
+        let failed = |failure: Failure| match failure.unless(&refused) {
+            Failure::Engine(error) => error,
+            Failure::ServerKey(key) => Error::Auth {
+                what: format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
+                hint: Some("somebody may be in between".into()),
+            },
+            other => gone(other.to_string()),
+        };
+        let exchange = async {
+            let io = |error: std::io::Error| failed(Failure::of_io(&error));
+            let hello = |error: HelloError| failed(Failure::of_hello(error));
+            let mut tls = tcp::connect(Arc::new(config), self.remote).await.map_err(io)?;
+            // An attempt that failed may have been heard, so that its index is not used again.
+            let index = take_index()?;
+            let flow_id = random_flow_ids(1, |_| false)?[0];
+            tls.write_frame(&Attach::new(self.ticket.clone(), flow_id, index)).await.map_err(hello)?;
+            let body = tls.read_frame().await.map_err(hello)?;
+            let reply = agreed(&body, 1).map_err(failed)?;
+            let link = FlowLink::Stream(tls.into_link().map_err(io)?);
+            Ok(FlowSetup { index, send_id: reply.flow_ids[0], recv_id: flow_id, link })
+        };
+        runtime
+            .block_on(async { timeout(CONNECT_TIME, exchange).await })
+            .unwrap_or_else(|_| Err(gone("no answer".into())))
+    }
+}

@@ -1,0 +1,82 @@
+//! A client's session that begins before the daemon has answered the hello, a round trip sooner. A daemon
+//! takes the client's flow ids for its own where they are free, so that the client can send to them at once;
+//! a thread reads the reply meanwhile.
+//!
+//! Always true: a key that was not known before is kept once the daemon has agreed; what the reply says goes
+//! before what was assumed.
+
+use farhaul_session::error::Error;
+use farhaul_session::pending::{Agreed, Answer, Pending, Refused, Then};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::dial::{HELLO_TIME, Offer, accepted};
+use super::hello::{Hello, HelloReply};
+use super::known_hosts::KnownHosts;
+use super::quic;
+use super::race::Failure;
+
+/// A hello that is on its way.
+pub(crate) struct Unanswered {
+    pub(crate) quic: quic::ClientConnection,
+    pub(crate) receive: quinn::RecvStream,
+    pub(crate) hello: Hello,
+    pub(crate) offer: Offer,
+    pub(crate) first_use: Option<FirstUse>,
+}
+
+/// A server that was never seen before: where its key is kept, under which name.
+pub(crate) struct FirstUse {
+    pub(crate) known: KnownHosts,
+    pub(crate) name: String,
+    pub(crate) key: String,
+}
+
+impl Unanswered {
+    /// Reads the reply in a thread of its own, which keeps the connection going.
+    pub(crate) fn listen(self, runtime: Runtime) -> Result<Pending, Error> {
+        let (waits, mut gone) = oneshot::channel::<()>();
+        let (tell, pending) = Pending::new(waits);
+        let wait = async move {
+            tokio::select! {
+                () = self.answer(|answer| drop(tell.send(answer))) => {}
+                _ = &mut gone => {}
+            }
+        };
+        std::thread::Builder::new()
+            .name("hello".into())
+            .spawn(move || runtime.block_on(wait))
+            .map_err(Error::io("cannot start a thread"))?;
+        Ok(pending)
+    }
+
+    async fn answer(mut self, tell: impl FnOnce(Answer)) {
+        let body = match timeout(HELLO_TIME, quic::read_frame(&mut self.receive)).await {
+            Err(_) => Err(Failure::Silent),
+            Ok(Ok(body)) => Ok(body),
+            Ok(Err(error)) => Err(quic::cut_off(&self.quic.connection, error)),
+        };
+        let Unanswered { quic, hello, offer, first_use, .. } = self;
+        let reply = body.and_then(|body| accepted(&body, &hello));
+        let kept = reply.and_then(|reply| match first_use {
+            Some(FirstUse { mut known, name, key }) => Ok(known.append(&name, &key).map(|()| reply)?),
+            None => Ok(reply),
+        });
+        match kept {
+            Ok(reply) if hello.features.common(&reply.features) != hello.features => tell(Err(Refused {
+                error: Error::Incompatible("the far end cannot do all that was taken for granted".into()),
+                then: Then::AgainInAnyCase,
+            })),
+            Ok(HelloReply { flow_ids, ticket, .. }) => {
+                tell(Ok(Agreed { flow_ids, fallback: offer.fallback(ticket) }));
+                quic.close().await;
+            }
+            Err(failure) => {
+                let failure = failure.of_one_who_is_there();
+                let then = if failure.is_passing() { Then::Again } else { Then::End };
+                tell(Err(Refused { then, error: offer.error(failure) }));
+            }
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! The far end that ssh started: `farhaul endpoint` on standard input and output.
+//!
+//! Always true: `farhaul endpoint` ends when its standard input does, whatever the session is waiting for, as nobody else
+//! would end it; what follows the hello on standard input belongs to the stream carrier.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::time::Duration;
+
+use farhaul_net::{Link as _, StreamLink, UdpLink};
+use farhaul_session::error::{Error, ExitCode};
+use farhaul_session::setup::{
+    Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
+};
+use farhaul_text::printable;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::direct::DirectListener;
+use super::hello;
+use super::hello::{Hello, HelloError, HelloReply, Opening, Refusal, Token};
+use super::ssh::{client_ip, server_ip, session_secret};
+use super::{
+    Admitted, Established, admitted, attached_indices, direct, discovery, random_flow_ids, reachable_from,
+    reserved_ids,
+};
+
+/// What a session may take to end after its client has gone, before the process ends without it.
+const END_TIME: Duration = Duration::from_secs(30);
+
+/// What a far end says of what its client wants.
+pub type Judge = dyn Fn(&Opening) -> Result<Admitted, Refusal>;
+
+/// Answers the client's hello on standard input and output, which become the channel: what the process prints from
+/// here on goes to standard error, so that it cannot damage it. When standard input ends, [`Established::stop`] is set,
+/// and the process ends half a minute later if it has not by then. An error has been told to the client already.
+pub fn endpoint_stdio(admit: &Judge) -> Result<Established, Error> {
+    let (stdin, stdout) = take_stdio()?;
+    ssh_endpoint(stdin, stdout, admit)
+}
+
+/// As [`endpoint_stdio`], in a program that has something else to do and ends when it wants.
+pub fn endpoint_in_program(admit: &Judge) -> Result<Established, Error> {
+    let (stdin, stdout) = take_stdio()?;
+    establish(stdin, stdout, ssh_connection(), None, admit)
+}
+
+fn take_stdio() -> Result<(OwnedFd, OwnedFd), Error> {
+    let failed = || Error::io("cannot take over standard input and output");
+    let stdin = std::io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
+    let stdout = std::io::stdout().as_fd().try_clone_to_owned().map_err(failed())?;
+    let null = File::open("/dev/null").map_err(failed())?;
+    rustix::stdio::dup2_stdin(&null).map_err(|error| failed()(error.into()))?;
+    rustix::stdio::dup2_stdout(std::io::stderr()).map_err(|error| failed()(error.into()))?;
+    Ok((stdin, stdout))
+}
+
+/// [`endpoint_stdio`] on other descriptors.
+pub fn ssh_endpoint(stdin: OwnedFd, stdout: OwnedFd, admit: &Judge) -> Result<Established, Error> {
+    establish(stdin, stdout, ssh_connection(), Some(END_TIME), admit)
+}
+
+fn ssh_connection() -> Option<String> {
+    std::env::var("SSH_CONNECTION").ok()
+}
+
+pub(super) fn establish(
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    ssh_connection: Option<String>,
+    end_time: Option<Duration>,
+    admit: &Judge,
+) -> Result<Established, Error> {
+    let (mut input, mut output) = (File::from(stdin), File::from(stdout));
+    let mut hello = match read_hello(&mut input) {
+        Ok(hello) => hello,
+        Err(error) => return Err(refuse(&mut output, error)),
+    };
+    let admitted = match admitted(&hello.opening, admit) {
+        Ok(admitted) => admitted,
+        Err(refusal) => return Err(tell(&mut output, refusal)),
+    };
+    let (reply, sockets, door) = match prepare(&hello, ssh_connection, admitted) {
+        Ok(prepared) => prepared,
+        Err(error) => return Err(refuse(&mut output, error)),
+    };
+    hello::write_frame(&mut output, &reply)?;
+    discovery::found(&mut hello.opening.network, &reply.paths);
+
+    let stop = Stop::default();
+    let watched = input.try_clone().map_err(Error::io("cannot watch standard input"))?;
+    watch(watched.into(), stop.clone(), end_time)?;
+    let link = StreamLink::from_fds(input.into(), output.into())
+        .map_err(Error::io("cannot take over standard input and output"))?;
+    join(hello, reply, sockets, door, link, stop)
+}
+
+fn read_hello(input: &mut File) -> Result<Hello, Error> {
+    let body = hello::read_frame(input)?;
+    Ok(hello::decode_hello(&body)?)
+}
+
+/// Tells the client why not, as far as it can still be told.
+fn refuse(output: &mut File, error: Error) -> Error {
+    tell(output, Refusal::from_error(&error));
+    error
+}
+
+fn tell(output: &mut File, refusal: Refusal) -> Error {
+    let _: Result<(), HelloError> = hello::write_frame(output, &HelloReply::refuse(refusal.clone()));
+    refusal.into_error()
+}
+
+/// The answer, a socket a flow, and where direct connections are awaited.
+type Prepared = (HelloReply, Vec<UdpLink>, Option<TcpListener>);
+
+fn prepare(
+    hello: &Hello,
+    ssh_connection: Option<String>,
+    Admitted { features, terms }: Admitted,
+) -> Result<Prepared, Error> {
+    let flows = hello.opening.network.flow_count();
+    let ids = flows + reserved_ids(&hello.opening.network);
+    if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
+        return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
+    }
+    let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
+    reply.secret_half = Some(Token::random()?);
+    (reply.features, reply.terms) = (features, terms);
+    let mut sockets = Vec::new();
+    if hello.udp {
+        let ends = ssh_connection.as_deref().and_then(|text| client_ip(text).zip(server_ip(text)));
+        if let Some((client, server)) = ends.filter(|_| hello.opening.network.auto_paths) {
+            reply.paths = discovery::paths(hello, client, server);
+        }
+        reply.ssh_connection = ssh_connection;
+        let flows = flows * reply.paths.len().max(1);
+        // Without a free port the channel carries everything; the client says so.
+        sockets = bind_all(flows, hello.opening.network.udp_ports).unwrap_or_default();
+        reply.udp_ports =
+            sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
+        if sockets.is_empty() && hello.opening.network.udp_only {
+            let (first, last) = hello.opening.network.udp_ports;
+            return Err(Error::Connect {
+                what: format!("the far end has no free UDP port between {first} and {last}"),
+                hint: Some("choose others with --udp-ports".into()),
+            });
+        }
+    }
+    let mut door = None;
+    if hello.udp && !hello.opening.network.udp_only {
+        // Where UDP's port is open, TCP's may be. Without any the channel has to do.
+        let ports = hello.opening.network.udp_ports;
+        door = direct::bind(reply.udp_ports.first().copied().unwrap_or(ports.0), ports).ok();
+        reply.tcp_port = door.as_ref().and_then(|door| door.local_addr().ok()).map(|local| local.port());
+    }
+    Ok((reply, sockets, door))
+}
+
+fn bind_all(count: usize, (first, last): (u16, u16)) -> std::io::Result<Vec<UdpLink>> {
+    let mut sockets = Vec::new();
+    for _ in 0..count {
+        let six = UdpLink::bind_in_range(IpAddr::V6(Ipv6Addr::UNSPECIFIED), first..=last);
+        sockets
+            .push(six.or_else(|_| UdpLink::bind_in_range(IpAddr::V4(Ipv4Addr::UNSPECIFIED), first..=last))?);
+    }
+    Ok(sockets)
+}
+
+fn join(
+    hello: Hello,
+    reply: HelloReply,
+    sockets: Vec<UdpLink>,
+    door: Option<TcpListener>,
+    link: StreamLink,
+    stop: Stop,
+) -> Result<Established, Error> {
+    let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
+    let indices = attached_indices(hello.flow_ids.len());
+    let direct = door.map_or(Fallback::None, |door| {
+        Fallback::Listen(Box::new(DirectListener::new(door, master.clone(), indices)))
+    });
+    let client = reply.ssh_connection.as_deref().and_then(client_ip);
+    let shown = client;
+    let ids = |position: usize| (hello.flow_ids[position], reply.flow_ids[position]);
+    let channel = |position: usize| {
+        let (send_id, recv_id) = ids(position);
+        let index = u16::try_from(position).unwrap_or(u16::MAX);
+        FlowSetup { index, send_id, recv_id, link: FlowLink::Stream(link) }
+    };
+    let (flows, spares, reserved, fallback, transport) = if sockets.is_empty() {
+        (vec![channel(0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
+    } else {
+        let options = &hello.opening.network;
+        let (mut flows, mut spares) = (Vec::new(), Vec::new());
+        let last = hello.flow_ids.len() - 1;
+        let ports: Vec<Option<SocketAddr>> = sockets.iter().map(UdpLink::local_addr).collect();
+        let mut sockets = sockets.into_iter();
+        let first_reserved = last - reserved_ids(options);
+        let reserved = (first_reserved..last)
+            .map(|position| Reserved::new(position, (reply.flow_ids[position], hello.flow_ids[position])))
+            .collect();
+        for position in 0..first_reserved {
+            let (send_id, recv_id) = ids(position);
+            let index = u16::try_from(position).unwrap_or(u16::MAX);
+            let flow = position % ports.len();
+            if let Some(socket) = sockets.next() {
+                let path = options.paths.get(options.path_of(flow));
+                let client = path.map(|path| path.local).or(client);
+                let port = match reply.paths.is_empty() {
+                    true => hello.client_udp_ports.get(flow),
+                    // Those of paths found here begin to speak, from ports that are not known yet.
+                    false if options.path_of(flow) > 0 => None,
+                    false => hello.client_udp_ports.get(flow / options.path_count()),
+                };
+                let candidates: Vec<_> =
+                    client.zip(port).into_iter().map(|(ip, &port)| SocketAddr::new(ip, port)).collect();
+                let candidates = reachable_from(socket.local_addr(), &candidates);
+                flows.push(FlowSetup { index, send_id, recv_id, link: FlowLink::Udp { socket, candidates } });
+            } else if let Some(local) = ports[flow] {
+                spares.push(Spare { index, send_id, recv_id, way: SpareWay::Listen { local } });
+            }
+        }
+        (flows, spares, reserved, Fallback::Ready(Box::new(channel(last))), Transport::Udp)
+    };
+    let peer = client.map_or_else(|| "the client".to_string(), |ip| ip.to_string());
+    let session = Setup::new(master, false, flows, transport, peer);
+    Ok(Established {
+        session: Setup {
+            spares,
+            reserved,
+            fallback,
+            direct,
+            shown,
+            udp_ports: hello.client_udp_ports,
+            stop,
+            ..session
+        },
+        features: reply.features.common(&hello.features),
+        terms: reply.terms,
+        opening: hello.opening,
+        peer_key: None,
+        peer_version: printable(hello.version.as_bytes(), 40),
+    })
+}
+
+/// Waits for the end of standard input without reading it: sshd gives a socket or a pipe.
+fn watch(input: OwnedFd, stop: Stop, end_time: Option<Duration>) -> Result<(), Error> {
+    let wait = move || {
+        let mut fds = [PollFd::new(&input, PollFlags::RDHUP)];
+        loop {
+            match poll(&mut fds, None) {
+                Ok(_) if fds[0].revents().is_empty() => {}
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        stop.stop();
+        if let Some(end_time) = end_time {
+            std::thread::sleep(end_time);
+            std::process::exit(ExitCode::Lost as i32);
+        }
+    };
+    std::thread::Builder::new()
+        .name("watch-stdin".into())
+        .spawn(wait)
+        .map_err(Error::io("cannot start a thread"))?;
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! Key files: an Ed25519 key in PKCS#8 PEM, its public half beside it as one line.
+//!
+//! Always true: a private key is written with mode 0600 before it has content, is never overwritten, and is refused
+//! when others may read it.
+#![deny(missing_docs)]
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::encoding::AsDer as _;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use farhaul_session::error::Error;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+/// First word of a public key's line.
+pub(crate) const KEY_TYPE: &str = "farhaul-ed25519";
+/// A key file of this length or more is none.
+const KEY_FILE_MAX: u64 = 16 << 10;
+
+/// A private key that this end proves to have.
+#[derive(Clone)]
+pub struct Identity {
+    certified: Arc<CertifiedKey>,
+    spki: Vec<u8>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Identity({})", self.fingerprint())
+    }
+}
+
+impl Identity {
+    /// Reads a key file.
+    pub fn load(path: &Path) -> Result<Identity, Error> {
+        let file = File::open(path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::Auth {
+                what: format!("there is no key in {}", path.display()),
+                hint: Some("make one with `farhaul keygen`, or name another with -i".into()),
+            },
+            _ => Error::Io { what: format!("cannot read the key {}", path.display()), source: error },
+        })?;
+        let meta = file.metadata().map_err(Error::io(format!("cannot read the key {}", path.display())))?;
+        if meta.mode() & 0o077 != 0 {
+            return Err(Error::Auth {
+                what: format!("the key {} can be read by others", path.display()),
+                hint: Some(format!("chmod 600 {}", path.display())),
+            });
+        }
+        // Room for all, so that it never moves: where it lay before would not be wiped.
+        let mut pem = Zeroizing::new(Vec::with_capacity(KEY_FILE_MAX as usize + 1024));
+        file.take(KEY_FILE_MAX)
+            .read_to_end(&mut pem)
+            .map_err(Error::io(format!("cannot read the key {}", path.display())))?;
+        Identity::from_pem(&pem).ok_or_else(|| Error::Auth {
+            what: format!("{} is not an Ed25519 key in PKCS#8 PEM", path.display()),
+            hint: Some("make one with `farhaul keygen`".into()),
+        })
+    }
+
+    /// Reads a key file, and makes it first if there is none: for a daemon's own key.
+    pub fn load_or_generate(path: &Path, comment: &str) -> Result<Identity, Error> {
+        if !path.exists() {
+            keygen(path, comment)?;
+        }
+        Identity::load(path)
+    }
+
+    fn from_pem(pem: &[u8]) -> Option<Identity> {
+        let key = Zeroizing::new(PrivateKeyDer::from_pem_slice(pem).ok()?);
+        let signing = rustls::crypto::aws_lc_rs::sign::any_eddsa_type(match &*key {
+            PrivateKeyDer::Pkcs8(pkcs8) => pkcs8,
+            _ => return None,
+        })
+        .ok()?;
+        let spki = signing.public_key()?.to_vec();
+        let certificate = CertificateDer::from(spki.clone());
+        Some(Identity { certified: Arc::new(CertifiedKey::new(vec![certificate], signing)), spki })
+    }
+
+    pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.certified)
+    }
+
+    /// `SHA256:...` of the public key.
+    pub fn fingerprint(&self) -> String {
+        fingerprint(&self.spki)
+    }
+
+    /// The line for an authorized-keys file.
+    pub fn public_line(&self, comment: &str) -> String {
+        public_line(&self.spki, comment)
+    }
+}
+
+/// `SHA256:` and the digest of a SubjectPublicKeyInfo in base64 without padding, as ssh writes it.
+pub fn fingerprint(spki: &[u8]) -> String {
+    format!("SHA256:{}", STANDARD_NO_PAD.encode(Sha256::digest(spki)))
+}
+
+fn public_line(spki: &[u8], comment: &str) -> String {
+    let comment = comment.replace(farhaul_text::is_unprintable, "");
+    format!("{KEY_TYPE} {} {comment}", STANDARD.encode(spki)).trim_end().to_string()
+}
+
+/// Makes a key at `path` and its public line at `path.pub`; yields the fingerprint.
+pub fn keygen(path: &Path, comment: &str) -> Result<String, Error> {
+    let broken = |_| Error::Io {
+        what: "cannot make a key".into(),
+        source: std::io::Error::other("the cryptographic library failed"),
+    };
+    let pair = Ed25519KeyPair::generate().map_err(broken)?;
+    let pkcs8 = pair.to_pkcs8v1().map_err(broken)?;
+    let spki = pair.public_key().as_der().map_err(broken)?;
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        create_private_folder(folder)?;
+    }
+    let pem = Zeroizing::new(private_pem(pkcs8.as_ref()));
+    write_new(path, 0o600, pem.as_bytes())?;
+    let public = format!("{}\n", public_line(spki.as_ref(), comment));
+    let mut public_path = path.as_os_str().to_owned();
+    public_path.push(".pub");
+    let public_path = PathBuf::from(public_path);
+    // A public line of a key that is gone is of no use to anyone.
+    let _ = std::fs::remove_file(&public_path);
+    write_new(&public_path, 0o644, public.as_bytes())?;
+    Ok(fingerprint(spki.as_ref()))
+}
+
+fn private_pem(pkcs8: &[u8]) -> String {
+    let body = Zeroizing::new(STANDARD.encode(pkcs8));
+    let mut pem = String::with_capacity(2 * body.len() + 128);
+    pem.push_str("-----BEGIN PRIVATE KEY-----\n");
+    for line in body.as_bytes().chunks(64) {
+        pem.extend(line.iter().map(|&byte| char::from(byte)));
+        pem.push('\n');
+    }
+    pem.push_str("-----END PRIVATE KEY-----\n");
+    pem
+}
+
+fn write_new(path: &Path, mode: u32, content: &[u8]) -> Result<(), Error> {
+    let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let mut file = opened.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Error::Files {
+            what: format!("{} exists already", path.display()),
+            hint: Some("remove it first, or choose another name".into()),
+        },
+        _ => Error::Io { what: format!("cannot write {}", path.display()), source: error },
+    })?;
+    file.write_all(content)
+        .and_then(|()| file.sync_all())
+        .map_err(Error::io(format!("cannot write {}", path.display())))
+}
+
+pub(crate) fn create_private_folder(folder: &Path) -> Result<(), Error> {
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(Error::io(format!("cannot make the folder {}", folder.display())))
+}
+
+/// `$XDG_CONFIG_HOME/farhaul`, by default `~/.config/farhaul`.
+pub(crate) fn config_folder() -> PathBuf {
+    let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    xdg.unwrap_or_else(|| std::env::home_dir().unwrap_or_default().join(".config")).join("farhaul")
+}
+
+/// Where a user's key is by default.
+pub fn default_identity_path() -> PathBuf {
+    config_folder().join("id_ed25519")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_generated_key_loads_and_has_the_fingerprint_that_was_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b/id_ed25519");
+        let told = keygen(&path, "me@here").unwrap();
+        let identity = Identity::load(&path).unwrap();
+        assert_eq!(identity.fingerprint(), told);
+        assert!(told.starts_with("SHA256:") && told.len() == 7 + 43, "{told}");
+        let public = std::fs::read_to_string(folder.path().join("a/b/id_ed25519.pub")).unwrap();
+        assert_eq!(public.trim_end(), identity.public_line("me@here"));
+        assert!(public.starts_with("farhaul-ed25519 MCowBQYDK2VwAyEA"), "SPKI of Ed25519: {public}");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_key_is_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        keygen(&path, "").unwrap();
+        let before = std::fs::read(&path).unwrap();
+        assert!(matches!(keygen(&path, ""), Err(Error::Files { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), before);
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_is_refused_and_nonsense_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        keygen(&path, "").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(matches!(Identity::load(&path), Err(Error::Auth { hint: Some(_), .. })));
+        let junk = folder.path().join("junk");
+        write_new(&junk, 0o600, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").unwrap();
+        assert!(matches!(Identity::load(&junk), Err(Error::Auth { .. })));
+        assert!(matches!(Identity::load(&folder.path().join("none")), Err(Error::Auth { .. })));
+    }
+}

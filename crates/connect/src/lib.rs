@@ -1,0 +1,346 @@
+//! Finding the far end: over ssh or by a daemon's port, both roads yield an [`Established`] session.
+//!
+//! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
+//! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`, `demux.rs`,
+//! `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`.
+//!
+//! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
+//! keys derive, is used once a session: the client chooses it, and neither end takes one for the second time.
+#![forbid(unsafe_code)]
+
+mod authorized;
+mod demux;
+mod dial;
+mod direct;
+mod discovery;
+mod early;
+mod endpoint;
+pub mod features;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod half_open;
+pub mod hello;
+mod identity;
+mod insistent;
+mod known_hosts;
+mod listen;
+mod quic;
+mod race;
+mod registry;
+mod remote;
+mod serve;
+mod ssh;
+mod tcp;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod testing;
+mod tls;
+mod trust;
+
+use std::net::SocketAddr;
+
+use farhaul_net::{Link as _, UdpLink};
+use farhaul_session::error::Error;
+use farhaul_session::options::{Cipher, NetworkOptions};
+use farhaul_session::setup;
+use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, bind_side_by_side};
+
+use features::Features;
+use hello::{GENERATIONS, Opening, Refusal};
+
+pub use authorized::AuthorizedKeys;
+pub use dial::{DaemonTarget, daemon_connect};
+pub use discovery::Interface;
+pub use endpoint::endpoint_in_program;
+pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
+pub use identity::{Identity, default_identity_path, fingerprint, keygen};
+pub use known_hosts::{KnownHosts, default_known_hosts_path};
+pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
+pub use remote::RemoteProgram;
+pub use ssh::{SshTarget, ssh_connect};
+
+/// The port of a daemon, and the first of the ports that far ends over ssh use.
+pub const DEFAULT_PORT: u16 = 33001;
+
+/// What a client wants to start.
+#[derive(Debug, Clone)]
+pub struct HelloParams {
+    pub opening: Opening,
+    /// What this end can do in the service.
+    pub features: Features,
+    /// `false`: everything travels on the stream that carried the hello.
+    pub udp: bool,
+    /// The session may begin before a daemon has agreed, and be begun anew if it does not.
+    pub early: bool,
+}
+
+/// A session that both ends have agreed on, and what they have told each other on the way.
+pub struct Established {
+    pub session: Setup,
+    /// What the client has asked for; its options are those that the session runs by.
+    pub opening: Opening,
+    /// What both ends can do, in the session and in the service.
+    pub features: Features,
+    /// What the far end's service has answered.
+    pub terms: Vec<u8>,
+    /// Fingerprint of the far end's key; none over ssh, which did that itself.
+    pub peer_key: Option<String>,
+    pub peer_version: String,
+}
+
+/// What a far end answers a client whose opening it accepts.
+#[derive(Debug, Clone, Default)]
+pub struct Admitted {
+    /// What it can do in the service.
+    pub features: Features,
+    /// The service's own words.
+    pub terms: Vec<u8>,
+}
+
+/// What sessions can do beyond the protocol's version.
+const SESSION_FEATURES: [&str; 3] = [CIPHER_NONE, AUTO_PATHS, FURTHER_PATHS];
+/// Blocks travel without encryption if both ends agree to it.
+const CIPHER_NONE: &str = "cipher-none";
+/// The far end finds the paths.
+const AUTO_PATHS: &str = "auto-paths";
+/// Paths are added to a running session.
+const FURTHER_PATHS: &str = "further-paths";
+
+/// What an end can do in the session and in the service.
+pub(crate) fn with_session(service: &Features) -> Features {
+    service.clone().and(&SESSION_FEATURES)
+}
+
+/// What of the session a client's user has asked for by its options.
+pub fn session_needs(options: &NetworkOptions) -> Features {
+    let asked = [
+        (CIPHER_NONE, options.cipher == Cipher::None),
+        // Where it is the far end that finds none, the session has one path.
+        (FURTHER_PATHS, options.further_paths > 0),
+    ];
+    Features::of(&asked.iter().filter(|feature| feature.1).map(|feature| feature.0).collect::<Vec<_>>())
+}
+
+/// Lets a client in whose needs are met; `admit` is the service's own judgement.
+pub(crate) fn admitted(
+    opening: &Opening,
+    admit: impl FnOnce(&Opening) -> Result<Admitted, Refusal>,
+) -> Result<Admitted, Refusal> {
+    let Admitted { features, terms } = admit(opening)?;
+    let features = with_session(&features);
+    features.satisfy(&opening.needs)?;
+    Ok(Admitted { features, terms })
+}
+
+impl std::fmt::Debug for Established {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ids = |flow: &FlowSetup| (flow.index, flow.send_id, flow.recv_id);
+        f.debug_struct("Established")
+            .field("peer", &self.session.peer)
+            .field("transport", &self.session.transport)
+            .field("flows", &self.session.flows.iter().map(ids).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Both ends within this process.
+pub fn local_pair(opening: &Opening, features: &Features) -> Result<(Established, Established), Error> {
+    let (near, far) = setup::local_pair()?;
+    let with = |session| Established {
+        session,
+        opening: opening.clone(),
+        features: with_session(features),
+        terms: Vec::new(),
+        peer_key: None,
+        peer_version: env!("CARGO_PKG_VERSION").into(),
+    };
+    Ok((with(near), with(far)))
+}
+
+/// So many of a session's ids are for paths that may be added: the last ones, but for the ssh channel's.
+pub(crate) fn reserved_ids(options: &NetworkOptions) -> usize {
+    options.further_flows() * GENERATIONS
+}
+
+/// Further connections that a session may open in its life.
+const ATTACHED_MAX: u16 = 1024;
+
+/// The flow indices of further connections to a daemon: those behind the `flows` that the hello had ids for. Both ends know them, and
+/// the client chooses among them.
+pub(crate) fn attached_indices(flows: usize) -> std::ops::Range<u16> {
+    let first = u16::try_from(flows).unwrap_or(u16::MAX);
+    first..first.saturating_add(ATTACHED_MAX)
+}
+
+/// The client's sockets, one a flow, each on its path.
+pub(crate) fn bind_flows(options: &NetworkOptions) -> Result<Vec<UdpLink>, Error> {
+    bind_further_flows(options, Vec::new())
+}
+
+/// The same, when those of the first path are there already.
+pub(crate) fn bind_further_flows(
+    options: &NetworkOptions,
+    first: Vec<UdpLink>,
+) -> Result<Vec<UdpLink>, Error> {
+    let there = usize::from(!first.is_empty());
+    let mut paths = Vec::from_iter((there > 0).then(|| first.into_iter()));
+    for path in there..options.path_count() {
+        let local = options.paths.get(path).map(|path| path.local);
+        let sockets = bind_side_by_side(local, options.flows.into()).map_err(|source| match local {
+            Some(ip) => Error::Usage(format!("--path: {ip} is no address of this host ({source})")),
+            None => Error::Io { what: "cannot open a UDP socket".into(), source },
+        })?;
+        paths.push(sockets.into_iter());
+    }
+    let next = |flow: usize| paths[options.path_of(flow)].next();
+    Ok((0..options.flow_count()).filter_map(next).collect())
+}
+
+/// The client's flows and spares to a far end whose flow `n` has `remotes(n)` for its addresses. Ids come in the order of the
+/// hello; `sockets` has one a flow.
+pub(crate) fn dialled_flows(
+    options: &NetworkOptions,
+    sockets: Vec<UdpLink>,
+    ids: &[(u16, u16)],
+    remotes: impl Fn(usize) -> Vec<SocketAddr>,
+) -> (Vec<FlowSetup>, Vec<Spare>) {
+    let count = sockets.len();
+    let candidates: Vec<Vec<SocketAddr>> = sockets
+        .iter()
+        .enumerate()
+        .map(|(flow, socket)| {
+            let path = options.paths.get(options.path_of(flow));
+            let remotes = remotes(flow)
+                .into_iter()
+                .map(|remote| path.map_or(remote, |path| SocketAddr::new(path.remote, remote.port())));
+            reachable_from(socket.local_addr(), &remotes.collect::<Vec<_>>())
+        })
+        .collect();
+    let mut links = sockets.into_iter();
+    let (mut flows, mut spares) = (Vec::new(), Vec::new());
+    for (index, &(recv_id, send_id)) in (0u16..).zip(ids) {
+        let flow = usize::from(index) % count;
+        let candidates = candidates[flow].clone();
+        match links.next() {
+            Some(socket) => {
+                let link = FlowLink::Udp { socket, candidates };
+                flows.push(FlowSetup { index, send_id, recv_id, link });
+            }
+            None => {
+                let local = options.paths.get(options.path_of(flow)).map(|path| path.local);
+                let way = SpareWay::Dial { local, candidates };
+                spares.push(Spare { index, send_id, recv_id, way });
+            }
+        }
+    }
+    (flows, spares)
+}
+
+/// The client's flows to a daemon that has not answered over UDP: each begins when something comes back.
+pub(crate) fn dialled_spares(
+    options: &NetworkOptions,
+    ids: &[(u16, u16)],
+    remotes: impl Fn(usize) -> Vec<SocketAddr>,
+) -> Vec<Spare> {
+    let spare = |(index, &(recv_id, send_id)): (u16, &(u16, u16))| {
+        let flow = usize::from(index) % options.flow_count();
+        let path = options.paths.get(options.path_of(flow));
+        let on_path =
+            |remote: SocketAddr| path.map_or(remote, |path| SocketAddr::new(path.remote, remote.port()));
+        let candidates = reachable_from(None, &remotes(flow).into_iter().map(on_path).collect::<Vec<_>>());
+        Spare {
+            index,
+            send_id,
+            recv_id,
+            way: SpareWay::Dial { local: path.map(|path| path.local), candidates },
+        }
+    };
+    (0u16..).zip(ids).map(spare).collect()
+}
+
+/// The addresses that a socket bound to `local` can reach, each once, IPv4 written as IPv4.
+pub(crate) fn reachable_from(local: Option<SocketAddr>, addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut out = Vec::new();
+    for address in addresses.iter().copied().map(demux::canonical) {
+        let reachable = address.is_ipv4() || local.is_none_or(|local| local.is_ipv6());
+        if reachable && !out.contains(&address) {
+            out.push(address);
+        }
+    }
+    out
+}
+
+/// `count` different random flow ids, none of them `taken`.
+pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Result<Vec<u16>, Error> {
+    let mut ids = Vec::with_capacity(count);
+    // 2^16 ids and a few thousand sessions at most: the bound only guards against a broken generator.
+    for _ in 0..10_000 {
+        if ids.len() == count {
+            return Ok(ids);
+        }
+        let token = hello::Token::random()?;
+        let id = u16::from_be_bytes([token.0[0], token.0[1]]);
+        if !ids.contains(&id) && !taken(id) {
+            ids.push(id);
+        }
+    }
+    Err(Error::Connect { what: "no free flow ids: too many sessions".into(), hint: None })
+}
+
+/// For a service that only tests know.
+#[cfg(test)]
+pub(crate) fn test_opening(network: NetworkOptions) -> Opening {
+    Opening { service: "test".into(), needs: Features::default(), request: b"\x00what\xff".to_vec(), network }
+}
+
+#[cfg(test)]
+mod loopback_tests;
+
+#[cfg(test)]
+mod tests {
+    use farhaul_session::options::PathAddresses;
+
+    use super::*;
+
+    #[test]
+    fn candidates_are_named_for_the_sockets_family() {
+        let v4: SocketAddr = "192.0.2.1:5".parse().unwrap();
+        let v6: SocketAddr = "[2001:db8::1]:5".parse().unwrap();
+        let mapped: SocketAddr = "[::ffff:192.0.2.1]:5".parse().unwrap();
+        let local6 = Some("[::]:1".parse().unwrap());
+        let local4 = Some("0.0.0.0:1".parse().unwrap());
+        assert_eq!(reachable_from(local6, &[v4, v6, mapped]), [v4, v6]);
+        assert_eq!(reachable_from(local4, &[v4, v6, mapped]), [v4]);
+    }
+
+    #[test]
+    fn flows_of_a_path_have_ports_that_differ_in_their_lowest_bits() {
+        let path = |ip: &str| PathAddresses { local: ip.parse().unwrap(), remote: ip.parse().unwrap() };
+        let paths = vec![path("127.0.0.1"), path("127.0.0.2")];
+        let options = NetworkOptions { flows: 4, paths, ..NetworkOptions::default() };
+        let sockets = bind_flows(&options).unwrap();
+        assert_eq!(sockets.len(), 8);
+        for path in 0..2 {
+            let own: Vec<_> =
+                sockets.iter().skip(path).step_by(2).filter_map(|socket| socket.local_addr()).collect();
+            assert!(own.iter().all(|address| address.ip() == options.paths[path].local));
+            let first = own[0].port();
+            assert_eq!(first % 4, 0);
+            let ports: Vec<_> = own.iter().map(SocketAddr::port).collect();
+            assert_eq!(ports, (first..first + 4).collect::<Vec<_>>());
+        }
+        assert_eq!(bind_flows(&NetworkOptions::default()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn flow_ids_differ_and_avoid_those_in_use() {
+        let ids = random_flow_ids(17, |id| id < 60_000).unwrap();
+        assert_eq!(ids.len(), 17);
+        assert!(ids.iter().all(|&id| id >= 60_000));
+        let mut sorted = ids.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!(sorted.len(), 17);
+    }
+}

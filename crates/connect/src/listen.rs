@@ -1,0 +1,234 @@
+//! The daemon's door: one port number, UDP and TCP, on each address.
+//!
+//! Always true: a handshake begins only with a place in the table of half-open ones, and who finds none hears so, if it is
+//! known to receive at its address, and comes again; a QUIC client that has not shown
+//! that it receives at its address gets answers three times as long as its questions at most (RFC 9000 section 8).
+
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farhaul_net::UdpLink;
+use farhaul_session::budget::{Budgets, MemoryLimits};
+use farhaul_session::error::Error;
+use farhaul_session::setup::Stop;
+use quinn::{Endpoint, EndpointConfig, Runtime as _, TokioRuntime};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+
+use super::authorized::AuthorizedKeys;
+use super::demux::Demux;
+use super::half_open::{Admission, HalfOpen};
+use super::identity::Identity;
+use super::registry::Registry;
+use super::serve::{Shared, serve_quic, serve_tcp};
+use super::{Established, quic, tcp, tls};
+
+pub use super::serve::Admit;
+
+/// How long sessions may take to end when the daemon does.
+const SESSIONS_END_TIME: Duration = Duration::from_secs(10);
+/// Connections that wait until they are looked at; the system may have a lower bound.
+const ACCEPT_BACKLOG: i32 = 4096;
+/// How often it is looked who is still let in; a session of somebody who is not ends after two looks.
+const KEYS_INTERVAL: Duration = Duration::from_millis(300);
+/// Pause after the system refused a connection (no descriptors left).
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What a daemon listens with.
+pub struct ListenConfig {
+    /// Addresses; port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    pub identity: Identity,
+    pub authorized: Arc<AuthorizedKeys>,
+    /// Judges each request.
+    pub admit: Arc<Admit>,
+    /// What its sessions may keep in memory.
+    pub memory: MemoryLimits,
+}
+
+/// A daemon that listens, ready to [`run`](Daemon::run).
+pub struct Daemon {
+    config: ListenConfig,
+    sockets: Vec<(std::net::UdpSocket, StdTcpListener, SocketAddr)>,
+    stop: DaemonStop,
+}
+
+/// Ends a daemon from another thread: no new sessions, and the running ones stop resumably.
+#[derive(Debug, Clone, Default)]
+pub struct DaemonStop {
+    flag: Stop,
+    wake: Arc<Notify>,
+}
+
+impl DaemonStop {
+    pub fn stop(&self) {
+        self.flag.stop();
+        self.wake.notify_one();
+    }
+}
+
+impl Daemon {
+    /// Takes the addresses.
+    pub fn bind(config: ListenConfig) -> Result<Daemon, Error> {
+        let mut sockets = Vec::new();
+        for &address in &config.listen {
+            sockets.push(bind_both(address)?);
+        }
+        if sockets.is_empty() {
+            return Err(Error::Usage("no address to listen on".into()));
+        }
+        Ok(Daemon { config, sockets, stop: DaemonStop::default() })
+    }
+
+    /// Where it listens.
+    pub fn local_addrs(&self) -> Vec<SocketAddr> {
+        self.sockets.iter().map(|socket| socket.2).collect()
+    }
+
+    pub fn stop_handle(&self) -> DaemonStop {
+        self.stop.clone()
+    }
+
+    /// Serves until stopped; `handler` runs each session, in a thread of its own.
+    pub fn run(self, handler: Arc<dyn Fn(Established) + Send + Sync>) -> Result<(), Error> {
+        let Daemon { config, sockets, stop } = self;
+        let (tls, _) = tls::server_config(&config.identity, Arc::clone(&config.authorized))?;
+        let quic = quic::server_config(tls)?;
+        let shared = Arc::new(Shared {
+            registry: Registry::default(),
+            budgets: Budgets::new(config.memory),
+            half_open: HalfOpen::default(),
+            identity: config.identity,
+            authorized: config.authorized,
+            quic: quic.clone(),
+            admit: config.admit,
+            handler,
+            stop: stop.flag.clone(),
+            strangers: Mutex::default(),
+            live: Arc::new(()),
+        });
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("handshake")
+            .enable_all()
+            .build()
+            .map_err(Error::io("cannot start the threads for handshakes"))?;
+        runtime.block_on(async {
+            let mut endpoints = Vec::new();
+            for (udp, tcp, address) in sockets {
+                let failed = || Error::io(format!("cannot listen on {address}"));
+                let endpoint = endpoint(udp, quic.clone(), &shared.registry).map_err(failed())?;
+                tokio::spawn(accept_quic(Arc::clone(&shared), endpoint.clone(), address.port()));
+                let tcp = TcpListener::from_std(tcp).map_err(failed())?;
+                tokio::spawn(accept_tcp(Arc::clone(&shared), tcp, address.port()));
+                endpoints.push(endpoint);
+            }
+            tokio::spawn(watch_keys(Arc::clone(&shared)));
+            stop.wake.notified().await;
+            shared.registry.stop_all();
+            for endpoint in &endpoints {
+                endpoint.close(quinn::VarInt::from_u32(0), b"the daemon is ending");
+            }
+            Ok::<_, Error>(())
+        })?;
+        runtime.shutdown_timeout(Duration::from_millis(200));
+        wait_for_sessions(&shared);
+        Ok(())
+    }
+}
+
+fn wait_for_sessions(shared: &Arc<Shared>) {
+    let until = Instant::now() + SESSIONS_END_TIME;
+    while Arc::strong_count(&shared.live) > 1 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Both sockets on the same port.
+fn bind_both(address: SocketAddr) -> Result<(std::net::UdpSocket, StdTcpListener, SocketAddr), Error> {
+    let failed = |kind: &'static str| {
+        move |error: std::io::Error| Error::Connect {
+            what: format!("cannot listen on {kind} {address}: {error}"),
+            hint: (error.kind() == std::io::ErrorKind::AddrInUse)
+                .then(|| "another program has the port; choose one with --listen".into()),
+        }
+    };
+    // TCP first: UDP's port is bound to be shared, so that it alone would not notice another daemon.
+    let tcp = bind_tcp(address).map_err(failed("TCP"))?;
+    let bound = tcp.local_addr().map_err(failed("TCP"))?;
+    let udp = UdpLink::bind_listening(SocketAddr::new(address.ip(), bound.port())).map_err(failed("UDP"))?;
+    Ok((udp, tcp, bound))
+}
+
+fn bind_tcp(address: SocketAddr) -> std::io::Result<StdTcpListener> {
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(address),
+        socket2::Type::STREAM,
+        Some(socket2::Protocol::TCP),
+    )?;
+    // A restarted daemon gets its port although old connections linger.
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(ACCEPT_BACKLOG)?;
+    Ok(socket.into())
+}
+
+fn endpoint(
+    udp: std::net::UdpSocket,
+    config: quinn::ServerConfig,
+    registry: &Registry,
+) -> std::io::Result<Endpoint> {
+    let socket = TokioRuntime.wrap_udp_socket(udp)?;
+    let demux = Arc::new(Demux::new(socket, registry.clone())?);
+    Endpoint::new_with_abstract_socket(EndpointConfig::default(), Some(config), demux, Arc::new(TokioRuntime))
+}
+
+/// Ends sessions of keys that were removed from the list.
+async fn watch_keys(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(KEYS_INTERVAL).await;
+        if !shared.registry.is_empty() {
+            let keys = shared.authorized.now();
+            shared.registry.end_strangers(|client| keys.has(client));
+        }
+    }
+}
+
+async fn accept_quic(shared: Arc<Shared>, endpoint: Endpoint, port: u16) {
+    while let Some(incoming) = endpoint.accept().await {
+        let (address, validated) = (incoming.remote_address().ip(), incoming.remote_address_validated());
+        match shared.half_open.admit(address, validated, Instant::now()) {
+            Admission::Enter(place) => {
+                tokio::spawn(serve_quic(Arc::clone(&shared), incoming, port, place));
+            }
+            Admission::Validate => match incoming.retry() {
+                Ok(()) => {}
+                Err(refused) => refused.into_incoming().ignore(),
+            },
+            // A packet with CONNECTION_REFUSED, and nothing is kept.
+            Admission::Busy => incoming.refuse(),
+        }
+    }
+}
+
+async fn accept_tcp(shared: Arc<Shared>, listener: TcpListener, port: u16) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, remote)) => match shared.half_open.admit(remote.ip(), true, Instant::now()) {
+                Admission::Enter(place) => {
+                    tokio::spawn(serve_tcp(Arc::clone(&shared), stream, remote, port, place));
+                }
+                Admission::Validate | Admission::Busy => tcp::turn_away(&stream),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,643 @@
+//! Client and daemon in one process, over real sockets on the loopback interface.
+
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
+use farhaul_session::budget::MemoryLimits;
+use farhaul_session::error::Error;
+use farhaul_session::options::NetworkOptions;
+use farhaul_session::pending::{Agreed, Answer, Refused, Then};
+use farhaul_session::setup::{Fallback, Transport};
+
+use super::dial::connect_asking;
+use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
+use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
+use super::*;
+
+/// A daemon that hands its sessions to the test.
+struct Fixture {
+    folder: tempfile::TempDir,
+    address: SocketAddr,
+    sessions: Receiver<Established>,
+    stop: DaemonStop,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Fixture {
+    fn start() -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        keygen(&path("client"), "client").unwrap();
+        std::fs::copy(path("client.pub"), path("authorized")).unwrap();
+        let daemon = Daemon::bind(ListenConfig {
+            memory: MemoryLimits::default(),
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            identity: Identity::load_or_generate(&path("host"), "").unwrap(),
+            authorized: Arc::new(AuthorizedKeys::load(&path("authorized")).unwrap()),
+            admit: Arc::new(|opening, _| match opening.request.starts_with(b"/forbidden") {
+                true => Err(Refusal::new(RefusalCode::Forbidden, "not for you")),
+                false => Ok(Admitted { features: Features::of(&["juggling"]), terms: b"agreed".to_vec() }),
+            }),
+        })
+        .unwrap();
+        let address = daemon.local_addrs()[0];
+        let stop = daemon.stop_handle();
+        let (sender, sessions) = crossbeam_channel::unbounded();
+        let run = move || daemon.run(Arc::new(move |established| sender.send(established).unwrap())).unwrap();
+        let thread = Some(std::thread::spawn(run));
+        Fixture { folder, address, sessions, stop, thread }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn key(&self) -> String {
+        Identity::load(&self.path("host")).unwrap().fingerprint()
+    }
+
+    fn target(&self) -> DaemonTarget {
+        DaemonTarget {
+            host: "127.0.0.1".into(),
+            port: self.address.port(),
+            identity_file: Some(self.path("client")),
+            known_hosts_file: Some(self.path("known_hosts")),
+            fingerprint: None,
+            accept_new: true,
+            ..DaemonTarget::default()
+        }
+    }
+
+    fn connect(&self, udp: bool) -> (Established, Established) {
+        let near = connect_asking(&self.target(), params(udp, 2), &|_| None).unwrap();
+        let far = self.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
+        (near, far)
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.stop.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn params(udp: bool, flows: u16) -> HelloParams {
+    let opening = test_opening(NetworkOptions { flows, ..NetworkOptions::default() });
+    HelloParams { opening, features: Features::of(&["juggling"]), udp, early: false }
+}
+
+/// Sends one packet for flow `id` and waits until it has arrived at the other link.
+fn carry(from: &mut dyn Link, to: &mut dyn Link, id: u16, destination: Option<SocketAddr>) {
+    let header = farhaul_proto::Header { flow_id: id, number: 77 }.encode();
+    let packet = [&header[..], &[9; 40]].concat();
+    let mut out = SendBatch::new(4096);
+    out.to(destination);
+    out.datagram(packet.len()).unwrap().copy_from_slice(&packet);
+    assert_eq!(from.send(&mut out).unwrap(), Sent::All);
+    let mut batch = RecvBatch::new();
+    for _ in 0..1000 {
+        if to.recv(&mut batch).unwrap() > 0 {
+            assert_eq!(batch.datagrams().next().unwrap().bytes, packet);
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    panic!("nothing arrived");
+}
+
+#[test]
+fn over_udp_both_ends_have_the_same_secret_and_data_reach_the_session() {
+    let fixture = Fixture::start();
+    let (mut near, mut far) = fixture.connect(true);
+    assert_eq!(near.session.transport, Transport::Udp);
+    assert_eq!(near.session.master, far.session.master);
+    assert_ne!(*near.session.master, [0; 32]);
+    assert_eq!(far.opening, near.opening);
+    assert!(near.features.has("juggling") && far.features == near.features);
+    assert_eq!((&near.terms[..], &far.terms[..]), (&b"agreed"[..], &b"agreed"[..]));
+    assert_eq!((near.session.flows.len(), far.session.flows.len()), (2, 2));
+    assert!(near.session.warnings.is_empty());
+    for (near, far) in near.session.flows.iter_mut().zip(&mut far.session.flows) {
+        assert_eq!((near.index, near.send_id, near.recv_id), (far.index, far.recv_id, far.send_id));
+        let FlowLink::Udp { socket, candidates } = &mut near.link else { panic!("UDP was expected") };
+        let FlowLink::Accept { first, socket: accept, .. } = &far.link else {
+            panic!("an accepted flow was expected")
+        };
+
+        // The first datagram comes through the listening socket.
+        let packet =
+            [&farhaul_proto::Header { flow_id: near.send_id, number: 1 }.encode()[..], &[1; 30]].concat();
+        let mut out = SendBatch::new(4096);
+        out.to(Some(candidates[0]));
+        out.datagram(packet.len()).unwrap().copy_from_slice(&packet);
+        assert_eq!(socket.send(&mut out).unwrap(), Sent::All);
+        let datagram = first.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert_eq!(datagram.bytes, packet);
+        assert_eq!(datagram.local, fixture.address);
+        assert_eq!(datagram.from.port(), socket.local_addr().unwrap().port());
+
+        // All others through the session's own, both ways.
+        let mut twin = accept.connect(datagram.local, datagram.from).unwrap();
+        carry(socket, &mut *twin, near.send_id, Some(candidates[0]));
+        carry(&mut *twin, socket, near.recv_id, None);
+        assert!(first.is_empty());
+    }
+
+    // While they run, others can come, over either road.
+    let (second, _) = fixture.connect(true);
+    assert_eq!(second.session.transport, Transport::Udp);
+    assert_ne!(second.session.master, near.session.master);
+}
+
+#[test]
+fn over_tcp_both_ends_have_the_same_secret_and_packets_pass() {
+    let fixture = Fixture::start();
+    let (mut near, mut far) = fixture.connect(false);
+    assert_eq!((near.session.transport, far.session.transport), (Transport::Tcp, Transport::Tcp));
+    assert_eq!(near.session.master, far.session.master);
+    assert!(near.session.warnings.is_empty(), "nobody asked for UDP");
+    let (near, far) = (&mut near.session.flows[0], &mut far.session.flows[0]);
+    assert_eq!((near.send_id, near.recv_id), (far.recv_id, far.send_id));
+    let (FlowLink::Stream(near), FlowLink::Stream(far)) = (&mut near.link, &mut far.link) else {
+        panic!("streams were expected")
+    };
+    for _ in 0..3 {
+        carry(near, far, 1, None);
+        carry(far, near, 2, None);
+    }
+}
+
+#[test]
+fn a_session_gets_further_carriers_by_its_ticket() {
+    let fixture = Fixture::start();
+    let (mut near, mut far) = fixture.connect(true);
+    // Behind the two flows and all that may take their places.
+    let first = 2 * GENERATIONS as u16;
+    for expected in [first, first + 1] {
+        let mut near_flow = near.session.fallback.open().unwrap().expect("a dialled carrier");
+        let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
+        let mut far_flow = arrived.recv_timeout(Duration::from_secs(5)).unwrap();
+        assert_eq!((near_flow.index, far_flow.index), (expected, expected));
+        assert_eq!((near_flow.send_id, near_flow.recv_id), (far_flow.recv_id, far_flow.send_id));
+        let (FlowLink::Stream(near_link), FlowLink::Stream(far_link)) =
+            (&mut near_flow.link, &mut far_flow.link)
+        else {
+            panic!("streams were expected")
+        };
+        carry(near_link, far_link, 1, None);
+        carry(far_link, near_link, 1, None);
+    }
+    assert!(far.session.fallback.open().unwrap().is_none());
+    drop(far);
+    let error = near.session.fallback.open().err().expect("the session has ended");
+    assert!(matches!(&error, Error::Lost { what, .. } if what.contains("has ended")), "{error}");
+}
+
+/// Another daemon, which lets the client of `fixture` in.
+fn another_for(fixture: &Fixture) -> Fixture {
+    let other = Fixture::start();
+    std::fs::copy(fixture.path("client.pub"), other.path("authorized")).unwrap();
+    other
+}
+
+#[test]
+fn who_passes_tcp_on_and_answers_quic_with_a_key_of_his_own_is_neither_trusted_nor_kept() {
+    let fixture = Fixture::start();
+    let key = fixture.key();
+    let mallory = another_for(&fixture);
+    let between = || {
+        let (port, udp) = port_beside(fixture.address);
+        relay(udp, mallory.address, |datagram| {
+            if datagram.is_from_client && datagram.count == 0 {
+                std::thread::sleep(Duration::from_millis(150));
+            }
+            true
+        });
+        port
+    };
+    for (target, succeeds) in [
+        (fixture.target(), false),
+        (DaemonTarget { accept_new: false, ..fixture.target() }, false),
+        (DaemonTarget { fingerprint: Some(key.clone()), ..fixture.target() }, true),
+    ] {
+        let _ = std::fs::remove_file(fixture.path("known_hosts"));
+        let target = DaemonTarget { port: between(), ..target };
+        let result = connect_asking(&target, params(true, 1), &|question| panic!("{question}"));
+        assert!(mallory.sessions.is_empty(), "nothing was asked of him");
+        if succeeds {
+            let near = result.unwrap();
+            assert_eq!((near.session.transport, near.peer_key.as_deref()), (Transport::Tcp, Some(&*key)));
+            let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
+            assert_eq!(near.session.master, far.session.master);
+            let kept = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
+            assert_eq!(kept, format!("127.0.0.1:{} {key}\n", target.port));
+            // Known now, he is as little let in.
+            connect_asking(&target, params(true, 1), &|_| None).unwrap();
+            assert_eq!(std::fs::read_to_string(fixture.path("known_hosts")).unwrap(), kept);
+        } else {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(&key) && text.contains(&mallory.key()), "{text}");
+            assert!(!fixture.path("known_hosts").exists());
+        }
+    }
+}
+
+#[test]
+fn a_further_carrier_shows_the_key_of_its_session() {
+    let fixture = Fixture::start();
+    let other = another_for(&fixture);
+    let tcp = Arc::new(std::sync::Mutex::new(fixture.address));
+    let (port, udp) = port_leading_to(Arc::clone(&tcp));
+    relay(udp, fixture.address, |_| true);
+    // At first use the client takes any key, but from then on that one.
+    let target = DaemonTarget { port, ..fixture.target() };
+    let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    assert_eq!((near.session.transport, near.peer_key.as_deref()), (Transport::Udp, Some(&*fixture.key())));
+    near.session.fallback.open().unwrap().expect("a carrier of the session");
+    *tcp.lock().unwrap() = other.address;
+    let error = near.session.fallback.open().err().expect("another server's carrier");
+    assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+    assert!(error.to_string().contains(&other.key()), "{error}");
+}
+
+/// Over TCP: says one frame and reads the other's.
+fn say(fixture: &Fixture, frame: &impl serde::Serialize) -> HelloReply {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let identity = Identity::load(&fixture.path("client")).unwrap();
+    let (config, _) = tls::client_config(&identity, tls::Pin::OneOf(vec![fixture.key()])).unwrap();
+    let body = runtime.block_on(async {
+        let mut tls = tcp::connect(Arc::new(config), fixture.address).await.unwrap();
+        tls.write_frame(frame).await.unwrap();
+        tls.read_frame().await.unwrap()
+    });
+    super::hello::decode_reply(&body).unwrap()
+}
+
+#[test]
+fn a_flow_index_is_taken_once_and_only_behind_those_of_the_hello() {
+    let fixture = Fixture::start();
+    let reply = say(&fixture, &Hello::new(params(false, 1).opening, Features::default(), vec![7], false));
+    let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
+    let Fallback::Await(arrived) = &far.session.fallback else { panic!("the daemon awaits carriers") };
+    let mut taken = Vec::new();
+    for index in [0, 1, 5, 1, 5, 2, u16::MAX, 2] {
+        let attach = Attach::new(reply.ticket.clone().unwrap(), 9, index);
+        match say(&fixture, &attach).refusal {
+            None => taken.push(arrived.recv_timeout(Duration::from_secs(5)).unwrap().index),
+            Some(refusal) => assert!(refusal.text.contains(&format!("index {index}")), "{refusal:?}"),
+        }
+    }
+    assert_eq!(taken, [1, 5, 2]);
+}
+
+#[test]
+fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
+    let fixture = Fixture::start();
+    // Has the server's key, and says what it likes.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, identity) =
+        (listener.local_addr().unwrap().port(), Identity::load(&fixture.path("host")).unwrap());
+    let authorized = Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap());
+    let (config, _) = tls::server_config(&identity, authorized).unwrap();
+    relay(UdpSocket::bind(("127.0.0.1", port)).unwrap(), fixture.address, |_| true);
+    listener.set_nonblocking(true).unwrap();
+    let config = Arc::new(config);
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                let Ok(mut tls) = tcp::accept(Arc::clone(&config), stream).await else { continue };
+                if tls.read_frame().await.is_ok() {
+                    let mut reply = serde_json::to_value(HelloReply::accept(vec![3])).unwrap();
+                    reply["flow_index"] = 0.into();
+                    tls.write_frame(&reply).await.unwrap();
+                }
+            }
+        });
+    });
+    let target = DaemonTarget { port, ..fixture.target() };
+    let mut near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    let first = GENERATIONS as u16;
+    for expected in [first, first + 1] {
+        assert_eq!(near.session.fallback.open().unwrap().unwrap().index, expected);
+    }
+}
+
+#[test]
+fn an_unknown_client_is_refused_on_both_roads_and_told_what_to_do() {
+    let fixture = Fixture::start();
+    keygen(&fixture.path("stranger"), "").unwrap();
+    let target = DaemonTarget { identity_file: Some(fixture.path("stranger")), ..fixture.target() };
+    for udp in [true, false] {
+        let error = connect_asking(&target, params(udp, 1), &|_| None).unwrap_err();
+        assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+        assert!(error.to_string().contains("does not know this key"), "{error}");
+        assert!(error.hint().unwrap().contains("farhaul-ed25519 MCow"), "{error:?}");
+    }
+    assert!(fixture.sessions.is_empty());
+}
+
+#[test]
+fn a_server_is_trusted_on_first_use_and_refused_when_its_key_changed() {
+    let fixture = Fixture::start();
+    let careful = DaemonTarget { accept_new: false, ..fixture.target() };
+    for udp in [true, false] {
+        let error = connect_asking(&careful, params(udp, 1), &|_| None).unwrap_err();
+        assert!(error.to_string().contains("never seen before"), "{error}");
+    }
+    let error = connect_asking(&careful, params(true, 1), &|_| Some(false)).unwrap_err();
+    assert!(matches!(error, Error::Auth { .. }));
+    assert!(!fixture.path("known_hosts").exists());
+
+    let key = Identity::load(&fixture.path("host")).unwrap().fingerprint();
+    let asked = std::cell::Cell::new(0);
+    let answer = |question: &str| {
+        assert!(question.contains(&key), "{question}");
+        asked.set(asked.get() + 1);
+        Some(true)
+    };
+    let established = connect_asking(&careful, params(true, 1), &answer).unwrap();
+    assert_eq!(established.peer_key.as_deref(), Some(key.as_str()));
+    connect_asking(&careful, params(true, 1), &answer).unwrap();
+    assert_eq!(asked.get(), 1, "the second time it is known");
+
+    let line = format!("127.0.0.1:{} SHA256:other\n", fixture.address.port());
+    std::fs::write(fixture.path("known_hosts"), line).unwrap();
+    let eager = DaemonTarget { fingerprint: Some(key), ..fixture.target() };
+    for udp in [true, false] {
+        let error = connect_asking(&eager, params(udp, 1), &|_| Some(true)).unwrap_err();
+        assert!(error.to_string().contains("has changed"), "{error}");
+    }
+}
+
+#[test]
+fn a_refusal_comes_as_an_error_of_its_kind() {
+    let fixture = Fixture::start();
+    for udp in [true, false] {
+        let mut params = params(udp, 1);
+        params.opening.request = b"/forbidden/x".to_vec();
+        let error = connect_asking(&fixture.target(), params, &|_| None).unwrap_err();
+        assert!(matches!(&error, Error::Auth { what, .. } if what == "not for you"), "{error:?}");
+    }
+}
+
+/// A port whose TCP leads to the daemon; its UDP is the test's.
+fn port_beside(daemon: SocketAddr) -> (u16, UdpSocket) {
+    port_leading_to(Arc::new(std::sync::Mutex::new(daemon)))
+}
+
+/// The same, wherever `daemon` is when a connection comes.
+fn port_leading_to(daemon: Arc<std::sync::Mutex<SocketAddr>>) -> (u16, UdpSocket) {
+    let outer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = outer.local_addr().unwrap().port();
+    let udp = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    std::thread::spawn(move || {
+        for client in outer.incoming() {
+            let daemon = *daemon.lock().unwrap();
+            let (client, server) = (client.unwrap(), TcpStream::connect(daemon).unwrap());
+            for (mut from, mut to) in
+                [(server.try_clone().unwrap(), client.try_clone().unwrap()), (client, server)]
+            {
+                std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            }
+        }
+    });
+    (port, udp)
+}
+
+/// A datagram on its way through a relay, the `count`th from its side.
+struct Relayed<'a> {
+    is_from_client: bool,
+    count: u32,
+    bytes: &'a [u8],
+}
+
+/// Carries datagrams between who writes to `outer` and the daemon, as far as `passes` lets them. What does
+/// not pass to the client comes as rubbish.
+fn relay(outer: UdpSocket, daemon: SocketAddr, passes: impl Fn(Relayed) -> bool + Send + Sync + 'static) {
+    let passes = Arc::new(passes);
+    let inner = UdpSocket::bind("127.0.0.1:0").unwrap();
+    inner.connect(daemon).unwrap();
+    let (back, to_client) = (inner.try_clone().unwrap(), outer.try_clone().unwrap());
+    let client = Arc::new(std::sync::Mutex::new(None));
+    let (known, let_back) = (Arc::clone(&client), Arc::clone(&passes));
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        for count in 0.. {
+            let Ok(len) = back.recv(&mut bytes) else { return };
+            let client = known.lock().unwrap().expect("the client speaks first");
+            let bytes = &bytes[..len];
+            let told = if let_back(Relayed { is_from_client: false, count, bytes }) { bytes } else { &[0] };
+            let _ = to_client.send_to(told, client);
+        }
+    });
+    std::thread::spawn(move || {
+        let mut bytes = [0; 2048];
+        for count in 0.. {
+            let Ok((len, from)) = outer.recv_from(&mut bytes) else { return };
+            *client.lock().unwrap() = Some(from);
+            let bytes = &bytes[..len];
+            if passes(Relayed { is_from_client: true, count, bytes }) {
+                let _ = inner.send(bytes);
+            }
+        }
+    });
+}
+
+#[test]
+fn udp_that_answers_is_waited_for_however_much_it_loses() {
+    let fixture = Fixture::start();
+    let (port, udp) = port_beside(fixture.address);
+    let begin = std::time::Instant::now();
+    // Something comes, but no answer until TCP would have been taken.
+    let late = move || begin.elapsed() > super::dial::UDP_PATIENCE + Duration::from_millis(200);
+    relay(udp, fixture.address, move |datagram| datagram.is_from_client || late());
+    let target = DaemonTarget { port, ..fixture.target() };
+    let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    assert_eq!(near.session.transport, Transport::Udp);
+    assert!(near.session.warnings.is_empty(), "{:?}", near.session.warnings);
+}
+
+#[test]
+fn a_client_says_everything_twice_and_may_lose_every_second_datagram() {
+    let fixture = Fixture::start();
+    let (port, udp) = port_beside(fixture.address);
+    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let said = Arc::clone(&heard);
+    relay(udp, fixture.address, move |datagram| {
+        if datagram.is_from_client {
+            said.lock().unwrap().push(datagram.bytes.to_vec());
+        }
+        !datagram.is_from_client || datagram.count % 2 == 1
+    });
+    let target = DaemonTarget { port, ..fixture.target() };
+    let near = connect_asking(&target, params(true, 1), &|_| None).unwrap();
+    assert_eq!(near.session.transport, Transport::Udp);
+    // How many there are is the machine's to say: a slow one repeats what it believes to be lost.
+    let heard = heard.lock().unwrap();
+    let (pairs, _) = heard.as_chunks::<2>();
+    assert!(pairs.len() >= 3, "{} datagrams", heard.len());
+    assert!(pairs.iter().all(|[first, second]| first == second));
+}
+
+#[test]
+fn silent_udp_gives_way_to_tcp_with_a_warning() {
+    let fixture = Fixture::start();
+    // UDP swallows everything.
+    let (port, _silence) = port_beside(fixture.address);
+    let target = DaemonTarget { port, ..fixture.target() };
+    let near = connect_asking(&target, params(true, 4), &|_| None).unwrap();
+    assert_eq!(near.session.transport, Transport::Tcp);
+    assert_eq!(near.session.flows.len(), 1);
+    assert!(near.session.warnings[0].contains(&format!("UDP port {port}")), "{:?}", near.session.warnings);
+    let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).unwrap();
+    assert_eq!(near.session.master, far.session.master);
+}
+
+#[test]
+fn silent_connections_of_a_neighbour_do_not_lock_out_a_client() {
+    let fixture = Fixture::start();
+    let open = || {
+        let stream = TcpStream::connect(fixture.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream
+    };
+    let mut held: Vec<TcpStream> = (0..PER_ADDRESS_MAX).map(|_| open()).collect();
+    let mut alert = Vec::new();
+    open().read_to_end(&mut alert).unwrap();
+    assert_eq!(alert, [21, 3, 3, 0, 2, 2, 80], "who finds no place hears so");
+    let first = held.first_mut().unwrap();
+    first.set_nonblocking(true).unwrap();
+    assert!(first.read(&mut [0]).is_err(), "nobody who has just come has to go");
+    for datagrams in [false, true] {
+        let (near, far) = fixture.connect(datagrams);
+        assert_eq!(near.session.master, far.session.master);
+    }
+    held[0].set_nonblocking(false).unwrap();
+    assert_eq!(held[0].read(&mut [0]).unwrap(), 0, "the oldest makes room");
+    let newest = held.last_mut().unwrap();
+    newest.set_nonblocking(true).unwrap();
+    assert!(newest.read(&mut [0]).is_err(), "a few clients take a few places");
+}
+
+#[test]
+fn a_client_that_is_turned_away_comes_again_and_says_so_in_the_end() {
+    let fixture = Fixture::start();
+    let _held: Vec<TcpStream> =
+        (0..PER_ADDRESS_MAX).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
+    for datagrams in [false, true] {
+        let hasty = DaemonTarget { busy_wait: Duration::ZERO, ..fixture.target() };
+        let error = connect_asking(&hasty, params(datagrams, 1), &|_| None).unwrap_err();
+        assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+        assert!(error.to_string().contains("is busy: too many clients"), "{error}");
+    }
+    // Over UDP, too, although TCP might do.
+    let (near, _far) = fixture.connect(true);
+    assert_eq!(near.session.transport, Transport::Udp);
+}
+
+#[test]
+fn a_crowd_behind_one_address_gets_in() {
+    let fixture = Fixture::start();
+    let known = format!("127.0.0.1:{} {}\n", fixture.address.port(), fixture.key());
+    std::fs::write(fixture.path("known_hosts"), known).unwrap();
+    let clients: Vec<_> = (0..3 * PER_ADDRESS_MAX)
+        .map(|number| {
+            let target = fixture.target();
+            let connect = move || connect_asking(&target, params(number % 2 == 0, 1), &|_| None);
+            std::thread::spawn(move || connect().map(|near| *near.session.master))
+        })
+        .collect();
+    let mut near = std::collections::HashSet::new();
+    for client in clients {
+        assert!(near.insert(client.join().unwrap().expect("it is let in")), "a secret of its own");
+    }
+    while !near.is_empty() {
+        let far = fixture.sessions.recv_timeout(Duration::from_secs(5)).expect("each client has a session");
+        near.remove(&*far.session.master);
+    }
+}
+
+#[test]
+fn under_load_a_client_over_udp_returns_a_token_and_gets_in() {
+    let fixture = Fixture::start();
+    let held: Vec<TcpStream> =
+        (0..UNVALIDATED_MAX).map(|_| TcpStream::connect(fixture.address).unwrap()).collect();
+    let (near, far) = fixture.connect(true);
+    assert_eq!((near.session.transport, far.session.transport), (Transport::Udp, Transport::Udp));
+    assert_eq!(near.session.master, far.session.master);
+    drop(held);
+}
+
+#[test]
+fn nothing_listening_is_told_at_once() {
+    let fixture = Fixture::start();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let target = DaemonTarget { port: free, ..fixture.target() };
+    let error = connect_asking(&target, params(false, 1), &|_| None).unwrap_err();
+    assert!(error.to_string().contains(&format!("nothing listens on port {free}")), "{error}");
+    let target = DaemonTarget { host: "no.such.host.invalid".into(), ..fixture.target() };
+    let error = connect_asking(&target, params(false, 1), &|_| None).unwrap_err();
+    assert!(error.to_string().contains("cannot find the host"), "{error}");
+}
+
+#[test]
+fn a_second_daemon_on_the_same_port_is_refused() {
+    let fixture = Fixture::start();
+    let result = Daemon::bind(ListenConfig {
+        memory: MemoryLimits::default(),
+        listen: vec![fixture.address],
+        identity: Identity::load(&fixture.path("host")).unwrap(),
+        authorized: Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap()),
+        admit: Arc::new(|_, _| Ok(Admitted::default())),
+    });
+    assert!(matches!(result, Err(Error::Connect { hint: Some(_), .. })));
+}
+
+/// Connects without waiting for the reply, and waits for it then.
+fn connect_early(fixture: &Fixture, path: &str) -> (Established, Option<Answer>) {
+    let mut params = HelloParams { early: true, ..params(true, 2) };
+    params.opening.request = path.into();
+    let near = connect_asking(&fixture.target(), params, &|_| None).unwrap();
+    let pending = near.session.pending.as_ref().expect("nobody has waited for the reply");
+    let answer = (0..2000).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        pending.take()
+    });
+    (near, answer)
+}
+
+#[test]
+fn a_session_that_begins_before_the_reply_has_the_ids_that_the_daemon_agrees_to() {
+    let fixture = Fixture::start();
+    let (near, answer) = connect_early(&fixture, "/incoming");
+    let far = fixture.sessions.recv_timeout(Duration::from_secs(10)).unwrap();
+    let Some(Ok(Agreed { flow_ids, fallback })) = answer else { panic!("the daemon agrees") };
+    assert_eq!(near.session.master, far.session.master);
+    assert!(matches!(fallback, Fallback::Dial(_)));
+    for (near, far) in near.session.flows.iter().zip(&far.session.flows) {
+        assert_eq!((near.send_id, near.recv_id), (far.recv_id, far.send_id));
+        assert_eq!(flow_ids[usize::from(near.index)], near.send_id);
+    }
+    let known = std::fs::read_to_string(fixture.path("known_hosts")).unwrap();
+    assert!(known.contains(&fixture.key()), "{known}");
+}
+
+#[test]
+fn a_session_that_begins_before_a_refusal_hears_of_it_and_keeps_no_key() {
+    let fixture = Fixture::start();
+    let (_near, answer) = connect_early(&fixture, "/forbidden");
+    let Some(Err(Refused { error, then })) = answer else { panic!("the daemon refuses") };
+    assert!(matches!(&error, Error::Auth { what, .. } if what == "not for you"), "{error}");
+    assert!(then == Then::End && !fixture.path("known_hosts").exists());
+}

@@ -1,0 +1,215 @@
+//! The handshake over UDP: QUIC carries the hello and its reply and ends; data then travel in our own packets.
+//!
+//! Always true: QUIC's packets stay at 1200 bytes, so a path that loses large ones does not hinder the handshake.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use farhaul_session::error::Error;
+use farhaul_session::secret::Secret;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{
+    Connection, ConnectionError, Endpoint, EndpointConfig, IdleTimeout, RecvStream, Runtime as _, SendStream,
+    TokioRuntime, TransportConfig, VarInt,
+};
+use rustls::pki_types::CertificateDer;
+use zeroize::Zeroizing;
+
+use super::half_open::{HALF_OPEN_MAX, HANDSHAKE_BYTES, HANDSHAKE_TIME};
+use super::hello;
+use super::hello::{HelloError, Wiped};
+use super::insistent::{Heard, Insistent, Said};
+use super::race::Failure;
+use super::tls::{EXPORTER_LABEL, SERVER_NAME};
+
+/// The first guess of the round trip; halved from the RFC's 333 ms so that losses cost less.
+const INITIAL_RTT: Duration = Duration::from_millis(150);
+
+/// What the closing packet may take to leave.
+const CLOSE_TIME: Duration = Duration::from_millis(20);
+
+/// With this code a daemon closes connections for which it has no place now.
+pub(crate) const BUSY: VarInt = VarInt::from_u32(1);
+/// CONNECTION_REFUSED (RFC 9000 section 20.1): the same before there is a connection.
+const REFUSED: u64 = 2;
+/// Says no more than that an application has closed, which it could not say yet.
+const APPLICATION_ERROR: u64 = 0xc;
+
+/// How a server turned a connection away, if that is what happened.
+pub(crate) fn turned_away(error: &ConnectionError) -> Option<TurnedAway> {
+    match error {
+        ConnectionError::ConnectionClosed(close) => match u64::from(close.error_code) {
+            REFUSED => Some(TurnedAway::Busy),
+            APPLICATION_ERROR => Some(TurnedAway::Cut),
+            _ => None,
+        },
+        ConnectionError::ApplicationClosed(close) if close.error_code == BUSY => Some(TurnedAway::Busy),
+        ConnectionError::ApplicationClosed(_) | ConnectionError::Reset => Some(TurnedAway::Cut),
+        _ => None,
+    }
+}
+
+pub(crate) enum TurnedAway {
+    Busy,
+    Cut,
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(HANDSHAKE_BYTES as u32))
+        .receive_window(VarInt::from_u32(HANDSHAKE_BYTES as u32))
+        .datagram_receive_buffer_size(None)
+        .mtu_discovery_config(None)
+        .initial_rtt(INITIAL_RTT)
+        .max_idle_timeout(IdleTimeout::try_from(HANDSHAKE_TIME).ok());
+    Arc::new(config)
+}
+
+fn setup_failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Io { what: "cannot set up QUIC".into(), source: std::io::Error::other(error) }
+}
+
+pub(crate) fn server_config(tls: rustls::ServerConfig) -> Result<quinn::ServerConfig, Error> {
+    let crypto = QuicServerConfig::try_from(tls).map_err(setup_failed)?;
+    let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(transport())
+        .migration(false)
+        .max_incoming(HALF_OPEN_MAX)
+        .incoming_buffer_size(HANDSHAKE_BYTES as u64)
+        .incoming_buffer_size_total((HALF_OPEN_MAX * HANDSHAKE_BYTES) as u64);
+    Ok(config)
+}
+
+/// The same for one connection, with a verifier of its own.
+pub(crate) fn with_tls(
+    config: &quinn::ServerConfig,
+    tls: rustls::ServerConfig,
+) -> Result<quinn::ServerConfig, Error> {
+    let mut config = config.clone();
+    config.crypto = Arc::new(QuicServerConfig::try_from(tls).map_err(setup_failed)?);
+    Ok(config)
+}
+
+pub(crate) fn client_config(tls: rustls::ClientConfig) -> Result<quinn::ClientConfig, Error> {
+    let crypto = QuicClientConfig::try_from(tls).map_err(setup_failed)?;
+    let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(transport());
+    Ok(config)
+}
+
+/// A client's connection and what it needs to live.
+#[derive(Debug)]
+pub(crate) struct ClientConnection {
+    _endpoint: Endpoint,
+    said: Said,
+    pub(crate) connection: Connection,
+    pub(crate) remote: SocketAddr,
+}
+
+impl ClientConnection {
+    /// Closes, and waits until that has left, which takes no time unless the socket is full. Nothing answers
+    /// it, and a daemon that misses it waits a little in vain.
+    pub(crate) async fn close(mut self) {
+        let before = *self.said.borrow();
+        self.connection.close(VarInt::from_u32(0), b"");
+        let _ = tokio::time::timeout(CLOSE_TIME, self.said.wait_for(|&said| said > before)).await;
+    }
+}
+
+/// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
+pub(crate) async fn connect(
+    config: quinn::ClientConfig,
+    remote: SocketAddr,
+    heard: Heard,
+) -> Result<ClientConnection, Failure> {
+    let (endpoint, said) = client_endpoint(remote, heard).map_err(|error| Failure::of_io(&error))?;
+    let connecting = endpoint
+        .connect_with(config, remote, SERVER_NAME)
+        .map_err(|error| Failure::Other(error.to_string()))?;
+    let connection = connecting.await.map_err(|error| Failure::of_quic(&error))?;
+    Ok(ClientConnection { _endpoint: endpoint, said, connection, remote })
+}
+
+fn client_endpoint(remote: SocketAddr, heard: Heard) -> std::io::Result<(Endpoint, Said)> {
+    let local =
+        if remote.is_ipv6() { SocketAddr::from(([0u16; 8], 0)) } else { SocketAddr::from(([0u8; 4], 0)) };
+    let socket = TokioRuntime.wrap_udp_socket(std::net::UdpSocket::bind(local)?)?;
+    let (socket, said) = Insistent::new(socket, heard);
+    let runtime = Arc::new(TokioRuntime);
+    let endpoint =
+        Endpoint::new_with_abstract_socket(EndpointConfig::default(), None, Arc::new(socket), runtime)?;
+    Ok((endpoint, said))
+}
+
+/// The session's secret, the same at both ends of this connection and of no other.
+pub(crate) fn export_secret(connection: &Connection) -> Result<Secret, Error> {
+    let mut secret = Secret::zeros();
+    connection
+        .export_keying_material(&mut secret[..], EXPORTER_LABEL, b"")
+        .map_err(|_| Error::Connect { what: "QUIC gives no key material".into(), hint: None })?;
+    farhaul_proto::wipe_dead_stack();
+    Ok(secret)
+}
+
+/// The peer's public key.
+pub(crate) fn peer_key(connection: &Connection) -> Option<Vec<u8>> {
+    let certificates = connection.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+    super::tls::peer_spki(Some(&certificates)).map(<[u8]>::to_vec)
+}
+
+/// Reads one frame.
+pub(crate) async fn read_frame(from: &mut RecvStream) -> Result<Zeroizing<Vec<u8>>, HelloError> {
+    let mut prefix = [0; 4];
+    read_exact(from, &mut prefix).await?;
+    let len = hello::frame_len(prefix)?;
+    let mut body = Wiped::default();
+    let mut chunk = Zeroizing::new([0; 4096]);
+    while body.0.len() < len {
+        let want = chunk.len().min(len - body.0.len());
+        read_exact(from, &mut chunk[..want]).await?;
+        body.extend(&chunk[..want]);
+    }
+    Ok(body.0)
+}
+
+async fn read_exact(from: &mut RecvStream, into: &mut [u8]) -> Result<(), HelloError> {
+    from.read_exact(into).await.map_err(|error| match error {
+        quinn::ReadExactError::FinishedEarly(_) => HelloError::Closed,
+        quinn::ReadExactError::ReadError(error) => HelloError::Io(error.into()),
+    })
+}
+
+/// Why no frame could be read: what ended the connection says more than the stream does.
+pub(crate) fn cut_off(connection: &Connection, error: HelloError) -> Failure {
+    match connection.close_reason() {
+        Some(reason) => Failure::of_quic(&reason),
+        None => Failure::from(error),
+    }
+}
+
+/// Writes one frame and ends the stream.
+pub(crate) async fn write_frame<T: serde::Serialize>(
+    to: &mut SendStream,
+    value: &T,
+) -> Result<(), HelloError> {
+    let frame = hello::encode(value)?;
+    to.write_all(&frame).await.map_err(|error| HelloError::Io(error.into()))?;
+    // Only a stream that was finished or reset already refuses this; ours is neither.
+    let _ = to.finish();
+    Ok(())
+}
+
+/// The TLS alert with which the peer ended a connection.
+pub(crate) fn alert_of(error: &ConnectionError) -> Option<u8> {
+    // RFC 9001 section 4.8: 0x100 plus the alert.
+    let code = match error {
+        ConnectionError::ConnectionClosed(close) => u64::from(close.error_code),
+        _ => return None,
+    };
+    code.checked_sub(0x100).and_then(|alert| u8::try_from(alert).ok())
+}

@@ -1,0 +1,391 @@
+//! The race between the roads to a daemon: QUIC and TLS over TCP, to each of its addresses.
+//!
+//! Always true: a road that answered is kept until the race is decided; the first address has a head start over the
+//! next (RFC 8305), UDP has one over TCP; who shows two keys under one address is nobody's server.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farhaul_session::error::Error;
+use farhaul_text::printable;
+use quinn::ConnectionError;
+use rustls::AlertDescription;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::dial::CONNECT_TIME;
+use super::hello::HelloError;
+use super::identity::{Identity, fingerprint};
+use super::insistent::Heard;
+use super::quic::TurnedAway;
+use super::tls;
+use super::tls::{Pin, Refused};
+use super::{quic, tcp};
+
+/// Head start of an address over the next.
+const ADDRESS_STEP: Duration = Duration::from_millis(250);
+/// Head start of UDP over TCP, which is not needed where UDP answers sooner.
+const UDP_HEAD_START: Duration = Duration::from_millis(200);
+/// Who sleeps so much longer than he wanted has not listened well.
+const STARVED: Duration = Duration::from_millis(500);
+/// What a server that says no more than that it is busy means.
+const CROWD: &str = "too many clients at once";
+
+/// A connection that has passed its handshake.
+pub(crate) enum Road {
+    Udp(quic::ClientConnection),
+    Tcp(Box<tcp::Tls>),
+}
+
+impl Road {
+    /// The fingerprint of the key that the server has proved to have, on this very connection.
+    pub(crate) fn key(&self) -> Result<String, Failure> {
+        let key = match self {
+            Road::Udp(quic) => quic::peer_key(&quic.connection),
+            Road::Tcp(tls) => tls.peer_key(),
+        };
+        key.map(|key| fingerprint(&key)).ok_or_else(|| Failure::Other("the server showed no key".into()))
+    }
+}
+
+/// Why there is no connection, so far as it matters to the user.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The server has this key, which is not trusted.
+    #[error("the server's key {0} is not trusted")]
+    ServerKey(String),
+    /// Both were proved under one address.
+    #[error("the server has two keys, {0} and {1}: somebody may be in between")]
+    TwoKeys(String, String),
+    #[error("the server does not know this key")]
+    ClientKey,
+    #[error("connection refused")]
+    Closed,
+    #[error("no answer")]
+    Silent,
+    /// The server has no place now: it is asked again.
+    #[error("it is busy: {0}")]
+    Busy(String),
+    /// The server has closed the connection before it said anything, or is slow: it may be busy.
+    #[error("a connection is there, but no answer comes")]
+    Cut,
+    #[error("{0}")]
+    Other(String),
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
+
+impl From<HelloError> for Failure {
+    fn from(error: HelloError) -> Failure {
+        Failure::Engine(error.into())
+    }
+}
+
+/// Alerts with which a server turns a client's key away.
+fn is_about_the_key(alert: u8) -> bool {
+    [AlertDescription::AccessDenied, AlertDescription::BadCertificate, AlertDescription::CertificateUnknown]
+        .into_iter()
+        .any(|about| u8::from(about) == alert)
+}
+
+impl Failure {
+    /// What an alert says to the user, if anything.
+    fn of_alert(alert: u8) -> Option<Failure> {
+        if alert == u8::from(AlertDescription::NoApplicationProtocol) {
+            return Some(Failure::Engine(HelloError::OtherProtocol.into()));
+        }
+        if alert == u8::from(tcp::BUSY) {
+            return Some(Failure::Busy(CROWD.into()));
+        }
+        is_about_the_key(alert).then_some(Failure::ClientKey)
+    }
+
+    pub(crate) fn of_quic(error: &ConnectionError) -> Failure {
+        if let Some(failure) = quic::alert_of(error).and_then(Failure::of_alert) {
+            return failure;
+        }
+        match (error, quic::turned_away(error)) {
+            (ConnectionError::TimedOut, _) => Failure::Silent,
+            (_, Some(TurnedAway::Busy)) => Failure::Busy(CROWD.into()),
+            (_, Some(TurnedAway::Cut)) => Failure::Cut,
+            (_, None) => Failure::Other(printable(error.to_string().as_bytes(), 200)),
+        }
+    }
+
+    pub(crate) fn of_io(error: &io::Error) -> Failure {
+        let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if let Some(rustls::Error::AlertReceived(alert)) = tls
+            && let Some(failure) = Failure::of_alert(u8::from(*alert))
+        {
+            return failure;
+        }
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Failure::Closed,
+            io::ErrorKind::TimedOut => Failure::Silent,
+            io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe => Failure::Cut,
+            _ => Failure::Other(printable(error.to_string().as_bytes(), 200)),
+        }
+    }
+
+    /// Whatever a road reports, a key that was not let in is the reason.
+    pub(crate) fn unless(self, refused: &Refused) -> Failure {
+        refused.key().map_or(self, |key| Failure::ServerKey(key.to_string()))
+    }
+
+    pub(crate) fn of_hello(error: HelloError) -> Failure {
+        match error {
+            HelloError::Io(error) => Failure::of_io(&error),
+            HelloError::Closed => Failure::Cut,
+            other => Failure::from(other),
+        }
+    }
+
+    /// How much it tells: the most telling of several failures is the user's.
+    fn weight(&self) -> u8 {
+        match self {
+            Failure::Engine(_) => 7,
+            Failure::ClientKey | Failure::ServerKey(_) | Failure::TwoKeys(..) => 6,
+            Failure::Busy(_) => 5,
+            Failure::Cut => 4,
+            Failure::Closed => 3,
+            Failure::Other(_) => 2,
+            Failure::Silent => 1,
+        }
+    }
+
+    /// Silence of a server that has answered before: it has too much to do.
+    pub(crate) fn of_one_who_is_there(self) -> Failure {
+        if matches!(self, Failure::Silent) { Failure::Cut } else { self }
+    }
+
+    /// Whether it may go by.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self, Failure::Busy(_) | Failure::Cut)
+    }
+
+    pub(crate) fn into_error(self, host: &str, port: u16, identity: &Identity) -> Error {
+        let host = printable(host.as_bytes(), 255);
+        let (what, hint) = match self {
+            Failure::Engine(error) => return error,
+            Failure::ServerKey(_) => return Error::Auth { what: self.to_string(), hint: None },
+            Failure::TwoKeys(one, other) => {
+                return Error::Auth {
+                    what: format!(
+                        "port {port} of {host} has two keys, {one} and {other}: somebody may be in between"
+                    ),
+                    hint: Some(
+                        "nothing was sent; ask its owner for the right one, and give it with --fingerprint"
+                            .into(),
+                    ),
+                };
+            }
+            Failure::ClientKey => {
+                return Error::Auth {
+                    what: format!("the daemon on {host} does not know this key ({})", identity.fingerprint()),
+                    hint: Some(format!("add this line to its authorized keys: {}", identity.public_line(""))),
+                };
+            }
+            Failure::Busy(reason) => (
+                format!("the daemon on {host} is busy: {reason}"),
+                "try again later; --busy-wait says how long it is asked again".to_string(),
+            ),
+            Failure::Closed => (
+                format!("nothing listens on port {port} of {host}"),
+                "start `farhaul serve` there, or name its port as fh://HOST:PORT/".to_string(),
+            ),
+            Failure::Silent => (
+                format!("no answer from port {port} of {host}, neither UDP nor TCP"),
+                "check that the host is up and that firewalls let this port through".to_string(),
+            ),
+            Failure::Cut | Failure::Other(_) => (
+                format!("cannot connect to port {port} of {host}: {self}"),
+                "is a farhaul daemon there?".to_string(),
+            ),
+        };
+        Error::Connect { what, hint: Some(hint) }
+    }
+}
+
+/// What runs in the race.
+pub(crate) struct Race<'a> {
+    pub(crate) addresses: &'a [SocketAddr],
+    pub(crate) identity: &'a Identity,
+    pub(crate) pin: &'a Pin,
+    pub(crate) udp: bool,
+    pub(crate) tcp: bool,
+    /// TCP will do where UDP was only turned away for now.
+    pub(crate) takes_tcp: bool,
+    /// So long TCP that is up waits for UDP: [`UDP_PATIENCE`](super::connect::UDP_PATIENCE), or not at all.
+    pub(crate) patience: Duration,
+}
+
+/// A runner ends with its road or with why not.
+struct Finished {
+    kind: Kind,
+    address: SocketAddr,
+    result: Result<Road, Failure>,
+}
+
+/// Which road a runner took.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Udp,
+    Tcp,
+}
+
+/// The keys that were proved, each with its address.
+#[derive(Default)]
+struct Shown(Vec<(SocketAddr, String)>);
+
+impl Shown {
+    /// Several known keys may be right; of keys that nobody knows, an address has one.
+    fn note(&mut self, address: SocketAddr, key: &str, pin: &Pin) -> Result<(), Failure> {
+        let is_known = |key: &str| *pin != Pin::Any && pin.lets_in(key);
+        let other = self.0.iter().find(|(at, shown)| *at == address && shown != key && !is_known(shown));
+        if let Some((_, other)) = other.filter(|_| !is_known(key)) {
+            return Err(Failure::TwoKeys(other.clone(), key.to_string()));
+        }
+        self.0.push((address, key.to_string()));
+        Ok(())
+    }
+}
+
+impl Race<'_> {
+    pub(crate) async fn run(&self) -> Result<Road, Failure> {
+        let start = Instant::now();
+        let (heard, listens) = (Heard::default(), Heard::default());
+        let mut runners = self.start(&heard, &listens)?;
+        let mut is_udp_busy = false;
+        let mut waiting: Option<Road> = None;
+        let mut failure = Failure::Silent;
+        let mut shown = Shown::default();
+        let (mut udp_left, mut tcp_left) = self.count();
+        loop {
+            // TCP that is up or out needs UDP's answer only for so long, unless some of it has come.
+            let tcp_decided = waiting.is_some() || tcp_left == 0;
+            let is_heard = || heard.load(Ordering::Relaxed);
+            let is_short = tcp_decided && self.tcp && self.udp && !is_heard();
+            let until = start + if is_short { self.patience } else { CONNECT_TIME };
+            let finished = tokio::select! {
+                finished = runners.join_next() => finished,
+                () = sleep_until(until) => None,
+            };
+            match finished {
+                Some(Ok(Finished { kind, address, result: Ok(road) })) => {
+                    shown.note(address, &road.key()?, self.pin)?;
+                    if kind == Kind::Udp {
+                        return Ok(road);
+                    }
+                    tcp_left = 0;
+                    waiting.get_or_insert(road);
+                }
+                Some(Ok(Finished { kind, address, result: Err(found) })) => {
+                    match kind {
+                        Kind::Udp => {
+                            udp_left -= 1;
+                            is_udp_busy |= matches!(found, Failure::Busy(_));
+                        }
+                        Kind::Tcp => tcp_left = tcp_left.saturating_sub(1),
+                    }
+                    if let Failure::ServerKey(key) = &found {
+                        shown.note(address, key, self.pin)?;
+                    }
+                    if found.weight() >= failure.weight() {
+                        failure = found;
+                    }
+                }
+                // A runner that panicked or was cancelled counts as silent; the race ends by time.
+                Some(Err(_)) => {}
+                // Heard meanwhile: the longer patience holds from the next turn on.
+                None if is_short && is_heard() => {}
+                // Somebody is there, then, and has too much to do, or this host has.
+                None if until.elapsed() > STARVED || is_heard() || listens.load(Ordering::Relaxed) => {
+                    return waiting.ok_or(failure.of_one_who_is_there());
+                }
+                None => return waiting.ok_or(failure),
+            }
+            match waiting.take() {
+                Some(_) if udp_left == 0 && is_udp_busy && !self.takes_tcp => return Err(failure),
+                Some(tcp) if udp_left == 0 => return Ok(tcp),
+                kept => waiting = kept,
+            }
+            if udp_left == 0 && tcp_left == 0 && waiting.is_none() {
+                return Err(failure);
+            }
+        }
+    }
+
+    fn count(&self) -> (usize, usize) {
+        let of = |runs: bool| if runs { self.addresses.len() } else { 0 };
+        (of(self.udp), of(self.tcp))
+    }
+
+    /// Each runner has a verifier of its own: what one connection has shown says nothing about another.
+    fn start(&self, heard: &Heard, listens: &Heard) -> Result<JoinSet<Finished>, Failure> {
+        let mut runners = JoinSet::new();
+        for (step, &address) in (0u32..).zip(self.addresses) {
+            let head_start = ADDRESS_STEP * step;
+            if self.udp {
+                let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
+                let (quic, heard) = (quic::client_config(tls)?, Arc::clone(heard));
+                runners.spawn(async move {
+                    sleep(head_start).await;
+                    let result = quic::connect(quic, address, heard).await;
+                    let result = result.map(Road::Udp).map_err(|failure| failure.unless(&refused));
+                    Finished { kind: Kind::Udp, address, result }
+                });
+            }
+            if self.tcp {
+                let (tls, refused) = tls::client_config(self.identity, self.pin.clone())?;
+                let listens = Arc::clone(listens);
+                // Where any key would do, both roads have to show the same one.
+                let is_late = self.udp && *self.pin != Pin::Any && !self.patience.is_zero();
+                runners.spawn(async move {
+                    sleep(head_start + if is_late { UDP_HEAD_START } else { Duration::ZERO }).await;
+                    let connect = async {
+                        let stream = TcpStream::connect(address).await?;
+                        listens.store(true, Ordering::Relaxed);
+                        tcp::over(Arc::new(tls), stream).await
+                    };
+                    let result = connect.await.map(|tls| Road::Tcp(Box::new(tls)));
+                    let result = result.map_err(|error| Failure::of_io(&error).unless(&refused));
+                    Finished { kind: Kind::Tcp, address, result }
+                });
+            }
+        }
+        Ok(runners)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_key_unless_both_are_known() {
+        let [here, there] = ["192.0.2.1:5", "192.0.2.2:5"].map(|text| text.parse().unwrap());
+        let known = Pin::OneOf(vec!["a".into(), "b".into()]);
+        let none = Pin::OneOf(Vec::new());
+        for (pin, keys, is_one) in [
+            (&Pin::Any, [(here, "a"), (here, "a")], true),
+            (&Pin::Any, [(here, "a"), (there, "b")], true),
+            (&Pin::Any, [(here, "a"), (here, "b")], false),
+            (&none, [(here, "a"), (here, "b")], false),
+            (&known, [(here, "a"), (here, "b")], true),
+            (&known, [(here, "a"), (here, "c")], true),
+            (&known, [(here, "c"), (here, "d")], false),
+        ] {
+            let mut shown = Shown::default();
+            let noted = keys.map(|(address, key)| shown.note(address, key, pin));
+            assert!(noted[0].is_ok());
+            assert_eq!(noted[1].is_ok(), is_one, "{pin:?} {keys:?}");
+        }
+    }
+}

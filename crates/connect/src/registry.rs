@@ -1,0 +1,403 @@
+//! What a daemon knows of its running sessions: flow ids, so that first datagrams find their session, and tickets, so
+//! that later connections do.
+//!
+//! Always true: an id belongs to one session at a time and is free again when that session's [`Registration`] is
+//! dropped; a ticket works only for the key that it was given to; a flow index is taken once.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError};
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::error::Error;
+use farhaul_session::setup::FirstDatagram;
+use farhaul_session::setup::{FlowSetup, Stop};
+
+use super::hello::Token;
+use super::{attached_indices, random_flow_ids};
+
+/// First datagrams that wait for a session's thread; more are dropped, and the sender repeats them.
+const FIRST_DATAGRAMS_MAX: usize = 64;
+/// Further connections that wait for a session's thread.
+const ATTACHED_WAITING: usize = 64;
+/// Bytes of those that wait for all flows of a session: twice what an honest client sends before it is answered.
+pub(crate) const FIRST_BYTES_MAX: u64 = 256 << 10;
+/// What a datagram that waits takes besides its bytes.
+const FIRST_BYTES: usize = 160;
+/// Datagrams that have come before their session is known, of all clients together, how long one may be, and
+/// how long it waits.
+const EARLY_MAX: usize = 64;
+const EARLY_LEN_MAX: usize = 1500;
+const EARLY_TIME: Duration = Duration::from_secs(1);
+/// Sessions at once.
+const SESSIONS_MAX: usize = 1024;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Registry(Arc<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// `None`: taken, but by a stream, to which no datagram belongs.
+    flows: RwLock<HashMap<u16, Option<FirstQueue>>>,
+    /// A client need not wait for the reply: its first datagrams may overtake its hello. Locked behind
+    /// `flows`.
+    early: Mutex<VecDeque<Early>>,
+    tickets: Mutex<HashMap<[u8; 32], Session>>,
+}
+
+/// Where the first datagrams of a flow wait. Anybody can send some, so those of all flows of a session take only so much.
+#[derive(Debug)]
+struct FirstQueue {
+    to: Sender<FirstDatagram>,
+    waiting: Budget,
+}
+
+/// A datagram for a flow that nobody knows, the oldest of which make room.
+#[derive(Debug)]
+struct Early {
+    flow_id: u16,
+    len: usize,
+    at: Instant,
+    datagram: FirstDatagram,
+}
+
+struct Session {
+    client: Vec<u8>,
+    /// Those that further connections may have, and those that had one.
+    indices: Range<u16>,
+    taken: HashSet<u16>,
+    stop: Stop,
+    /// The client was not among those who are let in when that was looked at last.
+    is_missed: bool,
+    attached: Sender<FlowSetup>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Session(..)")
+    }
+}
+
+/// A session's places in the tables, cleared when dropped.
+#[derive(Debug)]
+pub struct Registration {
+    tables: Registry,
+    ids: Vec<u16>,
+    ticket: Token,
+    /// Where what the session keeps is counted, and what it may have whatever others have.
+    budget: Budget,
+    _minimum: Charge,
+}
+
+impl Registration {
+    /// The session may have what its budget allows; `minimum` of it is its own from the start.
+    pub(crate) fn admit(&mut self, budget: Budget, minimum: Charge) {
+        (self.budget, self._minimum) = (budget, minimum);
+    }
+
+    pub(crate) fn budget(&self) -> Budget {
+        self.budget.clone()
+    }
+}
+
+/// Why a connection does not become a session's carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotAdmitted {
+    #[error("the session has ended")]
+    Ended,
+    #[error("the flow index {0} was used before, or is none of a further connection")]
+    Index(u16),
+}
+
+/// What [`Registry::register`] yields.
+pub(crate) struct Registered {
+    pub(crate) registration: Registration,
+    pub(crate) ids: Vec<u16>,
+    /// One a flow, empty for a stream.
+    pub(crate) first: Vec<Receiver<FirstDatagram>>,
+    pub(crate) ticket: Token,
+    pub(crate) attached: Receiver<FlowSetup>,
+    /// Ends this session.
+    pub(crate) stop: Stop,
+}
+
+impl Registry {
+    /// Enters a session of the client with the key `client`, with as many `flows`. Those that travel as
+    /// datagrams get the `offered` ids where all of these are free.
+    pub(crate) fn register(
+        &self,
+        client: &[u8],
+        flows: usize,
+        offered: Option<&[u16]>,
+    ) -> Result<Registered, Error> {
+        let ticket = Token::random()?;
+        let stop = Stop::default();
+        let (attached_to, attached) = crossbeam_channel::bounded(ATTACHED_WAITING);
+        {
+            let mut tickets = self.tickets();
+            if tickets.len() >= SESSIONS_MAX {
+                return Err(Error::Connect {
+                    what: format!("{SESSIONS_MAX} transfers are running already"),
+                    hint: Some("try again later".into()),
+                });
+            }
+            let session = Session {
+                client: client.to_vec(),
+                indices: attached_indices(flows),
+                taken: HashSet::new(),
+                stop: stop.clone(),
+                is_missed: false,
+                attached: attached_to,
+            };
+            tickets.insert(ticket.0, session);
+        }
+        let mut registration = Registration {
+            tables: self.clone(),
+            ids: Vec::new(),
+            ticket: ticket.clone(),
+            budget: Budget::default(),
+            _minimum: Charge::default(),
+        };
+        let mut table = self.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let is_free = |ids: &[u16]| {
+            let different: HashSet<_> = ids.iter().collect();
+            different.len() == flows && ids.len() == flows && !ids.iter().any(|id| table.contains_key(id))
+        };
+        let found = match offered.filter(|ids| is_free(ids)) {
+            Some(ids) => Ok(ids.to_vec()),
+            None => random_flow_ids(flows, |id| table.contains_key(&id)),
+        };
+        let ids = match found {
+            Ok(ids) => ids,
+            Err(error) => {
+                // The registration's own clearing takes the same lock.
+                drop(table);
+                return Err(error);
+            }
+        };
+        registration.ids.clone_from(&ids);
+        let mut first = Vec::new();
+        let waiting = Budget::new("the first datagrams of a session", FIRST_BYTES_MAX);
+        for &id in &ids {
+            let (to, receiver) = crossbeam_channel::bounded(FIRST_DATAGRAMS_MAX);
+            table.insert(id, offered.is_some().then(|| FirstQueue { to, waiting: waiting.clone() }));
+            first.push(receiver);
+        }
+        let early = self.take_early(&ids);
+        drop(table);
+        for Early { flow_id, len, datagram, .. } in early {
+            self.deliver(flow_id, len, || datagram);
+        }
+        Ok(Registered { registration, ids, first, ticket, attached, stop })
+    }
+
+    /// What has come for these flows before they were known. The caller holds the table of flows, so that
+    /// nothing comes meanwhile.
+    fn take_early(&self, ids: &[u16]) -> Vec<Early> {
+        let mut early = self.early();
+        early.retain(|early| early.at.elapsed() < EARLY_TIME);
+        let (taken, kept) = early.drain(..).partition(|early| ids.contains(&early.flow_id));
+        *early = kept;
+        Vec::from(taken)
+    }
+
+    fn early(&self) -> MutexGuard<'_, VecDeque<Early>> {
+        self.0.early.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Hands a datagram to the session that waits for it. What belongs to nobody waits a moment among a few
+    /// of its kind; what comes too fast is dropped.
+    pub(crate) fn deliver(&self, flow_id: u16, len: usize, datagram: impl FnOnce() -> FirstDatagram) {
+        let table = self.0.flows.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let known = table.get(&flow_id);
+        if known.is_none() && len <= EARLY_LEN_MAX {
+            let mut early = self.early();
+            if early.len() == EARLY_MAX {
+                early.pop_front();
+            }
+            early.push_back(Early { flow_id, len, at: Instant::now(), datagram: datagram() });
+        } else if let Some(Some(queue)) = known
+            && !queue.to.is_full()
+            && let Ok(kept) = queue.waiting.charge((len + FIRST_BYTES) as u64)
+        {
+            match queue.to.try_send(FirstDatagram { _kept: Some(kept), ..datagram() }) {
+                Ok(()) | Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {}
+            }
+        }
+    }
+
+    /// Lets in a further flow of who shows `ticket` and has the key it was given to, under the index that he has chosen.
+    pub(crate) fn admit(
+        &self,
+        ticket: &Token,
+        client: &[u8],
+        index: u16,
+    ) -> Result<Sender<FlowSetup>, NotAdmitted> {
+        let mut tickets = self.tickets();
+        let session = tickets.get_mut(&ticket.0).filter(|session| session.client == client);
+        let session = session.ok_or(NotAdmitted::Ended)?;
+        if !session.indices.contains(&index) || !session.taken.insert(index) {
+            return Err(NotAdmitted::Index(index));
+        }
+        Ok(session.attached.clone())
+    }
+
+    pub(crate) fn stop_all(&self) {
+        self.tickets().values().for_each(|session| session.stop.stop());
+    }
+
+    /// Ends the sessions of clients that are not let in any more. A client has to be missed twice: the first
+    /// look may have met a list that was just being written.
+    pub(crate) fn end_strangers(&self, is_let_in: impl Fn(&[u8]) -> bool) {
+        for session in self.tickets().values_mut() {
+            let is_missed = !is_let_in(&session.client);
+            if is_missed && session.is_missed {
+                session.stop.revoke();
+            }
+            session.is_missed = is_missed;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tickets().is_empty()
+    }
+
+    fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
+        self.0.tickets.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.tables.tickets().remove(&self.ticket.0);
+        let mut flows = self.tables.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for id in &self.ids {
+            flows.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn datagram() -> FirstDatagram {
+        let address = "127.0.0.1:9".parse().unwrap();
+        FirstDatagram { bytes: vec![5; 30], from: address, local: address, _kept: None }
+    }
+
+    #[test]
+    fn datagrams_find_their_session_within_bounds() {
+        let registry = Registry::default();
+        let one = registry.register(b"a", 2, Some(&[])).unwrap();
+        let two = registry.register(b"b", 1, None).unwrap();
+        for _ in 0..1000 {
+            registry.deliver(one.ids[1], 30, datagram);
+            registry.deliver(two.ids[0], 30, datagram);
+        }
+        assert_eq!(one.first[0].len(), 0);
+        assert_eq!(one.first[1].len(), FIRST_DATAGRAMS_MAX);
+        assert_eq!(two.first[0].len(), 0, "no datagram belongs to a stream");
+        let id = one.ids[1];
+        drop(one.registration);
+        let table = registry.0.flows.read().unwrap();
+        assert!(!table.contains_key(&id));
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn the_clients_ids_are_taken_where_they_are_free() {
+        let registry = Registry::default();
+        let register = |ids: &[u16]| registry.register(b"a", 2, Some(ids)).unwrap();
+        let one = register(&[7, 9]);
+        assert_eq!(one.ids, [7, 9]);
+        for taken in [[9, 11], [8, 8]] {
+            let ids = register(&taken).ids;
+            assert_ne!(ids, taken);
+            assert_ne!(ids[0], ids[1]);
+        }
+        drop(one);
+        assert_eq!(register(&[9, 11]).ids, [9, 11]);
+    }
+
+    #[test]
+    fn datagrams_that_overtake_the_hello_wait_for_it_within_bounds() {
+        let registry = Registry::default();
+        let deliver = |id, times: usize| (0..times).for_each(|_| registry.deliver(id, 30, datagram));
+        deliver(7, 3);
+        deliver(8, 2);
+        registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("nobody has asked for so much"));
+        let session = registry.register(b"a", 1, Some(&[7])).unwrap();
+        assert_eq!(session.first[0].len(), 3);
+        assert_eq!(registry.early().len(), 2, "those of others still wait");
+        deliver(9, 2 * EARLY_MAX);
+        assert_eq!(registry.early().len(), EARLY_MAX);
+        let late = registry.register(b"b", 1, Some(&[8])).unwrap();
+        assert_eq!(late.first[0].len(), 0, "they had to make room");
+    }
+
+    #[test]
+    fn the_first_datagrams_of_all_flows_take_only_so_much() {
+        let registry = Registry::default();
+        let session = registry.register(b"a", 16, Some(&[])).unwrap();
+        let large = || FirstDatagram { bytes: vec![5; 60_000], ..datagram() };
+        let deliver =
+            || session.ids.iter().for_each(|&id| (0..64).for_each(|_| registry.deliver(id, 60_000, large)));
+        let waiting = || session.first.iter().map(Receiver::len).sum::<usize>();
+        deliver();
+        assert_eq!(waiting() as u64, FIRST_BYTES_MAX / (60_000 + FIRST_BYTES as u64));
+        // What was looked at makes room.
+        session.first.iter().for_each(|first| first.try_iter().for_each(drop));
+        deliver();
+        assert_eq!(waiting() as u64, FIRST_BYTES_MAX / (60_000 + FIRST_BYTES as u64));
+    }
+
+    #[test]
+    fn who_is_missed_twice_is_stopped_and_nobody_else() {
+        let registry = Registry::default();
+        assert!(registry.is_empty());
+        let [alice, bob] =
+            [b"alice", b"bob__"].map(|client| registry.register(client, 1, Some(&[])).unwrap());
+        let without = |name: &'static [u8]| registry.end_strangers(|client| client != name);
+        without(b"alice");
+        without(b"bob__");
+        without(b"alice");
+        assert!(!alice.stop.is_set() && !bob.stop.is_set(), "each was missed once at a time");
+        without(b"alice");
+        assert!(alice.stop.is_revoked() && !bob.stop.is_set());
+        registry.stop_all();
+        assert!(bob.stop.is_set() && !bob.stop.is_revoked());
+        assert!(!registry.is_empty());
+    }
+
+    #[test]
+    fn a_ticket_serves_its_owner_while_the_session_lives_and_an_index_once() {
+        let registry = Registry::default();
+        let session = registry.register(b"alice", 3, Some(&[])).unwrap();
+        let admit = |ticket: &Token, client: &[u8], index| registry.admit(ticket, client, index).map(drop);
+        let ticket = session.ticket.clone();
+        assert_eq!(admit(&ticket, b"mallory", 3), Err(NotAdmitted::Ended));
+        assert_eq!(admit(&Token([0; 32]), b"alice", 3), Err(NotAdmitted::Ended));
+        let last = attached_indices(3).end - 1;
+        for (index, is_fresh) in [
+            (3, true),
+            (3, false),
+            (last, true),
+            (7, true),
+            (4, true),
+            (7, false),
+            (last, false),
+            (0, false),
+            (2, false),
+            (last + 1, false),
+            (u16::MAX, false),
+        ] {
+            let expected = if is_fresh { Ok(()) } else { Err(NotAdmitted::Index(index)) };
+            assert_eq!(admit(&ticket, b"alice", index), expected);
+        }
+        drop(session);
+        assert_eq!(admit(&ticket, b"alice", 5), Err(NotAdmitted::Ended));
+    }
+}

@@ -1,0 +1,497 @@
+//! The daemon's part in a handshake: from a connection to a session in a thread of its own.
+//!
+//! Always true: who is here without an authorized key gets no further than TLS, and holds a place of which others may be
+//! in need; a handshake ends when its time is over; whatever goes wrong, the daemon goes on.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use farhaul_session::budget::Budgets;
+use farhaul_session::contained::contained;
+use farhaul_session::error::Error;
+use farhaul_session::secret::Secret;
+use farhaul_session::setup::{
+    Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
+};
+use farhaul_session::{session_bytes_max, session_bytes_min};
+use farhaul_text::printable;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::authorized::AuthorizedKeys;
+use super::demux::canonical;
+use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
+use super::hello;
+use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal, RefusalCode};
+use super::identity::Identity;
+use super::registry::{NotAdmitted, Registered, Registry};
+use super::tls;
+use super::tls::Refused;
+use super::{Admitted, Established, admitted, discovery, fingerprint, quic, reserved_ids, tcp};
+
+/// Judges what a client wants before anything is set up for it; the second argument is the client's fingerprint.
+pub type Admit = dyn Fn(&Opening, &str) -> Result<Admitted, Refusal> + Send + Sync;
+/// What runs a session, in a thread of its own.
+pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
+
+/// How long a client may take to end the handshake's connection after the reply.
+const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
+
+/// What all handshakes of a daemon share.
+pub(crate) struct Shared {
+    pub(crate) registry: Registry,
+    pub(crate) budgets: Budgets,
+    pub(crate) half_open: HalfOpen,
+    pub(crate) identity: Identity,
+    pub(crate) authorized: Arc<AuthorizedKeys>,
+    /// Of connections that have no TLS yet.
+    pub(crate) quic: quinn::ServerConfig,
+    pub(crate) admit: Arc<Admit>,
+    pub(crate) handler: Arc<Handler>,
+    pub(crate) stop: Stop,
+    pub(crate) strangers: Mutex<Strangers>,
+    /// One clone for each session thread: the count tells how many run.
+    pub(crate) live: Arc<()>,
+}
+
+/// Lines of the log that strangers can cause in [`STRANGERS_TIME`].
+const STRANGERS_MAX: u32 = 20;
+const STRANGERS_TIME: Duration = Duration::from_secs(10);
+
+/// How often strangers have knocked lately.
+#[derive(Debug, Default)]
+pub(crate) struct Strangers {
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Strangers {
+    /// Whether this one gets a line, and how many had none before it.
+    fn count(&mut self, now: Instant) -> Option<u32> {
+        let is_over = self.since.is_none_or(|since| now.duration_since(since) >= STRANGERS_TIME);
+        let untold = if is_over { self.count.saturating_sub(STRANGERS_MAX) } else { 0 };
+        if is_over {
+            *self = Strangers { since: Some(now), count: 0 };
+        }
+        self.count += 1;
+        (self.count <= STRANGERS_MAX).then_some(untold)
+    }
+}
+
+impl Shared {
+    fn log(&self, peer: SocketAddr, failure: &Failure) {
+        match failure {
+            Failure::UnknownKey(key) => {
+                let mut strangers = self.strangers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                match strangers.count(Instant::now()) {
+                    Some(0) => tracing::warn!(%peer, key, "refused: the key is not authorized"),
+                    Some(untold) => tracing::warn!(
+                        %peer,
+                        key,
+                        untold,
+                        "refused: the key is not authorized; others before it had no line"
+                    ),
+                    None => {}
+                }
+            }
+            Failure::Refused { key, text } => tracing::info!(%peer, key, reason = text, "refused"),
+            failure => tracing::debug!(%peer, %failure, "a handshake came to nothing"),
+        }
+    }
+}
+
+/// Who is at the other end, and what the two share.
+struct Client {
+    key: Vec<u8>,
+    remote: SocketAddr,
+    master: Secret,
+    port: u16,
+}
+
+/// Why a handshake came to nothing; for the log.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error("took longer than {} s", HANDSHAKE_TIME.as_secs())]
+    TooSlow,
+    #[error("made room for another")]
+    Evicted,
+    #[error("too many clients at once")]
+    Crowded,
+    #[error(transparent)]
+    Quic(#[from] quinn::ConnectionError),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Hello(#[from] HelloError),
+    #[error(transparent)]
+    Engine(#[from] Error),
+    #[error("no client key")]
+    NoKey,
+    /// Its fingerprint.
+    #[error("the key is not authorized")]
+    UnknownKey(String),
+    #[error("refused: {text}")]
+    Refused { key: String, text: String },
+}
+
+impl Failure {
+    /// A key that is not authorized is the reason, whatever the connection reports.
+    fn unless(self, refused: &Refused) -> Failure {
+        refused.key().map_or(self, |key| Failure::UnknownKey(key.to_string()))
+    }
+}
+
+/// Shakes hands as long as the place allows; what ends it early drops, and so closes, the connection.
+async fn in_place<T>(
+    place: &mut Place,
+    until: Instant,
+    handshake: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    tokio::select! {
+        biased; // A client that has shown its key counts, even if the place has just been lost.
+        done = timeout_at(until, handshake) => done.map_err(|_| Failure::TooSlow)?,
+        () = place.evicted() => Err(Failure::Evicted),
+    }
+}
+
+/// What a client that has shown its key says first.
+async fn in_time<T, E>(until: Instant, hello: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+where
+    Failure: From<E>,
+{
+    Ok(timeout_at(until, hello).await.map_err(|_| Failure::TooSlow)??)
+}
+
+/// One QUIC handshake, to its end.
+pub(crate) async fn serve_quic(shared: Arc<Shared>, incoming: quinn::Incoming, port: u16, place: Place) {
+    let remote = canonical(incoming.remote_address());
+    if let Err(failure) = quic_handshake(&shared, incoming, remote, port, place).await {
+        shared.log(remote, &failure);
+    }
+}
+
+async fn quic_handshake(
+    shared: &Arc<Shared>,
+    incoming: quinn::Incoming,
+    remote: SocketAddr,
+    port: u16,
+    mut place: Place,
+) -> Result<(), Failure> {
+    let (tls, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
+    let config = quic::with_tls(&shared.quic, tls)?;
+    let until = Instant::now() + HANDSHAKE_TIME;
+    let handshake = async { Ok(incoming.accept_with(Arc::new(config))?.await?) };
+    let connection =
+        in_place(&mut place, until, handshake).await.map_err(|failure| failure.unless(&refused))?;
+    let key = quic::peer_key(&connection).ok_or(Failure::NoKey)?;
+    if !place.show_key() {
+        connection.close(quic::BUSY, b"busy");
+        return Err(Failure::Crowded);
+    }
+    let first = async {
+        let (send, mut receive) = connection.accept_bi().await?;
+        Ok::<_, Failure>((send, quic::read_frame(&mut receive).await?))
+    };
+    let (mut send, body) = in_time(until, first).await?;
+    drop(place);
+    let (spki, key) = (key.clone(), fingerprint(&key));
+    let client = Client { key: spki, remote, master: quic::export_secret(&connection)?, port };
+    let answer = match hello::decode_first(&body) {
+        Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
+        Ok(FirstFrame::Attach(_)) => {
+            Err(Refusal::new(RefusalCode::Usage, "only TCP connections can be attached"))
+        }
+        Err(error) => Err(refusal_of(&error)),
+    };
+    let result = match answer {
+        Ok((mut hello, (reply, registered))) => {
+            discovery::found(&mut hello.opening.network, &reply.paths);
+            // The session's thread begins before the reply leaves, so that first datagrams find it awake.
+            let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
+            let started = start(shared, *hello, &reply, client, flows, Transport::Udp, registered);
+            let reply =
+                started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
+            quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
+        }
+        Err(refusal) => {
+            quic::write_frame(&mut send, &HelloReply::refuse(refusal.clone())).await?;
+            Err(Failure::Refused { key, text: refusal.text })
+        }
+    };
+    // The client closes when it has read the reply; what it lost is sent again until then.
+    let _ = timeout(GOODBYE_TIME, connection.closed()).await;
+    result
+}
+
+/// One TCP connection: a session's start or a further carrier.
+pub(crate) async fn serve_tcp(
+    shared: Arc<Shared>,
+    stream: TcpStream,
+    remote: SocketAddr,
+    port: u16,
+    place: Place,
+) {
+    let remote = canonical(remote);
+    if let Err(failure) = tcp_handshake(&shared, stream, remote, port, place).await {
+        shared.log(remote, &failure);
+    }
+}
+
+async fn tcp_handshake(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    remote: SocketAddr,
+    port: u16,
+    mut place: Place,
+) -> Result<(), Failure> {
+    let (config, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
+    let until = Instant::now() + HANDSHAKE_TIME;
+    let handshake = async { Ok(tcp::accept(Arc::new(config), stream).await?) };
+    let shaken = in_place(&mut place, until, handshake).await;
+    let mut tls = shaken.map_err(|failure| failure.unless(&refused))?;
+    let key = tls.peer_key().ok_or(Failure::NoKey)?;
+    if !place.show_key() {
+        let busy = Refusal::new(RefusalCode::Busy, Failure::Crowded.to_string());
+        in_time(until, tls.write_frame(&HelloReply::refuse(busy))).await?;
+        return Err(Failure::Crowded);
+    }
+    let body = in_time(until, tls.read_frame()).await?;
+    drop(place);
+    let (spki, key) = (key.clone(), fingerprint(&key));
+    let client = Client { key: spki, remote, master: tls.export_secret()?, port };
+    let refusal = match hello::decode_first(&body) {
+        Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {
+            Ok((reply, registered)) => {
+                return start_stream(shared, tls, *hello, client, reply, registered).await;
+            }
+            Err(refusal) => refusal,
+        },
+        Ok(FirstFrame::Attach(attach)) => match attach_stream(shared, &mut tls, &attach, &client).await? {
+            Ok((flow, session)) => {
+                let link = FlowLink::Stream(tls.into_link()?);
+                // A session that has ended meanwhile drops the link, which the client sees.
+                let FlowIds { index, send_id, recv_id } = flow;
+                let _ = session.try_send(FlowSetup { index, send_id, recv_id, link });
+                return Ok(());
+            }
+            Err(refusal) => refusal,
+        },
+        Err(error) => refusal_of(&error),
+    };
+    let reply = HelloReply::refuse(refusal.clone());
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    Err(Failure::Refused { key, text: refusal.text })
+}
+
+async fn start_stream(
+    shared: &Arc<Shared>,
+    mut tls: tcp::Tls,
+    hello: Hello,
+    client: Client,
+    reply: HelloReply,
+    registered: Registered,
+) -> Result<(), Failure> {
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    let link = FlowLink::Stream(tls.into_link()?);
+    // The last id is the stream's; those before it are for UDP, if it gets through later.
+    let last = registered.ids.len() - 1;
+    let index = u16::try_from(last).unwrap_or(u16::MAX);
+    let flow = FlowSetup { index, send_id: hello.flow_ids[last], recv_id: registered.ids[last], link };
+    let flows = match hello.udp {
+        true => datagram_flows(&hello, &registered, client.remote.ip(), last).behind(flow),
+        false => Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
+    };
+    let key = fingerprint(&client.key);
+    start(shared, hello, &reply, client, flows, Transport::Tcp, registered)
+        .map_err(|refusal| Failure::Refused { key, text: refusal.text })
+}
+
+/// Judges an [`Attach`] and answers it if it is good.
+async fn attach_stream(
+    shared: &Arc<Shared>,
+    tls: &mut tcp::Tls,
+    attach: &Attach,
+    client: &Client,
+) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, Failure> {
+    let index = attach.flow_index;
+    let session = match shared.registry.admit(&attach.ticket, &client.key, index) {
+        Ok(session) => session,
+        Err(reason) => {
+            let code = match reason {
+                NotAdmitted::Ended => RefusalCode::Ended,
+                NotAdmitted::Index(_) => RefusalCode::Forbidden,
+            };
+            return Ok(Err(Refusal::new(code, reason.to_string())));
+        }
+    };
+    let recv_id = super::random_flow_ids(1, |_| false)?[0];
+    let reply = HelloReply::accept(vec![recv_id]);
+    timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
+    Ok(Ok((FlowIds { index, send_id: attach.flow_id, recv_id }, session)))
+}
+
+/// A [`FlowSetup`] whose link comes later.
+struct FlowIds {
+    index: u16,
+    send_id: u16,
+    recv_id: u16,
+}
+
+/// Judges a hello and enters its session.
+fn prepare(
+    shared: &Shared,
+    hello: &Hello,
+    client: &Client,
+    datagrams: bool,
+) -> Result<(HelloReply, Registered), Refusal> {
+    if shared.stop.is_set() {
+        return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
+    }
+    let options = &hello.opening.network;
+    let paths = match hello.dialled {
+        Some(dialled) if datagrams && options.auto_paths => {
+            discovery::paths(hello, client.remote.ip(), dialled)
+        }
+        Some(_) | None => Vec::new(),
+    };
+    let stream_ids = usize::from(!datagrams);
+    let ids = options.flow_count() * paths.len().max(1) + reserved_ids(options) + stream_ids;
+    if (datagrams || hello.udp) && hello.flow_ids.len() < ids {
+        return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
+    }
+    let datagrams = datagrams || hello.udp;
+    let key = fingerprint(&client.key);
+    let Admitted { features, terms } = admitted(&hello.opening, |opening| (shared.admit)(opening, &key))?;
+    let flows = if datagrams { hello.flow_ids.len() } else { 1 };
+    let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
+    let budget = shared.budgets.of_key(&client.key).within("this session", session_bytes_max(options));
+    let minimum = budget.charge(session_bytes_min(options)).map_err(|full| busy(full.into()))?;
+    let offered = datagrams.then_some(&hello.flow_ids[..]);
+    let mut registered = shared.registry.register(&client.key, flows, offered).map_err(busy)?;
+    registered.registration.admit(budget, minimum);
+    if shared.stop.is_set() {
+        // It may have been too late for who ends all sessions.
+        registered.stop.stop();
+    }
+    let mut reply = HelloReply::accept(registered.ids.clone());
+    reply.ticket = Some(registered.ticket.clone());
+    reply.udp_ports = vec![client.port];
+    (reply.features, reply.terms) = (features, terms);
+    reply.paths = paths;
+    Ok((reply, registered))
+}
+
+/// Flows by the first `count` ids, and what may take their places.
+fn datagram_flows(hello: &Hello, registered: &Registered, client: IpAddr, count: usize) -> Flows {
+    let options = &hello.opening.network;
+    let first_reserved = count - reserved_ids(options);
+    let ids = hello.flow_ids.iter().zip(&registered.ids).zip(&registered.first).take(count);
+    let (mut flows, mut spares, mut reserved) = (Vec::new(), Vec::new(), Vec::new());
+    for (((&send_id, &recv_id), first), index) in ids.zip(0u16..) {
+        if usize::from(index) >= first_reserved {
+            let arrival = Some((first.clone(), client));
+            reserved.push(Reserved { index, send_id, recv_id, arrival });
+            continue;
+        }
+        let path = options.paths.get(options.path_of(index.into()));
+        let clients = std::iter::once(client).chain(path.map(|path| path.local)).collect();
+        let spare =
+            Spare { index, send_id, recv_id, way: SpareWay::Accept { first: first.clone(), clients } };
+        if usize::from(index) >= options.flow_count() {
+            spares.push(spare);
+        } else if let Ok(flow) = spare.open() {
+            flows.push(flow);
+        }
+    }
+    Flows { flows, spares, reserved }
+}
+
+/// Of a session that begins.
+struct Flows {
+    flows: Vec<FlowSetup>,
+    spares: Vec<Spare>,
+    reserved: Vec<Reserved>,
+}
+
+impl Flows {
+    /// A stream begins, and each of these waits for its path.
+    fn behind(self, stream: FlowSetup) -> Flows {
+        let as_spare = |flow: FlowSetup| {
+            let FlowSetup { index, send_id, recv_id, link } = flow;
+            let FlowLink::Accept { first, clients, .. } = link else { return None };
+            Some(Spare { index, send_id, recv_id, way: SpareWay::Accept { first, clients } })
+        };
+        let spares = self.flows.into_iter().filter_map(as_spare).chain(self.spares).collect();
+        Flows { flows: vec![stream], spares, reserved: self.reserved }
+    }
+}
+
+/// Gives the session a thread.
+fn start(
+    shared: &Arc<Shared>,
+    hello: Hello,
+    reply: &HelloReply,
+    client: Client,
+    Flows { flows, spares, reserved }: Flows,
+    transport: Transport,
+    registered: Registered,
+) -> Result<(), Refusal> {
+    let session = Setup::new(client.master, false, flows, transport, client.remote.to_string());
+    let established = Established {
+        session: Setup {
+            spares,
+            reserved,
+            fallback: Fallback::Await(registered.attached),
+            shown: Some(client.remote.ip()),
+            udp_ports: vec![client.port],
+            stop: registered.stop,
+            budget: registered.registration.budget(),
+            keeps: Some(Box::new(registered.registration)),
+            ..session
+        },
+        opening: hello.opening,
+        features: reply.features.common(&hello.features),
+        terms: reply.terms.clone(),
+        peer_key: Some(fingerprint(&client.key)),
+        peer_version: printable(hello.version.as_bytes(), 40),
+    };
+    let handler = Arc::clone(&shared.handler);
+    let live = Arc::clone(&shared.live);
+    let spawned = std::thread::Builder::new().name("session".into()).spawn(move || {
+        let _live = live;
+        if let Err(panic) = contained(|| handler(established)) {
+            tracing::error!(error = %panic, "a session");
+        }
+    });
+    spawned.map(drop).map_err(|error| {
+        tracing::error!(%error, "cannot start a thread for a session");
+        Refusal::new(RefusalCode::Busy, "the daemon cannot start a thread for this session")
+    })
+}
+
+fn refusal_of(error: &HelloError) -> Refusal {
+    let code = match error {
+        HelloError::Version { .. } | HelloError::OtherProtocol => RefusalCode::Version,
+        HelloError::Closed
+        | HelloError::Io(_)
+        | HelloError::Foreign(_)
+        | HelloError::TooLong(_)
+        | HelloError::Malformed(_) => RefusalCode::Usage,
+    };
+    Refusal::new(code, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_do_not_fill_the_log() {
+        let (mut strangers, begin) = (Strangers::default(), Instant::now());
+        let told = (0..100).filter(|_| strangers.count(begin) == Some(0)).count();
+        assert_eq!(told, STRANGERS_MAX as usize);
+        assert_eq!(strangers.count(begin + STRANGERS_TIME), Some(80));
+        assert_eq!(strangers.count(begin + STRANGERS_TIME), Some(0));
+    }
+}

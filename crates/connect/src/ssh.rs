@@ -1,0 +1,411 @@
+//! The client's road over ssh: the user's own `ssh` starts the far end, and its pipes carry the hello and, if UDP does
+//! not get through, everything.
+//!
+//! Always true: authentication, host keys, agents, jump hosts and shared connections are ssh's business and configured
+//! where it is; nothing of the session is in its arguments; exactly the reply is read from its pipe.
+#![deny(missing_docs)]
+
+use std::ffi::OsString;
+use std::io::{self, BufRead as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use aws_lc_rs::hkdf;
+use farhaul_net::{Link as _, StreamLink};
+use farhaul_session::blocked::Blocked;
+use farhaul_session::error::Error;
+use farhaul_session::secret::Secret;
+use farhaul_session::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
+use farhaul_text::printable;
+use zeroize::Zeroizing;
+
+use super::dial::Dialer;
+use super::hello;
+use super::hello::{GENERATIONS, Hello, HelloError, HelloReply, Token};
+use super::{
+    Established, HelloParams, bind_flows, bind_further_flows, dialled_flows, direct, discovery,
+    random_flow_ids, reserved_ids, with_session,
+};
+
+/// How long ssh may take to end after its far end did.
+const SSH_END_TIME: Duration = Duration::from_secs(5);
+
+/// A far end that ssh starts. `Default` has everything but the host.
+#[derive(Debug, Clone)]
+pub struct SshTarget {
+    /// As after `-l` of ssh.
+    pub user: Option<String>,
+    /// Name, alias or address, IPv6 without brackets.
+    pub host: String,
+    /// scp's `-P`.
+    pub port: Option<u16>,
+    /// `-i`.
+    pub identity: Vec<PathBuf>,
+    /// `-F`.
+    pub config_file: Option<PathBuf>,
+    /// `-J`.
+    pub jump: Option<String>,
+    /// `-o`, each as it was given.
+    pub options: Vec<String>,
+    /// `-S`: what to run instead of `ssh`.
+    pub program: PathBuf,
+    /// The far end's program, for its shell: a name in its PATH, or a path; `~` is expanded there.
+    pub remote_program: String,
+}
+
+impl Default for SshTarget {
+    fn default() -> Self {
+        SshTarget {
+            user: None,
+            host: String::new(),
+            port: None,
+            identity: Vec::new(),
+            config_file: None,
+            jump: None,
+            options: Vec::new(),
+            program: "ssh".into(),
+            remote_program: "farhaul".into(),
+        }
+    }
+}
+
+impl SshTarget {
+    /// A host or user that ssh or a shell would take for something else is refused.
+    pub(super) fn checked(&self) -> Result<(), Error> {
+        let unfit = |text: &str| {
+            text.is_empty()
+                || text.starts_with('-')
+                || text.chars().any(|c| c.is_whitespace() || c.is_control())
+        };
+        for text in std::iter::once(&self.host).chain(&self.user) {
+            if unfit(text) {
+                return Err(Error::Usage(format!(
+                    "{:?} is no name of a host or user",
+                    printable(text.as_bytes(), 80)
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// What scp passes to ssh, then the user's.
+    fn options(&self) -> Vec<OsString> {
+        let mut args: Vec<OsString> = ["-x", "-oPermitLocalCommand=no", "-oClearAllForwardings=yes"]
+            .into_iter()
+            .chain(["-oRemoteCommand=none", "-oRequestTTY=no", "-oForwardAgent=no"])
+            .map(OsString::from)
+            .collect();
+        let mut pair = |flag: &str, value: OsString| args.extend([OsString::from(flag), value]);
+        if let Some(file) = &self.config_file {
+            pair("-F", file.into());
+        }
+        if let Some(port) = self.port {
+            pair("-p", port.to_string().into());
+        }
+        for file in &self.identity {
+            pair("-i", file.into());
+        }
+        if let Some(jump) = &self.jump {
+            pair("-J", jump.into());
+        }
+        for option in &self.options {
+            pair("-o", option.into());
+        }
+        if let Some(user) = &self.user {
+            pair("-l", user.into());
+        }
+        args
+    }
+
+    /// The arguments that start a verb of the far end's program.
+    fn start_args(&self, verb: &str) -> Vec<OsString> {
+        let mut args = self.options();
+        args.extend([
+            "--".into(),
+            self.host.clone().into(),
+            format!("{} {verb}", self.remote_program).into(),
+        ]);
+        args
+    }
+
+    /// The arguments that ask ssh whom it would connect to.
+    fn query_args(&self) -> Vec<OsString> {
+        let mut args = vec![OsString::from("-G")];
+        args.extend(self.options());
+        args.extend(["--".into(), self.host.clone().into()]);
+        args
+    }
+}
+
+/// Starts the far end with ssh and a session with it. Blocks as long as ssh asks its user for something.
+pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Established, Error> {
+    target.checked()?;
+    let mut params = params;
+    let options = &params.opening.network;
+    let sockets = if params.udp { bind_flows(options)? } else { Vec::new() };
+    let interfaces = if params.udp && options.auto_paths { discovery::own() } else { Vec::new() };
+    // One id more: the channel's own.
+    let flows = sockets.len() * discovery::most(options, &interfaces);
+    let ids = random_flow_ids(flows * GENERATIONS + reserved_ids(options) + 1, |_| false)?;
+    let own = with_session(&params.features);
+    let mut hello = Hello::new(params.opening.clone(), own.clone(), ids, params.udp);
+    hello.interfaces = interfaces;
+    hello.client_udp_ports =
+        sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
+    hello.secret_half = Some(Token::random()?);
+
+    let addresses = look_up(target.clone());
+    let Channel { mut process, stdin, stdout, reply } = open_channel(target, &hello)?;
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(error) => return Err(why(target, error, &mut process)),
+    };
+    discovery::adopt(&mut params.opening.network, &hello, &reply.paths)?;
+    let options = &params.opening.network;
+    let sockets = match reply.paths.is_empty() {
+        true => sockets,
+        false => bind_further_flows(options, sockets)?,
+    };
+    let master = session_secret(hello.secret_half.as_ref(), reply.secret_half.as_ref())?;
+    let link = StreamLink::from_fds(OwnedFd::from(stdout), OwnedFd::from(stdin))
+        .map_err(Error::io("cannot take over the pipes of ssh"))?;
+    let channel = |index: u16, position: usize| FlowSetup {
+        index,
+        send_id: reply.flow_ids[position],
+        recv_id: hello.flow_ids[position],
+        link: FlowLink::Stream(link),
+    };
+    let mut warnings = Vec::new();
+    let addresses = candidate_addresses(addresses, reply.ssh_connection.as_deref());
+    let direct = match reply.tcp_port {
+        Some(port) if params.udp && !options.udp_only => {
+            let candidates = direct::candidates(&addresses, port);
+            Fallback::Dial(Arc::new(Dialer::direct(candidates, master.clone(), hello.flow_ids.len())))
+        }
+        _ => Fallback::None,
+    };
+    let blocked = Blocked::towards(addresses.iter().copied(), "ssh");
+    let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
+        if params.udp && options.udp_only {
+            return Err(Error::Connect {
+                what: format!("{} has no free UDP port", target.host),
+                hint: Some("choose others with --udp-ports".into()),
+            });
+        }
+        if params.udp {
+            warnings
+                .push(format!("{} has no free UDP port; going on over ssh, which is slower", target.host));
+        }
+        (vec![channel(0, 0)], Vec::new(), Vec::new(), Fallback::None, Transport::Ssh)
+    } else {
+        let last = hello.flow_ids.len() - 1;
+        let ids: Vec<_> = hello.flow_ids.iter().copied().zip(reply.flow_ids.iter().copied()).collect();
+        let remotes =
+            |flow: usize| addresses.iter().map(|&ip| SocketAddr::new(ip, reply.udp_ports[flow])).collect();
+        let first = last - reserved_ids(options);
+        let (flows, spares) = dialled_flows(options, sockets, &ids[..first], remotes);
+        let reserved = (first..last).map(|index| Reserved::new(index, ids[index])).collect();
+        let index = u16::try_from(last).unwrap_or(u16::MAX);
+        (flows, spares, reserved, Fallback::Ready(Box::new(channel(index, last))), Transport::Udp)
+    };
+    let session = Setup::new(master, true, flows, transport, target.host.clone());
+    Ok(Established {
+        session: Setup {
+            spares,
+            reserved,
+            fallback,
+            direct,
+            blocked: Some(blocked),
+            udp_ports: reply.udp_ports,
+            warnings,
+            control_process: Some(process),
+            ..session
+        },
+        opening: params.opening,
+        features: own.common(&reply.features),
+        terms: reply.terms,
+        peer_key: None,
+        peer_version: printable(reply.version.as_bytes(), 40),
+    })
+}
+
+/// A running ssh behind which the far end has answered, or not.
+struct Channel {
+    process: ControlProcess,
+    stdin: ChildStdin,
+    stdout: ChildStdout,
+    reply: Result<HelloReply, HelloOrError>,
+}
+
+/// What an exchange over the channel can end with.
+pub(super) enum HelloOrError {
+    Hello(HelloError),
+    Engine(Error),
+}
+
+impl From<HelloError> for HelloOrError {
+    fn from(error: HelloError) -> Self {
+        HelloOrError::Hello(error)
+    }
+}
+
+fn open_channel(target: &SshTarget, hello: &Hello) -> Result<Channel, Error> {
+    let mut child = start(target, "endpoint")?;
+    let pipes = (child.stdin.take(), child.stdout.take());
+    let process = ControlProcess::new(child);
+    let (Some(mut stdin), Some(mut stdout)) = pipes else {
+        return Err(Error::Io { what: "ssh has no pipes".into(), source: io::ErrorKind::BrokenPipe.into() });
+    };
+    let reply = exchange(&mut stdin, &mut stdout, hello);
+    Ok(Channel { process, stdin, stdout, reply })
+}
+
+pub(super) fn start(target: &SshTarget, verb: &str) -> Result<Child, Error> {
+    let mut command = Command::new(&target.program);
+    command.args(target.start_args(verb)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.spawn().map_err(|error| Error::Connect {
+        what: format!("cannot run {}: {error}", target.program.display()),
+        hint: Some("install OpenSSH's client, or name another program with -S".into()),
+    })
+}
+
+fn exchange(
+    stdin: &mut ChildStdin,
+    stdout: &mut ChildStdout,
+    hello: &Hello,
+) -> Result<HelloReply, HelloOrError> {
+    // A far end that could not start has closed its pipe; what it printed instead says more than this error.
+    let written = hello::write_frame(stdin, hello);
+    let body = hello::read_frame(stdout)?;
+    written?;
+    let mut reply = hello::decode_reply(&body)?;
+    if let Some(refusal) = reply.refusal.take() {
+        return Err(HelloOrError::Engine(refusal.into_error()));
+    }
+    let needs = &hello.opening.needs;
+    reply.features.satisfy(needs).map_err(|refusal| HelloOrError::Engine(refusal.into_error()))?;
+    let flows = hello.client_udp_ports.len() * reply.paths.len().max(1);
+    let udp_fits = reply.udp_ports.is_empty() || reply.udp_ports.len() == flows;
+    if reply.flow_ids.len() != hello.flow_ids.len()
+        || !udp_fits
+        || (!hello.udp && !reply.udp_ports.is_empty())
+    {
+        return Err(HelloError::Malformed("it agreed on another number of flows".into()).into());
+    }
+    Ok(reply)
+}
+
+/// What keeps the far end from answering, in the words of who has to repair it.
+pub(super) fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) -> Error {
+    let host = &target.host;
+    let connect = |what: String, hint: &str| Error::Connect { what, hint: Some(hint.to_string()) };
+    let error = match error {
+        HelloOrError::Engine(error) => return error,
+        HelloOrError::Hello(error) => error,
+    };
+    match error {
+        HelloError::Foreign(text) => connect(
+            format!("{host} printed text before farhaul could answer: {text:?}"),
+            "its shell's start files must print nothing when the shell is not interactive",
+        ),
+        HelloError::Closed | HelloError::Io(_) => match process.ended(SSH_END_TIME) {
+            Some(status) if status.code() == Some(255) => connect(
+                format!("ssh could not connect to {host}"),
+                "see its message above; `ssh HOST true` must work",
+            ),
+            Some(status) if matches!(status.code(), Some(126 | 127)) => connect(
+                format!("farhaul cannot be started on {host} (as {:?})", target.remote_program),
+                "install it there in the PATH of a shell that is not interactive, or name it with --remote-program",
+            ),
+            Some(status) => {
+                let how = match (status.code(), status.signal()) {
+                    (Some(code), _) => format!("with code {code}"),
+                    (None, signal) => format!("by signal {}", signal.unwrap_or(0)),
+                };
+                connect(
+                    format!("the far end on {host} ended {how} before it answered"),
+                    "see its message above",
+                )
+            }
+            None => connect(format!("the far end on {host} closed the channel"), "try again"),
+        },
+        HelloError::Version { .. }
+        | HelloError::OtherProtocol
+        | HelloError::TooLong(_)
+        | HelloError::Malformed(_) => error.into(),
+    }
+}
+
+/// Finds the addresses of the far end while ssh connects; an alias is resolved by ssh itself. Without a thread none are found.
+pub(super) fn look_up(target: SshTarget) -> Option<JoinHandle<Vec<IpAddr>>> {
+    let look = move || {
+        let mut command = Command::new(&target.program);
+        command.args(target.query_args()).stdin(Stdio::null()).stderr(Stdio::null());
+        let output = command.output().map(|output| output.stdout).unwrap_or_default();
+        let host = hostname_of(&output).unwrap_or(target.host);
+        // A name that only a jump host knows has no address here; SSH_CONNECTION may still give one.
+        let found = (host.as_str(), 0).to_socket_addrs().map(Iterator::collect::<Vec<_>>).unwrap_or_default();
+        found.into_iter().map(|address| address.ip()).collect()
+    };
+    std::thread::Builder::new().name("look-up".into()).spawn(look).ok()
+}
+
+/// The line `hostname` of `ssh -G`.
+fn hostname_of(output: &[u8]) -> Option<String> {
+    output.lines().map_while(Result::ok).find_map(|line| line.strip_prefix("hostname ").map(str::to_string))
+}
+
+pub(super) fn candidate_addresses(
+    found: Option<JoinHandle<Vec<IpAddr>>>,
+    ssh_connection: Option<&str>,
+) -> Vec<IpAddr> {
+    let mut addresses = found.and_then(|found| found.join().ok()).unwrap_or_default();
+    addresses.extend(ssh_connection.and_then(server_ip));
+    addresses.iter_mut().for_each(|address| *address = address.to_canonical());
+    let mut seen = Vec::new();
+    addresses.retain(|address| {
+        !seen.contains(address) && !address.is_unspecified() && {
+            seen.push(*address);
+            true
+        }
+    });
+    addresses
+}
+
+/// The third of SSH_CONNECTION's four words.
+pub(super) fn server_ip(ssh_connection: &str) -> Option<IpAddr> {
+    ssh_connection.split_whitespace().nth(2)?.parse().ok()
+}
+
+/// The first of SSH_CONNECTION's four words.
+pub(super) fn client_ip(ssh_connection: &str) -> Option<IpAddr> {
+    ssh_connection.split_whitespace().next()?.parse().ok()
+}
+
+/// Both halves are needed to know the session's secret.
+pub(super) fn session_secret(client: Option<&Token>, server: Option<&Token>) -> Result<Secret, Error> {
+    let (Some(client), Some(server)) = (client, server) else {
+        return Err(Error::Misbehaved("it sent no half of the session's secret".into()));
+    };
+    let mut halves = Zeroizing::new([0; 64]);
+    halves[..32].copy_from_slice(&client.0);
+    halves[32..].copy_from_slice(&server.0);
+    let mut master = Secret::zeros();
+    hkdf::Salt::new(hkdf::HKDF_SHA256, b"farhaul ssh session")
+        .extract(&halves[..])
+        .expand(&[b"master"], hkdf::HKDF_SHA256)
+        .and_then(|key| key.fill(&mut master[..]))
+        .map_err(|_| Error::Io { what: "cannot derive a key".into(), source: io::ErrorKind::Other.into() })?;
+    farhaul_proto::wipe_dead_stack();
+    Ok(master)
+}
+
+#[cfg(test)]
+#[path = "ssh/tests.rs"]
+pub(crate) mod tests;

@@ -1,0 +1,194 @@
+
+use farhaul_net::UdpLink;
+use farhaul_session::options::NetworkOptions;
+
+use super::super::features::Features;
+use super::super::testing::{BothEnds, both_ends_of, fake_ssh};
+use super::super::test_opening;
+use super::*;
+
+fn params(options: NetworkOptions) -> HelloParams {
+    let opening = test_opening(options);
+    HelloParams { opening, features: Features::default(), udp: true, early: false }
+}
+
+fn texts(args: Vec<OsString>) -> Vec<String> {
+    args.into_iter().map(|arg| arg.into_string().unwrap()).collect()
+}
+
+#[test]
+fn arguments_are_those_of_scp_then_the_users() {
+    let plain = SshTarget { host: "dtn".into(), ..SshTarget::default() };
+    let fixed = [
+        "-x",
+        "-oPermitLocalCommand=no",
+        "-oClearAllForwardings=yes",
+        "-oRemoteCommand=none",
+        "-oRequestTTY=no",
+        "-oForwardAgent=no",
+    ];
+    assert_eq!(
+        texts(plain.start_args("endpoint")),
+        [&fixed[..], &["--", "dtn", "farhaul endpoint"]].concat()
+    );
+    let full = SshTarget {
+        user: Some("me".into()),
+        host: "fd00::2".into(),
+        port: Some(2222),
+        identity: vec!["key".into()],
+        config_file: Some("conf".into()),
+        jump: Some("gate".into()),
+        options: vec!["Compression=no".into(), "ControlPath=/x y".into()],
+        remote_program: "~/bin/farhaul".into(),
+        ..SshTarget::default()
+    };
+    let users = [
+        "-F",
+        "conf",
+        "-p",
+        "2222",
+        "-i",
+        "key",
+        "-J",
+        "gate",
+        "-o",
+        "Compression=no",
+        "-o",
+        "ControlPath=/x y",
+    ];
+    let end = ["-l", "me", "--", "fd00::2"];
+    assert_eq!(
+        texts(full.start_args("endpoint")),
+        [&fixed[..], &users, &end, &["~/bin/farhaul endpoint"]].concat()
+    );
+    assert_eq!(texts(full.query_args()), [&["-G"], &fixed[..], &users, &end].concat());
+}
+
+#[test]
+fn a_host_that_would_be_an_option_is_refused() {
+    for (host, user) in
+        [("-oProxyCommand=evil", None), ("", None), ("a b", None), ("ok", Some("-x")), ("ok", Some("a\n"))]
+    {
+        let target = SshTarget { host: host.into(), user: user.map(str::to_string), ..SshTarget::default() };
+        assert!(matches!(target.checked(), Err(Error::Usage(_))), "{host:?} {user:?}");
+    }
+    assert!(SshTarget { host: "fe80::1%eth0".into(), ..SshTarget::default() }.checked().is_ok());
+}
+
+#[test]
+fn addresses_come_from_ssh_itself() {
+    assert_eq!(hostname_of(b"user me\nhostname dtn.example\nport 22\n").as_deref(), Some("dtn.example"));
+    assert_eq!(hostname_of(b"user me\n"), None);
+    let connection = "198.51.100.7 50000 192.0.2.1 22";
+    assert_eq!(server_ip(connection), "192.0.2.1".parse().ok());
+    assert_eq!(client_ip(connection), "198.51.100.7".parse().ok());
+    assert_eq!((server_ip("a b"), client_ip("")), (None, None));
+    let found = std::thread::spawn(|| vec!["::ffff:192.0.2.1".parse().unwrap(), "fd00::2".parse().unwrap()]);
+    let addresses = candidate_addresses(Some(found), Some(connection));
+    assert_eq!(addresses, ["192.0.2.1".parse::<IpAddr>().unwrap(), "fd00::2".parse().unwrap()]);
+}
+
+#[test]
+fn the_secret_needs_both_halves_in_their_places() {
+    let (a, b) = (Token([1; 32]), Token([2; 32]));
+    let secret = session_secret(Some(&a), Some(&b)).unwrap();
+    assert_ne!(secret, session_secret(Some(&b), Some(&a)).unwrap());
+    assert!(session_secret(Some(&a), None).is_err());
+}
+
+#[test]
+fn failures_say_what_to_do() {
+    for (body, what) in [
+        ("exit 255", "ssh could not connect to alias"),
+        ("exit 127", "farhaul cannot be started on alias"),
+        ("exit 2", "ended with code 2 before it answered"),
+        ("kill -9 $$", "ended by signal 9"),
+        (
+            "echo 'Welcome to dtn2'; cat >/dev/null",
+            "printed text before farhaul could answer: \"Welcome to dtn2\"",
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = fake_ssh(folder.path(), body);
+        let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();
+        assert!(error.to_string().contains(what), "{body}: {error}");
+        assert!(matches!(error, Error::Connect { hint: Some(_), .. }), "{body}: {error:?}");
+    }
+    let target = SshTarget { host: "h".into(), program: "/nonexistent/ssh".into(), ..SshTarget::default() };
+    let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();
+    assert!(error.to_string().contains("cannot run /nonexistent/ssh"), "{error}");
+}
+
+fn both_ends(options: NetworkOptions) -> BothEnds {
+    both_ends_of(params(options))
+}
+
+fn udp(flow: &FlowSetup) -> (&UdpLink, &[SocketAddr]) {
+    match &flow.link {
+        FlowLink::Udp { socket, candidates } => (socket, candidates),
+        FlowLink::Accept { .. } | FlowLink::Stream(_) => panic!("a UDP flow was expected"),
+    }
+}
+
+#[test]
+fn both_ends_agree_on_secret_ids_and_addresses() {
+    let options = NetworkOptions { flows: 3, udp_ports: (42000, 42400), ..NetworkOptions::default() };
+    let (near, far, _folder) = both_ends(options);
+    let (near, far) = (near.unwrap(), far.unwrap());
+    assert_eq!(near.session.master, far.session.master);
+    assert!(near.session.is_initiator && !far.session.is_initiator);
+    assert_eq!((near.session.flows.len(), far.session.flows.len()), (3, 3));
+    for (near, far) in near.session.flows.iter().zip(&far.session.flows) {
+        assert_eq!((near.index, near.send_id, near.recv_id), (far.index, far.recv_id, far.send_id));
+        let ((near_socket, near_candidates), (far_socket, far_candidates)) = (udp(near), udp(far));
+        let at = |socket: &UdpLink| {
+            SocketAddr::from(([127, 0, 0, 1], socket.local_addr().expect("it is bound").port()))
+        };
+        assert!(near_candidates.contains(&at(far_socket)), "{near_candidates:?}");
+        assert!(far_candidates.contains(&at(near_socket)), "{far_candidates:?}");
+        assert!((42000..=42400).contains(&at(far_socket).port()));
+    }
+    let (Fallback::Ready(near_channel), Fallback::Ready(far_channel)) =
+        (&near.session.fallback, &far.session.fallback)
+    else {
+        panic!("the channel is the fallback")
+    };
+    assert_eq!(near_channel.index, 3 * GENERATIONS as u16, "behind all spares");
+    let spare = |spare: &farhaul_session::setup::Spare| (spare.index, spare.send_id, spare.recv_id);
+    let mirrored = |(index, send_id, recv_id)| (index, recv_id, send_id);
+    let near_spares: Vec<_> = near.session.spares.iter().map(spare).collect();
+    assert_eq!(near_spares.len(), 3 * (GENERATIONS - 1));
+    assert_eq!(near_spares, far.session.spares.iter().map(spare).map(mirrored).collect::<Vec<_>>());
+    let ids = (near_channel.index, near_channel.send_id, near_channel.recv_id);
+    assert_eq!(ids, (far_channel.index, far_channel.recv_id, far_channel.send_id));
+    assert!(!far.session.stop.is_set());
+
+    // The client goes away: the far end notices without reading.
+    drop(near);
+    for _ in 0..500 {
+        if far.session.stop.is_set() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("the far end did not notice that its client is gone");
+}
+
+#[test]
+fn without_a_free_port_the_channel_carries_everything() {
+    let taken = std::net::UdpSocket::bind("[::]:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let options = NetworkOptions { udp_ports: (port, port), ..NetworkOptions::default() };
+    let (near, far, _folder) = both_ends(options.clone());
+    let (near, far) = (near.unwrap(), far.unwrap());
+    assert_eq!((near.session.transport, far.session.transport), (Transport::Ssh, Transport::Ssh));
+    assert!(matches!(
+        (&near.session.flows[0].link, &far.session.flows[0].link),
+        (FlowLink::Stream(_), FlowLink::Stream(_))
+    ));
+    assert_eq!(near.session.flows[0].send_id, far.session.flows[0].recv_id);
+    assert_eq!(near.session.warnings.len(), 1);
+    let (near, far, _folder) = both_ends(NetworkOptions { udp_only: true, ..options });
+    assert!(near.unwrap_err().to_string().contains("no free UDP port"));
+    assert!(far.is_err());
+}

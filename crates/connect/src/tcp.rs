@@ -1,0 +1,273 @@
+//! TLS over TCP: the handshake's second road, and a carrier of packets ([`TlsStream`]).
+//!
+//! Always true: what was read from the socket beyond the hello stays in the TLS connection, which moves into the
+//! carrier with it; buffers are bounded.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use farhaul_net::{NonblockingStream, StreamLink};
+use farhaul_session::congestion;
+use farhaul_session::error::Error;
+use farhaul_session::secret::Secret;
+use rustls::pki_types::ServerName;
+use rustls::{AlertDescription, ClientConfig, Connection, ServerConfig};
+use tokio::net::TcpStream;
+use zeroize::Zeroizing;
+
+use super::half_open::HANDSHAKE_BYTES;
+use super::hello;
+use super::hello::{HelloError, Wiped};
+use super::tls::{EXPORTER_LABEL, SERVER_NAME};
+
+/// Sealed bytes that wait for the socket once packets flow.
+const CARRIER_BYTES: usize = congestion::WAITING_BYTES;
+
+/// A TLS connection in the hands of the async runtime.
+pub(crate) struct Tls {
+    stream: TcpStream,
+    connection: Connection,
+}
+
+/// Connects and finishes the client's handshake. The server may still refuse the client's key: the first read tells.
+pub(crate) async fn connect(config: Arc<ClientConfig>, remote: SocketAddr) -> io::Result<Tls> {
+    over(config, TcpStream::connect(remote).await?).await
+}
+
+/// The same on a connection that is there.
+pub(crate) async fn over(config: Arc<ClientConfig>, stream: TcpStream) -> io::Result<Tls> {
+    let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
+    let connection = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
+    Tls::handshake(stream, connection.into()).await
+}
+
+/// Finishes the server's handshake: afterwards the client's key is known and authorised.
+pub(crate) async fn accept(config: Arc<ServerConfig>, stream: TcpStream) -> io::Result<Tls> {
+    let connection = rustls::ServerConnection::new(config).map_err(io::Error::other)?;
+    Tls::handshake(stream, connection.into()).await
+}
+
+/// What a client that cannot be served now hears instead of TLS: a fatal alert (RFC 8446 section 6), in a record of its own.
+pub(crate) const BUSY: AlertDescription = AlertDescription::InternalError;
+
+/// Says that there is no place now. A client that has spoken already may lose it with the connection, and takes that for the same.
+pub(crate) fn turn_away(stream: &TcpStream) {
+    let _ = rustix::net::send(
+        stream,
+        &[21, 3, 3, 0, 2, 2, u8::from(BUSY)],
+        rustix::net::SendFlags::NOSIGNAL | rustix::net::SendFlags::DONTWAIT,
+    );
+}
+
+impl Tls {
+    async fn handshake(stream: TcpStream, mut connection: Connection) -> io::Result<Tls> {
+        stream.set_nodelay(true)?;
+        connection.set_buffer_limit(Some(HANDSHAKE_BYTES));
+        let mut tls = Tls { stream, connection };
+        while tls.connection.is_handshaking() {
+            tls.flush().await?;
+            if tls.connection.is_handshaking() {
+                tls.fill().await?;
+            }
+        }
+        tls.flush().await?;
+        Ok(tls)
+    }
+
+    /// Writes what TLS has ready.
+    async fn flush(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.stream.writable().await?;
+            let connection = &mut self.connection;
+            match self
+                .stream
+                .try_io(tokio::io::Interest::WRITABLE, || connection.write_tls(&mut Raw(&self.stream)))
+            {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once from the socket and lets TLS work on it.
+    async fn fill(&mut self) -> io::Result<()> {
+        loop {
+            self.stream.readable().await?;
+            let connection = &mut self.connection;
+            match self
+                .stream
+                .try_io(tokio::io::Interest::READABLE, || connection.read_tls(&mut Raw(&self.stream)))
+            {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if let Err(error) = self.connection.process_new_packets() {
+            // The alert tells the peer why; whether it still arrives changes nothing here.
+            let _ = self.flush().await;
+            return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+        }
+        Ok(())
+    }
+
+    async fn read_exact(&mut self, into: &mut [u8]) -> Result<(), HelloError> {
+        let mut filled = 0;
+        while filled < into.len() {
+            match self.connection.reader().read(&mut into[filled..]) {
+                Ok(0) => return Err(HelloError::Closed),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.fill().await?,
+                Err(error) => return Err(HelloError::Io(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads one frame.
+    pub(crate) async fn read_frame(&mut self) -> Result<Zeroizing<Vec<u8>>, HelloError> {
+        let mut prefix = [0; 4];
+        self.read_exact(&mut prefix).await?;
+        let len = hello::frame_len(prefix)?;
+        let mut body = Wiped::default();
+        let mut chunk = Zeroizing::new([0; 4096]);
+        while body.0.len() < len {
+            let want = chunk.len().min(len - body.0.len());
+            self.read_exact(&mut chunk[..want]).await?;
+            body.extend(&chunk[..want]);
+        }
+        Ok(body.0)
+    }
+
+    /// Writes one frame.
+    pub(crate) async fn write_frame<T: serde::Serialize>(&mut self, value: &T) -> Result<(), HelloError> {
+        let frame = hello::encode(value)?;
+        let mut rest = &frame[..];
+        while !rest.is_empty() {
+            let taken = self.connection.writer().write(rest)?;
+            rest = &rest[taken..];
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// The session's secret, the same at both ends of this connection and of no other.
+    pub(crate) fn export_secret(&self) -> Result<Secret, Error> {
+        let exported = self.connection.export_keying_material(Secret::zeros(), EXPORTER_LABEL, None);
+        farhaul_proto::wipe_dead_stack();
+        exported.map_err(|error| Error::Connect {
+            what: format!("TLS gives no key material: {error}"),
+            hint: None,
+        })
+    }
+
+    /// The peer's public key.
+    pub(crate) fn peer_key(&self) -> Option<Vec<u8>> {
+        super::tls::peer_spki(self.connection.peer_certificates()).map(<[u8]>::to_vec)
+    }
+
+    pub(crate) fn remote(&self) -> io::Result<SocketAddr> {
+        self.stream.peer_addr()
+    }
+
+    /// From here on it carries packets.
+    pub(crate) fn into_link(self) -> io::Result<StreamLink> {
+        let stream = self.stream.into_std()?;
+        let mut connection = self.connection;
+        connection.set_buffer_limit(Some(CARRIER_BYTES));
+        let prepared = congestion::prepare(&stream)?;
+        Ok(prepared.carrier(StreamLink::new(Box::new(TlsStream { stream, connection }))))
+    }
+}
+
+/// Reads and writes of a tokio socket without its readiness: `try_io` wraps them.
+struct Raw<'a>(&'a TcpStream);
+
+impl Read for Raw<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.0, buffer)?)
+    }
+}
+
+impl Write for Raw<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0, bytes, rustix::net::SendFlags::NOSIGNAL)?)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A TLS connection that never blocks.
+struct TlsStream {
+    stream: std::net::TcpStream,
+    connection: Connection,
+}
+
+impl TlsStream {
+    fn send_pending(&mut self) -> io::Result<()> {
+        while self.connection.wants_write() {
+            self.connection.write_tls(&mut self.stream)?;
+        }
+        Ok(())
+    }
+}
+
+/// "Not now" is no error to who has bytes in a buffer.
+fn unless_blocked(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+        other => other,
+    }
+}
+
+impl Read for TlsStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.connection.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // A connection that was cut counts as its end: packets are authenticated one by one.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(0),
+                other => return other,
+            }
+            self.connection.read_tls(&mut self.stream)?;
+            let processed = self.connection.process_new_packets();
+            // Key updates and alerts have answers.
+            unless_blocked(self.send_pending())?;
+            // Anybody on the path can break a TLS record: the connection is lost, and that says nothing about the peer.
+            processed.map_err(|error| io::Error::new(io::ErrorKind::ConnectionAborted, error))?;
+        }
+    }
+}
+
+impl Write for TlsStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        unless_blocked(self.send_pending())?;
+        let taken = self.connection.writer().write(bytes)?;
+        if taken == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        unless_blocked(self.send_pending())?;
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send_pending()
+    }
+}
+
+impl NonblockingStream for TlsStream {
+    fn read_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+    fn write_fd(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+    fn wants_write(&self) -> bool {
+        self.connection.wants_write()
+    }
+}

@@ -1,0 +1,238 @@
+//! TLS 1.3 with raw public keys (RFC 7250) on both sides: who is trusted is a matter of keys, not of certificates.
+//!
+//! Always true: no session is resumed and no early data taken, so that every connection proves both keys; a server's
+//! key is checked before this end shows its own; a key is judged when its owner has proved to have it, and what
+//! was judged belongs to that one connection.
+
+use std::sync::{Arc, OnceLock};
+
+use farhaul_session::error::Error;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{AlwaysResolvesClientRawPublicKeys, Resumption};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_key};
+use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error as TlsError,
+    ServerConfig, SignatureScheme,
+};
+
+use super::authorized::AuthorizedKeys;
+use super::identity::{Identity, fingerprint};
+
+const ALPN: &[u8] = b"farhaul";
+/// Label of the session's secret in the TLS exporter (RFC 8446 section 7.5).
+pub(crate) const EXPORTER_LABEL: &[u8] = b"EXPORTER-farhaul session";
+/// Raw keys have no names; TLS wants one.
+pub(crate) const SERVER_NAME: &str = "farhaul.invalid";
+
+/// Which key a server must have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Pin {
+    /// One of these fingerprints.
+    OneOf(Vec<String>),
+    /// Any: the first use of a server that the user lets in.
+    Any,
+}
+
+impl Pin {
+    pub(crate) fn lets_in(&self, key: &str) -> bool {
+        match self {
+            Pin::OneOf(keys) => keys.iter().any(|known| known == key),
+            Pin::Any => true,
+        }
+    }
+}
+
+/// The fingerprint of a key that the peer of one connection has proved to have, and that was not let in.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Refused(Arc<OnceLock<String>>);
+
+impl Refused {
+    pub(crate) fn key(&self) -> Option<&str> {
+        self.0.get().map(String::as_str)
+    }
+
+    fn refuse(&self, key: String) -> TlsError {
+        // A connection has one handshake, so this is its first key.
+        let _ = self.0.set(key);
+        CertificateError::ApplicationVerificationFailure.into()
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
+    Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
+}
+
+fn setup_failed(error: TlsError) -> Error {
+    Error::Io { what: "cannot set up TLS".into(), source: std::io::Error::other(error) }
+}
+
+/// The client's side of one connection, and the server's key if that is not let in.
+pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Result<(ClientConfig, Refused), Error> {
+    let provider = provider();
+    let signatures = Signatures(provider.signature_verification_algorithms);
+    let refused = Refused::default();
+    let verifier = ServerKey { pin, refused: refused.clone(), signatures };
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(setup_failed)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_client_cert_resolver(Arc::new(AlwaysResolvesClientRawPublicKeys::new(identity.certified())));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    config.enable_sni = false;
+    Ok((config, refused))
+}
+
+/// The daemon's side of one connection: clients without an authorized key do not get past the handshake.
+pub(crate) fn server_config(
+    identity: &Identity,
+    authorized: Arc<AuthorizedKeys>,
+) -> Result<(ServerConfig, Refused), Error> {
+    let provider = provider();
+    let signatures = Signatures(provider.signature_verification_algorithms);
+    let refused = Refused::default();
+    let verifier = ClientKeys { authorized, refused: refused.clone(), signatures };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(setup_failed)?
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(identity.certified())));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.max_early_data_size = 0;
+    Ok((config, refused))
+}
+
+/// The fingerprint of the key that a peer showed, out of what TLS calls its certificates.
+pub(crate) fn peer_spki<'a>(certificates: Option<&'a [CertificateDer<'_>]>) -> Option<&'a [u8]> {
+    certificates.and_then(|list| list.first()).map(|first| first.as_ref())
+}
+
+/// How either side's proof that it has its key is judged.
+#[derive(Debug)]
+struct Signatures(WebPkiSupportedAlgorithms);
+
+impl Signatures {
+    fn schemes() -> Vec<SignatureScheme> {
+        vec![SignatureScheme::ED25519]
+    }
+
+    fn refuse_tls12() -> Result<HandshakeSignatureValid, TlsError> {
+        Err(TlsError::General("only TLS 1.3 is spoken here".into()))
+    }
+
+    fn verify(
+        &self,
+        message: &[u8],
+        key: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let key = SubjectPublicKeyInfoDer::from(key.as_ref());
+        verify_tls13_signature_with_raw_key(message, &key, signature, &self.0)
+    }
+}
+
+#[derive(Debug)]
+struct ServerKey {
+    pin: Pin,
+    refused: Refused,
+    signatures: Signatures,
+}
+
+impl ServerCertVerifier for ServerKey {
+    /// Anybody can show a key; it is judged with the signature that proves it.
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, TlsError> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        Signatures::refuse_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let proved = self.signatures.verify(message, cert, dss)?;
+        let key = fingerprint(cert);
+        if self.pin.lets_in(&key) { Ok(proved) } else { Err(self.refused.refuse(key)) }
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        Signatures::schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Debug)]
+struct ClientKeys {
+    authorized: Arc<AuthorizedKeys>,
+    refused: Refused,
+    signatures: Signatures,
+}
+
+impl ClientCertVerifier for ClientKeys {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    /// As for a server's key.
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, TlsError> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        Signatures::refuse_tls12()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, TlsError> {
+        let proved = self.signatures.verify(message, cert, dss)?;
+        if self.authorized.now().has(cert) { Ok(proved) } else { Err(self.refused.refuse(fingerprint(cert))) }
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        Signatures::schemes()
+    }
+
+    fn requires_raw_public_keys(&self) -> bool {
+        true
+    }
+}

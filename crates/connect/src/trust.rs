@@ -1,0 +1,139 @@
+//! Whether a server's key is trusted: the known ones, those named on the command line, and first use.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+
+use farhaul_session::error::Error;
+
+use super::dial::DaemonTarget;
+use super::known_hosts::{KnownHosts, Standing};
+use super::tls::Pin;
+
+/// What follows from a key that the first pin did not let in.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    Trust,
+    Refuse(Error),
+}
+
+/// The keys that may be let in without a question. A known host must have a known key, whatever else was said.
+pub(crate) fn first_pin(known: &[String], target: &DaemonTarget) -> Pin {
+    let named = target.fingerprint.as_deref().map(normalized);
+    match named {
+        Some(named) if known.is_empty() || known.contains(&named) => Pin::OneOf(vec![named]),
+        Some(_) => Pin::OneOf(Vec::new()),
+        None if !known.is_empty() => Pin::OneOf(known.to_vec()),
+        None if target.accept_new => Pin::Any,
+        None => Pin::OneOf(Vec::new()),
+    }
+}
+
+/// With or without `SHA256:` in front.
+fn normalized(fingerprint: &str) -> String {
+    let digest = fingerprint.strip_prefix("SHA256:").unwrap_or(fingerprint);
+    format!("SHA256:{}", digest.trim_end_matches('='))
+}
+
+/// Judges the key that a server showed and the pin did not let in.
+pub(crate) fn judge(
+    known: &KnownHosts,
+    host: &str,
+    target: &DaemonTarget,
+    key: &str,
+    ask: &dyn Fn(&str) -> Option<bool>,
+) -> Verdict {
+    let refuse = |what: String, hint: String| Verdict::Refuse(Error::Auth { what, hint: Some(hint) });
+    let named = target.fingerprint.as_deref().map(normalized);
+    match (known.standing(host, key), named) {
+        (Standing::Changed { line }, _) => refuse(
+            format!("the key of {host} has changed to {key}: somebody may be in between"),
+            format!(
+                "if its owner says that the change is right, remove line {line} of {}",
+                known.path().display()
+            ),
+        ),
+        (Standing::Known | Standing::Unknown, Some(named)) if named != key => refuse(
+            format!("the key of {host} is {key}, not {named} as --fingerprint demands"),
+            "ask its owner for the fingerprint that `farhaul serve` shows".into(),
+        ),
+        (Standing::Known, _) | (Standing::Unknown, Some(_)) => Verdict::Trust,
+        (Standing::Unknown, None) => {
+            match ask(&format!(
+                "{host} was never seen before, its key is {key}.\nTrust it from now on (yes/no)? "
+            )) {
+                Some(true) => Verdict::Trust,
+                Some(false) => {
+                    refuse(format!("the key of {host} was not trusted"), "nothing was sent".into())
+                }
+                None => refuse(
+                    format!(
+                        "{host} was never seen before, and there is no terminal to ask on (its key is {key})"
+                    ),
+                    format!("give --fingerprint {key} after a look at the server, or --accept-new"),
+                ),
+            }
+        }
+    }
+}
+
+/// Asks on the controlling terminal, as ssh does; standard input may be data.
+pub(crate) fn ask_on_terminal(question: &str) -> Option<bool> {
+    let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
+    terminal.write_all(question.as_bytes()).ok()?;
+    let mut answer = String::new();
+    BufReader::new(terminal).read_line(&mut answer).ok()?;
+    Some(answer.trim().eq_ignore_ascii_case("yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(lines: &str) -> (tempfile::TempDir, KnownHosts) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("known_hosts");
+        std::fs::write(&path, lines).unwrap();
+        let known = KnownHosts::load(&path).unwrap();
+        (folder, known)
+    }
+
+    fn target(fingerprint: Option<&str>, accept_new: bool) -> DaemonTarget {
+        DaemonTarget { fingerprint: fingerprint.map(str::to_string), accept_new, ..DaemonTarget::default() }
+    }
+
+    /// Is `SHA256:b` let in, with an answer of `answer`?
+    fn is_trusted(lines: &str, target: &DaemonTarget, answer: Option<bool>) -> Result<bool, String> {
+        let (_folder, known) = known(lines);
+        let key = "SHA256:b".to_string();
+        match first_pin(&known.keys_of("h:1"), target) {
+            Pin::Any => return Ok(true),
+            Pin::OneOf(keys) if keys.contains(&key) => return Ok(true),
+            Pin::OneOf(_) => {}
+        }
+        match judge(&known, "h:1", target, &key, &|_| answer) {
+            Verdict::Trust => Ok(true),
+            Verdict::Refuse(error) => Err(error.to_string()),
+        }
+    }
+
+    #[test]
+    fn first_use_follows_the_user() {
+        assert_eq!(is_trusted("", &target(None, true), None), Ok(true));
+        assert_eq!(is_trusted("", &target(None, false), Some(true)), Ok(true));
+        assert!(is_trusted("", &target(None, false), Some(false)).is_err());
+        assert!(is_trusted("", &target(None, false), None).unwrap_err().contains("no terminal"));
+        assert_eq!(is_trusted("", &target(Some("SHA256:b"), false), None), Ok(true));
+        assert_eq!(is_trusted("", &target(Some("b="), false), None), Ok(true));
+        let demanded = is_trusted("", &target(Some("SHA256:c"), true), Some(true)).unwrap_err();
+        assert!(demanded.contains("--fingerprint"), "{demanded}");
+    }
+
+    #[test]
+    fn a_changed_key_fails_whatever_was_said() {
+        for target in [target(None, true), target(None, false), target(Some("SHA256:b"), true)] {
+            let error = is_trusted("h:1 SHA256:a\n", &target, Some(true)).unwrap_err();
+            assert!(error.contains("changed"), "{error}");
+        }
+        assert_eq!(is_trusted("h:1 SHA256:a\nh:1 SHA256:b\n", &target(None, false), None), Ok(true));
+        assert!(is_trusted("h:1 SHA256:b\n", &target(Some("SHA256:c"), false), None).is_err());
+    }
+}

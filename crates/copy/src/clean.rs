@@ -1,0 +1,122 @@
+//! `farhaul clean`: what interrupted transfers have left below a directory, and its removal.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use farhaul_session::error::Error;
+use farhaul_session::progress::Progress;
+use farhaul_text::escape;
+use farhaul_volume::{Found, Leftover, find_leftovers};
+use serde::Serialize;
+
+use super::plain;
+
+/// Raised when a field of [`CleanReport`] changes its meaning.
+pub const CLEAN_SCHEMA: u32 = 1;
+/// As many files and failures are listed in a report.
+const LISTED_MAX: usize = 100_000;
+
+/// What is to be cleaned.
+#[derive(Debug, Clone)]
+pub struct CleanJob {
+    pub directory: PathBuf,
+    /// Only what has not been changed for so long.
+    pub older: Duration,
+    /// Nothing is removed, only said.
+    pub dry_run: bool,
+}
+
+/// What was done.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(default)]
+pub struct CleanReport {
+    pub schema: u32,
+    pub ok: bool,
+    pub error: Option<String>,
+    pub dry_run: bool,
+    /// What was removed (in a dry run: would be), and the room that it took.
+    pub removed: u64,
+    pub bytes: u64,
+    /// What stays because a running transfer has it in hand, or because it is too young.
+    pub in_use: u64,
+    pub younger: u64,
+    pub younger_bytes: u64,
+    pub files: Vec<CleanedFile>,
+    pub failed: Vec<CleanFailure>,
+    pub failed_count: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CleanedFile {
+    pub path: String,
+    pub bytes: u64,
+    pub age_seconds: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct CleanFailure {
+    pub path: String,
+    pub reason: String,
+}
+
+/// Removes what is old enough; each file that is gone is told.
+pub fn clean(
+    job: &CleanJob,
+    progress: &Progress,
+    tell: &mut dyn FnMut(&CleanedFile),
+) -> (CleanReport, Option<Error>) {
+    let mut report = CleanReport { schema: CLEAN_SCHEMA, dry_run: job.dry_run, ..CleanReport::default() };
+    let walked = find_leftovers(&job.directory, &mut |leftover| {
+        match leftover {
+            Leftover::Found(found) => take(job, &found, &mut report, tell),
+            Leftover::Failed(path, error) => {
+                fail(&mut report, path, format!("cannot look into it: {}", plain(&error)))
+            }
+        }
+        !progress.cancelled()
+    });
+    let what = format!("cannot look into {}", job.directory.display());
+    let error = match walked {
+        Err(source) => Some(Error::Files { what: format!("{what}: {}", plain(&source)), hint: None }),
+        Ok(()) => progress.cancelled().then_some(Error::Interrupted),
+    };
+    report.error = error.as_ref().map(ToString::to_string);
+    report.ok = error.is_none() && report.failed_count == 0;
+    (report, error)
+}
+
+fn take(job: &CleanJob, found: &Found<'_>, report: &mut CleanReport, tell: &mut dyn FnMut(&CleanedFile)) {
+    if found.age < job.older {
+        report.younger += 1;
+        report.younger_bytes += found.bytes;
+        return;
+    }
+    let removed = match job.dry_run {
+        true => Ok(!found.is_held()),
+        false => found.remove(),
+    };
+    match removed {
+        Ok(true) => {
+            let file = CleanedFile {
+                path: escape(found.path).to_string(),
+                bytes: found.bytes,
+                age_seconds: found.age.as_secs(),
+            };
+            report.removed += 1;
+            report.bytes += found.bytes;
+            tell(&file);
+            if report.files.len() < LISTED_MAX {
+                report.files.push(file);
+            }
+        }
+        Ok(false) => report.in_use += 1,
+        Err(error) => fail(report, found.path, format!("cannot remove it: {}", plain(&error))),
+    }
+}
+
+fn fail(report: &mut CleanReport, path: &[u8], reason: String) {
+    report.failed_count += 1;
+    if report.failed.len() < LISTED_MAX {
+        report.failed.push(CleanFailure { path: escape(path).to_string(), reason });
+    }
+}

@@ -1,0 +1,231 @@
+//! Where entries go: the mapping from the sender's names to paths below one directory of the receiver.
+//!
+//! Always true: a path that comes out of [`Target::place`] lies below the root and, when the receiver asked for certain
+//! names, below one of them; whoever sends anything else has broken the protocol.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use farhaul_session::error::Error;
+use farhaul_volume::{Generated, RelPath, Root, is_pattern, stands_for};
+
+use super::roots::Roots;
+
+/// Whether it names the destination that takes everything and keeps nothing.
+pub(crate) fn is_null(path: &Path) -> bool {
+    path.as_os_str() == "null:"
+}
+
+/// Names that a pull asked for; the far end can create nothing else.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// A push, or the content of a directory: anything below the root.
+    Anything,
+    Names(Vec<Name>),
+}
+
+/// One asked name: literal, or a pattern's last component.
+#[derive(Debug)]
+pub(crate) enum Name {
+    Literal(Vec<u8>),
+    Pattern(Vec<u8>),
+}
+
+impl Asked {
+    /// From the sources that were asked for, as the user wrote them.
+    pub(crate) fn from_sources(sources: &[Vec<u8>]) -> Asked {
+        let mut names = Vec::new();
+        for source in sources {
+            if let Some(generated) = Generated::parse(source) {
+                names.push(Name::Literal(generated.name().to_vec()));
+                continue;
+            }
+            if source.ends_with(b"/") || last_component(source).is_none() {
+                return Asked::Anything;
+            }
+            let Some(last) = last_component(source) else { return Asked::Anything };
+            names.push(Name::Literal(last.to_vec()));
+            if is_pattern(last) {
+                names.push(Name::Pattern(last.to_vec()));
+            }
+        }
+        Asked::Names(names)
+    }
+
+    fn allows(&self, top: &[u8]) -> bool {
+        let Asked::Names(names) = self else { return true };
+        names.iter().any(|name| match name {
+            Name::Literal(literal) => literal == top,
+            Name::Pattern(pattern) => stands_for(pattern, top),
+        })
+    }
+}
+
+/// The last component of a path as the user wrote it; none for `.`, `..`, `/` and the empty path, whose content goes
+/// straight into the destination.
+pub(crate) fn last_component(path: &[u8]) -> Option<&[u8]> {
+    let last = path.rsplit(|&byte| byte == b'/').next()?;
+    (!matches!(last, b"" | b"." | b"..")).then_some(last)
+}
+
+/// A source over SSH that is a home directory by `~` or `~user` alone is its content: it has no name that this end could
+/// know.
+pub(crate) fn with_slash_if_home(mut path: Vec<u8>) -> Vec<u8> {
+    // What no user is called may be a file.
+    let is_name = |name: &[u8]| !name.iter().any(|byte| b"/*?[\\$ ".contains(byte));
+    if path.strip_prefix(b"~").is_some_and(is_name) {
+        path.push(b'/');
+    }
+    path
+}
+
+/// A directory, and how names in it are chosen.
+pub(crate) struct Target {
+    pub(crate) roots: Roots,
+    /// The root was made for this transfer.
+    pub(crate) is_new: bool,
+    /// A directory below the root that only a dry run would have made.
+    pub(crate) prefix: Option<RelPath>,
+    /// The single source gets this name instead of its own.
+    pub(crate) rename: Option<Vec<u8>>,
+    /// The source that has taken it.
+    pub(crate) renamed: OnceLock<Vec<u8>>,
+    pub(crate) asked: Asked,
+    /// No link in it may lead out of this.
+    pub(crate) confined_to: Option<Root>,
+}
+
+impl Target {
+    /// Everything goes into `root`, which was there, under its own name.
+    pub(crate) fn new(root: Root, asked: Asked) -> Target {
+        let (roots, renamed) = (Roots::one(root), OnceLock::new());
+        Target { roots, is_new: false, prefix: None, rename: None, renamed, asked, confined_to: None }
+    }
+
+    /// The place of the directory whose content was asked for: the destination itself.
+    pub(crate) fn place_of_content(&self) -> Result<RelPath, Error> {
+        if self.rename.is_some() || !matches!(self.asked, Asked::Anything) {
+            return Err(Error::Misbehaved("it sent a directory's content, which was not asked for".into()));
+        }
+        Ok(self.prefix.clone().unwrap_or_default())
+    }
+
+    /// The place of a manifest path; none if it is too long there.
+    pub(crate) fn place(&self, path: &[u8]) -> Result<Option<RelPath>, Error> {
+        let refuse = |why: &str| {
+            let shown = farhaul_text::escape(path);
+            Error::Misbehaved(format!("it sent the path \"{shown}\", {why}"))
+        };
+        let checked = RelPath::from_bytes(path)
+            .map_err(|_| refuse("which is not a plain path below the destination"))?;
+        let top_len = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        if !self.asked.allows(&path[..top_len]) {
+            return Err(refuse("which was not asked for"));
+        }
+        if let Some(prefix) = &self.prefix {
+            return Ok(prefix.join(path).ok());
+        }
+        let Some(rename) = &self.rename else { return Ok(Some(checked)) };
+        let top = &path[..top_len];
+        if self.renamed.get_or_init(|| top.to_vec()) != top {
+            return Err(refuse("when another source has the destination's name"));
+        }
+        let renamed = [&rename[..], &path[top_len..]].concat();
+        Ok(RelPath::from_bytes(&renamed).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(rename: Option<&str>, sources: &[&str]) -> Target {
+        let sources: Vec<_> = sources.iter().map(|source| source.as_bytes().to_vec()).collect();
+        let root = Root::open(std::path::Path::new("/")).unwrap();
+        Target {
+            rename: rename.map(|name| name.as_bytes().to_vec()),
+            ..Target::new(root, Asked::from_sources(&sources))
+        }
+    }
+
+    #[test]
+    fn only_asked_names_are_placed() {
+        let target = target(None, &["/data/run7", "~/*.bam"]);
+        assert_eq!(target.place(b"run7/a/b").unwrap().unwrap().as_bytes(), b"run7/a/b");
+        assert_eq!(target.place(b"x.bam").unwrap().unwrap().as_bytes(), b"x.bam");
+        for hostile in [&b".ssh/authorized_keys"[..], b"run70", b"x.bam.sh", b".bam", b".x.bam"] {
+            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+        }
+    }
+
+    #[test]
+    fn what_the_far_end_finds_for_a_pattern_was_asked_for() {
+        let target = target(None, &["my\\ file", "a[1]", "b[", "{c", "d/*.x/e?"]);
+        for found in [&b"my file"[..], b"my\\ file", b"a1", b"a[1]", b"b[", b"{c", b"e1", b"e?"] {
+            assert!(target.place(found).is_ok(), "{}", String::from_utf8_lossy(found));
+        }
+        for hostile in [&b"my"[..], b"my  file", b"a2", b"c", b"e", b"y.x"] {
+            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+        }
+    }
+
+    #[test]
+    fn a_home_directory_alone_is_its_content() {
+        for (written, read) in
+            [("~", "~/"), ("~bob", "~bob/"), ("~/", "~/"), ("~/x", "~/x"), ("~bob/x", "~bob/x")]
+        {
+            assert_eq!(with_slash_if_home(written.into()), read.as_bytes());
+        }
+        for other in ["", "a", "a~", "./~", "~*", "~$a.docx"] {
+            assert_eq!(with_slash_if_home(other.into()), other.as_bytes());
+        }
+    }
+
+    #[test]
+    fn no_path_leaves_the_root() {
+        let target = target(None, &["dir/"]);
+        for hostile in [&b"../x"[..], b"/etc/passwd", b"a/../../x", b"a//b", b"", b"a/.", b"a\0b", b"."] {
+            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+        }
+        assert!(target.place(b"anything/below").is_ok());
+    }
+
+    #[test]
+    fn the_destination_itself_is_meant_only_where_a_content_was_asked_for() {
+        assert!(target(None, &["dir/"]).place_of_content().unwrap().is_empty());
+        assert!(target(None, &["dir"]).place_of_content().is_err());
+        assert!(target(Some("new"), &["dir/"]).place_of_content().is_err());
+    }
+
+    #[test]
+    fn a_single_source_is_renamed_at_its_top_only() {
+        let target = target(Some("new"), &["/data/old"]);
+        assert_eq!(target.place(b"old").unwrap().unwrap().as_bytes(), b"new");
+        assert_eq!(target.place(b"old/old/x").unwrap().unwrap().as_bytes(), b"new/old/x");
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_under_its_new_name_has_no_place() {
+        let target = target(Some("another name"), &["/data/x"]);
+        let long = [&b"x/"[..], &b"y/".repeat(2044), b"z"].concat();
+        assert_eq!(target.place(&long).unwrap(), None);
+        assert!(target.place(b"x/y").unwrap().is_some());
+    }
+
+    #[test]
+    fn one_name_is_for_one_source() {
+        let target = target(Some("new"), &["/data/x*"]);
+        assert_eq!(target.place(b"x1").unwrap().unwrap().as_bytes(), b"new");
+        assert_eq!(target.place(b"x1/a").unwrap().unwrap().as_bytes(), b"new/a");
+        assert!(target.place(b"x2").is_err());
+    }
+
+    #[test]
+    fn dots_have_no_name_of_their_own() {
+        assert_eq!(last_component(b"/a/b"), Some(&b"b"[..]));
+        assert_eq!(last_component(b"./~"), Some(&b"~"[..]));
+        for source in [&b"."[..], b"..", b"/", b"a/", b""] {
+            assert_eq!(last_component(source), None);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Sources of one name would overwrite one another. Where that is known before anything is sent, nothing is.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::os::unix::ffi::OsStrExt;
+
+use farhaul_session::error::Error;
+use farhaul_text::escape;
+use farhaul_volume::{Source, is_pattern};
+
+use super::destination::last_component;
+
+/// Names of sources that a receiver remembers: 16 MiB of hashes.
+const NAMES_MAX: usize = 1 << 20;
+
+/// Refuses sources of which two would go under one name.
+pub(crate) fn are_distinct(sources: &[Source]) -> Result<(), Error> {
+    let mut seen = HashMap::new();
+    for source in sources {
+        let path = source.path.as_os_str().as_bytes();
+        let made = source.generated.map(|generated| generated.name());
+        let path = made.unwrap_or(path);
+        // Contents of directories may meet; only what is named twice cannot.
+        let name = if source.dest.is_empty() { path } else { source.dest.as_bytes() };
+        remember(&mut seen, (source.dest.is_empty(), name), path)?;
+    }
+    Ok(())
+}
+
+/// As [`are_distinct`], of far sources, as far as that can be known here.
+pub(crate) fn are_written_distinct(paths: &[Vec<u8>]) -> Result<(), Error> {
+    let mut seen = HashMap::new();
+    let literal = paths.iter().filter(|path| !is_pattern(path));
+    for (path, name) in literal.filter_map(|path| Some((path, last_component(path)?))) {
+        remember(&mut seen, (false, name), path)?;
+    }
+    Ok(())
+}
+
+fn remember<'a>(
+    seen: &mut HashMap<(bool, &'a [u8]), &'a [u8]>,
+    name: (bool, &'a [u8]),
+    path: &'a [u8],
+) -> Result<(), Error> {
+    match seen.insert(name, path) {
+        None => Ok(()),
+        Some(other) if other == path => {
+            Err(Error::Usage(format!("{} is named twice as a source", escape(path))))
+        }
+        Some(other) => {
+            let (other, path, name) = (escape(other), escape(path), escape(name.1));
+            let what = format!(
+                "{other} and {path} would both be {name} at the destination: copy them to two places"
+            );
+            Err(Error::Usage(what))
+        }
+    }
+}
+
+/// The names at the top of what is received.
+#[derive(Default)]
+pub(crate) struct Names {
+    hasher: RandomState,
+    seen: HashSet<u64>,
+}
+
+impl Names {
+    /// An honest sender has judged its sources, so a second one of a name breaks the rules.
+    pub(crate) fn take(&mut self, name: &[u8]) -> Result<(), Error> {
+        if self.seen.len() == NAMES_MAX || self.seen.insert(self.hasher.hash_one(name)) {
+            return Ok(());
+        }
+        Err(Error::Misbehaved(format!("it sent two things of the name {}", escape(name))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_written_out_is_known_before_the_far_end_is_asked() {
+        let judge = |words: &str| {
+            are_written_distinct(&words.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())
+        };
+        for works in ["a b", "a/x b/y", "a/ b/", "a/x b/x/", "[ab]/x x", "a/. b/."] {
+            assert!(judge(works).is_ok(), "{works}");
+        }
+        for fails in ["a/x b/x", "x ./x", "a a", "a/b/x /x"] {
+            let error = judge(fails).unwrap_err().to_string();
+            assert!(fails.split(' ').all(|path| error.contains(path)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_name_at_the_top_comes_once() {
+        let mut names = Names::default();
+        assert!(names.take(b"a").is_ok() && names.take(b"b").is_ok());
+        assert!(names.take(b"a").is_err());
+    }
+}

@@ -1,0 +1,424 @@
+//! One end of a session, spoken to by a list of messages in place of a peer: what `fuzz/` drives.
+//!
+//! The end is the very one that a far end runs (`serve_here`), with its threads, a folder and a flow by which
+//! nothing comes. The script stands where the bytes of the control stream come in ([`Tap::Feed`]); blocks go
+//! straight to the writers. A script is sections with [`SEPARATOR`] between them, so that one that is damaged costs
+//! only itself: first the options, then control messages as on the wire without their length, and blocks (see
+//! `block`).
+//!
+//! Always true: a message is handled, and what it has set off in other threads is waited for a moment, before the
+//! next one comes; the last one ends the session. [`record_session`] makes a script of what a real session says.
+
+mod words;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, Once};
+use std::time::{Duration, Instant};
+
+use farhaul_session::codec::{Malformed, Reader, put_varint};
+use farhaul_session::error::Error;
+use farhaul_session::fuzzing::{FedFlow, Tap, is_fed, tapped};
+use farhaul_session::messages as session;
+use farhaul_session::messages::{Inbox, Next as Heard};
+use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
+use farhaul_session::progress::Progress;
+use farhaul_session::shared::Shared;
+use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
+
+use crate::manifest::Log;
+use crate::messages::{Decoder, Encoder, Message, What};
+use crate::options::{
+    DeleteOptions, DeleteWhen, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
+};
+use crate::request::{Direction, Request};
+use crate::trailer;
+use crate::trailer::Piece;
+
+pub use words::{block_trailer, manifest_line, messages};
+
+const SEPARATOR: &[u8] = b"\xff\xff";
+/// A section that begins with this is a block; no message has the code.
+const BLOCK: u8 = 0;
+/// Added to a message's code: the next section comes together with it.
+const TOGETHER: u8 = 0x80;
+/// Other threads get so long for what a section sets off.
+const MOMENT: Duration = Duration::from_micros(400);
+/// A block that is taken and not let go of for so long belongs to somebody who waits for another.
+const BLOCK_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Which end is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    Receiver,
+    Sender,
+}
+
+struct Script {
+    end: End,
+    sections: std::vec::IntoIter<Vec<u8>>,
+    inbox: Inbox,
+    decoder: Decoder,
+    encoder: Encoder,
+    /// Gets the credit of blocks that were let go of.
+    flow: FedFlow,
+    /// Of files that were announced, so that a block can fit them.
+    sizes: HashMap<u64, u64>,
+    has_begun: bool,
+}
+
+/// Runs one end with a script, in `folder`, where it finds `there/` (made beforehand) and nothing else.
+/// Panics if any thread of the session has panicked, or if something was made outside of that directory.
+pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
+    watch_panics();
+    let mut sections: Vec<Vec<u8>> = split(script);
+    let flags = if sections.is_empty() { Vec::new() } else { sections.remove(0) };
+    let sections = ordered(sections, flags.get(3..).unwrap_or_default());
+    let request = request(end, &flags, &folder.join("there"));
+    let (_peer, ours) = crate::job::local_pair(&request).ok()?;
+    let flow = FedFlow::new()?;
+    let mut script = Script {
+        end,
+        sections: sections.into_iter(),
+        inbox: Inbox::default(),
+        decoder: Decoder::default(),
+        encoder: Encoder::default(),
+        flow,
+        sizes: HashMap::new(),
+        has_begun: false,
+    };
+    take_panic();
+    let tap = Tap::Feed(Box::new(move |shared, out, wait| script.feed(shared, out, wait)));
+    let summary = tapped(tap, || crate::serve_here(ours));
+    if let Some(panic) = take_panic() {
+        panic!("a thread of the session panicked: {panic}");
+    }
+    let made: Vec<_> =
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name()).collect();
+    assert!(made.iter().all(|name| name == "there"), "something was made outside of the directory: {made:?}");
+    summary.error
+}
+
+fn split(script: &[u8]) -> Vec<Vec<u8>> {
+    let mut sections = vec![Vec::new()];
+    let mut rest = script;
+    while let Some((&byte, after)) = rest.split_first() {
+        if let Some(next) = rest.strip_prefix(SEPARATOR) {
+            sections.push(Vec::new());
+            rest = next;
+        } else {
+            sections.last_mut().expect("it is never empty").push(byte);
+            rest = after;
+        }
+    }
+    sections
+}
+
+/// Bytes behind the options put the sections in another order, since moving one byte is what libFuzzer is good at: each says which of
+/// the sections comes next or, with bit 7, is left out.
+fn ordered(mut rest: Vec<Vec<u8>>, order: &[u8]) -> Vec<Vec<u8>> {
+    let mut sections = Vec::new();
+    for &byte in order {
+        if rest.is_empty() {
+            break;
+        }
+        let section = rest.remove(usize::from(byte & 0x7f) % rest.len());
+        if byte & 0x80 == 0 {
+            sections.push(section);
+        }
+    }
+    sections.append(&mut rest);
+    sections
+}
+
+/// What the first section chooses.
+fn request(end: End, flags: &[u8], there: &Path) -> Request {
+    let bit = |byte: usize, bit: u8| flags.get(byte).is_some_and(|flags| flags & (1 << bit) != 0);
+    let verify = match (bit(0, 0), bit(0, 1)) {
+        (true, false) => Verify::Transit,
+        (false, true) => Verify::Readback,
+        _ => Verify::Digest,
+    };
+    let overwrite = match (bit(1, 6), bit(1, 7)) {
+        (false, false) => Overwrite::Different,
+        (false, true) => Overwrite::Always,
+        (true, false) => Overwrite::Older,
+        (true, true) => Overwrite::Never,
+    };
+    let when = if bit(1, 1) { DeleteWhen::Before } else { DeleteWhen::After };
+    let delete = bit(1, 0).then_some(DeleteOptions { when, excluded: bit(2, 5), ..DeleteOptions::default() });
+    let sync = bit(0, 5).then_some(SyncOptions { checksum: bit(0, 6), detect_renames: bit(0, 7), delete });
+    let manifest = bit(1, 2).then(|| ManifestOptions { unchanged: bit(1, 3), extra: Vec::new() });
+    let mut options = TransferOptions {
+        verify,
+        overwrite,
+        sync,
+        manifest,
+        network: NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() },
+        dry_run: bit(0, 2),
+        delta: Some(bit(0, 3)),
+        in_place: bit(0, 4),
+        xattrs: bit(1, 4),
+        specials: bit(1, 5),
+        safe_links: bit(2, 0),
+        acls: bit(2, 1),
+        keep_setuid: bit(2, 2),
+        ..TransferOptions::default()
+    };
+    options.select.by_name = end == End::Sender && bit(2, 3);
+    // A session that is refused is a short one.
+    let options = options.checked().unwrap_or_else(|_| TransferOptions::default());
+    let mut path = there.as_os_str().as_encoded_bytes().to_vec();
+    path.push(b'/');
+    Request {
+        direction: if end == End::Receiver { Direction::Push } else { Direction::Pull },
+        paths: vec![path],
+        target_is_directory: end == End::Receiver,
+        single_file: bit(2, 4),
+        target_is_name: false,
+        options,
+    }
+}
+
+impl Script {
+    fn feed(&mut self, shared: &Shared, out: &mut Vec<u8>, wait: Duration) -> usize {
+        if !self.has_begun {
+            self.has_begun = true;
+            shared.pool.stay_cold();
+            if self.end == End::Sender {
+                // Nothing can be said of an entry before it is announced.
+                until(Duration::from_millis(30), || shared.progress.scan_done.load(Relaxed));
+            }
+        }
+        // The sender's blocks would wait for a peer's credit.
+        while shared.take_filled().is_some() {}
+        if wait.is_zero() {
+            return 0;
+        }
+        let before = out.len();
+        loop {
+            let Some(section) = self.sections.next() else {
+                if out.len() == before {
+                    self.end(shared, out);
+                }
+                break;
+            };
+            if self.section(shared, &section, out) != Next::Together {
+                break;
+            }
+        }
+        out.len() - before
+    }
+
+    fn section(&mut self, shared: &Shared, section: &[u8], out: &mut Vec<u8>) -> Next {
+        let Some((&code, rest)) = section.split_first() else { return Next::Together };
+        if code == BLOCK {
+            let said = out.len();
+            let _ = self.block(shared, rest);
+            // A block alone is no message: the next one has to come.
+            return if out.len() == said { Next::Together } else { Next::Apart };
+        }
+        let buffer = self.inbox.buffer();
+        buffer.clear();
+        put_varint(buffer, section.len() as u64);
+        buffer.push(code & !TOGETHER);
+        buffer.extend_from_slice(rest);
+        match self.inbox.take() {
+            Ok(Some(Heard::Own(message))) => {
+                if let session::Message::Finish(_) = &message {
+                    // Nobody waits for the peer to have heard the last words.
+                    shared.set_peer_closed(String::new());
+                }
+                message.encode(out);
+            }
+            Ok(Some(Heard::OfService)) => {
+                let Ok(message) = self.decoder.decode(self.inbox.last()) else { return Next::Together };
+                if let Message::Entry(entry) | Message::Renewed { entry, .. } = &message {
+                    self.sizes.insert(entry.id, entry.size());
+                }
+                self.encoder.encode(&message, out);
+            }
+            Ok(None) | Err(Malformed) => return Next::Together,
+        }
+        if code & TOGETHER != 0 { Next::Together } else { Next::Apart }
+    }
+
+    /// Pieces: varint file, varint chunk, flags, a byte that fills them (of a patch, the content follows behind a varint length).
+    /// Flags: 1 a piece that does not fit, 2 a wrong digest, 4 a patch, 8 the digest of a whole file whatever its size, 16 a whole
+    /// chunk (of a stream, whose size is not known).
+    fn block(&mut self, shared: &Shared, section: &[u8]) -> Result<(), Malformed> {
+        let Some(mut block) = shared.pool.try_take() else { return Ok(()) };
+        block.set_len(block.capacity());
+        let mut reader = Reader(section);
+        let (mut pieces, mut at) = (Vec::new(), 0usize);
+        while !reader.is_empty() && pieces.len() < 16 {
+            let (file, chunk, flags, fill) =
+                (reader.varint()?, reader.varint()?, reader.byte()?, reader.byte()?);
+            let size = self.sizes.get(&file).copied().unwrap_or(0);
+            let start = chunk.saturating_mul(CHUNK);
+            let fitting = match size {
+                0 if flags & 16 != 0 => CHUNK,
+                0 => 1 + u64::from(fill),
+                _ => size.saturating_sub(start).min(CHUNK),
+            };
+            let len = if flags & 1 == 0 { fitting as usize } else { usize::from(fill) };
+            let is_patch = flags & 4 != 0;
+            let content = if is_patch { reader.bytes()?.to_vec() } else { vec![fill; len] };
+            if at + content.len() > CHUNK as usize {
+                break;
+            }
+            block.tail_mut(at)[..content.len()].copy_from_slice(&content);
+            let is_whole = size <= CHUNK && size > 0 || flags & 8 != 0;
+            let of = if is_patch { vec![fill; len] } else { content.clone() };
+            let mut digest = if is_whole { whole_digest(&of) } else { chunk_cv(&of) };
+            if flags & 2 != 0 {
+                digest[0] ^= 1;
+            }
+            pieces.push(Piece { file, chunk, len: content.len() as u32, is_patch, digest });
+            at += content.len();
+        }
+        let len = trailer::write(&mut block, at, &pieces);
+        let before = self.flow.released();
+        self.flow.bring(shared, block, len);
+        until(BLOCK_PATIENCE, || self.flow.released() != before || shared.is_stopped());
+        Ok(())
+    }
+
+    fn end(&mut self, shared: &Shared, out: &mut Vec<u8>) {
+        let unsent = shared.control.lock().unsent();
+        until(MOMENT, || shared.control.lock().unsent() != unsent);
+        shared.set_peer_closed(String::new());
+        let reason = "the script has ended".to_string();
+        session::Message::Abort { code: 130, reason, hint: String::new() }.encode(out);
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Next {
+    Together,
+    Apart,
+}
+
+fn until(patience: Duration, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + patience;
+    while !is_so() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
+
+// ---- panics of any thread ------------------------------------------------------------------------------------------
+
+static PANIC: Mutex<Option<String>> = Mutex::new(None);
+
+/// A panic in a thread that a session has started ends at most that session, which here must not go unseen.
+fn watch_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            // Threads that run other tests are called by the tests' paths.
+            let is_other = std::thread::current().name().is_some_and(|name| name.contains("::"));
+            if !is_other || is_fed() {
+                PANIC
+                    .lock()
+                    .unwrap_or_else(|poisoned| poisoned.into_inner())
+                    .get_or_insert(panic.to_string());
+            }
+            before(panic);
+        }));
+    });
+}
+
+fn take_panic() -> Option<String> {
+    PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+}
+
+// ---- recording -----------------------------------------------------------------------------------------------------
+
+/// A script that says what a real peer says: one that sends `source` (or takes it) with the options that `flags` choose. The
+/// files' content should be one byte, `fill`, again and again, as that is what the script's blocks carry.
+/// Also returns the bytes themselves.
+pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &Path) -> (Vec<u8>, Vec<u8>) {
+    let (there, near) = if end == End::Receiver { (target, source) } else { (source, target) };
+    let request = request(end, flags, there);
+    let options = request.options.clone();
+    let near_path = near.join("");
+    let side = match end {
+        End::Receiver => crate::local_origin(&[near_path], &options, None).map(crate::Side::Send),
+        End::Sender => {
+            let wish = crate::Wish { is_directory: true, is_name: false, dry_run: options.dry_run };
+            crate::local_target(&near_path, wish, &request.paths, &[])
+                .map(|target| crate::Side::Receive(crate::Destination::Tree(Box::new(target))))
+        }
+    };
+    let side = side.expect("the recorded folders are usable");
+    let (peer, ours) = crate::job::local_pair(&request).expect("a pair of sockets");
+    let names = options.select.by_name.then(|| vec![b"small".to_vec(), b"folder".to_vec()]);
+    // Who has asked for a manifest writes one.
+    let folder = tempfile::tempdir().expect("a directory can be made");
+    let log =
+        options.manifest.is_some().then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
+    let terms = crate::Terms { names, log, ..crate::Terms::default() };
+    let peer = std::thread::spawn(move || {
+        let agreed = crate::Agreed::new(peer, request);
+        crate::run(agreed, side, &terms, &Arc::new(Progress::default())).error
+    });
+    let said = Rc::new(RefCell::new(Vec::new()));
+    let record = said.clone();
+    let tap = Tap::Listen(Box::new(move |bytes| record.borrow_mut().extend_from_slice(bytes)));
+    let error = tapped(tap, || crate::serve_here(ours)).error;
+    let bytes = said.take();
+    let peers = peer.join().expect("the peer does not panic");
+    assert!(error.is_none() && peers.is_none(), "the recorded session failed: {error:?} {peers:?}");
+    (script(flags, fill, &bytes), bytes)
+}
+
+fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
+    let mut script = flags.to_vec();
+    let (mut inbox, mut decoder) = (Inbox::default(), Decoder::default());
+    inbox.buffer().extend_from_slice(bytes);
+    while let Ok(Some(next)) = inbox.take() {
+        if next == Heard::Own(session::Message::Start) {
+            continue;
+        }
+        script.extend_from_slice(SEPARATOR);
+        if let Heard::Own(_) = next {
+            script.extend_from_slice(inbox.last());
+            continue;
+        }
+        let message = decoder.decode(inbox.last()).expect("a real peer says what makes sense");
+        // By itself, so that a section does not need the one before.
+        let mut framed = Vec::new();
+        Encoder::default().encode(&message, &mut framed);
+        script.extend_from_slice(Reader(&framed).bytes().expect("it was just written"));
+        let Message::Entry(entry) = &message else { continue };
+        let chunks = match entry.what {
+            What::File { size, .. } => size.div_ceil(CHUNK),
+            _ => 0,
+        };
+        for chunk in 0..chunks {
+            script.extend_from_slice(SEPARATOR);
+            script.push(BLOCK);
+            put_varint(&mut script, entry.id);
+            put_varint(&mut script, chunk);
+            script.extend_from_slice(&[0, fill]);
+        }
+    }
+    script
+}
+
+// ---- beside the session --------------------------------------------------------------------------------------------
+
+/// The file of what paths have carried: what is made of it can be noted again.
+pub fn path_memory(file: &Path) -> bool {
+    use farhaul_session::path_memory::{keep, recall};
+    let peer = IpAddr::from([192, 0, 2, 1]);
+    let Some(path) = recall(file, [peer]) else { return false };
+    keep(file, peer, path).expect("the folder can be written");
+    assert_eq!(recall(file, [peer]), Some(path));
+    true
+}

@@ -1,0 +1,516 @@
+//! `farhaul cp` and `farhaul sync`: from what the user named to a session and its report.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use farhaul_connect as connect;
+use farhaul_connect::features::Features;
+use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
+use farhaul_session::contained::contained;
+use farhaul_session::error::Error;
+use farhaul_session::options::NetworkOptions;
+use farhaul_session::pending::{Again, Pending};
+use farhaul_session::progress::Progress;
+use farhaul_volume::{Generated, RelPath};
+
+use super::Agreed;
+use super::manifest::Log;
+use super::report::Report;
+use super::request;
+use super::request::{Direction, Request};
+use super::retry::Retry;
+use super::{Destination, Origin, Outcome, Side, Terms, Wish, last_component, with_slash_if_home};
+use crate::options::{SpreadOptions, TransferOptions, in_each};
+
+/// A source or a destination. At either end `zero:`, `random:` (with a number of bytes behind it, or endless) and `null:`
+/// are content that is made and a place where nothing is kept.
+#[derive(Debug, Clone)]
+pub enum Location {
+    Local(PathBuf),
+    /// Standard input or output.
+    Pipe,
+    Ssh {
+        target: SshTarget,
+        path: Vec<u8>,
+    },
+    Daemon {
+        target: DaemonTarget,
+        path: Vec<u8>,
+    },
+}
+
+/// One `farhaul cp` or, with [`TransferOptions::sync`], one `farhaul sync`.
+#[derive(Debug, Clone)]
+pub struct CopyJob {
+    pub sources: Vec<Location>,
+    pub destination: Location,
+    /// Nothing but these of what the single source directory contains.
+    pub names: Option<Vec<Vec<u8>>>,
+    /// Nothing but what failed in an earlier run of the same job.
+    pub retry: Option<Retry>,
+    pub options: TransferOptions,
+    /// Lists of directories: a location in one of them stands for the same in all of its list. Resolved into the options.
+    pub spread: Vec<Vec<Vec<u8>>>,
+    /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
+    pub manifest: Option<PathBuf>,
+    /// A line a file.
+    pub verbose: bool,
+}
+
+/// The end that is not this one.
+enum Far {
+    Ssh(SshTarget),
+    Daemon(DaemonTarget),
+    /// Both ends are here.
+    Here,
+}
+
+/// Runs a job to its end. The report is filled as far as the transfer went, also when there is an error.
+pub fn copy(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
+    progress.verbose.store(job.verbose, std::sync::atomic::Ordering::Relaxed);
+    let run = || match Plan::new(job) {
+        Ok(plan) => plan.run(progress),
+        Err(error) => Outcome::failed(error),
+    };
+    let outcome = contained(run).unwrap_or_else(Outcome::failed);
+    (outcome.report, outcome.error)
+}
+
+/// A job that has been judged: which way, with whom, and what stays to be resolved at this end.
+struct Plan {
+    far: Far,
+    request: Request,
+    near: Near,
+    names: Option<Vec<Vec<u8>>>,
+    manifest: Option<PathBuf>,
+}
+
+enum Near {
+    Send(Vec<PathBuf>),
+    SendPipe,
+    Receive(PathBuf),
+    ReceivePipe,
+}
+
+impl Plan {
+    fn new(mut job: CopyJob) -> Result<Plan, Error> {
+        for source in &mut job.sources {
+            if let Location::Ssh { path, .. } = source {
+                *path = with_slash_if_home(std::mem::take(path));
+            }
+        }
+        job = only_content(job)?;
+        let listed = job.names.clone();
+        let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
+        if let Some(retry) = job.retry.take() {
+            job.names = Some(retry.names(&job.sources)?);
+        }
+        job.options.spread = spread(&job)?;
+        outside_of_sources(&job, listed.as_deref())?;
+        let options = job.options.checked()?;
+        let usage = |text: &str| Err(Error::Usage(text.to_string()));
+        if job.sources.is_empty() {
+            return usage("nothing to copy: name at least one source and a destination");
+        }
+        let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
+        let far_sources = job.sources.iter().filter(|source| is_far(source)).count();
+        if far_sources > 0 && is_far(&job.destination) {
+            return usage("both ends are remote: log in to one of them and run farhaul there");
+        }
+        if far_sources > 0 && far_sources < job.sources.len() {
+            return usage("some sources are remote and some are local: copy them one after the other");
+        }
+        let plan = if far_sources > 0 {
+            Plan::pull(job.sources, job.destination, is_name, options)
+        } else {
+            Plan::push(job.sources, job.destination, is_name, options)
+        };
+        Ok(Plan { names: job.names, manifest: job.manifest, ..plan? })
+    }
+
+    fn push(
+        sources: Vec<Location>,
+        destination: Location,
+        target_is_name: bool,
+        options: TransferOptions,
+    ) -> Result<Plan, Error> {
+        let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
+        if pipe && sources.len() > 1 {
+            return Err(Error::Usage("standard input can only be copied by itself".into()));
+        }
+        let paths: Vec<PathBuf> = sources
+            .into_iter()
+            .filter_map(|source| if let Location::Local(path) = source { Some(path) } else { None })
+            .collect();
+        let contents = paths.iter().any(|path| last_component(path.as_os_str().as_bytes()).is_none());
+        let (far, path) = match destination {
+            Location::Ssh { target, path } => (Far::Ssh(target), path),
+            Location::Daemon { target, path } => (Far::Daemon(target), path),
+            Location::Local(path) => (Far::Here, path.into_os_string().into_encoded_bytes()),
+            Location::Pipe => return Plan::to_own_output(paths, pipe, options),
+        };
+        let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
+        // A pipe or a device is read as a file is.
+        let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|there| !there.is_dir());
+        let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
+            None => is_file(path),
+            Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
+        };
+        let single_file = pipe || paths.len() == 1 && is_file(&paths[0]);
+        let request = Request {
+            direction: Direction::Push,
+            paths: vec![path],
+            target_is_directory,
+            single_file,
+            target_is_name,
+            options,
+        };
+        let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
+        Ok(Plan { far, request, near, names: None, manifest: None })
+    }
+
+    /// `cp file -`: this end is asked for its own file.
+    fn to_own_output(paths: Vec<PathBuf>, pipe: bool, options: TransferOptions) -> Result<Plan, Error> {
+        if pipe {
+            return Err(Error::Usage("from standard input to standard output is what cat does".into()));
+        }
+        let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
+        let request = Request {
+            direction: Direction::Pull,
+            paths,
+            target_is_directory: false,
+            single_file: true,
+            target_is_name: false,
+            options,
+        };
+        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe, names: None, manifest: None })
+    }
+
+    fn pull(
+        sources: Vec<Location>,
+        destination: Location,
+        target_is_name: bool,
+        options: TransferOptions,
+    ) -> Result<Plan, Error> {
+        let mut far = None;
+        let mut paths = Vec::new();
+        for source in sources {
+            let (next, path) = match source {
+                Location::Ssh { target, path } => (Far::Ssh(target), path),
+                Location::Daemon { target, path } => (Far::Daemon(target), path),
+                Location::Local(_) | Location::Pipe => continue,
+            };
+            if far.as_ref().is_some_and(|far: &Far| !far.is_same(&next)) {
+                return Err(Error::Usage(
+                    "the sources are on different hosts: copy from one after the other".into(),
+                ));
+            }
+            far.get_or_insert(next);
+            paths.push(path);
+        }
+        let near = match destination {
+            Location::Local(path) => Near::Receive(path),
+            Location::Pipe => Near::ReceivePipe,
+            Location::Ssh { .. } | Location::Daemon { .. } => unreachable!("two remote ends were refused"),
+        };
+        super::are_written_distinct(&paths)?;
+        let far = far.expect("a pull has a remote source");
+        let single_file = matches!(near, Near::ReceivePipe);
+        // Several flows would bring the chunks out of order, and a pipe takes them in order.
+        let options = match single_file {
+            true => {
+                let paths = options.network.paths.iter().take(1).copied().collect();
+                let network = NetworkOptions { flows: 1, auto_paths: false, paths, ..options.network };
+                TransferOptions { network, ..options }
+            }
+            false => options,
+        };
+        let request = Request {
+            direction: Direction::Pull,
+            paths,
+            target_is_directory: false,
+            single_file,
+            target_is_name,
+            options,
+        };
+        Ok(Plan { far, request, near, names: None, manifest: None })
+    }
+
+    fn run(self, progress: &Arc<Progress>) -> Outcome {
+        // What is wrong at this end is found before the far end is troubled.
+        let side = match self.side() {
+            Ok(side) => side,
+            Err(error) => return Outcome::failed(error),
+        };
+        let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
+        let log = match self.manifest.as_deref().map(Log::create).transpose() {
+            Ok(log) => log,
+            Err(error) => return Outcome::failed(error),
+        };
+        let terms = Terms { names, log: log.clone(), ..Terms::default() };
+        let mut request = self.request.clone();
+        if let Side::Receive(Destination::Tree(target)) = &side {
+            // One name is for one source, and only the far end knows how many a pattern stands for.
+            request.target_is_name = target.rename.is_some();
+        }
+        // Here, reading both versions costs more than writing one; changing a file in place does just that.
+        let is_local = matches!(self.far, Far::Here);
+        let needs = request::needs(&request.options);
+        let options = &mut request.options;
+        let follows = options.follow_growth_secs.is_some();
+        options.delta = Some(options.delta.unwrap_or(!is_local || options.in_place || follows));
+        // What a pipe has given it does not give again, and a manifest has a line for what the far end is
+        // like.
+        let early =
+            matches!(self.far, Far::Daemon(_)) && !matches!(self.near, Near::SendPipe) && log.is_none();
+        let opening = match request.opening(needs) {
+            Ok(opening) => opening,
+            Err(error) => return Outcome::failed(error),
+        };
+        let params = HelloParams { opening, features: request::own_features(), udp: true, early };
+        let outcome = match self.run_once(params.clone(), &request, side, &terms, progress) {
+            (_, again) if again.is_due() => match self.side() {
+                Ok(side) => {
+                    progress.begin_again();
+                    let params = HelloParams { early: false, ..params };
+                    self.run_once(params, &request, side, &terms, progress).0
+                }
+                Err(error) => Outcome::failed(error),
+            },
+            (outcome, _) => outcome,
+        };
+        outcome.and_manifest(log.as_deref())
+    }
+
+    /// Connects and runs a session; says whether it is to be begun anew.
+    fn run_once(
+        &self,
+        params: HelloParams,
+        request: &Request,
+        side: Side,
+        terms: &Terms,
+        progress: &Arc<Progress>,
+    ) -> (Outcome, Again) {
+        let established = match &self.far {
+            Far::Ssh(target) => connect::ssh_connect(target, params),
+            Far::Daemon(target) => connect::daemon_connect(target, params),
+            Far::Here => return (run_here(request, side, terms, progress), Again::default()),
+        };
+        let established = match established {
+            Ok(established) => established,
+            Err(error) => return (Outcome::failed(error), Again::default()),
+        };
+        if let (Some(log), Side::Send(_)) = (&terms.log, &side) {
+            log.set_mask(request::mask_of(&established.terms));
+        }
+        let again = established.session.pending.as_ref().map(Pending::again).unwrap_or_default();
+        (super::run(Agreed::new(established, request.clone()), side, terms, progress), again)
+    }
+
+    fn side(&self) -> Result<Side, Error> {
+        Ok(match &self.near {
+            Near::Send(paths) => {
+                let (options, names) = (&self.request.options, self.names.clone());
+                Side::Send(super::local_origin(paths, options, names)?)
+            }
+            Near::SendPipe => {
+                let name = RelPath::from_bytes(b"stdin").expect("a plain name");
+                Side::Send(Origin::Pipe { name })
+            }
+            Near::ReceivePipe => Side::Receive(Destination::Pipe),
+            Near::Receive(path) if super::is_null(path) => Side::Receive(Destination::Null),
+            Near::Receive(path) => {
+                let sources = &self.request.paths;
+                let is_directory = sources.len() > 1
+                    || path.as_os_str().as_bytes().ends_with(b"/")
+                    || sources.iter().any(|source| last_component(source).is_none());
+                let request = &self.request;
+                let wish =
+                    Wish { is_directory, is_name: request.target_is_name, dry_run: request.options.dry_run };
+                let directories = &request.options.spread.target;
+                let target = super::local_target(path, wish, sources, directories)?;
+                Side::Receive(Destination::Tree(Box::new(target)))
+            }
+        })
+    }
+}
+
+/// Which of the lists of directories the sources and the destination lie in.
+fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
+    let list_of = |location: &Location| {
+        let (path, is_daemon) = match location {
+            Location::Pipe => return None,
+            Location::Local(path) => (path.as_os_str().as_bytes(), false),
+            Location::Ssh { path, .. } => (&path[..], false),
+            Location::Daemon { path, .. } => (&path[..], true),
+        };
+        let slashes =
+            |path: &[u8]| if is_daemon { path.iter().take_while(|&&byte| byte == b'/').count() } else { 0 };
+        let at = |list: &Vec<Vec<u8>>| -> Vec<Vec<u8>> {
+            list.iter().map(|directory| directory[slashes(directory)..].to_vec()).collect()
+        };
+        let lies = |list: &Vec<Vec<u8>>| in_each(&at(list), &path[slashes(path)..]).is_some();
+        let number = job.spread.iter().position(lies)?;
+        Some((number, at(&job.spread[number])))
+    };
+    let mut source: Option<(usize, Vec<Vec<u8>>)> = None;
+    for list in job.sources.iter().filter_map(list_of) {
+        if source.as_ref().is_some_and(|source| source.0 != list.0) {
+            let what = "--spread: the sources are in several of its lists: copy them one after the other";
+            return Err(Error::Usage(what.into()));
+        }
+        source = Some(list);
+    }
+    let target = list_of(&job.destination);
+    let used = [&source, &target].map(|list| list.as_ref().map(|list| list.0));
+    if let Some(unused) = (0..job.spread.len()).find(|&number| !used.contains(&Some(number))) {
+        let list: Vec<_> =
+            job.spread[unused].iter().map(|directory| farhaul_text::escape(directory)).collect();
+        return Err(Error::Usage(format!(
+            "--spread {}: neither a source nor the destination is in one of these directories",
+            list.join(",")
+        )));
+    }
+    let directories = |list: Option<(usize, Vec<Vec<u8>>)>| list.map(|list| list.1).unwrap_or_default();
+    Ok(SpreadOptions { source: directories(source), target: directories(target) })
+}
+
+/// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
+fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
+    job.options.select.by_name = job.names.is_some() || job.retry.is_some();
+    if job.options.sync.is_none() && job.names.is_none() {
+        return Ok(job);
+    }
+    let what = if job.options.sync.is_some() { "sync" } else { "--files-from" };
+    let usage = |text: &str| Err(Error::Usage(format!("{what} {text}")));
+    let [source] = &mut job.sources[..] else { return usage("takes one source directory") };
+    if matches!(job.destination, Location::Pipe) {
+        return usage("writes a directory, not a pipe");
+    }
+    if let (true, Location::Local(from), Location::Local(to)) =
+        (job.options.sync.is_some(), &*source, &job.destination)
+        && let (Some(from), Some(to)) = (resolved(from), resolved(to))
+        && (from.starts_with(&to) || to.starts_with(&from))
+    {
+        return usage("takes two directories of which neither is in the other");
+    }
+    let slashed = |path: &mut Vec<u8>| {
+        if !path.is_empty() && !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+    };
+    match source {
+        Location::Pipe => return usage("reads a directory, not a pipe"),
+        Location::Ssh { path, .. } | Location::Daemon { path, .. } if Generated::parse(path).is_none() => {
+            slashed(path)
+        }
+        Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_none() => {
+            if std::fs::metadata(&*path).is_ok_and(|there| !there.is_dir()) {
+                let what = format!("{} is not a directory", path.display());
+                return Err(Error::Files { what, hint: Some("copy a file with farhaul cp".into()) });
+            }
+            let mut bytes = std::mem::take(path).into_os_string().into_encoded_bytes();
+            slashed(&mut bytes);
+            *path = PathBuf::from(OsString::from_vec(bytes));
+        }
+        Location::Ssh { .. } | Location::Daemon { .. } | Location::Local(_) => {
+            return usage("reads a directory, not made-up content");
+        }
+    }
+    if let Some(names) = &job.names {
+        let bytes: usize = names.iter().map(Vec::len).sum();
+        if names.len() > super::NAMES_MAX || bytes > super::NAMES_BYTES_MAX {
+            return usage("takes at most 1,048,576 names and 32 MiB of them");
+        }
+        // Judged here, so that the far end is not troubled.
+        farhaul_volume::Selection::new(names.clone())
+            .map_err(|error| Error::Usage(format!("{what}: {error}")))?;
+    }
+    Ok(job)
+}
+
+/// Refuses to copy a directory of this host into itself: it would be read while it grows. Of `names` in it, if they are given,
+/// nothing else is read.
+fn outside_of_sources(job: &CopyJob, names: Option<&[Vec<u8>]>) -> Result<(), Error> {
+    let Location::Local(to) = &job.destination else { return Ok(()) };
+    let places =
+        |path: &Path, directories: &[Vec<u8>]| match in_each(directories, path.as_os_str().as_bytes()) {
+            None => vec![path.to_path_buf()],
+            Some(places) => places.into_iter().map(|place| OsString::from_vec(place).into()).collect(),
+        };
+    let is_read = |inner: &Path| match names {
+        None => true,
+        Some(names) => names.iter().any(|name| inner.starts_with(plain(name))),
+    };
+    let targets: Vec<PathBuf> = match super::is_null(to) {
+        true => Vec::new(),
+        false => places(to, &job.options.spread.target).iter().filter_map(|to| resolved(to)).collect(),
+    };
+    for source in &job.sources {
+        let Location::Local(source) = source else { continue };
+        for from in places(source, &job.options.spread.source) {
+            let Some(from) = from.canonicalize().ok().filter(|from| from.is_dir()) else { continue };
+            if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
+                let (from, to) = (source.display(), to.display());
+                return Err(Error::Usage(format!("cannot copy a directory into itself: {to} is in {from}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name in a list, without dots.
+fn plain(name: &[u8]) -> PathBuf {
+    let parts = Path::new(OsStr::from_bytes(name)).components();
+    parts.filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+/// The path without links and dots; what is not there yet, below what is.
+fn resolved(path: &Path) -> Option<PathBuf> {
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+    path.canonicalize().ok().or_else(|| {
+        let name = path.file_name()?;
+        Some(resolved(path.parent()?)?.join(name))
+    })
+}
+
+impl Far {
+    fn is_same(&self, other: &Far) -> bool {
+        match (self, other) {
+            (Far::Ssh(a), Far::Ssh(b)) => (&a.host, &a.user, a.port) == (&b.host, &b.user, b.port),
+            (Far::Daemon(a), Far::Daemon(b)) => (&a.host, a.port) == (&b.host, b.port),
+            (Far::Ssh(_) | Far::Daemon(_) | Far::Here, _) => false,
+        }
+    }
+}
+
+/// Both ends in this process, joined by a pair of sockets.
+fn run_here(request: &Request, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+    let (near, far) = match local_pair(request) {
+        Ok(pair) => pair,
+        Err(error) => return Outcome::failed(error),
+    };
+    let serve = move || super::serve_here(far);
+    let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
+        Ok(thread) => thread,
+        Err(source) => return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source }),
+    };
+    let mut outcome = super::run(Agreed::new(near, request.clone()), side, terms, progress);
+    let far = far.join().ok().and_then(|summary| summary.error);
+    outcome.report.session.transport = "local".into();
+    // What this host lacks is said by the end that has missed it, not by the one that was left.
+    if let (Some(Error::Lost { .. }), Some(error @ (Error::Io { .. } | Error::Internal(_)))) =
+        (&outcome.error, far)
+    {
+        outcome.report.error = Some(error.to_string());
+        outcome.error = Some(error);
+    }
+    outcome
+}
+
+/// Both ends of a copy within this process.
+pub(crate) fn local_pair(request: &Request) -> Result<(Established, Established), Error> {
+    connect::local_pair(&request.opening(Features::default())?, &request::own_features())
+}

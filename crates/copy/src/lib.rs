@@ -1,0 +1,228 @@
+//! Copying: one session that brings a tree of files from one end to the other.
+//!
+//! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does. The sending end
+//! is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in `receiver/`),
+//! `writer.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the
+//! ends say to each other is in `messages.rs`; `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
+#![forbid(unsafe_code)]
+
+mod came;
+pub(crate) mod clean;
+mod destination;
+mod distinct;
+pub(crate) mod end;
+pub(crate) mod endpoint;
+mod failures;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod item;
+pub(crate) mod job;
+mod large;
+mod links;
+mod listing;
+pub(crate) mod manifest;
+pub(crate) mod messages;
+mod not_taken;
+mod noted;
+mod options;
+mod outcome;
+mod paths;
+mod read_queue;
+mod receiver;
+pub(crate) mod report;
+pub(crate) mod request;
+pub(crate) mod retry;
+mod roots;
+mod sender;
+mod serve;
+mod surplus;
+mod talk;
+pub(crate) mod trailer;
+mod tree;
+pub(crate) mod verify;
+mod writer;
+
+pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
+pub use endpoint::serve_endpoint;
+pub use job::{CopyJob, Location, copy};
+pub use options::{
+    DeleteOptions, DeleteWhen, ManifestOptions, Overwrite, SelectOptions, SpreadOptions, SyncOptions,
+    TransferOptions, Verify,
+};
+pub use report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
+pub use retry::{FailedRun, Retry};
+pub use verify::{Difference, Finding, VERIFY_SCHEMA, VerifyJob, VerifyReport, verify};
+
+use std::sync::Arc;
+
+pub(crate) use destination::{is_null, last_component, with_slash_if_home};
+pub(crate) use distinct::are_written_distinct;
+pub(crate) use failures::plain;
+pub(crate) use outcome::Outcome;
+pub(crate) use paths::{Wish, local_origin, local_target};
+pub(crate) use receiver::Destination;
+pub use request::{Direction, Request, admit};
+pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
+pub(crate) use serve::serve_here;
+pub use serve::{ServerPolicy, SessionSummary, serve};
+
+use farhaul_connect::Established;
+use farhaul_session::contained::contained;
+use farhaul_session::cpus::disk_threads;
+use farhaul_session::error::Error;
+use farhaul_session::progress::Progress;
+use farhaul_session::setup::Setup;
+use farhaul_session::supervisor::{Order, Role, Supervisor};
+
+use manifest::Log;
+use receiver::Rules;
+use sender::ReadPlan;
+
+/// What this end does with the content.
+pub(crate) enum Side {
+    Send(Origin),
+    Receive(Destination),
+}
+
+/// What may differ between the ends of a session.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Terms {
+    pub(crate) strip_setuid: bool,
+    /// Mode bits that nothing gets here.
+    pub(crate) mask: u32,
+    /// Files that the client may have read or written at a time for its disks; none for as many as it has
+    /// directories.
+    pub(crate) lanes_max: Option<usize>,
+    /// Names that the sender is to be asked for.
+    pub(crate) names: Option<Vec<Vec<u8>>>,
+    /// Takes what becomes of the entries, at the client's end.
+    pub(crate) log: Option<Arc<Log>>,
+}
+
+/// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others
+/// are.
+pub(crate) fn run(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+    contained(|| run_to_end(agreed, side, terms, progress)).unwrap_or_else(Outcome::failed)
+}
+
+/// A session, and what it is to do: as both ends have agreed.
+pub(crate) struct Agreed {
+    session: Setup,
+    request: Request,
+}
+
+impl Agreed {
+    /// What one end lacks is not done.
+    pub(crate) fn new(established: Established, mut request: Request) -> Agreed {
+        let Established { session, opening, features, .. } = established;
+        request.options.network = opening.network;
+        if !features.has(request::DELTA) {
+            request.options.delta = Some(false);
+        }
+        Agreed { session, request }
+    }
+}
+
+fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+    let Agreed { session, request } = agreed;
+    let options = request.options;
+    let role = match side {
+        Side::Send(_) => Role::Sender,
+        Side::Receive(_) => Role::Receiver,
+    };
+    // The same rules choose what is sent and protect what is not to be removed.
+    let filter = match options.select.scan() {
+        Ok(scan) => scan.filter,
+        Err(error) => return Outcome::failed(error),
+    };
+    let flows = session.flows.len() as u16;
+    let in_order = request.direction == Direction::Pull && request.single_file;
+    let order = if in_order { Order::Kept } else { Order::Any };
+    let begun = Supervisor::start(session, options.network.clone(), role, order, progress);
+    let mut supervisor = match begun {
+        Ok(supervisor) => supervisor,
+        Err(error) => return Outcome::failed(error),
+    };
+    let lanes_max = if in_order { 1 } else { terms.lanes_max.unwrap_or(usize::MAX) };
+    let lanes = options.spread.lanes().min(lanes_max);
+    let threads = disk_threads().max(2 * lanes);
+    let (end, error) = match side {
+        Side::Send(origin) => {
+            let readers = if in_order { 1 } else { threads };
+            let digests = options.verify != Verify::Transit;
+            let growth = options.follow_growth_secs.map(std::time::Duration::from_secs);
+            let taking = sender::Taking::new(&options, terms.strip_setuid);
+            let dry_run = options.dry_run;
+            let sync = options.sync;
+            let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
+            sender::run(&mut supervisor, origin, plan, terms.log.clone())
+        }
+        Side::Receive(destination) => {
+            let rules = Rules::new(&options, terms);
+            let notes = receiver::Notes::new(options.manifest.clone(), terms.log.clone());
+            let wish = receiver::Wanted { filter, names: terms.names.as_deref(), notes };
+            receiver::run(&mut supervisor, destination, rules, wish, threads)
+        }
+    };
+    let outcome = Outcome::new(&supervisor, role, end, error, flows, &options);
+    supervisor.close(outcome.error.as_ref());
+    outcome
+}
+
+/// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
+pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
+    let tell = || {
+        let Established { session, opening, .. } = established;
+        let begun = Supervisor::start(session, opening.network, Role::Receiver, Order::Any, progress);
+        if let Ok(mut supervisor) = begun {
+            supervisor.abort(&error);
+            supervisor.close(Some(&error));
+        }
+    };
+    if let Err(panic) = contained(tell) {
+        tracing::debug!(%panic, "a refusal could not be told");
+    }
+    Outcome::failed(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_session::supervisor::Step;
+
+    use super::*;
+    use crate::messages::Message;
+    use crate::options::TransferOptions;
+    use crate::talk::Talk;
+
+    /// A sender that leaves once it has been told that everything is there.
+    fn left_by(complaint: Option<Error>) -> Option<Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let request = Request {
+            direction: Direction::Push,
+            paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
+            target_is_directory: false,
+            single_file: false,
+            target_is_name: false,
+            options: TransferOptions::default(),
+        };
+        let options = request.options.clone();
+        let (near, far) = job::local_pair(&request).unwrap();
+        let serving = std::thread::spawn(move || serve_here(far).error);
+        let begun =
+            Supervisor::start(near.session, options.network, Role::Sender, Order::Any, &Arc::default());
+        let mut sender = begun.unwrap();
+        Talk::new(sender.shared.clone()).send(&[Message::EntriesEnd]);
+        while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
+        sender.close(complaint.as_ref());
+        serving.join().unwrap()
+    }
+
+    #[test]
+    fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
+        let left = left_by(None);
+        assert!(left.is_none(), "{left:?}");
+        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
+        assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
+    }
+}

@@ -1,0 +1,138 @@
+//! Hard links of a manifest: a link can be made once the file that it names is in its place.
+
+use std::collections::HashMap;
+
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::error::Error;
+use farhaul_volume::RelPath;
+
+use super::item::Item;
+use super::sender::announcing::LINKS_BYTES_MAX;
+
+/// Files with several links that are remembered, as many as a sender announces, and twice the bytes.
+const TARGETS_MAX: usize = 1 << 20;
+const TARGETS_BYTES_MAX: usize = 2 * LINKS_BYTES_MAX;
+/// What one takes besides its path.
+pub(crate) const LINK_BYTES: usize = 96;
+
+/// What has become of a file that others link to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It is in its place.
+    There,
+    /// A dry run would have put it there.
+    Listed,
+    /// Another one is in its place, which may not be overwritten.
+    Kept,
+    Failed,
+}
+
+#[derive(Debug)]
+enum State {
+    /// With the links that wait for it.
+    Expected(Vec<Item>),
+    Settled(Outcome, RelPath),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Links {
+    targets: HashMap<u64, State>,
+    bytes: usize,
+    kept: Charge,
+}
+
+impl Links {
+    pub(crate) fn within(budget: &Budget) -> Links {
+        Links { kept: budget.nothing(), ..Links::default() }
+    }
+
+    /// Later entries may link to file `id`, which belongs at `path`.
+    pub(crate) fn expect(&mut self, id: u64, path: &RelPath) -> Result<(), Error> {
+        self.bytes += LINK_BYTES + path.as_bytes().len();
+        if self.targets.len() == TARGETS_MAX || self.bytes > TARGETS_BYTES_MAX {
+            return Err(Error::Misbehaved("it announced more files with several links than it may".into()));
+        }
+        self.kept.hold(self.bytes as u64)?;
+        self.targets.insert(id, State::Expected(Vec::new()));
+        Ok(())
+    }
+
+    /// Asks for the file that link `id` names: what became of it and its path; `None` when that is not decided yet, and the
+    /// link has to wait.
+    pub(crate) fn request(&mut self, to: u64, link: &Item) -> Result<Option<(Outcome, RelPath)>, Error> {
+        let id = link.id();
+        match self.targets.get_mut(&to) {
+            None => Err(Error::Misbehaved(format!("entry {id} links to {to}, which is no linked file"))),
+            Some(State::Settled(outcome, path)) => Ok(Some((*outcome, path.clone()))),
+            Some(State::Expected(waiting)) => {
+                waiting.push(link.clone());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Where file `id` is, unless it failed.
+    pub(crate) fn path_of(&self, id: u64) -> Option<&RelPath> {
+        match self.targets.get(&id) {
+            Some(State::Settled(outcome, path)) if *outcome != Outcome::Failed => Some(path),
+            _ => None,
+        }
+    }
+
+    /// What became of file `id`, which belongs at `path`; returns the links that waited for it.
+    pub(crate) fn settle(&mut self, id: u64, outcome: Outcome, path: &RelPath) -> Vec<Item> {
+        let Some(state) = self.targets.get_mut(&id) else { return Vec::new() };
+        match std::mem::replace(state, State::Settled(outcome, path.clone())) {
+            State::Expected(waiting) => waiting,
+            State::Settled(..) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_wait_for_their_file_and_follow_its_fate() {
+        let path = |text: &str| RelPath::from_bytes(text.as_bytes()).unwrap();
+        let link = |id, name, to| {
+            let entry = super::super::messages::ManifestEntry {
+                id,
+                path: b"l".to_vec(),
+                mode: 0,
+                mtime_secs: 0,
+                mtime_nanos: 0,
+                what: super::super::messages::What::HardLink { to },
+                attributes: farhaul_volume::Attributes::new(),
+            };
+            Item { entry, path: path(name), parent: None, booked: 0, is_place_free: false, replaces: None }
+        };
+        let mut links = Links::default();
+        links.expect(1, &path("f")).unwrap();
+        links.expect(2, &path("g")).unwrap();
+        assert_eq!(links.request(1, &link(5, "l", 1)).unwrap(), None);
+        assert_eq!(links.settle(1, Outcome::There, &path("f")).len(), 1);
+        assert_eq!(links.request(1, &link(6, "m", 1)).unwrap(), Some((Outcome::There, path("f"))));
+        assert!(links.settle(2, Outcome::Failed, &path("g")).is_empty());
+        assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some((Outcome::Failed, path("g"))));
+        assert_eq!((links.path_of(1), links.path_of(2)), (Some(&path("f")), None));
+        assert!(links.request(3, &link(8, "o", 3)).is_err());
+    }
+
+    #[test]
+    fn files_with_several_links_take_only_so_much_room() {
+        let name = |id: u64| format!("{}{id:06}", ["x".repeat(249) + "/", String::new()].concat().repeat(16));
+        let path = |id| RelPath::from_bytes(name(id).as_bytes()).unwrap();
+        let mut links = Links::default();
+        let fitting = TARGETS_BYTES_MAX / (LINK_BYTES + path(0).as_bytes().len());
+        let mut announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
+        assert_eq!(announced, fitting);
+        let budget = Budget::new("this session", 1 << 20);
+        let mut links = Links::within(&budget);
+        announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
+        assert!((200..300).contains(&announced) && budget.used() <= 1 << 20, "{announced}");
+        drop(links);
+        assert_eq!(budget.used(), 0);
+    }
+}

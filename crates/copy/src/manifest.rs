@@ -1,0 +1,298 @@
+//! The manifest of a transfer: what became of each entry, one JSON object a line. docs/verify.md has the fields.
+//!
+//! Sessions hand records over; a thread of its own turns them into text and writes it, a batch at a time.
+//!
+//! Always true: who hands a record over waits for no disk, unless [`WAITING_MAX`] records wait already; a line is written
+//! whole or, when the run is killed, is the last one and has no line end.
+
+mod text;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use farhaul_session::error::Error;
+use farhaul_volume::{Algorithm, Node};
+
+use super::messages::{ManifestEntry, What};
+use super::report::Report;
+pub(crate) use text::{Entry, Line, parse, unhex};
+
+/// Version of the lines' shape.
+pub(crate) const MANIFEST_SCHEMA: u32 = 1;
+
+/// Records that may wait for the thread; beyond it the transfer waits.
+const WAITING_MAX: usize = 64 << 10;
+/// As many wake the thread before its time: a wake-up each would cost more than the record.
+const BATCH: usize = 4096;
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Text that is written at once.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// What became of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Its content arrived in this run; a directory or link is in its place.
+    Sent,
+    /// It was there already.
+    Unchanged,
+    /// Something else is there, which may not be overwritten.
+    Kept,
+    /// It was there under another name.
+    Renamed,
+    Failed,
+    /// It is of a kind that was not asked for.
+    Skipped,
+    /// What the destination had too much is gone.
+    Deleted,
+    /// What the destination has too much is still there.
+    NotDeleted,
+    /// A dry run would have sent it.
+    WouldSend,
+}
+
+impl Fate {
+    /// Of what is in its place now, or would be if this were no dry run.
+    pub(crate) fn sent(dry_run: bool) -> Fate {
+        if dry_run { Fate::WouldSend } else { Fate::Sent }
+    }
+}
+
+/// What an entry is, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Unknown,
+    File { size: u64 },
+    Directory,
+    Symlink { target: Vec<u8> },
+    HardLink { to: Vec<u8> },
+    Special(Node),
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// As named at the source.
+    pub(crate) path: Vec<u8>,
+    pub(crate) kind: Kind,
+    pub(crate) mode: u32,
+    /// Seconds and nanoseconds.
+    pub(crate) mtime: (i64, u32),
+    pub(crate) fate: Fate,
+    pub(crate) digest: Option<[u8; 32]>,
+    pub(crate) extra: Vec<(Algorithm, Vec<u8>)>,
+    /// Why it failed or was skipped; of what is renamed, the name that it had.
+    pub(crate) note: Option<Vec<u8>>,
+}
+
+impl Record {
+    /// Of something of which nothing more is known.
+    pub(crate) fn of_path(path: &[u8], fate: Fate) -> Record {
+        let (kind, path) = (Kind::Unknown, path.to_vec());
+        Record { path, kind, mode: 0, mtime: (0, 0), fate, digest: None, extra: Vec::new(), note: None }
+    }
+
+    /// `to` is the path of the file to which a hard link leads.
+    pub(crate) fn of_entry(entry: &ManifestEntry, fate: Fate, to: Option<Vec<u8>>) -> Record {
+        let kind = match &entry.what {
+            What::File { size, .. } => Kind::File { size: *size },
+            What::Stream => Kind::File { size: 0 },
+            What::Directory => Kind::Directory,
+            What::Symlink { target } => Kind::Symlink { target: target.clone() },
+            What::HardLink { .. } => Kind::HardLink { to: to.unwrap_or_default() },
+            What::Special(node) => Kind::Special(*node),
+        };
+        let mtime = (entry.mtime_secs, entry.mtime_nanos);
+        Record { kind, mode: entry.mode, mtime, ..Record::of_path(&entry.path, fate) }
+    }
+
+    pub(crate) fn failed(self, reason: &str) -> Record {
+        Record { fate: Fate::Failed, digest: None, ..self.because(reason) }
+    }
+
+    pub(crate) fn because(self, reason: &str) -> Record {
+        Record { note: Some(reason.as_bytes().to_vec()), ..self }
+    }
+}
+
+/// Takes the records of one transfer.
+#[derive(Debug)]
+pub(crate) struct Log {
+    path: PathBuf,
+    state: Mutex<State>,
+    /// For the thread: there is something to do. For the others: there is room.
+    more: Condvar,
+    room: Condvar,
+    /// The single source has this name at the destination.
+    renamed: OnceLock<Vec<u8>>,
+    /// Mode bits that nothing gets at the destination.
+    mask: OnceLock<u32>,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: Vec<Record>,
+    /// The line that ends the manifest, once nothing more comes.
+    end: Option<Vec<u8>>,
+    /// The thread has given up.
+    is_broken: bool,
+}
+
+const LOCK: &str = "no thread panics while it holds the manifest's records";
+
+impl Log {
+    /// Begins a manifest, in the place of whatever file is there.
+    pub(crate) fn create(path: &Path) -> Result<Arc<Log>, Error> {
+        let cannot = |error: io::Error| {
+            let why = super::plain(&error);
+            Error::Files { what: format!("cannot write the manifest {}: {why}", path.display()), hint: None }
+        };
+        let mut file = File::create(path).map_err(cannot)?;
+        file.write_all(&text::begin(now())).map_err(cannot)?;
+        let log = Arc::new(Log {
+            path: path.to_path_buf(),
+            state: Mutex::default(),
+            more: Condvar::new(),
+            room: Condvar::new(),
+            renamed: OnceLock::new(),
+            mask: OnceLock::new(),
+            thread: Mutex::default(),
+        });
+        let writer = log.clone();
+        let thread = std::thread::Builder::new().name("manifest".into()).spawn(move || writer.write(file));
+        *log.thread.lock().expect(LOCK) = Some(thread.map_err(Error::io("cannot start a thread"))?);
+        Ok(log)
+    }
+
+    /// The first component of all paths is another one at the destination. To be said before the first record.
+    pub(crate) fn set_renamed(&self, name: &[u8]) {
+        let _ = self.renamed.set(name.to_vec());
+    }
+
+    /// The destination takes these bits off all modes. To be said before the first record.
+    pub(crate) fn set_mask(&self, mask: u32) {
+        let _ = self.mask.set(mask);
+    }
+
+    pub(crate) fn add(&self, record: Record) {
+        let mut state = self.state.lock().expect(LOCK);
+        while state.waiting.len() >= WAITING_MAX && !state.is_broken {
+            state = self.room.wait(state).expect(LOCK);
+        }
+        if state.is_broken {
+            return;
+        }
+        state.waiting.push(record);
+        if state.waiting.len().is_multiple_of(BATCH) {
+            self.more.notify_one();
+        }
+    }
+
+    /// Writes what waits and the end of the manifest.
+    pub(crate) fn finish(&self, report: &Report) -> Result<(), Error> {
+        self.state.lock().expect(LOCK).end = Some(text::end(report));
+        self.more.notify_one();
+        let thread = self.thread.lock().expect(LOCK).take();
+        let written = thread.map_or(Ok(()), |thread| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("its writer has ended too early")))
+        });
+        written.map_err(Error::io(format!("cannot write the manifest {}", self.path.display())))
+    }
+
+    fn write(&self, mut file: File) -> io::Result<()> {
+        let mut out = Vec::with_capacity(WRITE_BYTES + (16 << 10));
+        let mut records = Vec::new();
+        loop {
+            let end = self.wait_for_more(&mut records);
+            let renamed = self.renamed.get().map(Vec::as_slice);
+            let mask = self.mask.get().copied().unwrap_or(0);
+            let at = now();
+            for record in records.drain(..) {
+                text::line(&record, renamed, mask, at, &mut out);
+                if out.len() >= WRITE_BYTES {
+                    self.put(&mut file, &mut out)?;
+                }
+            }
+            out.extend(end.as_deref().unwrap_or_default());
+            self.put(&mut file, &mut out)?;
+            if end.is_some() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves what waits into `records`, which is empty; returns the end if that has come.
+    fn wait_for_more(&self, records: &mut Vec<Record>) -> Option<Vec<u8>> {
+        let mut state = self.state.lock().expect(LOCK);
+        if state.waiting.len() < BATCH && state.end.is_none() {
+            (state, _) = self.more.wait_timeout(state, INTERVAL).expect(LOCK);
+        }
+        std::mem::swap(&mut state.waiting, records);
+        self.room.notify_all();
+        state.end.take()
+    }
+
+    fn put(&self, file: &mut File, out: &mut Vec<u8>) -> io::Result<()> {
+        let written = file.write_all(out);
+        out.clear();
+        if written.is_err() {
+            let mut state = self.state.lock().expect(LOCK);
+            state.is_broken = true;
+            state.waiting = Vec::new();
+            self.room.notify_all();
+        }
+        written
+    }
+}
+
+/// Since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_records_are_written_between_the_first_line_and_the_last() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("m");
+        let log = Log::create(&path).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let log = &log;
+                scope.spawn(move || {
+                    for number in 0..50_000 {
+                        log.add(Record::of_path(format!("{thread}/{number}").as_bytes(), Fate::Sent));
+                    }
+                });
+            }
+        });
+        log.finish(&Report::default()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert!(lines[0].starts_with("{\"manifest\":1,") && lines[200_001].starts_with("{\"end\":"));
+        assert_eq!(lines.len(), 200_002);
+        let paths: std::collections::HashSet<_> = lines[1..200_001].iter().collect();
+        assert_eq!(paths.len(), 200_000);
+    }
+
+    #[test]
+    fn a_manifest_that_cannot_be_written_holds_nobody_up() {
+        assert!(matches!(Log::create(Path::new("/nonexistent/m")), Err(Error::Files { .. })));
+        let log = Log::create(Path::new("/dev/full"));
+        assert!(log.is_err(), "the first line already");
+        let temp = tempfile::tempdir().unwrap();
+        let log = Log::create(&temp.path().join("m")).unwrap();
+        log.state.lock().unwrap().is_broken = true;
+        for _ in 0..2 * WAITING_MAX {
+            log.add(Record::of_path(b"a", Fate::Sent));
+        }
+        log.finish(&Report::default()).unwrap();
+    }
+}

@@ -1,0 +1,224 @@
+//! Messages as bytes.
+
+use farhaul_session::codec::{put_bytes, put_numbers, put_reason, put_signed, put_varint};
+use farhaul_session::messages::put_message;
+use farhaul_volume::{Border, CHUNK, Node};
+
+use super::super::messages::{ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, What};
+use super::super::report::SpreadFigures;
+
+/// Writes messages, remembering the last path for the next one's prefix.
+#[derive(Default)]
+pub(crate) struct Encoder {
+    last_path: Vec<u8>,
+}
+
+impl Encoder {
+    /// Appends the message and the length before it.
+    pub(crate) fn encode(&mut self, message: &Message, out: &mut Vec<u8>) {
+        put_message(out, |out| self.encode_body(message, out));
+    }
+
+    fn encode_body(&mut self, message: &Message, out: &mut Vec<u8>) {
+        match message {
+            Message::Entry(entry) => self.encode_entry(entry, out),
+            Message::DirectoryEnd { id } => put_numbers(out, 2, &[*id]),
+            Message::SourceFailed { path, reason } => {
+                out.push(3);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
+            Message::FileFailed { id, reason } => {
+                put_numbers(out, 5, &[*id]);
+                put_reason(out, reason);
+            }
+            Message::Renewed { id, entry } => {
+                put_numbers(out, 11, &[*id]);
+                self.encode_entry(entry, out);
+            }
+            Message::EntriesEnd => out.push(6),
+            Message::LeftOut { path } => {
+                out.push(7);
+                put_bytes(out, path);
+            }
+            Message::Present { path, presence } => {
+                out.push(8);
+                put_bytes(out, path);
+                out.push(match presence {
+                    Presence::Plain => 0,
+                    Presence::Directory => 1,
+                    Presence::DirectoryEnd => 2,
+                    Presence::DirectoryUnlisted => 3,
+                });
+            }
+            Message::PresentEnd { is_complete } => out.extend_from_slice(&[9, u8::from(*is_complete)]),
+            Message::Compared { id, is_same } => put_numbers(out, 10, &[*id, u64::from(*is_same)]),
+            Message::Decide { id, decision } => {
+                put_numbers(out, 16, &[*id]);
+                match decision {
+                    Decision::Send => out.push(0),
+                    Decision::Listed => out.push(3),
+                    Decision::Keep => out.push(8),
+                    Decision::Compare(digest) => {
+                        out.push(4);
+                        out.extend_from_slice(digest);
+                    }
+                    Decision::Have(ranges) => {
+                        out.push(2);
+                        put_ranges(out, ranges);
+                    }
+                    Decision::Patch { have, old_chunks } => {
+                        out.push(5);
+                        put_ranges(out, have);
+                        put_varint(out, *old_chunks);
+                    }
+                }
+            }
+            Message::Done { id } => put_numbers(out, 17, &[*id]),
+            Message::Failed { id, path, reason } => {
+                put_numbers(out, 18, &[*id]);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
+            Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
+            Message::Unchanged { first, count } => put_numbers(out, 29, &[*first, *count]),
+            Message::Deleted { path } => {
+                out.push(21);
+                put_bytes(out, path);
+            }
+            Message::NotDeleted { path, reason } => {
+                out.push(22);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Left { path, border } => {
+                out.push(54);
+                put_bytes(out, path);
+                out.push(match border {
+                    Border::MountPoint => 0,
+                    Border::Beyond => 1,
+                });
+            }
+            Message::Replaced { path, was, by } => {
+                out.push(55);
+                put_bytes(out, path);
+                out.extend_from_slice(&[was.number(), by.number()]);
+            }
+            Message::Names { names, is_last } => {
+                put_numbers(out, 23, &[u64::from(*is_last), names.len() as u64]);
+                names.iter().for_each(|name| put_bytes(out, name));
+            }
+            Message::Marks { id, chunk, marks } => {
+                put_numbers(out, 24, &[*id, *chunk]);
+                put_bytes(out, marks);
+            }
+            Message::MarksEnd { id } => put_numbers(out, 25, &[*id]),
+            Message::Kept { id, chunk, cv } => {
+                put_numbers(out, 30, &[*id, *chunk]);
+                out.extend_from_slice(&cv.0);
+            }
+            Message::Same { id, chunk } => put_numbers(out, 13, &[*id, *chunk]),
+            Message::Skipped { path, reason } => {
+                out.push(12);
+                put_bytes(out, path);
+                put_reason(out, reason);
+            }
+            Message::Renamed { id, from } => {
+                put_numbers(out, 26, &[*id]);
+                put_bytes(out, from);
+            }
+            Message::Digests { id, digests } => {
+                put_numbers(out, 27, &[*id]);
+                out.extend_from_slice(&digests.tree.0);
+                put_varint(out, digests.extra.len() as u64);
+                for (algorithm, digest) in &digests.extra {
+                    put_bytes(out, algorithm.name().as_bytes());
+                    put_bytes(out, digest);
+                }
+            }
+            Message::Placed { name } => {
+                out.push(28);
+                put_bytes(out, name);
+            }
+        }
+    }
+
+    fn encode_entry(&mut self, entry: &ManifestEntry, out: &mut Vec<u8>) {
+        out.push(1);
+        put_varint(out, entry.id);
+        let shared = entry.path.iter().zip(&self.last_path).take_while(|(a, b)| a == b).count();
+        put_varint(out, shared as u64);
+        put_bytes(out, &entry.path[shared..]);
+        self.last_path.clone_from(&entry.path);
+        put_varint(out, u64::from(entry.mode));
+        put_signed(out, entry.mtime_secs);
+        put_varint(out, u64::from(entry.mtime_nanos));
+        let more = if entry.attributes.is_empty() { 0 } else { ATTRIBUTES };
+        match &entry.what {
+            What::File { size, inode, device, ctime, sparse, linked } => {
+                out.push(more | u8::from(*sparse) << 1 | u8::from(*linked) << 2);
+                put_varint(out, *size);
+                put_varint(out, *inode);
+                put_varint(out, *device);
+                if *size > CHUNK {
+                    put_signed(out, ctime.secs);
+                    put_varint(out, u64::from(ctime.nanos));
+                }
+            }
+            What::Stream => out.push(more | 1),
+            What::Directory => out.push(more | 8),
+            What::Symlink { target } => {
+                out.push(more | 9);
+                put_bytes(out, target);
+            }
+            What::HardLink { to } => {
+                out.push(more | 10);
+                put_varint(out, *to);
+            }
+            What::Special(node) => {
+                let (kind, major, minor) = match *node {
+                    Node::Fifo => (0, 0, 0),
+                    Node::Socket => (1, 0, 0),
+                    Node::CharDevice { major, minor } => (2, major, minor),
+                    Node::BlockDevice { major, minor } => (3, major, minor),
+                };
+                out.push(more | 11);
+                [kind, major, minor].into_iter().for_each(|number| put_varint(out, u64::from(number)));
+            }
+        }
+        if more != 0 {
+            put_varint(out, entry.attributes.len() as u64);
+            for (name, value) in &entry.attributes {
+                put_bytes(out, name);
+                put_bytes(out, value);
+            }
+        }
+    }
+}
+
+fn put_ranges(out: &mut Vec<u8>, ranges: &[(u64, u64)]) {
+    let ranges = &ranges[..ranges.len().min(RANGES_MAX)];
+    put_varint(out, ranges.len() as u64);
+    for &(first, count) in ranges {
+        put_varint(out, first);
+        put_varint(out, count);
+    }
+}
+
+/// What a copy adds to the figures at its end: what has arrived in each directory of a destination that has
+/// several.
+pub(crate) fn encode_spread(spread: &[SpreadFigures]) -> Vec<u8> {
+    let mut out = Vec::new();
+    if spread.is_empty() {
+        return out;
+    }
+    put_varint(&mut out, spread.len() as u64);
+    for directory in spread {
+        put_reason(&mut out, &directory.directory);
+        put_varint(&mut out, directory.files);
+        put_varint(&mut out, directory.bytes);
+    }
+    out
+}

@@ -1,0 +1,129 @@
+//! Every message there and back, and bytes that are none.
+
+use farhaul_session::codec::{Malformed, Reader, put_bytes};
+use farhaul_volume::{Algorithm, Border, Digest};
+use proptest::prelude::*;
+
+use super::super::report::SpreadFigures;
+use super::*;
+
+fn entry(id: u64, path: &str, what: What) -> Message {
+    let attributes = match what {
+        What::Directory => vec![(b"user.a".to_vec(), b"\0".to_vec()), (b"user.b".to_vec(), Vec::new())],
+        _ => Attributes::new(),
+    };
+    let entry = ManifestEntry {
+        id,
+        path: path.into(),
+        mode: 0o644,
+        mtime_secs: -5,
+        mtime_nanos: 7,
+        what,
+        attributes,
+    };
+    Message::Entry(entry)
+}
+
+fn all() -> Vec<Message> {
+    let ctime = Time::new(-3, 999_999_999);
+    let file = What::File { size: 1 << 40, inode: 9, device: 3, ctime, sparse: true, linked: true };
+    let ctime = Time::default();
+    let small = What::File { size: 1 << 20, inode: 9, device: 3, ctime, sparse: false, linked: false };
+    let Message::Entry(renewed) = entry(1 << 48 | 1, "tree/a", file.clone()) else { unreachable!() };
+    vec![
+        entry(0, "tree", What::Directory),
+        entry(1, "tree/a", file),
+        entry(1, "tree/aa", small),
+        entry(2, "tree/abc", What::Symlink { target: b"../x".to_vec() }),
+        entry(3, "other", What::HardLink { to: 1 }),
+        entry(4, "", What::Stream),
+        entry(5, "pipe", What::Special(Node::Fifo)),
+        entry(6, "sd", What::Special(Node::BlockDevice { major: 8, minor: 70_000 })),
+        Message::DirectoryEnd { id: 0 },
+        Message::SourceFailed { path: b"\xff".to_vec(), reason: "permission denied".into() },
+        Message::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
+        Message::FileFailed { id: 1, reason: "changed".into() },
+        Message::Renewed { id: 1, entry: renewed },
+        Message::EntriesEnd,
+        Message::LeftOut { path: b"a/b".to_vec() },
+        Message::Present { path: b"a".to_vec(), presence: Presence::Directory },
+        Message::Present { path: b"a/b".to_vec(), presence: Presence::Plain },
+        Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryUnlisted },
+        Message::Present { path: b"a".to_vec(), presence: Presence::DirectoryEnd },
+        Message::PresentEnd { is_complete: true },
+        Message::Compared { id: 1, is_same: true },
+        Message::Decide { id: 1, decision: Decision::Compare([7; 32]) },
+        Message::Decide { id: 1, decision: Decision::Keep },
+        Message::Placed { name: b"new\xff".to_vec() },
+        Message::Skipped { path: b"tree/dev".to_vec(), reason: "a device".into() },
+        Message::Renamed { id: 7, from: b"old/name".to_vec() },
+        Message::Digests {
+            id: 4,
+            digests: Digests { tree: Digest([3; 32]), extra: vec![(Algorithm::Md5, vec![9; 16])] },
+        },
+        Message::Deleted { path: b"too/much".to_vec() },
+        Message::Left { path: b"disk".to_vec(), border: Border::MountPoint },
+        Message::Left { path: b"disk/x".to_vec(), border: Border::Beyond },
+        Message::Replaced { path: b"x".to_vec(), was: Sort::Symlink, by: Sort::Directory },
+        Message::Replaced { path: b"y".to_vec(), was: Sort::Device, by: Sort::File },
+        Message::NotDeleted { path: b"x".to_vec(), reason: "busy".into() },
+        Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
+        Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
+        Message::Unchanged { first: 2, count: 700 },
+        Message::Decide { id: 3, decision: Decision::Send },
+        Message::Done { id: 1 },
+        Message::Failed { id: 2, path: b"a/b".to_vec(), reason: "no space left".into() },
+        Message::Again { id: 1, chunk: 77 },
+        Message::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
+        Message::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },
+        Message::MarksEnd { id: 5 },
+        Message::Kept { id: 5, chunk: 4, cv: ChunkCv([9; 32]) },
+        Message::Same { id: 5, chunk: 4 },
+        Message::DirectoriesDone { count: 3 },
+    ]
+}
+
+/// What an encoder has written, message by message.
+fn decode(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while !bytes.is_empty() {
+        let mut reader = Reader(bytes);
+        messages.push(decoder.decode(reader.bytes().unwrap()).unwrap());
+        bytes = reader.rest();
+    }
+    messages
+}
+
+#[test]
+fn every_message_comes_back() {
+    let messages = all();
+    let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());
+    for message in &messages {
+        encoder.encode(message, &mut bytes);
+    }
+    assert_eq!(decode(&mut Decoder::default(), &bytes), messages);
+}
+
+#[test]
+fn what_has_arrived_in_each_directory_comes_back() {
+    let nvme = SpreadFigures { directory: "/nvme1".into(), files: 3, bytes: 1 << 40 };
+    for spread in [vec![], vec![nvme.clone()], vec![nvme; 2]] {
+        let bytes = encode_spread(&spread);
+        assert_eq!(decode_spread(&bytes), Ok(spread));
+        assert_eq!(decode_spread(&[&bytes[..], &[7]].concat()), Err(Malformed));
+    }
+}
+
+#[test]
+fn a_prefix_that_was_never_sent_is_refused() {
+    let mut body = vec![1, 0, 9];
+    put_bytes(&mut body, b"x");
+    assert_eq!(Decoder::default().decode(&body), Err(Malformed));
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Decoder::default().decode(&bytes);
+    }
+}

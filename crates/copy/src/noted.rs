@@ -1,0 +1,66 @@
+//! What a user wants to know of beside what was sent and deleted: what made room for something of another sort, and what stays
+//! because it is mounted.
+//!
+//! Always true: each is counted once at either end.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_session::shared::Shared;
+use farhaul_text::escape;
+use farhaul_volume::Border;
+
+use super::listing::{Listed, Listing};
+use super::messages::Sort;
+use super::report::LeftEntry;
+
+/// Bytes of what is left that the report lists.
+const LEFT_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct Noted {
+    replaced: AtomicU64,
+    left: Listing<LeftEntry>,
+}
+
+impl Default for Noted {
+    fn default() -> Self {
+        Noted { replaced: AtomicU64::new(0), left: Listing::new(LEFT_BYTES_MAX) }
+    }
+}
+
+impl Noted {
+    /// What was at `path` has made room (in a dry run: would) for something else.
+    pub(crate) fn replaced(&self, shared: &Shared, path: &[u8], was: Sort, by: Sort, dry_run: bool) {
+        self.replaced.fetch_add(1, Relaxed);
+        let line = |does: &str| format!("{does} {}: {was} makes room for {by}", escape(path));
+        if dry_run {
+            shared.progress.notice(line("would replace"));
+        } else {
+            shared.progress.detail(|| line("replaced"));
+        }
+    }
+
+    /// What is at `path` is too much and stays.
+    pub(crate) fn left(&self, shared: &Shared, path: &[u8], border: Border, dry_run: bool) {
+        let reason = match border {
+            Border::MountPoint => "something is mounted there",
+            Border::Beyond => "it is on what is mounted above it",
+        };
+        self.left.add(path, reason, |path, reason| LeftEntry { path, reason });
+        let line = |does: &str| format!("{does} {}: {reason}", escape(path));
+        if dry_run {
+            shared.progress.notice(line("would leave"));
+        } else {
+            shared.progress.detail(|| line("left"));
+        }
+    }
+
+    pub(crate) fn replaced_count(&self) -> u64 {
+        self.replaced.load(Relaxed)
+    }
+
+    pub(crate) fn take_left(&self) -> Listed<LeftEntry> {
+        self.left.take()
+    }
+}

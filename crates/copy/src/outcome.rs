@@ -1,0 +1,88 @@
+//! How a copy ended: from what both ends counted to one report.
+
+use farhaul_session::error::Error;
+use farhaul_session::report::SessionReport;
+use farhaul_session::supervisor::{Role, Supervisor};
+
+use super::end::End;
+use super::manifest::Log;
+use super::report::{REPORT_SCHEMA, Report};
+use crate::options::TransferOptions;
+
+/// How a session ended, as this end sees it.
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    pub(crate) error: Option<Error>,
+}
+
+impl Outcome {
+    /// A session that never ran.
+    pub(crate) fn failed(error: Error) -> Outcome {
+        let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
+        Outcome { report, error: Some(error) }
+    }
+
+    /// Ends the manifest; a run whose manifest could not be written has failed.
+    pub(crate) fn and_manifest(mut self, log: Option<&Log>) -> Outcome {
+        let written = log.map_or(Ok(()), |log| log.finish(&self.report));
+        if let (Err(error), None) = (written, &self.error) {
+            self.report.ok = false;
+            self.report.error = Some(error.to_string());
+            self.error = Some(error);
+        }
+        self
+    }
+
+    pub(crate) fn new(
+        supervisor: &Supervisor,
+        role: Role,
+        end: End,
+        error: Option<Error>,
+        flows: u16,
+        options: &TransferOptions,
+    ) -> Outcome {
+        let session = SessionReport::new(supervisor, role, &end.figures, end.bytes, flows, &options.network);
+        let mut report = Report {
+            schema: REPORT_SCHEMA,
+            ok: error.is_none() && end.failures.count == 0,
+            error: None,
+            complete: error.is_none(),
+            renamed: end.renamed,
+            session,
+            files: end.files,
+            directories: end.directories,
+            links: end.links,
+            skipped: end.skipped,
+            deleted: end.deleted,
+            replaced: end.replaced,
+            left: end.left.listed.clone(),
+            left_count: end.left.count,
+            renames: end.renames,
+            bytes_resumed: end.bytes_resumed,
+            bytes_matched: end.bytes_matched,
+            bytes_kept: end.bytes_kept,
+            failed: end.failures.listed.clone(),
+            failed_count: end.failures.count,
+            not_taken: end.not_taken.listed,
+            not_taken_count: end.not_taken.count,
+            spread: end.spread.clone(),
+        };
+        let error = error.or_else(|| nothing_arrived(&report));
+        report.error = error.as_ref().map(ToString::to_string);
+        Outcome { report, error }
+    }
+}
+
+/// When not a single entry arrived, the transfer as a whole has failed.
+fn nothing_arrived(report: &Report) -> Option<Error> {
+    let first = report.failed.first()?;
+    let Report { files, directories, links, skipped, deleted, renames, .. } = *report;
+    if [report.session.bytes, files, directories, links, skipped, deleted, renames]
+        .iter()
+        .any(|&count| count > 0)
+    {
+        return None;
+    }
+    let what = format!("{}: {}", first.path, first.reason);
+    Some(Error::Files { what, hint: None })
+}

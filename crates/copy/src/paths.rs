@@ -1,0 +1,366 @@
+//! From the paths that a user typed to what is scanned and where it goes, at either end.
+//!
+//! `dir` means the directory itself, `dir/` its content, as for rsync; a destination that is a directory takes the
+//! sources into it, one that does not exist is the new name of a single source, as for scp.
+//!
+//! Always true: at a daemon every path is resolved below its root, whatever it begins with and whatever links are in it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use farhaul_session::budget::Budget;
+use farhaul_session::error::Error;
+use farhaul_volume::{Allowance, Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
+
+use super::destination::{Asked, Target, last_component, with_slash_if_home};
+use super::distinct::are_distinct;
+use super::failures::plain;
+use super::request::Request;
+use super::roots::Roots;
+use super::{Origin, Scan};
+use crate::options::{TransferOptions, in_each};
+
+/// What a destination is to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    /// It must be a directory, and is made if it is missing.
+    pub(crate) is_directory: bool,
+    /// It is the name of the single source, also if there is a directory of that name.
+    pub(crate) is_name: bool,
+    /// Nothing is made.
+    pub(crate) dry_run: bool,
+}
+
+/// Where paths may lead.
+pub(crate) enum Confinement {
+    /// As [`Confinement::User`], for paths of this host, in which the user's shell has expanded what there was.
+    Local,
+    /// Anywhere that the user who runs this can go; relative paths start at the working directory.
+    User,
+    /// Below a daemon's root.
+    Root(Root),
+}
+
+fn files(what: String) -> Error {
+    Error::Files { what, hint: None }
+}
+
+fn shown(path: &[u8]) -> String {
+    farhaul_text::escape(path)
+}
+
+pub(crate) fn open_root(path: &Path) -> Result<Root, Error> {
+    Root::open(path).map_err(|error| files(format!("cannot open {}: {}", path.display(), plain(&error))))
+}
+
+/// What a client sends of its own files; of their content only what `names` ask for, if given.
+pub(crate) fn local_origin(
+    paths: &[PathBuf],
+    options: &TransferOptions,
+    names: Option<Vec<Vec<u8>>>,
+) -> Result<Origin, Error> {
+    let directories = &options.spread.source;
+    are_there(&Confinement::Local, directories)?;
+    let one = |path: &PathBuf| {
+        let path = path.as_os_str().as_bytes();
+        match in_each(directories, path) {
+            None => source(path, None),
+            Some(places) => merged(places.iter().map(|place| source(place, None)).collect::<Result<_, _>>()?),
+        }
+    };
+    let sources: Vec<_> = paths.iter().map(one).collect::<Result<_, _>>()?;
+    are_distinct(&sources)?;
+    let mut scan = Scan::new(sources, options)?;
+    let only = names.map(Selection::new).transpose();
+    scan.options.only = only.map_err(|error| Error::Usage(format!("a name that is asked for: {error}")))?;
+    scan.awaits_names = false;
+    Ok(Origin::Scan(Box::new(scan)))
+}
+
+/// What a far end sends: `~` and patterns are expanded here, as scp does.
+pub(crate) fn far_origin(
+    confinement: &Confinement,
+    request: &Request,
+    budget: &Budget,
+) -> Result<Origin, Error> {
+    let mut sources = Vec::new();
+    let (mut allowance, mut kept) = (Allowance::default(), budget.nothing());
+    let directories = &request.options.spread.source;
+    are_there(confinement, directories)?;
+    for path in &request.paths {
+        if Generated::parse(path).is_some() {
+            sources.push(source(path, None)?);
+            continue;
+        }
+        let Some(places) = in_each(directories, path) else {
+            sources.extend(expanded(confinement, path, &mut allowance)?);
+            kept.hold((allowance.spent() * SOURCE_COPIES) as u64)?;
+            continue;
+        };
+        // What one name stands for in all of them is one source.
+        let mut found: BTreeMap<RelPath, Vec<Source>> = BTreeMap::new();
+        for place in places {
+            for source in expanded(confinement, &place, &mut allowance)? {
+                found.entry(source.dest.clone()).or_default().push(source);
+            }
+        }
+        let mut merged: Vec<_> = found.into_values().map(merged).collect::<Result<_, _>>()?;
+        // A pattern stands for itself where nothing matches it.
+        if merged.len() > 1 {
+            merged.retain(Source::exists);
+        }
+        sources.extend(merged);
+    }
+    if request.single_file && sources.len() != 1 {
+        return Err(Error::Usage("only a single file can go to standard output".into()));
+    }
+    if request.target_is_name && sources.len() > 1 {
+        let what = "several files match, and the destination is one name: end it with a slash to have a directory made";
+        return Err(Error::Usage(what.into()));
+    }
+    are_distinct(&sources)?;
+    let options = &request.options;
+    let only_content = sources.len() == 1 && sources[0].dest.is_empty();
+    if options.sync.is_some() && !only_content {
+        return Err(Error::Usage("this needs a single source directory".into()));
+    }
+    Ok(Origin::Scan(Box::new(Scan::new(sources, options)?.keeping(kept))))
+}
+
+/// A name that matches is kept as a path, as where it goes, and as what it is called.
+const SOURCE_COPIES: usize = 4;
+
+fn expanded(confinement: &Confinement, path: &[u8], allowance: &mut Allowance) -> Result<Vec<Source>, Error> {
+    let (base, root, pattern) = match confinement {
+        Confinement::Local => return Ok(vec![source(path, None)?]),
+        Confinement::User => (Base::User, None, with_slash_if_home(path.to_vec())),
+        Confinement::Root(root) => (Base::Root(root.clone()), Some(root), path.to_vec()),
+    };
+    let expanded = expand(&base, &pattern, allowance);
+    let expanded = expanded.map_err(|error| files(format!("{}: {error}", shown(path))))?;
+    if let (Confinement::User, Some(own)) = (confinement, expanded.iter().find(|path| is_descriptor(path))) {
+        return Err(files(format!("{} belongs to the program at the far end", shown(own))));
+    }
+    expanded.iter().map(|path| source(path, root)).collect()
+}
+
+/// What a program has open is nothing of the user's where the program is the far end.
+fn is_descriptor(path: &[u8]) -> bool {
+    let directories = [&b"/dev/fd/"[..], b"/proc/self/fd/", b"/proc/thread-self/fd/"];
+    matches!(path, b"/dev/stdin" | b"/dev/stdout" | b"/dev/stderr")
+        || directories.iter().any(|directory| path.starts_with(directory))
+}
+
+/// One source of the same one in several places.
+fn merged(places: Vec<Source>) -> Result<Source, Error> {
+    let mut places = places.into_iter();
+    let first = places.next().ok_or_else(|| files("a source is nowhere".into()))?;
+    Ok(Source { also: places.map(|place| place.path).collect(), ..first })
+}
+
+/// A device that is not mounted is no empty one.
+fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), Error> {
+    match directories.iter().find(|directory| !is_directory(confinement, directory)) {
+        None => Ok(()),
+        Some(missing) => Err(files(format!("--spread: {} is not a directory", shown(missing)))),
+    }
+}
+
+fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
+    if let Some(generated) = Generated::parse(path) {
+        let dest = RelPath::from_bytes(generated.name()).expect("a plain name");
+        let path = PathBuf::new();
+        return Ok(Source { path, also: Vec::new(), dest, beneath: None, generated: Some(generated) });
+    }
+    let name = last_component(path);
+    let dest = match name {
+        Some(name) => {
+            RelPath::from_bytes(name).map_err(|error| files(format!("{}: {error}", shown(path))))?
+        }
+        None => RelPath::empty(),
+    };
+    // An empty path is the home directory, as for scp.
+    let open = if path.is_empty() { &b"."[..] } else { path };
+    let open = if beneath.is_some() { below_root(open) } else { open };
+    Ok(Source {
+        path: PathBuf::from(OsStr::from_bytes(open)),
+        also: Vec::new(),
+        dest,
+        beneath: beneath.cloned(),
+        generated: None,
+    })
+}
+
+/// A daemon's root is `/` to its clients.
+fn below_root(path: &[u8]) -> &[u8] {
+    let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+    if start == path.len() { b"." } else { &path[start..] }
+}
+
+/// Where a client puts what it pulls.
+pub(crate) fn local_target(
+    path: &Path,
+    wish: Wish,
+    sources: &[Vec<u8>],
+    directories: &[Vec<u8>],
+) -> Result<Target, Error> {
+    let path = path.as_os_str().as_bytes();
+    spread_target(&Confinement::Local, path, wish, directories, |path, wish| {
+        user_target(Path::new(OsStr::from_bytes(path)), wish, Asked::from_sources(sources))
+    })
+}
+
+/// Where a far end puts what is pushed to it.
+pub(crate) fn far_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: Wish,
+    directories: &[Vec<u8>],
+) -> Result<Target, Error> {
+    spread_target(confinement, path, wish, directories, |path, wish| one_far_target(confinement, path, wish))
+}
+
+/// A destination in one place, or the same in each of several.
+fn spread_target(
+    confinement: &Confinement,
+    path: &[u8],
+    wish: Wish,
+    directories: &[Vec<u8>],
+    one: impl Fn(&[u8], Wish) -> Result<Target, Error>,
+) -> Result<Target, Error> {
+    let Some(places) = in_each(directories, path) else { return one(path, wish) };
+    are_there(confinement, directories)?;
+    let mut places: Vec<_> = places.into_iter().zip(directories).collect();
+    let is_there = |place: &[u8]| !wish.is_name && is_directory(confinement, place);
+    let any = places.iter().any(|(place, _)| is_there(place));
+    let wish = Wish { is_directory: wish.is_directory || any, ..wish };
+    if wish.dry_run && any {
+        // Where it is missing it would be made.
+        places.retain(|(place, _)| is_there(place));
+    }
+    let mut targets = Vec::new();
+    for (place, directory) in places {
+        let name = match confinement {
+            Confinement::Local | Confinement::User => shown(directory),
+            Confinement::Root(_) => format!("/{}", shown(directory)),
+        };
+        targets.push((name, one(&place, wish)?));
+    }
+    let is_new = targets.iter().all(|(_, target)| target.is_new);
+    let roots: Vec<_> =
+        targets.iter().map(|(name, target)| (name.clone(), target.roots.first().clone())).collect();
+    let mut seen = HashMap::new();
+    for (name, root) in &roots {
+        let meta = root.metadata(&RelPath::empty()).ok().flatten();
+        if let Some(other) = meta.and_then(|meta| seen.insert((meta.dev, meta.ino), name)) {
+            return Err(files(format!("--spread: {other} and {name} are the same directory")));
+        }
+    }
+    let (_, first) = targets.swap_remove(0);
+    Ok(Target { roots: Roots::several(roots), is_new, ..first })
+}
+
+/// Whether a directory is there already.
+fn is_directory(confinement: &Confinement, path: &[u8]) -> bool {
+    let is_dir = |path: &[u8]| Path::new(OsStr::from_bytes(path)).is_dir();
+    match confinement {
+        Confinement::Local => is_dir(path),
+        Confinement::User => is_dir(&expand_home(path)),
+        Confinement::Root(root) => {
+            let meta = RelPath::from_written(path).ok().map(|path| root.metadata_followed(&path));
+            meta.is_some_and(|meta| meta.is_ok_and(|there| there.is_some_and(|there| there.is_dir())))
+        }
+    }
+}
+
+/// A destination is no pattern: what it would match is not what is to be written.
+fn one_far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<Target, Error> {
+    let path = match confinement {
+        Confinement::Root(root) => return root_target(root, path, wish),
+        Confinement::User => expand_home(path),
+        Confinement::Local => path.to_vec(),
+    };
+    let path = if path.is_empty() { b".".to_vec() } else { path };
+    user_target(Path::new(OsStr::from_bytes(&path)), wish, Asked::Anything)
+}
+
+/// The user's own paths may lead through links; what lies below the directory reached may not.
+fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
+    let name = path.display().to_string();
+    let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
+        let root = Root::open(dir)
+            .map_err(|error| files(format!("cannot open {}: {}", dir.display(), plain(&error))))?;
+        Ok(Target { rename, ..Target::new(root, asked) })
+    };
+    let is_directory = wish.is_directory || last_component(path.as_os_str().as_bytes()).is_none();
+    if wish.is_name && !is_directory {
+        let (dir, name) = parent_and_name(path);
+        return into(dir, name, asked);
+    }
+    match std::fs::metadata(path) {
+        Ok(meta) if meta.is_dir() => into(path, None, asked),
+        Ok(_) if is_directory => Err(files(format!("{name} is not a directory"))),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(files(format!("cannot open {name}: {}", plain(&error))))
+        }
+        Err(_) if is_directory && wish.dry_run => {
+            let (dir, name) = parent_and_name(path);
+            let target: Target = into(dir, None, asked)?;
+            let prefix = name.map(|name| RelPath::from_bytes(&name)).transpose();
+            Ok(Target { prefix: prefix.map_err(|error| files(error.to_string()))?, ..target })
+        }
+        Err(_) if is_directory => {
+            // `new/.` is made as `new`.
+            std::fs::create_dir(path.components().collect::<PathBuf>())
+                .map_err(|error| files(format!("cannot create {name}: {}", plain(&error))))?;
+            Ok(Target { is_new: true, ..into(path, None, asked)? })
+        }
+        Ok(_) | Err(_) => {
+            let (dir, name) = parent_and_name(path);
+            into(dir, name, asked)
+        }
+    }
+}
+
+fn parent_and_name(path: &Path) -> (&Path, Option<Vec<u8>>) {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    (parent, path.file_name().map(|name| name.as_bytes().to_vec()))
+}
+
+fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
+    let is_directory = wish.is_directory || last_component(path).is_none();
+    let name = shown(path);
+    let confined_to = Some(root.clone());
+    let target = |root: Root, rename| Target {
+        rename,
+        confined_to: confined_to.clone(),
+        ..Target::new(root, Asked::Anything)
+    };
+    let outside = |_| files(format!("{name} is not a path below this daemon's root"));
+    let path = RelPath::from_written(path).map_err(outside)?;
+    if path.is_empty() {
+        return Ok(target(root.clone(), None));
+    }
+    let cannot = |error: std::io::Error| files(format!("cannot open {name}: {}", plain(&error)));
+    let above = || root.follow(&path.parent().unwrap_or_default()).map_err(cannot);
+    let last = path.file_name().unwrap_or_default();
+    if wish.is_name && !is_directory {
+        return Ok(target(above()?, Some(last.to_vec())));
+    }
+    // As over SSH, the way to the destination may lead through links; what lies below the directory reached may not.
+    match root.metadata_followed(&path).map_err(cannot)? {
+        Some(meta) if meta.is_dir() => Ok(target(root.follow(&path).map_err(cannot)?, None)),
+        Some(_) if is_directory => Err(files(format!("{name} is not a directory"))),
+        None if is_directory => {
+            let (above, last) = (above()?, RelPath::from_bytes(last).map_err(outside)?);
+            if wish.dry_run {
+                return Ok(Target { prefix: Some(last), ..target(above, None) });
+            }
+            above.create_shared_dir(&last).map_err(cannot)?;
+            Ok(Target { is_new: true, ..target(above.subdir(&last).map_err(cannot)?, None) })
+        }
+        Some(_) | None => Ok(target(above()?, Some(last.to_vec()))),
+    }
+}

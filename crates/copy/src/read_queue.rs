@@ -1,0 +1,567 @@
+//! The sender's readers: they turn wanted files into filled blocks.
+//!
+//! Small files are packed one behind another into a reader's own block; a large file is read by all readers at once,
+//! chunk by chunk, in the order of its offsets. Where an end has several devices, so many large files are read by turns,
+//! from as many devices as there are. A reader holds at most one unfinished pack, and sends it as soon as
+//! nothing more is waiting, so nothing lingers.
+//!
+//! Always true: a file's `FileEnd` or `FileFailed` is sent after the last of its chunks was handed to the flows, by
+//! whoever finished that chunk; a file that changed while it was read is never completed.
+
+mod streaming;
+mod told;
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use farhaul_blocks::Block;
+use farhaul_volume::{CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
+
+pub(super) use self::told::Theirs;
+use farhaul_session::contained::in_any_case;
+use farhaul_session::exchange::Outlet;
+use farhaul_session::meter::Meter;
+use farhaul_session::shared::Filled;
+use farhaul_session::unread::Unread;
+
+use super::large::{FileJob, Large, Trouble};
+use super::messages::Message;
+use super::talk::Talk;
+use super::trailer;
+use super::trailer::{PIECES_MAX, Piece};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    First,
+    Again,
+}
+
+enum Work {
+    /// A chunk, and whether it has been sent before.
+    Chunk(Arc<Large>, u64, Sent),
+    Whole(Arc<FileJob>, Option<Unread>, Sent),
+    /// The receiver's content has this digest.
+    Compare(Arc<FileJob>, [u8; 32]),
+    /// A chunk in whose place the receiver has something.
+    Told(Arc<Large>, u64, Theirs),
+    /// What is read to its end.
+    Stream(Arc<FileJob>, Option<Unread>),
+    /// Nothing is waiting now.
+    Nothing,
+    Closed,
+}
+
+#[derive(Default)]
+struct Waiting {
+    again: VecDeque<(Arc<Large>, u64)>,
+    told: VecDeque<(Arc<Large>, u64, Theirs)>,
+    files: VecDeque<Waited>,
+    /// Large files that have been begun, the next one first; kept only if there may be several.
+    begun: VecDeque<Arc<Large>>,
+    /// Pipes are read one after the other, in the order in which they were named: their writers may be silent for long.
+    pipes: VecDeque<(Arc<FileJob>, Option<Unread>)>,
+    is_pipe_read: bool,
+    closed: bool,
+    /// Readers that have nothing to do: only they need to be woken, which is a system call.
+    idle: usize,
+}
+
+enum Waited {
+    Whole(Arc<FileJob>, Option<Unread>, Sent),
+    Large(Arc<Large>),
+    Compare(Arc<FileJob>, [u8; 32]),
+    Stream(Arc<FileJob>, Option<Unread>),
+}
+
+/// How far ahead a large file is looked for to keep another device busy.
+const AHEAD: usize = 64;
+
+impl Waiting {
+    /// Begins large files until so many are under way, each from another device if there are such.
+    fn begin(&mut self, lanes: usize) {
+        while lanes > 1 && self.begun.len() < lanes {
+            let large = |waited: &Waited| match waited {
+                Waited::Large(large) => Some(large.job.entry.dev),
+                Waited::Whole(..) | Waited::Compare(..) | Waited::Stream(..) => None,
+            };
+            let is_busy = |device: u64| self.begun.iter().any(|begun| begun.job.entry.dev == device);
+            let ahead = || self.files.iter().take(AHEAD).enumerate();
+            let other = ahead().find(|(_, waited)| large(waited).is_some_and(|device| !is_busy(device)));
+            let Some((at, _)) = other.or_else(|| ahead().find(|(_, waited)| large(waited).is_some())) else {
+                return;
+            };
+            if let Some(Waited::Large(large)) = self.files.remove(at) {
+                self.begun.push_back(large);
+            }
+        }
+    }
+}
+
+/// Wanted files, in the order of the receiver's answers.
+pub(crate) struct ReadQueue {
+    shared: Arc<Talk>,
+    outlet: Outlet,
+    /// Large files that are read at a time.
+    lanes: usize,
+    pub(crate) digests: bool,
+    waiting: Mutex<Waiting>,
+    more: Condvar,
+    /// Content bytes that the receiver has kept and that were found to be the source's.
+    pub(super) resumed: AtomicU64,
+    /// A file that has changed may be read again.
+    may_renew: bool,
+    /// How long a file must not have grown; None to take it as it was listed.
+    growth: Option<Duration>,
+    unsettled: Mutex<Vec<Unsettled>>,
+}
+
+/// A file of which it is not clear whether it stays what it was listed as.
+pub(super) enum Unsettled {
+    /// It has changed.
+    Changed(Arc<FileJob>),
+    /// It has another size than its entry says.
+    Unsized(Arc<FileJob>),
+    /// All of it has been sent, in so many chunks, and it may have grown.
+    Sent(Arc<FileJob>, u64, Option<Unread>),
+    /// It is not read before it has stopped growing.
+    Young(Arc<FileJob>, Option<Unread>),
+}
+
+const LOCK: &str = "no thread panics while it holds the read queue";
+
+impl ReadQueue {
+    pub(crate) fn new(
+        shared: Arc<Talk>,
+        lanes: usize,
+        digests: bool,
+        may_renew: bool,
+        growth: Option<Duration>,
+    ) -> ReadQueue {
+        let outlet = Outlet::new(Arc::clone(&shared));
+        ReadQueue {
+            shared,
+            outlet,
+            lanes,
+            digests,
+            waiting: Mutex::default(),
+            more: Condvar::new(),
+            resumed: AtomicU64::new(0),
+            may_renew,
+            growth,
+            unsettled: Mutex::default(),
+        }
+    }
+
+    /// A small file that may be growing is read when it has stopped.
+    pub(crate) fn push_wanted(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+        match self.growth {
+            Some(_) => self.settle_later(Unsettled::Young(job, unread)),
+            None => self.push_whole(job, unread),
+        }
+    }
+
+    pub(crate) fn push_whole(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread, Sent::First)));
+    }
+
+    pub(crate) fn push_large(&self, large: Arc<Large>) {
+        self.push(|waiting| waiting.files.push_back(Waited::Large(large)));
+    }
+
+    pub(crate) fn push_compare(&self, job: Arc<FileJob>, digest: [u8; 32]) {
+        self.push(|waiting| waiting.files.push_back(Waited::Compare(job, digest)));
+    }
+
+    pub(crate) fn push_whole_again(&self, job: Arc<FileJob>) {
+        let unread = Some(Unread::new(&self.shared));
+        self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread, Sent::Again)));
+    }
+
+    pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
+        large.hold();
+        large.keep_unread(Unread::new(&self.shared));
+        self.push(|waiting| waiting.again.push_back((large, chunk)));
+    }
+
+    /// The receiver says what it has in the place of a chunk. False if it says more than it may.
+    pub(super) fn push_told(&self, large: &Arc<Large>, chunk: u64, theirs: Theirs) -> bool {
+        let len = large.chunk_len(chunk);
+        let fits = |theirs: &Theirs| match theirs {
+            Theirs::Marks(marks) => marks.len() == Marks::len_of(len),
+            Theirs::Kept(_) => true,
+        };
+        if !large.tell(chunk) || !fits(&theirs) {
+            return false;
+        }
+        large.hold();
+        let large = large.clone();
+        self.push(|waiting| {
+            waiting.told.push_back((large, chunk, theirs));
+            waiting.told.len() <= TOLD_MAX
+        })
+    }
+
+    /// The receiver has said all that it has of a file.
+    pub(crate) fn end_patches(&self, large: &Arc<Large>) -> bool {
+        let is_first = large.tell_end();
+        if is_first {
+            self.push_large(large.clone());
+        }
+        is_first
+    }
+
+    pub(crate) fn push_stream(&self, job: Arc<FileJob>, unread: Option<Unread>) {
+        self.push(|waiting| match job.entry.kind {
+            Kind::Stream { is_pipe: true } => waiting.pipes.push_back((job, unread)),
+            _ => waiting.files.push_back(Waited::Stream(job, unread)),
+        });
+    }
+
+    /// The next pipe may be read.
+    pub(super) fn end_pipe(&self) {
+        self.push(|waiting| waiting.is_pipe_read = false);
+    }
+
+    /// Whether the receiver wants files that nobody has begun to read.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.lock().expect(LOCK).files.is_empty()
+    }
+
+    pub(crate) fn close(&self) {
+        in_any_case(self.waiting.lock()).closed = true;
+        self.more.notify_all();
+    }
+
+    fn push<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
+        let mut waiting = self.waiting.lock().expect(LOCK);
+        let changed = change(&mut waiting);
+        let is_awaited = waiting.idle > 0;
+        drop(waiting);
+        if is_awaited {
+            self.more.notify_all();
+        }
+        changed
+    }
+
+    fn next(&self, wait: bool) -> Work {
+        let mut waiting = self.waiting.lock().expect(LOCK);
+        loop {
+            if waiting.closed || self.shared.is_stopped() {
+                return Work::Closed;
+            }
+            if let Some((large, chunk)) = waiting.again.pop_front() {
+                return Work::Chunk(large, chunk, Sent::Again);
+            }
+            if let Some((large, chunk, theirs)) = waiting.told.pop_front() {
+                return Work::Told(large, chunk, theirs);
+            }
+            if !waiting.is_pipe_read
+                && let Some((job, unread)) = waiting.pipes.pop_front()
+            {
+                waiting.is_pipe_read = true;
+                return Work::Stream(job, unread);
+            }
+            waiting.begin(self.lanes);
+            if let Some(large) = waiting.begun.pop_front() {
+                if let Some(chunk) = large.next_chunk() {
+                    waiting.begun.push_back(large.clone());
+                    return Work::Chunk(large, chunk, Sent::First);
+                }
+                drop(waiting);
+                self.let_go(&large);
+                waiting = self.waiting.lock().expect(LOCK);
+                continue;
+            }
+            match waiting.files.front() {
+                Some(Waited::Whole(..)) => {
+                    if let Some(Waited::Whole(job, unread, sent)) = waiting.files.pop_front() {
+                        return Work::Whole(job, unread, sent);
+                    }
+                }
+                Some(Waited::Large(large)) => {
+                    let large = large.clone();
+                    if let Some(chunk) = large.next_chunk() {
+                        return Work::Chunk(large, chunk, Sent::First);
+                    }
+                    waiting.files.pop_front();
+                    drop(waiting);
+                    self.let_go(&large);
+                    waiting = self.waiting.lock().expect(LOCK);
+                }
+                Some(Waited::Compare(..)) => {
+                    if let Some(Waited::Compare(job, digest)) = waiting.files.pop_front() {
+                        return Work::Compare(job, digest);
+                    }
+                }
+                Some(Waited::Stream(..)) => {
+                    if let Some(Waited::Stream(job, unread)) = waiting.files.pop_front() {
+                        return Work::Stream(job, unread);
+                    }
+                }
+                None if wait => {
+                    waiting.idle += 1;
+                    (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).expect(LOCK);
+                    waiting.idle -= 1;
+                }
+                None => return Work::Nothing,
+            }
+        }
+    }
+
+    /// The body of a reader thread.
+    pub(crate) fn read(&self) {
+        let mut reader = Reader {
+            queue: self,
+            pack: None,
+            scratch: Vec::new(),
+            reading: self.shared.meters.meter("read"),
+            digesting: self.shared.meters.meter("digest"),
+        };
+        loop {
+            match self.next(reader.pack.is_none()) {
+                Work::Closed => return,
+                Work::Nothing => reader.flush(),
+                Work::Whole(job, unread, sent) => reader.whole(&job, unread, sent),
+                Work::Compare(job, digest) => reader.compare(&job, digest),
+                Work::Chunk(large, chunk, sent) => reader.chunk(&large, chunk, sent),
+                Work::Told(large, chunk, Theirs::Marks(marks)) => reader.patch(&large, chunk, &marks),
+                Work::Told(large, chunk, Theirs::Kept(cv)) => reader.confirm(&large, chunk, cv),
+                Work::Stream(job, unread) => reader.stream(&job, unread),
+            }
+        }
+    }
+
+    /// One holder of a large file is through with it; the last one says how it ended.
+    fn let_go(&self, large: &Large) {
+        let Some((unread, result)) = large.let_go() else { return };
+        match result {
+            Ok(chunks) if self.growth.is_some() => {
+                self.settle_later(Unsettled::Sent(large.job.clone(), chunks, unread));
+            }
+            Ok(chunks) => {
+                let (id, size) = (large.job.id, large.job.size);
+                self.shared.send(&[Message::FileEnd { id, size, chunks }]);
+            }
+            Err(trouble) => self.give_up(&large.job, trouble),
+        }
+    }
+
+    fn give_up(&self, job: &Arc<FileJob>, trouble: Trouble) {
+        if trouble.is_change && self.may_renew {
+            return self.settle_later(Unsettled::Changed(job.clone()));
+        }
+        if trouble.is_unsized && self.may_renew {
+            return self.settle_later(Unsettled::Unsized(job.clone()));
+        }
+        self.shared.send(&[Message::FileFailed { id: job.id, reason: trouble.reason }]);
+    }
+
+    fn settle_later(&self, what: Unsettled) {
+        self.unsettled.lock().expect(LOCK).push(what);
+        self.shared.control.notify();
+    }
+
+    /// What has come up since the last call, for whoever knows what becomes of it.
+    pub(super) fn take_unsettled(&self) -> Vec<Unsettled> {
+        std::mem::take(&mut *self.unsettled.lock().expect(LOCK))
+    }
+
+    /// Nothing more will be sent: the session ends, or the receiver has all that it wanted.
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.is_stopped() || self.waiting.lock().expect(LOCK).closed
+    }
+
+    fn fail(&self, large: &Large, trouble: Trouble) {
+        if large.fail() {
+            self.give_up(&large.job, trouble);
+        }
+    }
+}
+
+/// Chunks of which the receiver has told that may wait; it stops at a quarter of it.
+const TOLD_MAX: usize = 16 << 10;
+
+struct Pack {
+    block: Block,
+    content: usize,
+    /// Of the content, what was sent before.
+    again: usize,
+    pieces: Vec<Piece>,
+    unread: Vec<Unread>,
+    /// What is said when it is on its way.
+    ends: Vec<Message>,
+}
+
+struct Reader<'a> {
+    queue: &'a ReadQueue,
+    pack: Option<Pack>,
+    /// For content that is only looked at.
+    scratch: Vec<u8>,
+    reading: Arc<Meter>,
+    digesting: Arc<Meter>,
+}
+
+impl Reader<'_> {
+    /// A buffer from the pool; none when the session ends while we wait.
+    fn take_block(&self) -> Option<Block> {
+        self.queue.outlet.claim(|| self.queue.is_over())
+    }
+
+    fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[Piece]) {
+        let len = trailer::write(&mut block, content, pieces) as u32;
+        let filled = Filled { block: block.into(), len, content: content as u32, again: again as u32 };
+        self.queue.outlet.put(filled, || self.queue.is_over());
+    }
+
+    fn flush(&mut self) {
+        if let Some(pack) = self.pack.take() {
+            self.hand_over(pack.block, pack.content, pack.again, &pack.pieces);
+            if !pack.ends.is_empty() {
+                self.queue.shared.send(&pack.ends);
+            }
+        }
+    }
+
+    /// Sees to a pack with room for a piece of `size` bytes; none when the session ends while we wait.
+    fn make_room(&mut self, size: usize) {
+        let is_full = |pack: &Pack| pack.content + size > CHUNK as usize || pack.pieces.len() == PIECES_MAX;
+        if self.pack.as_ref().is_some_and(is_full) {
+            self.flush();
+        }
+        if self.pack.is_none() {
+            self.pack = self.take_block().map(|block| Pack {
+                block,
+                content: 0,
+                again: 0,
+                pieces: Vec::new(),
+                unread: Vec::new(),
+                ends: Vec::new(),
+            });
+        }
+    }
+
+    fn whole(&mut self, job: &Arc<FileJob>, unread: Option<Unread>, sent: Sent) {
+        let size = job.size as usize;
+        self.make_room(size);
+        let Some(pack) = &mut self.pack else { return };
+        let place = &mut pack.block[pack.content..pack.content + size];
+        if let Err(trouble) = self.reading.time(|| read_whole(job, place)) {
+            return self.queue.give_up(job, trouble);
+        }
+        let queue = self.queue;
+        let digest = match queue.digests {
+            true => self.digesting.time(|| whole_digest(place)),
+            false => [0; 32],
+        };
+        if queue.digests {
+            *job.digest.lock().expect(LOCK) = Some(digest);
+        }
+        match sent {
+            Sent::First if !job.put.add(size) => return,
+            Sent::First => {}
+            Sent::Again => pack.again += size,
+        }
+        pack.pieces.push(Piece { file: job.id, chunk: 0, len: size as u32, is_patch: false, digest });
+        pack.content += size;
+        pack.unread.extend(unread);
+    }
+
+    /// Answers whether the receiver has the same content. What cannot be read is not; why is said when it is asked for.
+    fn compare(&mut self, job: &FileJob, digest: [u8; 32]) {
+        // What is packed must not wait behind a file that may be terabytes long.
+        self.flush();
+        self.scratch.resize(CHUNK as usize, 0);
+        let (queue, scratch) = (self.queue, &mut self.scratch);
+        let read = || {
+            let file = SourceFile::open(&job.source, &job.entry)?;
+            file.digest(scratch, || !queue.is_over())
+        };
+        let is_same = self.digesting.time(read).is_ok_and(|own| own.0 == digest);
+        if is_same {
+            *job.digest.lock().expect(LOCK) = Some(digest);
+        }
+        queue.shared.send(&[Message::Compared { id: job.id, is_same }]);
+    }
+
+    /// Sends what makes this chunk of the receiver's, if that is shorter.
+    fn patch(&mut self, large: &Arc<Large>, chunk: u64, theirs: &[u8]) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        // In front what was read, behind it what is sent.
+        scratch.resize(2 * CHUNK as usize, 0);
+        let (place, out) = scratch.split_at_mut(CHUNK as usize);
+        let place = &mut place[..large.chunk_len(chunk)];
+        let read = large.file().is_ok_and(|file| {
+            self.reading.time(|| file.read_chunk(chunk, place)).is_ok_and(|len| len == place.len())
+        });
+        let made = read.then(|| self.digesting.time(|| Marks::of(place)));
+        let made = made.and_then(|ours| Some((write_patch(place, &ours, theirs, out)?, ours.cv)));
+        if let Some((len, cv)) = made {
+            let unread = Unread::new(&self.queue.shared);
+            self.make_room(len);
+            let Some(pack) = &mut self.pack else { return };
+            if large.count_chunk(len) {
+                pack.block[pack.content..pack.content + len].copy_from_slice(&out[..len]);
+                let (file, digest) = (large.job.id, cv.0);
+                pack.pieces.push(Piece { file, chunk, len: len as u32, is_patch: true, digest });
+                pack.content += len;
+                pack.unread.push(unread);
+                let matched = (large.chunk_len(chunk) as u64).saturating_sub(len as u64);
+                self.queue.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
+                self.queue.shared.progress.bytes_done.fetch_add(matched, Ordering::Relaxed);
+            }
+            self.queue.let_go(large);
+        }
+        self.scratch = scratch;
+        if made.is_none() {
+            self.chunk(large, chunk, Sent::First);
+        }
+    }
+
+    fn chunk(&mut self, large: &Arc<Large>, chunk: u64, sent: Sent) {
+        // A pack must not wait behind a file that may be terabytes long.
+        self.flush();
+        let Some(mut block) = self.take_block() else { return };
+        let want = (large.job.size - chunk * CHUNK).min(CHUNK) as usize;
+        let read = match large.file() {
+            Ok(file) => self
+                .reading
+                .time(|| file.read_block(chunk, &mut block, want))
+                .map_err(|error| Trouble::of(&error)),
+            Err(trouble) => Err(trouble),
+        };
+        match read {
+            Ok(len) if len == want => {
+                let digest = match self.queue.digests {
+                    true => self.digesting.time(|| chunk_cv(&block[..want])),
+                    false => [0; 32],
+                };
+                let piece = Piece { file: large.job.id, chunk, len: want as u32, is_patch: false, digest };
+                let (wanted, again) = match sent {
+                    Sent::First => (large.count_chunk(want), 0),
+                    Sent::Again => (true, want),
+                };
+                if wanted {
+                    self.hand_over(block, want, again, &[piece]);
+                }
+            }
+            Ok(_) => {
+                let trouble = large.file().map_or_else(|trouble| trouble, |file| Trouble::of_size(&file));
+                self.queue.fail(large, trouble);
+            }
+            Err(trouble) => self.queue.fail(large, trouble),
+        }
+        self.queue.let_go(large);
+    }
+}
+
+fn read_whole(job: &FileJob, place: &mut [u8]) -> Result<(), Trouble> {
+    let cannot = |error: std::io::Error| Trouble::of(&error);
+    let file = SourceFile::open(&job.source, &job.entry).map_err(cannot)?;
+    let len = file.read_chunk(0, place).map_err(cannot)?;
+    if len != place.len() || !file.ends_at_its_size().map_err(cannot)? {
+        return Err(Trouble::of_size(&file));
+    }
+    if file.unchanged().map_err(cannot)? { Ok(()) } else { Err(Trouble::changed()) }
+}

@@ -1,0 +1,196 @@
+//! Content that is read to its end, wherever that is: standard input, named pipes, files whose size nobody knows.
+//!
+//! Always true: a stream is read once, in order, by one reader; one that ends within a chunk is packed with other small content.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use farhaul_blocks::Block;
+use farhaul_session::unread::Unread;
+use farhaul_volume::{CHUNK, Kind, chunk_cv};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::super::failures::plain;
+use super::super::large::FileJob;
+use super::super::messages::Message;
+use super::super::read_queue::Reader;
+use super::super::trailer::Piece;
+
+/// How often a silent pipe is left to see whether the session still runs: ten times a second.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+impl Reader<'_> {
+    pub(super) fn stream(&mut self, job: &Arc<FileJob>, unread: Option<Unread>) {
+        let is_pipe = matches!(job.entry.kind, Kind::Stream { is_pipe: true });
+        let read = match is_pipe {
+            true => self.pipe(job),
+            false => self.unsized_file(job, unread),
+        };
+        if is_pipe {
+            self.queue.end_pipe();
+        }
+        if let Err(error) = read {
+            let what =
+                if job.source.is_standard_input() { "cannot read standard input" } else { "cannot read" };
+            let reason = match error.kind() {
+                ErrorKind::WouldBlock => format!("{what}: it has no end"),
+                _ => format!("{what}: {}", plain(&error)),
+            };
+            self.queue.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+        }
+    }
+
+    /// Whoever writes into it may be silent for long: nothing else waits for that.
+    fn pipe(&mut self, job: &FileJob) -> io::Result<()> {
+        self.flush();
+        let input = open(job)?;
+        let mut put = Put::default();
+        while let Some(mut block) = self.take_block() {
+            let Some(len) = self.fill_from_pipe(&input, &mut block[..CHUNK as usize])? else { break };
+            if len == 0 {
+                self.queue.shared.send(&[put.end(job)]);
+                break;
+            }
+            if !self.put_chunk(job, block, len, &mut put) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A file that says nothing true of its size.
+    fn unsized_file(&mut self, job: &FileJob, unread: Option<Unread>) -> io::Result<()> {
+        let input = open(job)?;
+        self.scratch.resize(CHUNK as usize, 0);
+        let reading = self.reading.clone();
+        let mut len = reading.time(|| fill(&input, &mut self.scratch[..CHUNK as usize]))?;
+        let mut put = Put::default();
+        if len < CHUNK as usize {
+            if len > 0 {
+                self.make_room(len);
+            }
+            self.pack(job, len, unread, put);
+            return Ok(());
+        }
+        self.flush();
+        while len > 0 {
+            let Some(mut block) = self.take_block() else { return Ok(()) };
+            block[..len].copy_from_slice(&self.scratch[..len]);
+            if !self.put_chunk(job, block, len, &mut put) || self.queue.is_over() {
+                return Ok(());
+            }
+            len = reading.time(|| fill(&input, &mut self.scratch[..CHUNK as usize]))?;
+        }
+        self.queue.shared.send(&[put.end(job)]);
+        Ok(())
+    }
+
+    /// All of a short stream, which is in `scratch`.
+    fn pack(&mut self, job: &FileJob, len: usize, unread: Option<Unread>, mut put: Put) {
+        if len == 0 {
+            return self.queue.shared.send(&[put.end(job)]);
+        }
+        let digest = self.digest_of(&self.scratch[..len]);
+        let Some(pack) = &mut self.pack else { return };
+        if !job.put.add(len) {
+            return;
+        }
+        pack.block[pack.content..pack.content + len].copy_from_slice(&self.scratch[..len]);
+        pack.pieces.push(put.piece(job, len, digest));
+        pack.content += len;
+        pack.unread.extend(unread);
+        pack.ends.push(put.end(job));
+    }
+
+    /// False if nothing more of it is wanted.
+    fn put_chunk(&mut self, job: &FileJob, block: Block, len: usize, put: &mut Put) -> bool {
+        let digest = self.digest_of(&block[..len]);
+        let is_wanted = job.put.add(len);
+        if is_wanted {
+            self.hand_over(block, len, 0, &[put.piece(job, len, digest)]);
+        }
+        is_wanted
+    }
+
+    fn digest_of(&self, content: &[u8]) -> [u8; 32] {
+        match self.queue.digests {
+            true => self.digesting.time(|| chunk_cv(content)),
+            false => [0; 32],
+        }
+    }
+
+    /// Reads until `buffer` is full or the pipe ends; none when the session ends while its writer is silent.
+    fn fill_from_pipe(&self, mut input: &File, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            let mut readable = [PollFd::new(&input, PollFlags::IN)];
+            match poll(&mut readable, Some(&LOOK_AGAIN)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if self.queue.is_over() {
+                return Ok(None);
+            }
+            if readable[0].revents().is_empty() {
+                continue;
+            }
+            match self.reading.time(|| input.read(&mut buffer[filled..])) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(filled))
+    }
+}
+
+/// Opens what was listed, and nothing that has taken its place.
+fn open(job: &FileJob) -> io::Result<File> {
+    let input = job.source.open_stream()?;
+    let there = input.metadata()?;
+    let is_same = (there.dev(), there.ino()) == (job.entry.dev, job.entry.ino);
+    match is_same || job.source.is_standard_input() {
+        true => Ok(input),
+        false => Err(io::Error::other("it is another file now")),
+    }
+}
+
+/// What has been put of a stream.
+#[derive(Default)]
+struct Put {
+    size: u64,
+    chunks: u64,
+}
+
+impl Put {
+    fn piece(&mut self, job: &FileJob, len: usize, digest: [u8; 32]) -> Piece {
+        let piece = Piece { file: job.id, chunk: self.chunks, len: len as u32, is_patch: false, digest };
+        self.size += len as u64;
+        self.chunks += 1;
+        piece
+    }
+
+    fn end(&self, job: &FileJob) -> Message {
+        job.streamed.store(self.size, Ordering::Release);
+        Message::FileEnd { id: job.id, size: self.size, chunks: self.chunks }
+    }
+}
+
+/// Reads until `buffer` is full or the file ends.
+fn fill(mut input: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

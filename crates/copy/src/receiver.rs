@@ -1,0 +1,714 @@
+//! The receiving end of a transfer: it decides what it wants, writes what comes, and puts each file under its name when
+//! it is whole.
+//!
+//! Threads: the caller's handles the manifest and everything that the sender says; writers take complete blocks
+//! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told which.
+//!
+//! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
+//! the manifest ends the session before anything of it is created.
+
+mod comparing;
+mod deleting;
+mod durability;
+mod entries;
+mod linking;
+mod naming;
+mod notes;
+mod opening;
+mod patching;
+mod renaming;
+mod replacing;
+mod settling;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
+
+use self::comparing::{Comparing, Look};
+use self::durability::{FileSystems, Sync};
+use self::naming::Ambiguous;
+pub(crate) use self::notes::Notes;
+use self::opening::LargeOpen;
+pub(crate) use self::patching::Told;
+use self::patching::Window;
+use self::renaming::{Moves, Renames};
+pub(crate) use self::settling::{Whole, finish_small};
+use farhaul_session::crew::together;
+use farhaul_session::error::Error;
+use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::report::Figures;
+use farhaul_session::supervisor::{Step, Supervisor};
+
+use super::Terms;
+use super::destination::Target;
+use super::distinct::Names;
+use super::end::End;
+use super::failures::{Failures, plain};
+use super::item::Item;
+use super::links::{Links, Outcome};
+use super::manifest::{Fate, Record};
+use super::messages::{Decoder, Message, RENEWAL, What, encode_spread};
+use super::not_taken::NotTaken;
+use super::noted::Noted;
+use super::report::{Action, SpreadFigures};
+use super::surplus::{Conflicts, Surplus};
+use super::talk::Talk;
+use super::tree::{Directory, Tree};
+use super::writer;
+use super::writer::Incoming;
+use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
+
+/// What becomes of the transfer's entries.
+pub(crate) enum Destination {
+    Tree(Box<Target>),
+    /// Standard output takes one file.
+    Pipe,
+    /// Nowhere: everything is checked and counted, nothing is kept.
+    Null,
+}
+
+/// How files are received.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    pub(crate) overwrite: Overwrite,
+    pub(crate) verify: Verify,
+    pub(crate) durable: bool,
+    pub(crate) durable_each: bool,
+    pub(crate) dry_run: bool,
+    /// Of files in another version only what differs is asked for, and whether they are changed where they are.
+    pub(crate) delta: bool,
+    pub(crate) in_place: bool,
+    /// None for a copy.
+    pub(crate) sync: Option<SyncOptions>,
+    /// Extended attributes that are set as the sender's are.
+    pub(crate) attributes: AttributeKinds,
+    pub(crate) specials: bool,
+    pub(crate) devices: bool,
+    /// For a client of this host, not for whoever owns it.
+    pub(crate) is_daemon: bool,
+    pub(crate) safe_links: bool,
+    /// A link to a directory is used where a directory comes.
+    pub(crate) keep_dirlinks: bool,
+    /// Mode bits that may be set.
+    pub(crate) mode_mask: u32,
+}
+
+impl Rules {
+    pub(crate) fn new(options: &TransferOptions, terms: &Terms) -> Rules {
+        let is_daemon = terms.strip_setuid;
+        let strip_setuid = is_daemon || !options.keep_setuid;
+        Rules {
+            attributes: AttributeKinds::chosen(options.xattrs, options.acls, is_daemon, options.keep_setuid),
+            specials: options.specials,
+            devices: options.devices,
+            is_daemon,
+            safe_links: options.safe_links,
+            keep_dirlinks: options.keep_dirlinks,
+            overwrite: options.overwrite,
+            verify: options.verify,
+            durable: options.durable && !options.dry_run,
+            durable_each: options.durable && options.durable_each,
+            dry_run: options.dry_run,
+            // Without digests nobody would notice that two marks are the same by chance.
+            delta: options.delta == Some(true) && options.verify != Verify::Transit,
+            in_place: options.in_place,
+            sync: options.sync,
+            mode_mask: if strip_setuid { 0o1777 } else { 0o7777 } & !terms.mask,
+        }
+    }
+}
+
+/// What of the source is wanted.
+pub(crate) struct Wanted<'a> {
+    pub(crate) filter: Filter,
+    /// What the sender is to be asked for, if it is by name.
+    pub(crate) names: Option<&'a [Vec<u8>]>,
+    pub(crate) notes: Notes,
+}
+
+/// State that the receiving end's threads share.
+pub(crate) struct Receiver {
+    pub(crate) shared: Arc<Talk>,
+    pub(crate) destination: Destination,
+    pub(crate) rules: Rules,
+    /// What it excludes at the receiver is not deleted.
+    protection: Filter,
+    pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
+    /// Large files among them: each has descriptors open.
+    large_open: LargeOpen,
+    /// Writers that have taken something out of the tables and not told the sender yet.
+    pub(crate) settling: AtomicU64,
+    window: Arc<Window>,
+    file_systems: FileSystems,
+    /// Partial files that were there before, by the paths of their directories.
+    partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
+    tree: Mutex<Tree>,
+    links: Mutex<Links>,
+    /// Directories in which a name was taken for another one.
+    ambiguous: Mutex<Ambiguous>,
+    failures: Failures,
+    noted: Noted,
+    not_taken: NotTaken,
+    counts: Counts,
+    pub(crate) notes: Notes,
+    is_client: bool,
+    moves: Moves,
+    /// What the single source is called at its own end, if it has another name here.
+    original: OnceLock<Vec<u8>>,
+}
+
+#[derive(Default)]
+struct Counts {
+    files: AtomicU64,
+    links: AtomicU64,
+    directories: AtomicU64,
+    skipped: AtomicU64,
+    deleted: AtomicU64,
+    renames: AtomicU64,
+    bytes_resumed: AtomicU64,
+    /// Content bytes of files that have failed, which stay for a later run.
+    bytes_kept: AtomicU64,
+    /// Content bytes that a dry run would have moved.
+    bytes_listed: AtomicU64,
+}
+
+/// What only the conversing thread knows.
+struct Conversation {
+    next_id: u64,
+    /// Names of sources that have come.
+    names: Names,
+    entries_done: bool,
+    finish_sent: bool,
+    replies: Vec<Message>,
+    locked: Vec<Waiting>,
+    /// Large files that wait until others are whole.
+    postponed: VecDeque<Item>,
+    /// Files whose content is being compared, by their id.
+    comparing: HashMap<u64, Comparing>,
+    /// What the destination has too much, if that is to be deleted.
+    surplus: Option<Surplus>,
+    /// Something of the source could not be listed.
+    listing_failed: bool,
+    /// In whose places there are directories.
+    blocked: Vec<Item>,
+    /// Surplus directories of which a dry run has found that something stays.
+    staying: HashSet<RelPath>,
+    /// What the destination has under other names, if that is looked for.
+    renames: Option<Renames>,
+    /// Runs when all is there.
+    sync: Option<Sync>,
+    queues: Queues,
+}
+
+/// To the threads that digest, and to those that look at other versions.
+struct Queues {
+    compare: crossbeam_channel::Sender<Look>,
+    patch: crossbeam_channel::Sender<Arc<Incoming>>,
+}
+
+impl Conversation {
+    fn new(receiver: &Receiver, queues: Queues) -> Conversation {
+        let conflicts = |delete: DeleteOptions| match delete.when {
+            DeleteWhen::Before => Conflicts::Surplus,
+            DeleteWhen::After => Conflicts::Keep,
+        };
+        // In a dry run the destination may be missing.
+        let is_there = matches!(&receiver.destination, Destination::Tree(target) if target.prefix.is_none());
+        Conversation {
+            next_id: 0,
+            names: Names::default(),
+            entries_done: false,
+            finish_sent: false,
+            replies: Vec::new(),
+            locked: Vec::new(),
+            postponed: VecDeque::new(),
+            comparing: HashMap::new(),
+            surplus: receiver
+                .delete_options()
+                .filter(|_| is_there)
+                .map(|delete| Surplus::new(conflicts(delete), &receiver.shared.budget)),
+            listing_failed: false,
+            blocked: Vec::new(),
+            staying: HashSet::new(),
+            renames: receiver
+                .rules
+                .sync
+                .filter(|sync| sync.detect_renames && is_there)
+                .map(|_| Renames::default()),
+            sync: None,
+            queues,
+        }
+    }
+
+    /// The comparison, if it goes by the manifest.
+    fn surplus_after(&mut self, delete: Option<DeleteOptions>) -> Option<&mut Surplus> {
+        self.surplus.as_mut().filter(|_| delete.is_some_and(|delete| delete.when == DeleteWhen::After))
+    }
+}
+
+/// A large file whose partial another transfer still holds.
+struct Waiting {
+    item: Item,
+    deadline: Instant,
+    /// Asks the holder for it, should that have lost its peer.
+    _request: Option<Request>,
+}
+
+const LOCK: &str = "no thread panics while it holds the receiver's tables";
+/// Old versions are read and digested by at most so many threads; where there are none to be read, one tells what was kept.
+const PATCHERS_MAX: usize = 2;
+
+/// Runs the receiving end to its end.
+pub(crate) fn run(
+    supervisor: &mut Supervisor,
+    destination: Destination,
+    rules: Rules,
+    wanted: Wanted<'_>,
+    writers: usize,
+) -> (End, Option<Error>) {
+    let shared = Talk::new(supervisor.shared.clone());
+    let writers = if matches!(destination, Destination::Pipe) { 1 } else { writers };
+    let (finish, finishing) = crossbeam_channel::unbounded();
+    let (open, over) = crossbeam_channel::bounded(0);
+    let delete = rules.sync.and_then(|sync| sync.delete);
+    let is_excluded_too = delete.is_some_and(|delete| delete.excluded);
+    let (compare, compared) = crossbeam_channel::unbounded();
+    let (patch, patched) = crossbeam_channel::unbounded();
+    let receiver = Receiver {
+        shared: shared.clone(),
+        destination,
+        rules,
+        protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
+        files: Mutex::default(),
+        large_open: LargeOpen::new(),
+        settling: AtomicU64::new(0),
+        window: Arc::default(),
+        file_systems: FileSystems::default(),
+        partials: Mutex::default(),
+        tree: Mutex::new(Tree::within(&shared.budget)),
+        links: Mutex::new(Links::within(&shared.budget)),
+        ambiguous: Mutex::default(),
+        failures: Failures::new(supervisor.is_client()),
+        noted: Noted::default(),
+        not_taken: NotTaken::new(supervisor.is_client()),
+        counts: Counts::default(),
+        notes: wanted.notes,
+        is_client: supervisor.is_client(),
+        moves: Moves::within(&shared.budget),
+        original: OnceLock::new(),
+    };
+    // That ends the threads; on success everything has been written already.
+    let let_go = || drop(open);
+    let ended = together(&shared, let_go, |crew| {
+        let receiver = &receiver;
+        let (whole, settled) = settling::queue();
+        for _ in 0..settling::THREADS {
+            let settled = settled.clone();
+            crew.start("settle", move || settling::run(receiver, &settled))?;
+        }
+        for _ in 0..writers {
+            let (finish, finishing, over) = (finish.clone(), finishing.clone(), over.clone());
+            let whole = whole.clone();
+            crew.start("write", move || writer::run(receiver, &finish, &finishing, &whole, &over))?;
+        }
+        // What is in it is settled when the last writer has gone.
+        drop((whole, settled));
+        let is_reading = rules.sync.is_some_and(|sync| sync.checksum || sync.detect_renames)
+            || receiver.notes.reads_unchanged();
+        let comparers = if is_reading { writers } else { 0 };
+        for _ in 0..comparers {
+            let (compared, over) = (compared.clone(), over.clone());
+            crew.start("compare", move || comparing::run(receiver, &compared, &over))?;
+        }
+        let patchers = if rules.delta { writers.min(PATCHERS_MAX) } else { 1 };
+        for _ in 0..patchers {
+            let (patched, over) = (patched.clone(), over.clone());
+            crew.start("patch", move || patching::run(receiver, &patched, &over))?;
+        }
+        let is_over = over.clone();
+        crew.start("checkpoint", move || writer::checkpoints(receiver, &is_over))?;
+        if let Some(names) = wanted.names {
+            crew.start("names", || receiver.ask_for(names))?;
+        }
+        receiver.converse(supervisor, &finish, Queues { compare, patch })
+    });
+    match ended {
+        Ok(theirs) => (receiver.end(supervisor, theirs), None),
+        Err(error) => (receiver.end(supervisor, EndFigures::default()), Some(error)),
+    }
+}
+
+impl Receiver {
+    fn converse(
+        &self,
+        supervisor: &mut Supervisor,
+        finish: &crossbeam_channel::Sender<Arc<Incoming>>,
+        queues: Queues,
+    ) -> Result<EndFigures, Error> {
+        let (mut decoder, mut conversation) = (Decoder::default(), Conversation::new(self, queues));
+        loop {
+            let step = match conversation.finish_sent {
+                false => supervisor.step()?,
+                true => supervisor.step_after_finish()?,
+            };
+            match step {
+                Step::Finish(theirs) if conversation.finish_sent => return Ok(theirs),
+                Step::Finish(_) => return Err(unexpected("finish")),
+                Step::Message(bytes) => match decoder.decode(bytes).map_err(senseless)? {
+                    Message::PresentEnd { is_complete } => {
+                        self.delete_surplus(is_complete, supervisor, &mut conversation);
+                    }
+                    message => {
+                        self.handle(message, &mut conversation, finish)?;
+                        if conversation.replies.len() >= 256 {
+                            self.answer(&mut conversation.replies);
+                            // Those before may be whole by now, long before all entries have been looked at.
+                            self.go_on_opening(&mut conversation)?;
+                        }
+                    }
+                },
+                Step::Idle => {
+                    if supervisor.peer_seems_gone() {
+                        self.make_room_for_another()?;
+                    } else {
+                        self.retry_locked(&mut conversation)?;
+                        self.go_on_opening(&mut conversation)?;
+                        self.go_on_renaming(&mut conversation)?;
+                    }
+                    self.answer(&mut conversation.replies);
+                    self.finish_if_done(supervisor, &mut conversation)?;
+                }
+            }
+        }
+    }
+
+    /// What has not changed is told by runs: an answer for each entry of a large tree would take round trips until the rate allows it.
+    fn answer(&self, replies: &mut Vec<Message>) {
+        replies.dedup_by(|next, run| match (run, next) {
+            (Message::Unchanged { first, count }, Message::Unchanged { first: next, count: more })
+                if *first + *count == *next =>
+            {
+                *count += *more;
+                true
+            }
+            _ => false,
+        });
+        self.shared.send(replies);
+        replies.clear();
+    }
+
+    /// A peer that seems gone may have come again as another transfer, which then waits for the files that this one
+    /// holds. It gets them.
+    fn make_room_for_another(&self) -> Result<(), Error> {
+        let files: Vec<_> = self.files.lock().expect(LOCK).values().cloned().collect();
+        if files.iter().any(|file| file.is_requested()) {
+            return Err(Error::Lost {
+                what: "the peer fell silent, and another transfer has taken over its files".into(),
+                hint: None,
+            });
+        }
+        Ok(())
+    }
+
+    fn finish_if_done(
+        &self,
+        supervisor: &mut Supervisor,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        if conversation.finish_sent
+            || !conversation.entries_done
+            || !(conversation.locked.is_empty() && conversation.postponed.is_empty())
+        {
+            return Ok(());
+        }
+        if !self.files.lock().expect(LOCK).is_empty() || !self.tree.lock().expect(LOCK).is_done() {
+            return Ok(());
+        }
+        // Looked at last: a file leaves the table before its writer has told the sender.
+        if self.settling.load(Ordering::SeqCst) > 0 {
+            return Ok(());
+        }
+        if conversation.sync.is_none() {
+            self.delete_surplus(!conversation.listing_failed, supervisor, conversation);
+            self.part_links();
+        }
+        if self.rules.durable
+            && let Destination::Tree(target) = &self.destination
+        {
+            let sync = conversation.sync.get_or_insert_with(|| {
+                // A disk that hangs must not hold on to the memory of a session that has been given up.
+                let shared = Arc::downgrade(&self.shared);
+                let tell = move || {
+                    if let Some(shared) = shared.upgrade() {
+                        shared.control.notify();
+                    }
+                };
+                self.file_systems.sync(target.roots.all(), tell)
+            });
+            let Some(outcome) = sync.outcome() else { return Ok(()) };
+            if let Err(error) = outcome {
+                supervisor.abort(&error);
+                return Err(error);
+            }
+        }
+        conversation.finish_sent = true;
+        let count = self.counts.directories.load(Relaxed);
+        self.shared.send(&[Message::DirectoriesDone { count }]);
+        supervisor.say_finished(encode_spread(&self.spread_figures()));
+        Ok(())
+    }
+
+    fn end(&self, supervisor: &Supervisor, theirs: EndFigures) -> End {
+        End {
+            files: self.counts.files.load(Relaxed),
+            directories: self.counts.directories.load(Relaxed),
+            links: self.counts.links.load(Relaxed),
+            skipped: self.counts.skipped.load(Relaxed),
+            deleted: self.counts.deleted.load(Relaxed),
+            replaced: self.noted.replaced_count(),
+            left: self.noted.take_left(),
+            renames: self.counts.renames.load(Relaxed),
+            bytes: self
+                .shared
+                .content_written
+                .load(Relaxed)
+                .saturating_add(self.counts.bytes_listed.load(Relaxed)),
+            bytes_resumed: self.counts.bytes_resumed.load(Relaxed),
+            bytes_matched: self.shared.content_matched.load(Relaxed),
+            bytes_kept: self.counts.bytes_kept.load(Relaxed) + self.unfinished_bytes(),
+            renamed: self.original.get().is_some(),
+            failures: self.failures.take(),
+            not_taken: self.not_taken.take(),
+            spread: self.spread_figures(),
+            figures: Figures { ours: supervisor.figures(), theirs },
+        }
+    }
+
+    /// Content bytes of files that the end of the session leaves unfinished.
+    fn unfinished_bytes(&self) -> u64 {
+        let files = self.files.lock().expect(LOCK);
+        files.values().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
+    }
+
+    /// Lets go of a file that has failed: what can be resumed stays.
+    pub(crate) fn abandon(&self, file: &Incoming) {
+        self.keep_for_later(file.partial().map_or(0, |partial| partial.bytes_kept()));
+        file.abandon();
+    }
+
+    pub(crate) fn keep_for_later(&self, bytes: u64) {
+        self.counts.bytes_kept.fetch_add(bytes, Relaxed);
+    }
+
+    fn spread_figures(&self) -> Vec<SpreadFigures> {
+        match &self.destination {
+            Destination::Tree(target) => target.roots.figures(),
+            Destination::Pipe | Destination::Null => Vec::new(),
+        }
+    }
+
+    fn handle(
+        &self,
+        message: Message,
+        conversation: &mut Conversation,
+        finish: &crossbeam_channel::Sender<Arc<Incoming>>,
+    ) -> Result<(), Error> {
+        match message {
+            Message::Entry(entry) => self.entry(entry, conversation),
+            Message::DirectoryEnd { id } => {
+                let done = self.tree.lock().expect(LOCK).end(id)?;
+                self.note_end(conversation)?;
+                self.finish_directories(done);
+                Ok(())
+            }
+            Message::LeftOut { path } => self.note_left_out(&path, conversation),
+            Message::Present { path, presence } => self.present(&path, presence, conversation),
+            Message::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
+            Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
+            Message::SourceFailed { path, reason } => {
+                conversation.listing_failed = true;
+                self.book_failure(&path, &reason, Action::Copy);
+                self.notes.add(|| Record::of_path(&path, Fate::Failed).failed(&reason));
+                Ok(())
+            }
+            Message::Skipped { path, reason } => {
+                self.not_taken.add(&path, &reason, &self.shared.progress);
+                self.notes.add(|| Record::of_path(&path, Fate::Skipped).because(&reason));
+                Ok(())
+            }
+            Message::FileEnd { id, size, chunks } => {
+                let file = self.files.lock().expect(LOCK).get(&id).cloned();
+                if let Some(file) = file
+                    && file.expect_end(size, chunks)?
+                {
+                    let _ = finish.send(file);
+                }
+                Ok(())
+            }
+            Message::FileFailed { id, reason } => {
+                if let Some(file) = self.take(id) {
+                    self.abandon(&file);
+                    self.settle_failure(&file, &reason);
+                }
+                Ok(())
+            }
+            Message::Renewed { id, entry } => self.renewed(id, entry, conversation),
+            Message::EntriesEnd => {
+                conversation.entries_done = true;
+                self.shared.progress.scan_done.store(true, Relaxed);
+                self.free_places(conversation)
+            }
+            other => Err(unexpected(other.name())),
+        }
+    }
+
+    // ---- settling ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
+        let file = self.files.lock().expect(LOCK).remove(&id)?;
+        if file.is_large() {
+            self.large_open.remove();
+        }
+        Some(file)
+    }
+
+    /// Books a file that was in the table (or never entered it) as in its place or as failed.
+    pub(crate) fn settle(&self, file: &Incoming, result: Result<(), String>, replies: &mut Vec<Message>) {
+        let result = self.leave_under_way(&file.item.path, Some(file.size()), result);
+        match result.and_then(|()| self.note_arrival(file, replies)) {
+            Ok(()) => {
+                self.counts.files.fetch_add(1, Relaxed);
+                self.shared.progress.files_done.fetch_add(1, Relaxed);
+                self.shared.progress.detail(|| file.item.path.to_string());
+                self.note_replaced(&file.item, file.item.replaces);
+                replies.push(Message::Done { id: file.item.id() });
+                self.link_target_done(&file.item, Outcome::There);
+                self.child_done(&file.item);
+            }
+            Err(reason) => {
+                replies.push(self.failed(&file.item, &reason));
+                self.link_target_done(&file.item, Outcome::Failed);
+                self.child_done(&file.item);
+            }
+        }
+    }
+
+    /// Lets go of a file that cannot be written.
+    pub(crate) fn give_up(&self, file: &Incoming, reason: String, replies: &mut Vec<Message>) {
+        if self.take(file.item.id()).is_some() {
+            self.abandon(file);
+            self.settle(file, Err(reason), replies);
+        }
+    }
+
+    /// The sender knows of the failure already.
+    fn settle_failure(&self, file: &Incoming, reason: &str) {
+        let _ = self.leave_under_way(&file.item.path, None, Ok(()));
+        self.shared.send(&[self.failed(&file.item, reason)]);
+        self.link_target_done(&file.item, Outcome::Failed);
+        self.child_done(&file.item);
+    }
+
+    fn refuse(&self, item: &Item, reason: &str) {
+        let refused = self.leave_under_way(&item.path, None, Err(reason.to_string()));
+        self.fail(item, &refused.err().unwrap_or_default());
+        self.link_target_done(item, Outcome::Failed);
+        self.child_done(item);
+    }
+
+    /// A file is in its place or has failed at this end; which of several directories that was is part of the reason.
+    fn leave_under_way(
+        &self,
+        path: &RelPath,
+        size: Option<u64>,
+        result: Result<(), String>,
+    ) -> Result<(), String> {
+        let Destination::Tree(target) = &self.destination else { return result };
+        let result = result.map_err(|reason| match target.roots.name_of(path) {
+            Some(name) => format!("{reason} (in {name})"),
+            None => reason,
+        });
+        target.roots.settle(path, size.filter(|_| result.is_ok()));
+        result
+    }
+
+    fn fail(&self, item: &Item, reason: &str) {
+        let message = self.failed(item, reason);
+        self.shared.send(&[message]);
+    }
+
+    fn failed(&self, item: &Item, reason: &str) -> Message {
+        self.notes.add(|| self.record(item, Fate::Failed).failed(reason));
+        self.report_failed(item.id(), &item.path, reason)
+    }
+
+    /// As [`Receiver::failed`], for what the manifest knows already.
+    fn report_failed(&self, id: u64, path: &RelPath, reason: &str) -> Message {
+        let path = self.source_path(path);
+        self.book_failure(&path, reason, Action::Copy);
+        Message::Failed { id, path, reason: reason.to_string() }
+    }
+
+    fn book_failure(&self, path: &[u8], reason: &str, action: Action) {
+        self.failures.add(path, reason, action);
+        self.shared.progress.failed.fetch_add(1, Relaxed);
+    }
+
+    /// A file is in its place, or will not be: makes the links that have waited for that.
+    fn link_target_done(&self, item: &Item, outcome: Outcome) {
+        // A file that is sent again may have lost its other names meanwhile.
+        let is_again = item.id() >= RENEWAL;
+        if !is_again && !matches!(item.entry.what, What::File { linked: true, .. }) {
+            return;
+        }
+        let waiting = self.links.lock().expect(LOCK).settle(item.id() % RENEWAL, outcome, &item.path);
+        let Destination::Tree(target) = &self.destination else { return };
+        for link in waiting {
+            let made = self.make_hard_link(target, outcome, &item.path, &link);
+            self.shared.send(&[self.link_reply(&link, made)]);
+            self.child_done(&link);
+        }
+    }
+
+    fn child_done(&self, item: &Item) {
+        let done = self.tree.lock().expect(LOCK).child_done(item.parent, item.booked);
+        self.finish_directories(done);
+    }
+
+    fn finish_directories(&self, done: Vec<Directory>) {
+        let Destination::Tree(target) = &self.destination else { return };
+        for directory in done.into_iter().filter(|directory| directory.is_made) {
+            self.partials.lock().expect(LOCK).remove(&directory.path);
+            self.counts.directories.fetch_add(1, Relaxed);
+            let made = match self.rules.dry_run {
+                true => Ok(()),
+                false => self.dress(target, &directory),
+            };
+            self.note_directory(&directory, made);
+        }
+    }
+
+    /// Gives a directory whose entries are done what it is to have.
+    fn dress(&self, target: &Target, directory: &Directory) -> Result<(), String> {
+        let path = &directory.path;
+        if self.rules.durable {
+            target.roots.all().iter().for_each(|root| self.file_systems.note(root, path));
+        }
+        let kinds = self.rules.attributes;
+        let attributed = match kinds.is_none() || directory.mode.is_none() {
+            true => Ok(()),
+            false => {
+                target.roots.each_with(path, |root| root.set_attributes(path, &directory.attributes, kinds))
+            }
+        };
+        let set = target.roots.each_with(path, |root| {
+            root.set_meta(path, self.directory_mode(root, path, directory.mode), Some(directory.mtime))
+        });
+        attributed.map_err(|error| plain(&error))?;
+        set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
+    }
+}

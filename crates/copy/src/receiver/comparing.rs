@@ -1,0 +1,138 @@
+//! Comparing files by their content: the receiver says the digest of what it has, the sender whether its own is the same.
+//!
+//! Always true: nobody waits for a single answer; a file stays in the conversation's table from its entry to the sender's word.
+
+use std::convert::Infallible;
+use std::sync::atomic::Ordering::SeqCst;
+
+use crossbeam_channel::Receiver as Channel;
+use farhaul_session::error::Error;
+use farhaul_volume::{CHUNK, RelPath, SourceFile};
+
+use super::super::failures::plain;
+use super::super::item::Item;
+use super::super::messages::{Decision, Message};
+use super::super::receiver::{Conversation, Destination, Receiver};
+
+/// A file of ours that is to be read.
+pub(super) enum Look {
+    /// The sender wants to know its digest.
+    Compare(u64, RelPath),
+    /// The manifest wants it: the file is there already.
+    Unchanged(Item),
+    /// It may be what an entry is to become.
+    Candidate(u64, RelPath),
+    /// It is what an entry is to become.
+    TakeOver(Comparing),
+}
+
+/// An entry that is not decided yet.
+pub(super) struct Comparing {
+    pub(super) item: Item,
+    /// A file of ours that may have its content under another name.
+    pub(super) from: Option<RelPath>,
+}
+
+/// Bytes of names in one message: well below what a message may have.
+const NAMES_BYTES: usize = 32 << 10;
+
+/// The body of a thread that digests. Nothing comes through `over`; it is closed when the session is.
+pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Infallible>) {
+    let Destination::Tree(target) = &receiver.destination else { return };
+    let meter = receiver.shared.meters.meter("digest");
+    let mut buffer = vec![0; CHUNK as usize];
+    loop {
+        crossbeam_channel::select! {
+            recv(files) -> file => {
+                let (id, path) = match file {
+                    Ok(Look::Compare(id, path)) => (id, path),
+                    Ok(Look::Candidate(id, path)) => {
+                        receiver.moves.note(id, target.roots.metadata(&path).ok().flatten());
+                        (id, path)
+                    }
+                    Ok(Look::TakeOver(file)) => {
+                        receiver.settling.fetch_add(1, SeqCst);
+                        receiver.take_over(target, file);
+                        receiver.settling.fetch_sub(1, SeqCst);
+                        receiver.shared.control.notify();
+                        continue;
+                    }
+                    Ok(Look::Unchanged(file)) => {
+                        // It leaves the tables before the sender is told.
+                        receiver.settling.fetch_add(1, SeqCst);
+                        meter.time(|| receiver.read_unchanged(&file));
+                        receiver.settling.fetch_sub(1, SeqCst);
+                        receiver.shared.control.notify();
+                        continue;
+                    }
+                    Err(_) => return,
+                };
+                let goes_on = || !receiver.shared.is_stopped();
+                let mut read = || SourceFile::at(target.roots.of(&path), &path)?.digest(&mut buffer, goes_on);
+                // A file that is given a second name meanwhile, as a rename begins, has changed by its times only: read again.
+                let digest = meter.time(|| read().or_else(|_| read()));
+                if let Err(error) = &digest {
+                    tracing::debug!(%path, error = plain(error), "cannot compare");
+                }
+                if let Ok(digest) = &digest {
+                    receiver.notes.remember(id, digest.0);
+                }
+                // No content has a digest of zeros: what cannot be read here is sent.
+                let digest = digest.map_or([0; 32], |digest| digest.0);
+                receiver.shared.send(&[Message::Decide { id, decision: Decision::Compare(digest) }]);
+            }
+            recv(over) -> _ => return,
+        }
+    }
+}
+
+impl Receiver {
+    /// Tells the sender which names are wanted.
+    pub(super) fn ask_for(&self, names: &[Vec<u8>]) {
+        let mut rest = names;
+        loop {
+            let mut bytes = 0;
+            let count = rest.iter().take_while(|name| {
+                bytes += name.len() + 10;
+                bytes <= NAMES_BYTES
+            });
+            let (some, more) = rest.split_at(count.count());
+            self.shared.send(&[Message::Names { names: some.to_vec(), is_last: more.is_empty() }]);
+            if more.is_empty() || some.is_empty() {
+                return;
+            }
+            rest = more;
+        }
+    }
+
+    /// The sender has compared its file with the digest of ours.
+    pub(super) fn compared(
+        &self,
+        id: u64,
+        is_same: bool,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        let Some(compared) = conversation.comparing.remove(&id) else {
+            return Err(Error::Misbehaved(format!("file {id} was not to be compared")));
+        };
+        if compared.from.is_some() {
+            return self.candidate_compared(target, compared, is_same, conversation);
+        }
+        let item = compared.item;
+        let digest = self.notes.remembered(id);
+        if !is_same {
+            return self.fetch_content(target, item, conversation);
+        }
+        match target.roots.metadata(&item.path) {
+            Ok(Some(existing)) => {
+                self.unchanged(target, item, &existing, digest, conversation);
+            }
+            Ok(None) => self.refuse(&item, "it has gone meanwhile"),
+            Err(error) => {
+                self.refuse(&item, &format!("cannot look it up: {}", plain(&error)));
+            }
+        }
+        Ok(())
+    }
+}

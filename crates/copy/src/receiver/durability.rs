@@ -1,0 +1,108 @@
+//! What was written is on the disk before success is reported: one sync of each file system at the end, in a thread of
+//! its own, since it may take minutes in which the session has to show that it lives.
+//!
+//! Always true: nothing counts as synced whose file system reported an error since it was written.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Mutex;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use farhaul_session::contained::contained;
+use farhaul_session::error::Error;
+use farhaul_volume::{RelPath, Root};
+
+use super::super::failures::plain;
+
+/// A directory on each file system that was written to; those of the roots are always synced.
+#[derive(Default)]
+pub(super) struct FileSystems(Mutex<BTreeMap<u64, (Root, RelPath)>>);
+
+/// A sync that runs, and what came of it once that is known.
+#[derive(Debug)]
+pub(super) struct Sync(Receiver<io::Result<()>>);
+
+/// Whoever watches the session waits so long for a sync: one that ends before he waits to be told something is told to nobody.
+const PATIENCE: Duration = Duration::from_millis(1);
+const LOCK: &str = "no thread panics while it holds the file systems";
+
+impl FileSystems {
+    /// Something was written in this directory.
+    pub(super) fn note(&self, root: &Root, path: &RelPath) {
+        if let Ok(Some(meta)) = root.metadata(path) {
+            self.0.lock().expect(LOCK).entry(meta.dev).or_insert_with(|| (root.clone(), path.clone()));
+        }
+    }
+
+    /// Begins to sync; `tell` is called when that is over.
+    pub(super) fn sync(&self, roots: &[Root], tell: impl FnOnce() + Send + 'static) -> Sync {
+        let mut places: Vec<_> = self.0.lock().expect(LOCK).values().cloned().collect();
+        places.extend(roots.iter().map(|root| (root.clone(), RelPath::empty())));
+        let (put, outcome) = mpsc::sync_channel(1);
+        let work = move || {
+            // Nobody listens to the end of a session that has failed.
+            let sync = || places.iter().try_for_each(|(root, place)| root.sync_file_system(place));
+            let _ =
+                put.send(contained(sync).unwrap_or_else(|panic| Err(io::Error::other(panic.to_string()))));
+            drop(put);
+            tell();
+        };
+        // Without a thread nobody is left to say how it went, which is what `outcome` finds.
+        let _ = std::thread::Builder::new().name("sync".into()).spawn(work);
+        Sync(outcome)
+    }
+}
+
+impl Sync {
+    /// How it went, once it is over.
+    pub(super) fn outcome(&self) -> Option<Result<(), Error>> {
+        let failed = |what: &str| {
+            Error::Files {
+            what: format!("the destination cannot be synced to the disk: {what}"),
+            hint: Some("what has arrived may be lost if the host goes down; look at its disk, and run the command again".into()),
+        }
+        };
+        match self.0.recv_timeout(PATIENCE) {
+            Ok(Ok(())) => Some(Ok(())),
+            Ok(Err(error)) => Some(Err(failed(&plain(&error)))),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(failed("no thread could do it"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_sync_of_all_file_systems_ends_once() {
+        let temp = std::env::temp_dir();
+        let root = Root::open(&temp).unwrap();
+        let systems = FileSystems::default();
+        systems.note(&root, &RelPath::empty());
+        systems.note(&root, &RelPath::from_bytes(b"no/such/directory").unwrap());
+        assert_eq!(systems.0.lock().unwrap().len(), 1);
+        let told = Arc::new(AtomicUsize::new(0));
+        let sync = systems.sync(&[root], {
+            let told = told.clone();
+            move || {
+                told.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let outcome = loop {
+            if let Some(outcome) = sync.outcome() {
+                break outcome;
+            }
+        };
+        assert!(outcome.is_ok());
+        while told.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        assert!(sync.outcome().is_some_and(|again| again.is_err()), "its outcome was taken");
+    }
+}

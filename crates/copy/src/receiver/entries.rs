@@ -1,0 +1,580 @@
+//! What becomes of the manifest's entries: which files are wanted, by what is in their place, and what is made at once.
+//!
+//! Always true: nothing is created for an entry before its path has been found to lie where it may.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_session::error::Error;
+use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
+
+use super::super::destination::Target;
+use super::super::failures::plain;
+use super::super::item::Item;
+use super::super::links::Outcome;
+use super::super::manifest::Fate;
+use super::super::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, What};
+use super::super::receiver::{Conversation, Destination, LOCK, Receiver};
+use super::super::tree::{Directory, OUTSTANDING_MAX};
+use super::super::writer::{Incoming, Kind};
+use super::comparing::{Comparing, Look};
+use super::deleting::DIRECTORY_THERE;
+use super::linking::Made;
+use super::settling::finish_small;
+use crate::options::Overwrite;
+
+impl Receiver {
+    pub(super) fn entry(
+        &self,
+        mut entry: ManifestEntry,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        if entry.id != conversation.next_id || conversation.entries_done {
+            return Err(Error::Misbehaved(format!("entry {} came out of order", entry.id)));
+        }
+        conversation.next_id += 1;
+        let target = match &self.destination {
+            Destination::Tree(target) => target,
+            Destination::Pipe => return self.pipe_entry(entry, conversation),
+            Destination::Null => return self.null_entry(entry, conversation),
+        };
+        let path = match (&entry.what, entry.path.is_empty()) {
+            (What::Directory, true) => Some(target.place_of_content()?),
+            _ => target.place(&entry.path)?,
+        };
+        self.note_name(target, &entry.path);
+        let Some(path) = path else { return self.entry_without_place(entry) };
+        let is_below = entry.path.contains(&b'/');
+        let name = (!is_below).then(|| entry.path.clone());
+        if entry.path == path.as_bytes() {
+            // It is kept once.
+            entry.path = Vec::new();
+        }
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        let parent = self.tree.lock().expect(LOCK).add(&path, booked)?;
+        if parent.is_none() && is_below {
+            return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
+        }
+        if let (None, Some(name)) = (parent, name.filter(|name| !name.is_empty())) {
+            conversation.names.take(&name)?;
+        }
+        let is_place_free = parent.is_some_and(|parent| parent.is_new);
+        let item = Item {
+            entry,
+            path,
+            parent: parent.map(|parent| parent.id),
+            booked,
+            is_place_free,
+            replaces: None,
+        };
+        if matches!(item.entry.what, What::Directory) {
+            // What is in there is compared; if the link is not used, making the directory says why.
+            let _ = self.keep_links(target, &item.path);
+        }
+        self.note_entry(target, &item, conversation)?;
+        if parent.is_some_and(|parent| parent.is_nameless) {
+            return self.entry_of_nameless(item, "its directory could not have its name there");
+        }
+        if matches!(item.entry.what, What::Directory) {
+            return self.directory(target, item);
+        }
+        self.shared.progress.bytes_total.fetch_add(item.entry.size(), Relaxed);
+        match item.entry.what {
+            What::File { linked, .. } => {
+                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                if linked {
+                    self.links.lock().expect(LOCK).expect(item.id(), &item.path)?;
+                }
+                self.file(target, item, conversation)
+            }
+            What::Stream => {
+                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.file(target, item, conversation)
+            }
+            What::Directory | What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
+                if self.delete_options().is_some() && is_directory(target, &item.path) {
+                    return self.blocked(target, item, conversation);
+                }
+                self.link(target, &item, conversation)
+            }
+        }
+    }
+
+    /// Puts an entry in a place that has been made free, or asks for it.
+    pub(super) fn put(
+        &self,
+        target: &Target,
+        item: Item,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        match &item.entry.what {
+            // In a dry run the place is as it was.
+            What::Symlink { .. } | What::Special(_) if self.rules.dry_run => {
+                self.settle_link(&item, Ok(Made::New), conversation);
+                Ok(())
+            }
+            What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
+                self.link(target, &item, conversation)
+            }
+            What::Directory | What::File { .. } | What::Stream => self.fetch(target, item, conversation),
+        }
+    }
+
+    fn directory(&self, target: &Target, item: Item) -> Result<(), Error> {
+        let (entry, path) = (&item.entry, &item.path);
+        let made = self.with_descriptor(|| self.make_directory(target, path));
+        let made = made.map(|(is_new, replaced)| {
+            self.note_replaced(&item, replaced);
+            is_new
+        });
+        let is_made = made.is_ok();
+        let is_new = matches!(made, Ok(true)) && !self.rules.dry_run;
+        // A dry run makes nothing, but has to know what would be deleted.
+        let is_compared = self.rules.dry_run && self.delete_options().is_some();
+        if matches!(made, Ok(false)) || is_compared {
+            self.note_partials(target, path);
+        }
+        let mut is_nameless = false;
+        if let Err(error) = made {
+            is_nameless = name_error(&error).is_some();
+            self.fail(&item, &self.cannot("create the directory", path, &error));
+        }
+        let mtime = entry.mtime();
+        // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
+        let is_ours = !path.is_empty() || target.is_new;
+        let mode = is_ours.then_some(entry.mode & self.rules.mode_mask);
+        self.tree.lock().expect(LOCK).open(Directory {
+            id: entry.id,
+            mode,
+            source_mode: entry.mode,
+            mtime,
+            attributes: item.entry.attributes,
+            is_made,
+            is_new,
+            is_nameless,
+            path: item.path,
+            booked: item.booked,
+            ..Directory::below(item.parent)
+        })
+    }
+
+    fn file(&self, target: &Target, item: Item, conversation: &mut Conversation) -> Result<(), Error> {
+        match self.wants(target, &item) {
+            Err(reason) => self.refuse(&item, &reason),
+            Ok(Want::Nothing) => {
+                let replies = self.skip(&item, Fate::Kept, None);
+                conversation.replies.extend(replies);
+            }
+            Ok(Want::Same(existing)) => self.unchanged(target, item, &existing, None, conversation),
+            Ok(Want::Comparison) => {
+                let _ = conversation.queues.compare.send(Look::Compare(item.id(), item.path.clone()));
+                conversation.comparing.insert(item.id(), Comparing { item, from: None });
+            }
+            Ok(Want::Room) => return self.blocked(target, item, conversation),
+            Ok(Want::Content(replaces)) => {
+                return self.fetch(target, Item { replaces, ..item }, conversation);
+            }
+            Ok(Want::New) => {
+                let is_place_free = item.parent.is_some() && !self.has_partial(&item.path);
+                return self.fetch(target, Item { is_place_free, ..item }, conversation);
+            }
+        }
+        Ok(())
+    }
+
+    /// A file is there already. `digest` is that of its content, if it is known.
+    pub(super) fn unchanged(
+        &self,
+        target: &Target,
+        item: Item,
+        existing: &Meta,
+        digest: Option<[u8; 32]>,
+        conversation: &mut Conversation,
+    ) {
+        if let Err(reason) = self.adopt(target, &item, existing) {
+            return self.refuse(&item, &reason);
+        }
+        if self.notes.reads_unchanged() && !self.rules.dry_run {
+            let _ = conversation.queues.compare.send(Look::Unchanged(item));
+            return;
+        }
+        let digests = digest.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
+        conversation.replies.extend(self.skip(&item, Fate::Unchanged, digests));
+    }
+
+    /// Gives a file that is there already what else it lacks, when destination and source are to be the same.
+    fn adopt(&self, target: &Target, item: &Item, existing: &Meta) -> Result<(), String> {
+        let Item { entry, path, .. } = item;
+        self.remove_partial(path);
+        let mode = entry.mode & self.rules.mode_mask;
+        let mtime = entry.mtime();
+        if self.rules.sync.is_none() || self.rules.dry_run {
+            return Ok(());
+        }
+        let kinds = self.rules.attributes;
+        let attributed = match kinds.is_none() {
+            true => Ok(()),
+            false => target.roots.of(path).set_attributes(path, &entry.attributes, kinds),
+        };
+        // An access control list may have changed the mode.
+        let set = match kinds.is_none() && (existing.mode, existing.mtime) == (mode, mtime) {
+            true => Ok(()),
+            false => target.roots.of(path).set_meta(path, Some(mode), Some(mtime)),
+        };
+        attributed.map_err(|error| plain(&error))?;
+        set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
+    }
+
+    /// Gets a file's content: from another name, if it is there, or from the sender.
+    pub(super) fn fetch(
+        &self,
+        target: &Target,
+        item: Item,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let is_file = matches!(item.entry.what, What::File { size: 1.., .. });
+        if let (true, Some(renames)) = (is_file, &mut conversation.renames) {
+            renames.waiting.push(item);
+            return self.go_on_renaming(conversation);
+        }
+        self.fetch_content(target, item, conversation)
+    }
+
+    /// Asks for a file's content.
+    pub(super) fn fetch_content(
+        &self,
+        target: &Target,
+        item: Item,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let (id, size, path) = (item.id(), item.entry.size(), &item.path);
+        if self.rules.dry_run {
+            self.counts.bytes_listed.fetch_add(size, Relaxed);
+            self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
+            self.counts.files.fetch_add(1, Relaxed);
+            conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
+            self.notes.add(|| self.record(&item, Fate::WouldSend));
+            self.note_replaced(&item, item.replaces);
+            self.link_target_done(&item, Outcome::Listed);
+            self.child_done(&item);
+            return Ok(());
+        }
+        target.roots.assign(path, size);
+        if size <= CHUNK && !matches!(item.entry.what, What::Stream) {
+            return self.accept(item, Kind::Whole, Decision::Send, conversation);
+        }
+        self.open_large(target, item, conversation)
+    }
+
+    /// A file has changed while it was sent: what came of it serves at most for comparison.
+    pub(super) fn renewed(
+        &self,
+        id: u64,
+        entry: ManifestEntry,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let fits = entry.id % RENEWAL == id % RENEWAL && entry.id > id;
+        if !fits || !matches!(entry.what, What::File { .. } | What::Stream) {
+            return Err(Error::Misbehaved(format!("file {id} was announced again as something else")));
+        }
+        // It may have failed meanwhile, which the sender is told.
+        let Some(file) = self.take(id) else { return Ok(()) };
+        file.abandon();
+        let entry = ManifestEntry { path: file.item.entry.path.clone(), ..entry };
+        let booked = file.item.path.as_bytes().len() + entry.names_bytes();
+        self.tree.lock().expect(LOCK).rebook(file.item.booked, booked)?;
+        // What has come of it may be there as a partial file with a journal.
+        let item = Item { entry, booked, is_place_free: false, ..file.item.clone() };
+        drop(file);
+        let how = match item.entry.what {
+            What::Stream => "has another size than its file system says",
+            _ => "changed while it was read",
+        };
+        self.shared.progress.notice(format!("{} {how}; it is read again", item.path));
+        self.shared.progress.bytes_total.fetch_add(item.entry.size(), Relaxed);
+        match &self.destination {
+            Destination::Tree(target) => self.fetch_content(target, item, conversation),
+            Destination::Null => {
+                let is_whole = item.entry.size() <= CHUNK && item.entry.what != What::Stream;
+                let kind = if is_whole { Kind::Whole } else { Kind::null() };
+                self.accept(item, kind, Decision::Send, conversation)
+            }
+            Destination::Pipe => {
+                Err(Error::Misbehaved("it would send again what has left standard output".into()))
+            }
+        }
+    }
+
+    /// What is in an entry's place. In a directory of our own somebody else may have put something, which the rules on
+    /// overwriting may protect.
+    pub(super) fn existing(&self, target: &Target, item: &Item) -> std::io::Result<Option<Meta>> {
+        let is_protected = matches!(self.rules.overwrite, Overwrite::Never | Overwrite::Older);
+        if item.is_place_free && !is_protected {
+            return Ok(None);
+        }
+        match target.roots.lookup(&item.path) {
+            // What is in the place of a directory above it would have been replaced.
+            Err(error) if self.rules.dry_run && error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Ok(None)
+            }
+            existing => existing,
+        }
+    }
+
+    /// What is wanted of a file, by what is in its place.
+    pub(super) fn wants(&self, target: &Target, item: &Item) -> Result<Want, String> {
+        let Item { entry, path, .. } = item;
+        let existing =
+            self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
+        let Some(existing) = existing else { return Ok(Want::New) };
+        if existing.is_dir() {
+            let may_go = self.delete_options().is_some();
+            return if may_go { Ok(Want::Room) } else { Err(DIRECTORY_THERE.into()) };
+        }
+        let ours = (existing.mtime.secs, existing.mtime.nanos);
+        let theirs = (entry.mtime_secs, entry.mtime_nanos);
+        let by_content = self.rules.sync.is_some_and(|sync| sync.checksum);
+        let content = || Want::Content(Some(existing.kind.into()));
+        let unless = |kept| if kept { Want::Nothing } else { content() };
+        let want = match self.rules.overwrite {
+            Overwrite::Always => content(),
+            Overwrite::Never => Want::Nothing,
+            Overwrite::Older => unless(ours >= theirs),
+            Overwrite::Different => match entry.what {
+                What::File { size, .. } if existing.is_file() && existing.size == size => {
+                    match (by_content && size > 0, ours == theirs) {
+                        (true, _) => Want::Comparison,
+                        (false, is_same) if is_same || by_content => Want::Same(existing),
+                        (false, _) => content(),
+                    }
+                }
+                _ => content(),
+            },
+        };
+        if matches!(want, Want::Content(_)) {
+            self.may_replace(&existing)?;
+        }
+        Ok(want)
+    }
+
+    /// What is no file may be there for other programs, and a copy to it was meant to be written into it: a device stays
+    /// whatever is asked for, a FIFO or socket unless the destination is to be as the source is.
+    pub(super) fn may_replace(&self, existing: &Meta) -> Result<(), String> {
+        let kind = match existing.kind {
+            FileKind::Special(Node::CharDevice { .. } | Node::BlockDevice { .. }) => "device",
+            FileKind::Special(Node::Fifo) if self.rules.sync.is_none() => "FIFO",
+            FileKind::Special(Node::Socket) if self.rules.sync.is_none() => "socket",
+            FileKind::Special(_) | FileKind::File | FileKind::Dir | FileKind::Symlink => return Ok(()),
+        };
+        Err(format!("a {kind} is in its place, which stays (the destination null: keeps nothing)"))
+    }
+
+    /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
+    pub(super) fn note_partials(&self, target: &Target, directory: &RelPath) {
+        let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
+        let found: HashSet<_> = found.collect();
+        if !found.is_empty() {
+            self.partials.lock().expect(LOCK).insert(directory.clone(), found);
+        }
+    }
+
+    /// Whether an earlier run has left a part of a file in a directory of the manifest.
+    fn has_partial(&self, path: &RelPath) -> bool {
+        let partials = self.partials.lock().expect(LOCK);
+        !partials.is_empty()
+            && path
+                .parent()
+                .and_then(|parent| partials.get(&parent))
+                .is_some_and(|there| self.partial_names(path).any(|name| there.contains(&name)))
+    }
+
+    /// Where parts of a file may be, if there are any in its directory.
+    pub(super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
+        let Some(parent) = path.parent() else { return Vec::new() };
+        let partials = self.partials.lock().expect(LOCK);
+        if !partials.contains_key(&parent) {
+            return Vec::new();
+        }
+        self.partial_names(path).filter_map(|name| parent.join(&name).ok()).collect()
+    }
+
+    fn partial_names(&self, path: &RelPath) -> impl Iterator<Item = Vec<u8>> {
+        let roots = if let Destination::Tree(target) = &self.destination { target.roots.all() } else { &[] };
+        roots.iter().flat_map(|root| root.partial_names(path))
+    }
+
+    /// Nothing more is to come of a file that is there.
+    pub(super) fn remove_partial(&self, path: &RelPath) {
+        let Destination::Tree(target) = &self.destination else { return };
+        let is_left = !self.rules.dry_run && self.has_partial(path);
+        for root in target.roots.all().iter().filter(|_| is_left) {
+            if let Err(error) = root.remove_partial(path) {
+                tracing::debug!(%path, error = plain(&error), "a partial file stays");
+            }
+        }
+    }
+
+    /// Books a file that is not sent; returns what the sender is to be told.
+    pub(super) fn skip(&self, item: &Item, fate: Fate, digests: Option<Digests>) -> Vec<Message> {
+        let (id, size) = (item.id(), item.entry.size());
+        if let Destination::Tree(target) = &self.destination {
+            target.roots.settle(&item.path, None);
+            target.roots.note_there(&item.path, size);
+        }
+        self.counts.skipped.fetch_add(1, Relaxed);
+        self.shared.progress.bytes_skipped.fetch_add(size, Relaxed);
+        self.shared.progress.bytes_done.fetch_add(size, Relaxed);
+        self.shared.progress.files_done.fetch_add(1, Relaxed);
+        let mut replies = self.note_skipped(item, fate, digests);
+        replies.push(match fate {
+            Fate::Kept => Message::Decide { id, decision: Decision::Keep },
+            _ => Message::Unchanged { first: id, count: 1 },
+        });
+        let is_other = fate == Fate::Kept && !self.is_up_to_date(item);
+        self.link_target_done(item, if is_other { Outcome::Kept } else { Outcome::There });
+        self.child_done(item);
+        replies
+    }
+
+    /// Whether what was kept in the place of a file that others link to is that file, by size and time.
+    fn is_up_to_date(&self, item: &Item) -> bool {
+        let (Destination::Tree(target), What::File { size, linked: true, .. }) =
+            (&self.destination, &item.entry.what)
+        else {
+            return false;
+        };
+        let there = target.roots.lookup(&item.path).ok().flatten();
+        there.is_some_and(|there| there.is_file() && (there.size, there.mtime) == (*size, item.entry.mtime()))
+    }
+
+    pub(super) fn accept(
+        &self,
+        item: Item,
+        kind: Kind,
+        decision: Decision,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let id = item.id();
+        if matches!(kind, Kind::Whole) && matches!(item.entry.what, What::File { size: 0, .. }) {
+            // Nothing to wait for: an empty file is complete with its entry.
+            let file = Incoming::new(item, kind);
+            file.set_digest(farhaul_volume::whole_digest(&[]), self.rules);
+            let named = file
+                .write_whole(self, &[])
+                .and_then(|unnamed| unnamed.map_or(Ok(()), |unnamed| finish_small(self, &file, unnamed)));
+            self.settle(&file, named, &mut conversation.replies);
+            return Ok(());
+        }
+        self.admit(&Arc::new(Incoming::new(item, kind)))?;
+        conversation.replies.push(Message::Decide { id, decision });
+        Ok(())
+    }
+
+    pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
+        let mut files = self.files.lock().expect(LOCK);
+        if files.len() >= OUTSTANDING_MAX {
+            return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
+        }
+        files.insert(file.item.id(), file.clone());
+        if file.is_large() {
+            self.large_open.add();
+        }
+        Ok(())
+    }
+
+    fn null_entry(&self, mut entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+        let bad = |error: PathError| Error::Misbehaved(error.to_string());
+        let path = match entry.path.is_empty() {
+            true => RelPath::empty(),
+            false => RelPath::from_bytes(&entry.path).map_err(bad)?,
+        };
+        entry.path = Vec::new();
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        let parent = self.tree.lock().expect(LOCK).add(&path, booked)?.map(|parent| parent.id);
+        let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
+        match item.entry.what {
+            What::Directory => self.tree.lock().expect(LOCK).open(Directory {
+                id: item.id(),
+                path: item.path,
+                booked: item.booked,
+                is_made: false,
+                ..Directory::below(item.parent)
+            }),
+            What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
+                self.settle_link(&item, Ok(Made::New), conversation);
+                Ok(())
+            }
+            What::File { size, .. } => {
+                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+                let kind = if size <= CHUNK { Kind::Whole } else { Kind::null() };
+                self.accept(item, kind, Decision::Send, conversation)
+            }
+            What::Stream => {
+                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.accept(item, Kind::null(), Decision::Send, conversation)
+            }
+        }
+    }
+
+    fn pipe_entry(&self, entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
+        let size = match entry.what {
+            What::File { size, .. } => size,
+            What::Stream => 0,
+            _ => return Err(Error::Usage("only a single file can go to standard output".into())),
+        };
+        if entry.id != 0 {
+            return Err(Error::Usage("only a single file can go to standard output".into()));
+        }
+        self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+        self.shared.progress.files_total.fetch_add(1, Relaxed);
+        let path = RelPath::from_bytes(b"-").expect("a plain name");
+        let id = entry.id;
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        self.tree.lock().expect(LOCK).add(&path, booked)?;
+        let is_file = matches!(entry.what, What::File { .. });
+        let item = Item { entry, path, parent: None, booked, is_place_free: false, replaces: None };
+        if self.rules.dry_run {
+            self.counts.files.fetch_add(1, Relaxed);
+            self.counts.bytes_listed.fetch_add(size, Relaxed);
+            conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
+            self.child_done(&item);
+            return Ok(());
+        }
+        if is_file && size == 0 {
+            let file = Incoming::new(item, Kind::pipe());
+            self.settle(&file, Ok(()), &mut conversation.replies);
+            return Ok(());
+        }
+        self.accept(item, Kind::pipe(), Decision::Send, conversation)?;
+        // A file of one chunk comes as one piece, without a word on its end.
+        if is_file
+            && size <= CHUNK
+            && let Some(file) = self.files.lock().expect(LOCK).get(&id)
+        {
+            file.expect_end(size, 1)?;
+        }
+        Ok(())
+    }
+}
+
+/// What is wanted of a file.
+pub(super) enum Want {
+    /// Content, in the place of what is there.
+    Content(Option<Sort>),
+    /// Content; nothing is called so.
+    New,
+    /// It may not be overwritten.
+    Nothing,
+    /// It is there already.
+    Same(Meta),
+    /// Content, if the sender's is not the same.
+    Comparison,
+    /// A directory has to go first.
+    Room,
+}
+
+fn is_directory(target: &Target, path: &RelPath) -> bool {
+    target.roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()))
+}

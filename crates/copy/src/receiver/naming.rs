@@ -1,0 +1,119 @@
+//! Entries that cannot have their own name at the destination, because its file system takes it for another one or not at all.
+//!
+//! Always true: nothing is put below a directory of another name; where a name was taken for another one nothing is deleted,
+//! since what stands there may be what the source calls otherwise.
+
+use std::collections::HashSet;
+
+use farhaul_session::error::Error;
+use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
+
+use super::super::failures::plain;
+use super::super::item::Item;
+use super::super::messages::{ManifestEntry, What};
+use super::super::receiver::{LOCK, Receiver};
+use super::super::tree::Directory;
+
+/// Directories in which a name was taken for another one.
+#[derive(Default)]
+pub(super) struct Ambiguous {
+    directories: HashSet<RelPath>,
+    bytes: usize,
+    /// There were more than can be remembered: it may have been any.
+    is_any: bool,
+}
+
+/// Bytes of their paths.
+const AMBIGUOUS_BYTES_MAX: usize = 16 << 20;
+
+impl Ambiguous {
+    fn add(&mut self, directory: RelPath) {
+        let bytes = directory.as_bytes().len();
+        if self.bytes + bytes > AMBIGUOUS_BYTES_MAX {
+            self.is_any = true;
+        } else if self.directories.insert(directory) {
+            self.bytes += bytes;
+        }
+    }
+
+    fn has(&self, directory: &RelPath) -> bool {
+        self.is_any || self.directories.contains(directory)
+    }
+}
+
+impl Receiver {
+    /// Why an entry has failed.
+    pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> String {
+        match name_error(error) {
+            Some(NameError::Refused(_)) => plain(error),
+            Some(NameError::Taken { .. } | NameError::Changed(_)) => {
+                if let Some(directory) = path.parent() {
+                    self.ambiguous.lock().expect(LOCK).add(directory);
+                }
+                plain(error)
+            }
+            None if is_about_attributes(error) => plain(error),
+            None => format!("cannot {what}: {}", plain(error)),
+        }
+    }
+
+    /// Whether names in a directory were taken for others.
+    pub(super) fn is_ambiguous(&self, directory: &RelPath) -> bool {
+        self.ambiguous.lock().expect(LOCK).has(directory)
+    }
+
+    /// An entry whose path is too long at the destination, where the source has a longer name than its own.
+    pub(super) fn entry_without_place(&self, entry: ManifestEntry) -> Result<(), Error> {
+        let path = RelPath::from_bytes(&entry.path).map_err(|error| Error::Misbehaved(error.to_string()))?;
+        let booked = path.as_bytes().len() + entry.names_bytes();
+        let parent = Some(self.tree.lock().expect(LOCK).add_unplaced(booked)?.id);
+        let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
+        self.entry_of_nameless(item, "its path is too long there")
+    }
+
+    /// An entry that cannot be where it would be, such as one below a directory that could not have its name.
+    pub(super) fn entry_of_nameless(&self, item: Item, why: &str) -> Result<(), Error> {
+        match item.entry.what {
+            What::Directory => {
+                self.fail(&item, why);
+                let mut tree = self.tree.lock().expect(LOCK);
+                let directory =
+                    Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
+                tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
+            }
+            What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
+                self.fail(&item, why);
+                self.child_done(&item);
+                Ok(())
+            }
+            What::File { linked, .. } => {
+                if linked {
+                    self.links.lock().expect(LOCK).expect(item.id(), &item.path)?;
+                }
+                self.refuse(&item, why);
+                Ok(())
+            }
+            What::Stream => {
+                self.refuse(&item, why);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_remembered_counts_as_ambiguous() {
+        let path =
+            |number: usize| RelPath::from_bytes(format!("{}{number}", "d/".repeat(2000)).as_bytes()).unwrap();
+        let mut ambiguous = Ambiguous::default();
+        ambiguous.add(path(0));
+        ambiguous.add(path(0));
+        assert!(ambiguous.has(&path(0)) && !ambiguous.has(&path(1)));
+        (1..=AMBIGUOUS_BYTES_MAX / 4000).for_each(|number| ambiguous.add(path(number)));
+        assert!(ambiguous.bytes <= AMBIGUOUS_BYTES_MAX && ambiguous.has(&path(usize::MAX)));
+    }
+}

@@ -1,0 +1,265 @@
+//! Large files: each has a partial file open from here until it is whole, and a journal, so only so many at a time.
+//!
+//! Always true: what cannot be opened now for want of descriptors, or because another transfer holds it, waits and is opened
+//! later; the rest of the tree goes on meanwhile.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use farhaul_session::error::Error;
+use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+
+use super::super::destination::Target;
+use super::super::item::Item;
+use super::super::large::{JOURNAL_MIN, Large};
+use super::super::manifest::Fate;
+use super::super::messages::{Decision, What};
+use super::super::receiver::{Conversation, Destination, Receiver, Told, Waiting};
+use super::super::tree::OUTSTANDING_MAX;
+use super::super::writer::{Incoming, Kind, Stream};
+use super::entries::Want;
+use crate::options::Verify;
+
+/// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
+const LOCK_WAIT: Duration = Duration::from_secs(15);
+/// For each large file that the process has open it may have so many descriptors. One takes up to four (through the cache, past it, its
+/// journal, its directory); the rest is for small files, directories and sockets.
+const DESCRIPTORS_PART: u64 = 16;
+const LARGE_OPEN_MAX: u64 = 16 << 10;
+/// So many each transfer may have open, whatever the others have.
+const LARGE_OPEN_MIN: usize = 4;
+/// How long something small waits for a descriptor.
+const DESCRIPTOR_WAIT: Duration = Duration::from_secs(3);
+
+/// Large files that the process's transfers have open.
+static LARGE_OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Those of one transfer.
+pub(super) struct LargeOpen {
+    own: AtomicUsize,
+    max: usize,
+}
+
+impl LargeOpen {
+    pub(super) fn new() -> LargeOpen {
+        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let max = (descriptors / DESCRIPTORS_PART).min(LARGE_OPEN_MAX) as usize;
+        LargeOpen { own: AtomicUsize::new(0), max }
+    }
+
+    fn has_room(&self) -> bool {
+        self.own.load(Relaxed) < LARGE_OPEN_MIN || LARGE_OPEN.load(Relaxed) < self.max
+    }
+
+    fn is_none(&self) -> bool {
+        self.own.load(Relaxed) == 0
+    }
+
+    pub(super) fn add(&self) {
+        self.own.fetch_add(1, Relaxed);
+        LARGE_OPEN.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn remove(&self) {
+        self.own.fetch_sub(1, Relaxed);
+        LARGE_OPEN.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Drop for LargeOpen {
+    fn drop(&mut self) {
+        LARGE_OPEN.fetch_sub(*self.own.get_mut(), Relaxed);
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
+}
+
+impl Receiver {
+    /// Does what takes a descriptor for a moment. While there is none it waits: large files that are whole give theirs back.
+    pub(crate) fn with_descriptor<T>(&self, work: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        let mut deadline = None;
+        loop {
+            match work() {
+                Err(error)
+                    if is_out_of_descriptors(&error)
+                        && !self.shared.is_stopped()
+                        && Instant::now()
+                            < *deadline.get_or_insert_with(|| Instant::now() + DESCRIPTOR_WAIT) =>
+                {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Opens the partial file of a large file, or the temporary one of a stream, now or when there is room.
+    pub(super) fn open_large(
+        &self,
+        target: &Target,
+        item: Item,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        if !conversation.postponed.is_empty() || !self.large_open.has_room() {
+            if conversation.postponed.len() >= OUTSTANDING_MAX {
+                return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
+            }
+            conversation.postponed.push_back(item);
+            return Ok(());
+        }
+        self.open_partial(target, item, None, conversation)
+    }
+
+    /// Opens what waits for room, as far as there is some.
+    pub(super) fn go_on_opening(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        while self.large_open.has_room()
+            && let Some(item) = conversation.postponed.pop_front()
+        {
+            let left = conversation.postponed.len();
+            self.open_partial(target, item, None, conversation)?;
+            if conversation.postponed.len() > left {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// `waited` is set when another transfer has held the partial file, and says until when to wait for it.
+    fn open_partial(
+        &self,
+        target: &Target,
+        item: Item,
+        waited: Option<Instant>,
+        conversation: &mut Conversation,
+    ) -> Result<(), Error> {
+        let deadline = waited.unwrap_or_else(|| Instant::now() + LOCK_WAIT);
+        let (entry, path) = (&item.entry, &item.path);
+        let What::File { size, inode, device, ctime, sparse, .. } = entry.what else {
+            return self.open_stream(target, item, conversation);
+        };
+        let state = SourceState { ctime, ino: inode, dev: device };
+        let identity = Identity { size, mtime: entry.mtime(), state, sparse };
+        let partial = match self.open_for(target, path, &identity) {
+            Ok(partial) => partial,
+            Err(PartialError::Locked) if Instant::now() < deadline => {
+                let request = Partial::request(target.roots.of(path), path);
+                conversation.locked.push(Waiting { item, deadline, _request: request });
+                return Ok(());
+            }
+            Err(PartialError::Io { source, .. })
+                if is_out_of_descriptors(&source) && !self.large_open.is_none() =>
+            {
+                conversation.postponed.push_front(item);
+                return Ok(());
+            }
+            Err(error) => {
+                self.refuse(&item, &error.to_string());
+                return Ok(());
+            }
+        };
+        // The transfer that has held it may have completed it.
+        if waited.is_some()
+            && let Ok(there @ (Want::Nothing | Want::Same(_))) =
+                self.wants(target, &Item { is_place_free: false, ..item.clone() })
+        {
+            partial.discard_if_empty();
+            let fate = if matches!(there, Want::Nothing) { Fate::Kept } else { Fate::Unchanged };
+            conversation.replies.extend(self.skip(&item, fate, None));
+            return Ok(());
+        }
+        let have = partial.have_ranges();
+        let resumed = Large::bytes_of(&have, size);
+        let needed = if sparse { 0 } else { size.saturating_sub(partial.allocated_bytes()) };
+        if let Ok(free) = target.roots.of(path).free_bytes(&path.parent().unwrap_or_default())
+            && free < needed
+        {
+            let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
+            partial.discard_if_empty();
+            self.refuse(&item, &reason);
+            return Ok(());
+        }
+        if let Err(error) = partial.begin_in_place() {
+            self.refuse(&item, &error.to_string());
+            return Ok(());
+        }
+        self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
+        self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
+        if self.is_compared(&partial) {
+            let told = Told::new(&self.window);
+            let file = Arc::new(Incoming::new(item, Kind::chunked(partial)).compared(told));
+            self.admit(&file)?;
+            let _ = conversation.queues.patch.send(file);
+            return Ok(());
+        }
+        let decision = if have.is_empty() { Decision::Send } else { Decision::Have(have) };
+        self.accept(item, Kind::chunked(partial), decision, conversation)
+    }
+
+    fn open_stream(&self, target: &Target, item: Item, conversation: &mut Conversation) -> Result<(), Error> {
+        let path = &item.path;
+        match Stream::create(target.roots.of(path), path) {
+            Ok(stream) => self.accept(item, Kind::Stream(stream), Decision::Send, conversation),
+            Err(error) if is_out_of_descriptors(&error) && !self.large_open.is_none() => {
+                conversation.postponed.push_front(item);
+                Ok(())
+            }
+            Err(error) => {
+                self.refuse(&item, &self.cannot("create", path, &error));
+                Ok(())
+            }
+        }
+    }
+
+    fn open_for(
+        &self,
+        target: &Target,
+        path: &RelPath,
+        identity: &Identity,
+    ) -> Result<Partial, PartialError> {
+        let resume = match (identity.size < JOURNAL_MIN, self.rules.verify) {
+            (true, _) => Resume::Never,
+            (false, Verify::Transit) => Resume::Any,
+            (false, Verify::Digest) => Resume::Digested,
+            (false, Verify::Readback) => Resume::Compared,
+        };
+        let root = target.roots.of(path);
+        if self.rules.in_place
+            && let Some(partial) = Partial::open_in_place(root, path, identity)?
+        {
+            return Ok(partial);
+        }
+        match self.rules.delta {
+            true => Partial::open_over(root, path, identity, resume),
+            false => Partial::open(root, path, identity, resume),
+        }
+    }
+
+    pub(super) fn retry_locked(&self, conversation: &mut Conversation) -> Result<(), Error> {
+        let Destination::Tree(target) = &self.destination else { return Ok(()) };
+        for waiting in std::mem::take(&mut conversation.locked) {
+            let Waiting { item, deadline, _request } = waiting;
+            self.open_partial(target, item, Some(deadline), conversation)?;
+        }
+        Ok(())
+    }
+}
+
+/// A size for people.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}

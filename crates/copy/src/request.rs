@@ -1,0 +1,257 @@
+//! What a copy is asked for: the words of this service in the hello, and in the answer to it.
+//!
+//! Always true: what comes from a peer is judged in [`Request::of`] before anybody acts by it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use farhaul_connect::features::Features;
+use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::{Admitted, session_needs};
+use farhaul_session::error::Error;
+use farhaul_text::printable;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::options::{TransferOptions, Verify};
+
+/// The name of this service in a hello.
+pub(crate) const SERVICE: &str = "copy";
+/// Most paths in one request (a shell's argument list is the usual source).
+const PATHS_MAX: usize = 4096;
+
+/// Of large files that are there in another version only what differs is sent.
+pub(crate) const DELTA: &str = "delta";
+
+/// Each feature of a copy, and whether options cannot do without it. What is never needed is left out where the far end
+/// lacks it.
+fn features(options: &TransferOptions) -> [(&'static str, bool); 10] {
+    let sync = options.sync.unwrap_or_default();
+    [
+        (DELTA, options.in_place || options.delta == Some(true)),
+        ("readback", options.verify == Verify::Readback),
+        ("sync", options.sync.is_some()),
+        ("checksum", sync.checksum),
+        ("detect-renames", sync.detect_renames),
+        ("manifest", options.manifest.is_some()),
+        ("follow-growth", options.follow_growth_secs.is_some()),
+        ("spread", !options.spread.source.is_empty() || !options.spread.target.is_empty()),
+        ("xattrs", options.xattrs),
+        ("acls", options.acls),
+    ]
+}
+
+/// What this end can do in a copy.
+pub(crate) fn own_features() -> Features {
+    Features::of(&features(&TransferOptions::default()).map(|feature| feature.0))
+}
+
+/// What a far end has to be able to do for these options.
+pub(crate) fn needs(options: &TransferOptions) -> Features {
+    let needed = features(options).into_iter().filter(|feature| feature.1);
+    session_needs(&options.network).and(&needed.map(|feature| feature.0).collect::<Vec<_>>())
+}
+
+/// Which way the content goes, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the client.
+    Push,
+    /// To the client.
+    Pull,
+}
+
+/// What the client wants done.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Request {
+    /// Which way.
+    pub direction: Direction,
+    /// Pull: the sources; push: one destination. Any bytes, as the user typed them.
+    #[serde(with = "base64_list")]
+    pub paths: Vec<Vec<u8>>,
+    /// Push: several sources, or a trailing slash: the destination must be or become a directory.
+    #[serde(default)]
+    pub target_is_directory: bool,
+    /// Push: the only source is a pipe or a plain file, so that the destination is a file's name unless it exists as
+    /// a directory. Pull: it goes to a pipe.
+    #[serde(default)]
+    pub single_file: bool,
+    /// Push: the destination is the single source's name, also if a directory of that name is there. Pull: the sources have
+    /// to be one, for which there is one name.
+    #[serde(default)]
+    pub target_is_name: bool,
+    /// Those of the session travel beside this request.
+    #[serde(default)]
+    pub options: TransferOptions,
+}
+
+impl Request {
+    /// What the client opens a session for.
+    pub fn opening(&self, needs: Features) -> Result<Opening, Error> {
+        let request = serde_json::to_vec(self)
+            .map_err(|error| Error::Usage(format!("the options cannot be told to the far end: {error}")))?;
+        Ok(Opening { service: SERVICE.into(), needs, request, network: self.options.network.clone() })
+    }
+
+    /// What the client has asked for. The one place that judges it.
+    pub fn of(opening: &Opening) -> Result<Request, Error> {
+        is_ours(opening).map_err(Refusal::into_error)?;
+        let bad =
+            |what: &str| Err(Error::Usage(format!("the far end cannot understand the request: {what}")));
+        let mut request: Request = match serde_json::from_slice(&opening.request) {
+            Ok(request) => request,
+            Err(error) => return bad(&printable(error.to_string().as_bytes(), 120)),
+        };
+        let paths = request.paths.len();
+        if paths == 0 || paths > PATHS_MAX {
+            return bad("between 1 and 4096 paths are allowed");
+        }
+        if request.direction == Direction::Push && paths != 1 {
+            return bad("a push has one destination");
+        }
+        request.options.network = opening.network.clone();
+        request.options = request.options.checked()?;
+        Ok(request)
+    }
+}
+
+/// What the far end answers.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+struct Answer {
+    /// The mode bits of group and others that nothing gets there.
+    #[serde(default)]
+    mask: u32,
+}
+
+fn is_ours(opening: &Opening) -> Result<(), Refusal> {
+    if opening.service == SERVICE {
+        return Ok(());
+    }
+    let service = printable(opening.service.as_bytes(), 64);
+    let text = format!("this end copies files, it has no service called '{service}'");
+    Err(Refusal::new(RefusalCode::Unsupported, text))
+}
+
+/// Lets in who wants to copy files. Nothing gets the bits of `mask` here.
+pub fn admit(opening: &Opening, mask: u32) -> Result<Admitted, Refusal> {
+    is_ours(opening)?;
+    let terms = if mask == 0 { Vec::new() } else { serde_json::to_vec(&Answer { mask }).unwrap_or_default() };
+    Ok(Admitted { features: own_features(), terms })
+}
+
+/// The bits that nothing gets at the far end, by its answer.
+pub(crate) fn mask_of(terms: &[u8]) -> u32 {
+    serde_json::from_slice::<Answer>(terms).unwrap_or_default().mask & 0o777
+}
+
+pub(crate) mod base64_list {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(list: &[Vec<u8>], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(list.iter().map(|bytes| STANDARD.encode(bytes)))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
+        let texts = Vec::<String>::deserialize(deserializer)?;
+        texts.into_iter().map(|text| STANDARD.decode(text).map_err(D::Error::custom)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_session::options::NetworkOptions;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn request() -> Request {
+        Request {
+            direction: Direction::Pull,
+            paths: vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()],
+            target_is_directory: true,
+            single_file: false,
+            target_is_name: false,
+            options: NetworkOptions { flows: 3, ..NetworkOptions::default() }.into(),
+        }
+    }
+
+    /// The request as JSON, changed by hand.
+    fn changed(change: impl FnOnce(&mut Value)) -> Result<Request, Error> {
+        let opening = request().opening(Features::default()).unwrap();
+        let mut value = serde_json::from_slice(&opening.request).unwrap();
+        change(&mut value);
+        Request::of(&Opening { request: serde_json::to_vec(&value).unwrap(), ..opening })
+    }
+
+    #[test]
+    fn a_request_survives_the_way_and_the_sessions_options_come_beside_it() {
+        let opening = request().opening(Features::default()).unwrap();
+        assert_eq!(Request::of(&opening).unwrap(), request());
+        assert!(!String::from_utf8_lossy(&opening.request).contains("memory_bytes"));
+        assert!(changed(|v| v["tomorrow"] = json!({"x": 1})).is_ok());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (name, result) in [
+            ("no path", changed(|v| v["paths"] = json!([]))),
+            ("bad base64", changed(|v| v["paths"] = json!(["%%"]))),
+            ("many paths", changed(|v| v["paths"] = vec!["YQ=="; PATHS_MAX + 1].into())),
+            ("push to two", changed(|v| v["direction"] = "push".into())),
+            ("unknown direction", changed(|v| v["direction"] = "sideways".into())),
+        ] {
+            assert!(matches!(result, Err(Error::Usage(_))), "{name}");
+        }
+        let opening = request().opening(Features::default()).unwrap();
+        for cut in 0..opening.request.len() {
+            let opening = Opening { request: opening.request[..cut].to_vec(), ..opening.clone() };
+            assert!(Request::of(&opening).is_err());
+        }
+    }
+
+    #[test]
+    fn a_choice_of_any_origin_is_judged_with_the_request() {
+        let line = |text: &str| Value::from(STANDARD.encode(text));
+        let select =
+            |field: &str, value: Value| changed(|request| request["options"]["select"][field] = value);
+        let read = select("rules", vec![line("- *.o"), line("+s a/**")].into()).unwrap();
+        assert_eq!(read.options.select.rules, [b"- *.o".to_vec(), b"+s a/**".to_vec()]);
+        for hostile in [
+            vec![line(". /etc/passwd")].into(),
+            vec![line("x")].into(),
+            vec![line("")].into(),
+            vec![Value::from("not base64")].into(),
+            vec![line("- x"); 4097].into(),
+            vec![line(&format!("- {}", "x".repeat(4096)))].into(),
+            vec![line(&format!("- {}", "x".repeat(4000))); 17].into(),
+            Value::from(7),
+        ] {
+            assert!(select("rules", hostile).is_err());
+        }
+        assert!(select("size_min", Value::from(-1)).is_err());
+        assert!(select("mtime_min", Value::from(i64::MIN)).is_ok());
+        let sync = |value: Value| changed(|request| request["options"]["sync"] = value);
+        let delete = json!({"checksum": true, "delete": {"when": "before", "max": 3}});
+        assert!(sync(delete).unwrap().options.sync.unwrap().delete.is_some());
+        assert!(sync(json!({"delete": {"when": "never"}})).is_err());
+    }
+
+    #[test]
+    fn only_what_the_user_has_asked_for_is_needed() {
+        assert_eq!(needs(&TransferOptions::default()), Features::default());
+        let options = TransferOptions { acls: true, in_place: true, ..TransferOptions::default() };
+        assert_eq!(needs(&options), Features::of(&[DELTA, "acls"]));
+        assert_eq!(own_features().satisfy(&Features::of(&[DELTA, "acls"])), Ok(()));
+    }
+
+    #[test]
+    fn another_service_is_refused_by_its_name() {
+        let opening = request().opening(Features::default()).unwrap();
+        let admitted = admit(&opening, 0o027).unwrap();
+        assert_eq!(mask_of(&admitted.terms), 0o027);
+        assert!(admitted.features.has(DELTA));
+        assert_eq!(mask_of(b"what a later version says"), 0);
+        let refusal = admit(&Opening { service: "juggle".into(), ..opening }, 0).unwrap_err();
+        assert!(refusal.text.contains("'juggle'"), "{}", refusal.text);
+    }
+}

@@ -1,0 +1,629 @@
+//! The sending end of a transfer: scan, announce, read what the receiver wants, until everything is accounted for.
+//!
+//! Threads: one scans and announces entries, some read (see `read_queue.rs`), and the caller's speaks with the
+//! receiver. An entry is outstanding from its announcement until the receiver has said what became of it; their number
+//! is bounded, and so is the memory of a tree of any size.
+//!
+//! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
+
+pub(super) mod announcing;
+mod names;
+mod notes;
+mod outstanding;
+mod renewal;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use farhaul_volume::{
+    AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
+};
+
+use self::announcing::OUTSTANDING;
+use self::names::Names;
+pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
+use farhaul_session::budget::Charge;
+use farhaul_session::contained::in_any_case;
+use farhaul_session::crew::together;
+use farhaul_session::error::Error;
+use farhaul_session::exchange::arrived_bytes;
+use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::report::Figures;
+use farhaul_session::shared::Shared;
+use farhaul_session::supervisor::{Step, Supervisor};
+use farhaul_session::unread::Unread;
+
+use self::outstanding::{Booking, Outstanding};
+use super::end::End;
+use super::failures::Failures;
+use super::large::{FileJob, Large};
+use super::manifest::{Fate, Log, Record};
+use super::messages::{Decision, Decoder, Message, RENEWAL, What, decode_spread};
+use super::not_taken::NotTaken;
+use super::noted::Noted;
+use super::read_queue::{ReadQueue, Theirs};
+use super::report::{Action, SpreadFigures};
+use super::talk::Talk;
+use crate::options::{DeleteWhen, SyncOptions, TransferOptions};
+
+/// A chunk that arrives damaged is sent again this often before its file fails.
+const AGAIN_MAX: u32 = 3;
+
+/// What is to be sent.
+pub(crate) enum Origin {
+    Scan(Box<Scan>),
+    /// Standard input, under this name.
+    Pipe {
+        name: RelPath,
+    },
+}
+
+/// What is listed, and how.
+pub(crate) struct Scan {
+    sources: Vec<Source>,
+    pub(crate) options: ScanOptions,
+    /// The receiver says first which names it wants.
+    pub(crate) awaits_names: bool,
+    /// The receiver has to know what there is, so as to remove the rest.
+    delete: Option<DeleteWhen>,
+    /// For the sources.
+    _kept: Charge,
+}
+
+impl Scan {
+    pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<Scan, Error> {
+        let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
+        let awaits_names = options.select.by_name;
+        let nodes = Nodes { pipes: options.specials, devices: options.devices };
+        let scan = ScanOptions { follow: options.follow, nodes, ..options.select.scan()? };
+        Ok(Scan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
+    }
+
+    /// `kept` is what its sources take.
+    pub(crate) fn keeping(self, kept: Charge) -> Scan {
+        Scan { _kept: kept, ..self }
+    }
+
+    fn scanner(&self) -> Scanner {
+        Scanner::new(self.sources.clone(), self.options.clone())
+    }
+}
+
+struct Pending {
+    size: u64,
+    job: Option<Arc<FileJob>>,
+    stage: Stage,
+    again: u32,
+    /// For the manifest, if there is one.
+    record: Option<Box<Record>>,
+    _booking: Option<Booking>,
+}
+
+/// How far an entry has come. What the receiver may say of it depends on that.
+enum Stage {
+    /// The receiver has not decided; only files and standard input have anything unread. `compared`: its digest has been asked for.
+    Undecided { compared: bool, unread: Option<Unread> },
+    /// It is wanted, and sent in one piece or as it comes.
+    Whole,
+    /// It is wanted, and sent chunk by chunk.
+    Large(Arc<Large>),
+}
+
+impl Stage {
+    fn large(&self) -> Option<&Arc<Large>> {
+        match self {
+            Stage::Large(large) => Some(large),
+            Stage::Undecided { .. } | Stage::Whole => None,
+        }
+    }
+}
+
+#[derive(Default)]
+struct Table {
+    pending: HashMap<u64, Pending>,
+    /// Entries that the receiver may speak of: those with ids below this, or announced again.
+    announced: u64,
+    entries_done: bool,
+}
+
+/// How the files are read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ReadPlan {
+    pub(crate) readers: usize,
+    /// Large files that are read at a time.
+    pub(crate) lanes: usize,
+    pub(crate) digests: bool,
+    /// One chunk after the other, holes as zeros.
+    pub(crate) in_order: bool,
+    /// Nothing is sent, only said.
+    pub(crate) dry_run: bool,
+    /// Files are followed until they have not grown for so long.
+    pub(crate) growth: Option<Duration>,
+    pub(crate) taking: Taking,
+    /// None for a copy, of which the receiver removes and renames nothing.
+    pub(crate) sync: Option<SyncOptions>,
+}
+
+/// What of the entries is taken along.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Taking {
+    pub(crate) attributes: AttributeKinds,
+    pub(crate) specials: bool,
+    pub(crate) devices: bool,
+    pub(crate) safe_links: bool,
+}
+
+impl Taking {
+    pub(crate) fn new(options: &TransferOptions, is_daemon: bool) -> Taking {
+        Taking {
+            attributes: AttributeKinds::chosen(options.xattrs, options.acls, is_daemon, options.keep_setuid),
+            specials: options.specials,
+            devices: options.devices,
+            safe_links: options.safe_links,
+        }
+    }
+
+    fn reason_to_skip(&self, path: &[u8], kind: &Kind) -> Option<&'static str> {
+        match kind {
+            Kind::Symlink { target } if self.safe_links && leads_out(path, target) => {
+                Some("a symbolic link that leads out of what is copied")
+            }
+            Kind::Special(node) if node.is_device() && !self.devices => Some("a device (--devices takes it)"),
+            Kind::Special(node) if !node.is_device() && !self.specials => {
+                Some("a pipe or socket (--specials takes it)")
+            }
+            Kind::File { .. } | Kind::Stream { .. } | Kind::Dir | Kind::Symlink { .. } | Kind::Special(_) => {
+                None
+            }
+        }
+    }
+
+    fn attributes(&self, what: &What, source: &SourceRef) -> std::io::Result<Attributes> {
+        match what {
+            What::File { .. } | What::Directory => source.attributes(self.attributes),
+            What::Stream | What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
+                Ok(Attributes::new())
+            }
+        }
+    }
+}
+
+/// State that the sending end's threads share.
+pub(crate) struct Sender {
+    shared: Arc<Talk>,
+    table: Mutex<Table>,
+    outstanding: Arc<Outstanding>,
+    room: Condvar,
+    queue: Arc<ReadQueue>,
+    /// Chunks must leave in order and without holes: the receiver writes to a pipe.
+    in_order: bool,
+    dry_run: bool,
+    growth: Option<Duration>,
+    taking: Taking,
+    sync: Option<SyncOptions>,
+    not_taken: NotTaken,
+    is_client: bool,
+    names: Mutex<Names>,
+    /// Under which id a file that has changed is announced again.
+    renewals: Mutex<HashMap<u64, u64>>,
+    failures: Failures,
+    noted: Noted,
+    counts: Mutex<Counts>,
+    /// The client's manifest, and its lines for directories whose end has not been told.
+    log: Option<Arc<Log>>,
+    directories: Mutex<HashMap<u64, Box<Record>>>,
+}
+
+/// What the sending end counted.
+#[derive(Default)]
+struct Counts {
+    files: u64,
+    directories: u64,
+    links: u64,
+    skipped: u64,
+    deleted: u64,
+    renames: u64,
+    resumed_bytes: u64,
+    renamed: bool,
+    /// Content bytes put of files that the receiver has given up.
+    given_up: u64,
+    /// Content bytes of files that were not completed and that the receiver keeps.
+    kept: u64,
+    /// Of files that a dry run would have sent.
+    listed_bytes: u64,
+}
+
+/// What the receiver has said at its end.
+#[derive(Default)]
+struct Finished {
+    figures: EndFigures,
+    spread: Vec<SpreadFigures>,
+}
+
+/// Runs the sending end to its end.
+pub(crate) fn run(
+    supervisor: &mut Supervisor,
+    origin: Origin,
+    plan: ReadPlan,
+    log: Option<Arc<Log>>,
+) -> (End, Option<Error>) {
+    let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
+    let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
+    let shared = Talk::new(supervisor.shared.clone());
+    let queue =
+        Arc::new(ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order)));
+    let sender = Sender {
+        shared: shared.clone(),
+        table: Mutex::default(),
+        outstanding: Arc::default(),
+        room: Condvar::new(),
+        queue: queue.clone(),
+        in_order,
+        dry_run,
+        growth,
+        taking,
+        sync,
+        not_taken: NotTaken::new(supervisor.is_client()),
+        is_client: supervisor.is_client(),
+        names: Mutex::new(Names::new(is_awaited, &shared.budget)),
+        renewals: Mutex::default(),
+        failures: Failures::new(supervisor.is_client()),
+        noted: Noted::default(),
+        counts: Mutex::default(),
+        log,
+        directories: Mutex::default(),
+    };
+    let scanning = Unread::new(&shared);
+    let let_go = || {
+        queue.close();
+        sender.room.notify_all();
+    };
+    let ended = together(&shared, let_go, |crew| {
+        let sender = &sender;
+        crew.start("scan", move || sender.announce(origin, scanning))?;
+        for _ in 0..readers {
+            crew.start("read", || queue.read())?;
+        }
+        sender.converse(supervisor)
+    });
+    match ended {
+        Ok(theirs) => (sender.end(supervisor, Some(theirs)), None),
+        Err(error) => (sender.end(supervisor, None), Some(error)),
+    }
+}
+
+impl Sender {
+    /// Speaks with the receiver until it has finished.
+    fn converse(&self, supervisor: &mut Supervisor) -> Result<Finished, Error> {
+        let (mut decoder, mut watched) = (Decoder::default(), Vec::new());
+        loop {
+            match supervisor.step()? {
+                Step::Finish(figures) => {
+                    let spread = decode_spread(&figures.of_service).map_err(senseless)?;
+                    self.finish(supervisor)?;
+                    return Ok(Finished { figures, spread });
+                }
+                Step::Message(bytes) => {
+                    let message = decoder.decode(bytes).map_err(senseless)?;
+                    self.handle(message, &mut self.counts.lock().expect(LOCK))?;
+                }
+                Step::Idle => self.look_after(&mut watched),
+            }
+        }
+    }
+
+    fn handle(&self, message: Message, counts: &mut Counts) -> Result<(), Error> {
+        match message {
+            Message::Deleted { .. } | Message::NotDeleted { .. } if !self.may_delete() => {
+                Err(Error::Misbehaved("it deletes, which it was not asked to".into()))
+            }
+            Message::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
+                Err(Error::Misbehaved("it renames, which it was not asked to".into()))
+            }
+            Message::Decide { id, decision } => self.decide(id, decision, counts),
+            Message::Unchanged { first, count } => {
+                let Some(end) = first.checked_add(count) else { return Err(unknown(u64::MAX)) };
+                (first..end).try_for_each(|id| self.leave(id, Fate::Unchanged, counts))
+            }
+            Message::Done { id } => self.done(id, counts),
+            Message::Failed { id, path, reason } => {
+                let mut record = None;
+                // It may have crossed the news that the file has changed.
+                for id in [id].into_iter().chain(self.renewals.lock().expect(LOCK).remove(&id)) {
+                    let Some(pending) = self.remove(id) else { continue };
+                    let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
+                    counts.given_up = counts.given_up.saturating_add(given_up);
+                    if let Some(large) = pending.stage.large() {
+                        large.cancel();
+                        counts.kept += large.bytes_kept();
+                    }
+                    record = pending.record.or(record);
+                }
+                let record = record.or_else(|| self.directories.lock().expect(LOCK).remove(&id));
+                self.fail(&path, &reason, Action::Copy, record);
+                Ok(())
+            }
+            Message::Placed { name } => {
+                counts.renamed = true;
+                if let Some(log) = &self.log {
+                    log.set_renamed(&name);
+                }
+                Ok(())
+            }
+            Message::Renamed { id, from } => {
+                let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+                let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
+                counts.renames += 1;
+                count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
+                if let Some(record) = &mut pending.record {
+                    record.note = Some(from);
+                }
+                self.note(&mut pending, Fate::Renamed);
+                Ok(())
+            }
+            Message::Digests { id, digests } => self.told(id, digests),
+            Message::DirectoriesDone { count } => {
+                counts.directories = counts.directories.saturating_add(count);
+                Ok(())
+            }
+            Message::Again { id, chunk } => self.again(id, chunk),
+            Message::Marks { id, chunk, marks } => self.told_of(id, chunk, Theirs::Marks(marks)),
+            Message::Kept { id, chunk, cv } => self.told_of(id, chunk, Theirs::Kept(cv)),
+            Message::MarksEnd { id } => self.marks_end(id),
+            Message::Names { names, is_last } => self.take_names(names, is_last),
+            Message::Deleted { path } => {
+                counts.deleted += 1;
+                tell_deleted(&self.shared, &path, self.dry_run);
+                if let (Some(log), false) = (&self.log, self.dry_run) {
+                    log.add(Record::of_path(&path, Fate::Deleted));
+                }
+                Ok(())
+            }
+            Message::Left { path, border } => {
+                self.noted.left(&self.shared, &path, border, self.dry_run);
+                Ok(())
+            }
+            Message::Replaced { path, was, by } => {
+                self.noted.replaced(&self.shared, &path, was, by, self.dry_run);
+                Ok(())
+            }
+            Message::NotDeleted { path, reason } => {
+                self.fail(&path, &reason, Action::Delete, None);
+                Ok(())
+            }
+            other => Err(unexpected(other.name())),
+        }
+    }
+
+    fn may_delete(&self) -> bool {
+        self.sync.is_some_and(|sync| sync.delete.is_some())
+    }
+
+    fn decide(&self, id: u64, decision: Decision, counts: &mut Counts) -> Result<(), Error> {
+        if decision == Decision::Keep {
+            return self.leave(id, Fate::Kept, counts);
+        }
+        if decision == Decision::Listed {
+            if !self.dry_run {
+                return Err(Error::Misbehaved("it lists what it was to receive".into()));
+            }
+            let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+            counts.files += 1;
+            counts.listed_bytes = counts.listed_bytes.saturating_add(pending.size);
+            self.note(&mut pending, Fate::WouldSend);
+            if let Some(job) = pending.job {
+                self.shared.progress.notice(format!("would send {} ({} bytes)", job.path, job.size));
+            }
+            return Ok(());
+        }
+        let mut table = self.table.lock().expect(LOCK);
+        let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        // It is decided on once.
+        let Stage::Undecided { compared, unread } = &mut pending.stage else { return Err(unknown(id)) };
+        if let Decision::Compare(digest) = decision {
+            // It is compared once, before it is sent.
+            let (false, Some(job)) = (*compared, pending.job.clone()) else { return Err(unknown(id)) };
+            *compared = true;
+            drop(table);
+            self.queue.push_compare(job, digest);
+            return Ok(());
+        }
+        let Some(unread) = unread.take() else { return Err(unknown(id)) };
+        let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
+        pending.stage = Stage::Whole;
+        if job.is_stream() {
+            drop(table);
+            self.queue.push_stream(job, Some(unread));
+            return Ok(());
+        }
+        let (have, old_chunks) = match decision {
+            Decision::Have(ranges) => (ranges, 0),
+            Decision::Patch { have, old_chunks } => (have, old_chunks),
+            _ => (Vec::new(), 0),
+        };
+        if job.is_whole() {
+            drop(table);
+            self.queue.push_wanted(job, Some(unread));
+            return Ok(());
+        }
+        let Some(large) = Large::new(job, &have, old_chunks, Some(unread)) else {
+            return Err(Error::Misbehaved(format!("chunks that file {id} does not have")));
+        };
+        let resumed = Large::bytes_of(&have, large.job.size);
+        counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
+        self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
+        let large = Arc::new(large);
+        pending.stage = Stage::Large(large.clone());
+        drop(table);
+        self.queue.push_large(large);
+        Ok(())
+    }
+
+    /// Nothing of it is wanted.
+    fn leave(&self, id: u64, fate: Fate, counts: &mut Counts) -> Result<(), Error> {
+        let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+        counts.skipped += 1;
+        self.note(&mut pending, fate);
+        self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
+        self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
+        let is_file = pending.job.is_some();
+        self.shared.progress.files_done.fetch_add(u64::from(is_file), Relaxed);
+        Ok(())
+    }
+
+    /// What the receiver says of a file that has failed meanwhile is of no more use.
+    fn told_of(&self, id: u64, chunk: u64, theirs: Theirs) -> Result<(), Error> {
+        match self.large(id) {
+            Some(large) if !self.queue.push_told(&large, chunk, theirs) => {
+                Err(Error::Misbehaved(format!("it told what does not fit chunk {chunk} of file {id}")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn marks_end(&self, id: u64) -> Result<(), Error> {
+        match self.large(id) {
+            Some(large) if !self.queue.end_patches(&large) => {
+                Err(Error::Misbehaved(format!("the marks of file {id} ended twice")))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn large(&self, id: u64) -> Option<Arc<Large>> {
+        self.table.lock().expect(LOCK).pending.get(&id)?.stage.large().cloned()
+    }
+
+    fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
+        let Some(mut pending) = self.remove(id) else {
+            // Of directories only a manifest is told.
+            let record = self.directories.lock().expect(LOCK).remove(&id);
+            let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
+            log.add(Record { fate: Fate::sent(self.dry_run), ..*record });
+            return Ok(());
+        };
+        self.note(&mut pending, Fate::sent(self.dry_run));
+        if let Some(job) = &pending.job {
+            self.shared.progress.detail(|| job.path.to_string());
+        }
+        self.renewals.lock().expect(LOCK).retain(|_, renewed| *renewed != id);
+        if pending.job.is_some() {
+            counts.files += 1;
+            self.shared.progress.files_done.fetch_add(1, Relaxed);
+        } else {
+            counts.links += 1;
+        }
+        Ok(())
+    }
+
+    /// A piece arrived damaged although its packets were authentic (memory, or a cipher-less path): send it again.
+    fn again(&self, id: u64, chunk: u64) -> Result<(), Error> {
+        let mut table = self.table.lock().expect(LOCK);
+        let Some(pending) = table.pending.get_mut(&id) else {
+            // That it has failed, or is announced again, may have crossed this.
+            return if id % RENEWAL < table.announced { Ok(()) } else { Err(unknown(id)) };
+        };
+        if matches!(pending.stage, Stage::Undecided { .. }) {
+            return Err(Error::Misbehaved(format!("it wants entry {id} again, which it has not asked for")));
+        }
+        pending.again = pending.again.saturating_add(1);
+        let too_often = pending.again > AGAIN_MAX;
+        let (job, large) = (pending.job.clone(), pending.stage.large().cloned());
+        drop(table);
+        let job = job.filter(|job| !job.is_stream());
+        let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_volume::CHUNK));
+        if job.is_some() && chunk >= chunks {
+            return Err(Error::Misbehaved(format!("chunk {chunk} lies beyond file {id}")));
+        }
+        if too_often || job.is_none() {
+            let reason = "its content arrived damaged and cannot be sent again".to_string();
+            self.shared.send(&[Message::FileFailed { id, reason }]);
+        } else if let Some(large) = large {
+            self.queue.push_again(large, chunk);
+        } else if let Some(job) = job {
+            self.queue.push_whole_again(job);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, id: u64) -> Option<Pending> {
+        let mut table = self.table.lock().expect(LOCK);
+        let pending = table.pending.remove(&id);
+        if table.pending.len() == OUTSTANDING / 2 {
+            self.room.notify_all();
+        }
+        pending
+    }
+
+    fn finish(&self, supervisor: &Supervisor) -> Result<(), Error> {
+        {
+            let table = self.table.lock().expect(LOCK);
+            if !table.entries_done || !table.pending.is_empty() {
+                return Err(Error::Misbehaved(
+                    "the receiver says that it has finished, but it has not".into(),
+                ));
+            }
+        }
+        supervisor.finish();
+        Ok(())
+    }
+
+    /// `theirs` have come if the end is a good one.
+    fn end(&self, supervisor: &Supervisor, theirs: Option<Finished>) -> End {
+        let counts = in_any_case(self.counts.lock());
+        let table = in_any_case(self.table.lock());
+        let given_up = theirs.as_ref().map(|_| counts.given_up);
+        let theirs = theirs.unwrap_or_default();
+        let unfinished = table.pending.values().filter_map(|pending| pending.stage.large());
+        End {
+            files: counts.files,
+            directories: counts.directories,
+            links: counts.links,
+            skipped: counts.skipped,
+            deleted: counts.deleted,
+            replaced: self.noted.replaced_count(),
+            left: self.noted.take_left(),
+            renames: counts.renames,
+            bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
+            bytes_matched: self.shared.content_matched.load(Relaxed),
+            bytes_kept: counts.kept + unfinished.map(|large| large.bytes_kept()).sum::<u64>(),
+            bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
+            renamed: counts.renamed,
+            failures: self.failures.take(),
+            not_taken: self.not_taken.take(),
+            spread: theirs.spread,
+            figures: Figures { ours: supervisor.figures(), theirs: theirs.figures },
+        }
+    }
+}
+
+const LOCK: &str = "no thread panics while it holds the sender's table";
+
+/// A line for what has been removed at the other end or here.
+pub(crate) fn tell_deleted(shared: &Shared, path: &[u8], dry_run: bool) {
+    let path = || farhaul_text::escape(path);
+    if dry_run {
+        shared.progress.notice(format!("would delete {}", path()));
+    } else {
+        shared.progress.detail(|| format!("deleted {}", path()));
+    }
+}
+
+/// A file that was there under another name.
+pub(crate) fn count_renamed(shared: &Shared, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
+    shared.progress.bytes_skipped.fetch_add(size, Relaxed);
+    shared.progress.bytes_done.fetch_add(size, Relaxed);
+    shared.progress.files_done.fetch_add(1, Relaxed);
+    let line = |does: &str| format!("{does} {} -> {path}", farhaul_text::escape(from));
+    if dry_run {
+        shared.progress.notice(line("would rename"));
+    } else {
+        shared.progress.detail(|| line("renamed"));
+    }
+}
+
+fn unknown(id: u64) -> Error {
+    Error::Misbehaved(format!("entry {id} is not outstanding"))
+}

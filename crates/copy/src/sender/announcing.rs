@@ -1,0 +1,290 @@
+//! Announcing: the scan's entries become messages, and files outstanding ones, as far as the receiver keeps up.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use farhaul_session::error::Error;
+use farhaul_session::unread::Unread;
+use farhaul_volume::{
+    Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, SourceRef, Time,
+};
+
+use super::super::failures::plain;
+use super::super::large::FileJob;
+use super::super::links::LINK_BYTES;
+use super::super::manifest::{Fate, Record};
+use super::super::messages::{ManifestEntry, Message, Presence, What};
+use super::super::report::Action;
+use super::super::sender::{LOCK, Origin, Pending, Scan, Sender, Stage};
+use super::notes::Links;
+use super::outstanding::Booking;
+use crate::options::DeleteWhen;
+
+/// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
+pub(super) const OUTSTANDING: usize = 32 << 10;
+/// Entries, directories that are not finished among them, while none does, as in a tree that has not changed: at 200 ms of round trip
+/// still a million a second. The receiver allows twice as many.
+pub(super) const OUTSTANDING_MAX: usize = 256 << 10;
+/// Their names and attributes, in bytes. The receiver allows four times as many.
+pub(super) const OUTSTANDING_BYTES_MAX: usize = 64 << 20;
+/// Names that have not been sent yet, in bytes, when more may be announced although so many files are outstanding.
+const NAMES_UNSENT_MAX: u64 = 512 << 10;
+/// Files with several links that are remembered, and what the receiver takes for them in bytes, which allows twice as much; beyond
+/// it, a further link is sent as a file of its own.
+const LINKS_MAX: usize = 1 << 20;
+pub(crate) const LINKS_BYTES_MAX: usize = 192 << 20;
+
+impl Sender {
+    pub(super) fn announce(&self, origin: Origin, _scanning: Unread) {
+        match origin {
+            Origin::Pipe { name } => self.announce_pipe(name),
+            Origin::Scan(scan) => self.announce_scan(*scan),
+        }
+        self.table.lock().expect(LOCK).entries_done = true;
+        self.shared.progress.scan_done.store(true, Relaxed);
+        self.shared.send(&[Message::EntriesEnd]);
+    }
+
+    fn announce_pipe(&self, name: RelPath) {
+        let kind = Kind::Stream { is_pipe: true };
+        let (mtime, ctime) = (Time::now(), Time::default());
+        let entry = Entry { kind, mode: 0o644, mtime, ctime, dev: 0, ino: 0, nlink: 1 };
+        let told = manifest_entry(0, name.as_bytes().to_vec(), &entry, What::Stream);
+        let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&told, Fate::Sent, None)));
+        let booking = Booking::new(&self.outstanding, told.names_bytes(), None);
+        let job = file_job(0, entry, SourceRef::standard_input(), name);
+        self.table.lock().expect(LOCK).announced = 1;
+        self.admit(&told, Some(job), record, booking);
+        self.shared.send(&[Message::Entry(told)]);
+    }
+
+    fn announce_scan(&self, mut scan: Scan) {
+        if scan.awaits_names {
+            let Some(names) = self.wait_for_names() else { return };
+            match Selection::new(names) {
+                Ok(only) => scan.options.only = Some(only),
+                Err(error) => {
+                    return self.shared.fail(Error::Misbehaved(format!("it asked for a name: {error}")));
+                }
+            }
+        }
+        if scan.delete == Some(DeleteWhen::Before) {
+            self.list_ahead(scan.scanner());
+        }
+        self.announce_tree(scan.scanner(), scan.delete == Some(DeleteWhen::After));
+    }
+
+    /// Says what there will be, without sending anything of it.
+    fn list_ahead(&self, mut scanner: Scanner) {
+        let mut batch = Vec::new();
+        let mut is_complete = true;
+        while !self.shared.is_stopped() {
+            let (path, presence) = match scanner.next() {
+                None => break,
+                Some(ScanItem::Failed { .. }) => {
+                    is_complete = false;
+                    continue;
+                }
+                Some(ScanItem::LeftOut { path }) => (path, Presence::Plain),
+                Some(ScanItem::Unlisted { path }) => (path, Presence::DirectoryUnlisted),
+                Some(ScanItem::DirEnd { path, .. }) => (path, Presence::DirectoryEnd),
+                Some(ScanItem::Entry { path, entry, .. }) => match entry.kind {
+                    Kind::Dir => (path, Presence::Directory),
+                    Kind::File { .. } | Kind::Stream { .. } | Kind::Symlink { .. } | Kind::Special(_) => {
+                        (path, Presence::Plain)
+                    }
+                },
+            };
+            batch.push(Message::Present { path: path.into_bytes(), presence });
+            if batch.len() >= 64 {
+                self.shared.send(&std::mem::take(&mut batch));
+            }
+        }
+        batch.push(Message::PresentEnd { is_complete });
+        self.shared.send(&batch);
+    }
+
+    /// `says_all`: also that something is there which is not sent.
+    fn announce_tree(&self, mut scanner: Scanner, says_all: bool) {
+        let meter = self.shared.meters.meter("scan");
+        let mut next_id = 0;
+        let mut directories: Vec<(u64, Arc<Booking>)> = Vec::new();
+        let mut links = Links::default();
+        // Entries are sent a few dozen at a time, the first ones sooner: a lock and a wake-up each would cost more than the entry.
+        let mut batch = Vec::new();
+        let mut unsent = 0;
+        while !self.shared.is_stopped() {
+            let Some(item) = meter.time(|| scanner.next()) else { break };
+            match item {
+                ScanItem::Failed { path, error } => {
+                    let reason = match error.kind() {
+                        // Nothing is wrong with it but its name.
+                        ErrorKind::AlreadyExists => plain(&error),
+                        _ => format!("cannot read: {}", plain(&error)),
+                    };
+                    self.fail(&path, &reason, Action::Copy, None);
+                    batch.push(Message::SourceFailed { path, reason });
+                }
+                ScanItem::LeftOut { path } => {
+                    batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                }
+                ScanItem::Unlisted { path } => {
+                    self.shared.progress.detail(|| format!("not entered {path}: something is mounted there"));
+                    batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                }
+                ScanItem::DirEnd { .. } => {
+                    if let Some((id, _)) = directories.pop() {
+                        batch.push(Message::DirectoryEnd { id });
+                    }
+                }
+                ScanItem::Entry { path, mut entry, handle } => {
+                    if let (true, Kind::File { sparse, .. }) = (self.in_order, &mut entry.kind) {
+                        *sparse = false;
+                    }
+                    if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
+                        self.not_taken.add(path.as_bytes(), why, &self.shared.progress);
+                        if let Some(log) = &self.log {
+                            log.add(Record::of_path(path.as_bytes(), Fate::Skipped).because(why));
+                        }
+                        let reason = why.to_string();
+                        let skipped = || Message::Skipped { path: path.as_bytes().to_vec(), reason };
+                        batch.extend((!self.is_client).then(skipped));
+                        batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
+                        continue;
+                    }
+                    let what = describe(&entry, &mut links, next_id, &path, self.log.is_some());
+                    let attributes = match self.taking.attributes(&what, &handle) {
+                        Ok(attributes) => attributes,
+                        Err(error) => {
+                            let reason = format!("cannot read its extended attributes: {}", plain(&error));
+                            self.fail(path.as_bytes(), &reason, Action::Copy, None);
+                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), reason });
+                            Attributes::new()
+                        }
+                    };
+                    let told = manifest_entry(next_id, path.as_bytes().to_vec(), &entry, what);
+                    let told = ManifestEntry { attributes, ..told };
+                    let record = self.log.as_ref().map(|_| {
+                        let to = if let What::HardLink { to } = told.what { links.path_of(to) } else { None };
+                        Box::new(Record::of_entry(&told, Fate::Sent, to))
+                    });
+                    self.wait_for_room(next_id, &mut batch);
+                    let above = directories.last().map(|(_, above)| above.clone());
+                    let booking = Booking::new(&self.outstanding, told.names_bytes(), above);
+                    if told.what == What::Directory {
+                        directories.push((next_id, Arc::new(booking)));
+                        if let Some(record) = record {
+                            self.directories.lock().expect(LOCK).insert(next_id, record);
+                        }
+                    } else {
+                        let has_content = matches!(told.what, What::File { .. } | What::Stream);
+                        let job = has_content.then(|| file_job(next_id, entry, handle, path));
+                        self.admit(&told, job, record, booking);
+                    }
+                    batch.push(Message::Entry(told));
+                    next_id += 1;
+                }
+            }
+            unsent += 1;
+            if unsent >= 64 || next_id.is_power_of_two() {
+                self.shared.send(&batch);
+                batch.clear();
+                unsent = 0;
+            }
+        }
+        self.shared.send(&batch);
+    }
+
+    /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.
+    fn wait_for_room(&self, id: u64, batch: &mut Vec<Message>) {
+        let mut table = self.table.lock().expect(LOCK);
+        while !self.may_announce(table.pending.len()) && !self.shared.is_stopped() {
+            if !batch.is_empty() {
+                // The receiver cannot answer what it has not seen.
+                drop(table);
+                self.shared.send(batch);
+                batch.clear();
+                table = self.table.lock().expect(LOCK);
+            }
+            (table, _) = self.room.wait_timeout(table, Duration::from_millis(5)).expect(LOCK);
+        }
+        table.announced = id + 1;
+    }
+
+    /// Books an entry that is not a directory as outstanding.
+    fn admit(
+        &self,
+        entry: &ManifestEntry,
+        job: Option<Arc<FileJob>>,
+        record: Option<Box<Record>>,
+        booking: Booking,
+    ) {
+        let size = entry.size();
+        let unread = job.is_some().then(|| Unread::new(&self.shared));
+        let pending = Pending {
+            size,
+            job,
+            stage: Stage::Undecided { compared: false, unread },
+            again: 0,
+            record,
+            _booking: Some(booking),
+        };
+        self.table.lock().expect(LOCK).pending.insert(entry.id, pending);
+        if matches!(entry.what, What::File { .. } | What::Stream) {
+            self.shared.progress.files_total.fetch_add(1, Relaxed);
+            self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+        }
+    }
+
+    fn may_announce(&self, files: usize) -> bool {
+        let has_time = || !self.queue.is_waiting() && self.shared.control.lock().unsent() <= NAMES_UNSENT_MAX;
+        // Directories alone are at most as many as a path has levels, and waiting would not make them fewer.
+        files == 0 || self.outstanding.has_room() && (files < OUTSTANDING || has_time())
+    }
+}
+
+fn file_job(id: u64, entry: Entry, source: SourceRef, path: RelPath) -> Arc<FileJob> {
+    let size = if let Kind::File { size, .. } = entry.kind { size } else { 0 };
+    let (digest, put, streamed) = Default::default();
+    Arc::new(FileJob { id, size, entry, source, path, is_renewed: false, digest, put, streamed })
+}
+
+/// `keeps_paths`: hard links have to know them.
+fn describe(entry: &Entry, links: &mut Links, id: u64, path: &RelPath, keeps_paths: bool) -> What {
+    match &entry.kind {
+        Kind::Dir => What::Directory,
+        Kind::Stream { .. } => What::Stream,
+        Kind::Symlink { target } => What::Symlink { target: target.clone() },
+        Kind::Special(node) => What::Special(*node),
+        Kind::File { size, sparse } => {
+            let mut linked = false;
+            if entry.nlink > 1 {
+                let bytes = links.bytes + LINK_BYTES + path.as_bytes().len();
+                match links.ids.get(&(entry.dev, entry.ino)) {
+                    Some(&to) => return What::HardLink { to },
+                    None if links.ids.len() < LINKS_MAX && bytes <= LINKS_BYTES_MAX => {
+                        linked = true;
+                        links.bytes = bytes;
+                        links.ids.insert((entry.dev, entry.ino), id);
+                        links.paths.extend(keeps_paths.then(|| (id, path.as_bytes().to_vec())));
+                    }
+                    None => {}
+                }
+            }
+            file(entry, *size, *sparse, linked)
+        }
+    }
+}
+
+pub(super) fn file(entry: &Entry, size: u64, sparse: bool, linked: bool) -> What {
+    let ctime = if size > CHUNK { entry.ctime } else { Time::default() };
+    What::File { size, inode: entry.ino, device: entry.dev, ctime, sparse, linked }
+}
+
+pub(super) fn manifest_entry(id: u64, path: Vec<u8>, entry: &Entry, what: What) -> ManifestEntry {
+    let Time { secs, nanos } = entry.mtime;
+    let attributes = Attributes::new();
+    ManifestEntry { id, path, mode: entry.mode, mtime_secs: secs, mtime_nanos: nanos, what, attributes }
+}

@@ -1,0 +1,71 @@
+//! What the sender writes into the manifest, when the client is this end.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use farhaul_session::error::Error;
+use farhaul_volume::{Digests, whole_digest};
+
+use super::super::manifest::{Fate, Record};
+use super::super::report::Action;
+use super::super::sender::{LOCK, Pending, Sender, unknown};
+use crate::manifest;
+
+/// Files with several links, by device and inode.
+#[derive(Default)]
+pub(super) struct Links {
+    pub(super) ids: HashMap<(u64, u64), u64>,
+    /// What the receiver takes for them.
+    pub(super) bytes: usize,
+    /// Where they are, for the manifest.
+    pub(super) paths: HashMap<u64, Vec<u8>>,
+}
+
+impl Links {
+    pub(super) fn path_of(&self, id: u64) -> Option<Vec<u8>> {
+        self.paths.get(&id).cloned()
+    }
+}
+
+impl Sender {
+    /// Books a failure, and writes it into the manifest.
+    pub(super) fn fail(&self, path: &[u8], reason: &str, action: Action, record: Option<Box<Record>>) {
+        self.failures.add(path, reason, action);
+        self.shared.progress.failed.fetch_add(1, Relaxed);
+        let Some(log) = &self.log else { return };
+        let record =
+            record.map_or_else(|| Record::of_path(path, Fate::Failed), |record| *record).failed(reason);
+        let fate = if action == Action::Delete { Fate::NotDeleted } else { Fate::Failed };
+        log.add(Record { fate, ..record });
+    }
+
+    /// Writes what became of an entry into the manifest, if there is one.
+    pub(super) fn note(&self, pending: &mut Pending, fate: Fate) {
+        let (Some(log), Some(mut record)) = (&self.log, pending.record.take()) else { return };
+        let job = pending.job.as_ref();
+        let own = job.and_then(|job| match (job.size, self.queue.digests) {
+            // Nobody has read it.
+            (0, true) if !job.is_stream() => Some(whole_digest(&[])),
+            _ => *job.digest.lock().expect(LOCK),
+        });
+        if matches!(fate, Fate::Sent | Fate::Renamed)
+            || fate == Fate::Unchanged && own.is_some() && pending.size > 0
+        {
+            record.digest = record.digest.or(own);
+        }
+        if let Some(job) = job.filter(|job| job.is_stream()) {
+            record.kind = manifest::Kind::File { size: job.streamed.load(Acquire) };
+        }
+        log.add(Record { fate, ..*record });
+    }
+
+    /// What only the receiver knows of a file.
+    pub(super) fn told(&self, id: u64, Digests { tree, extra }: Digests) -> Result<(), Error> {
+        let mut table = self.table.lock().expect(LOCK);
+        let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
+        if let Some(record) = &mut pending.record {
+            (record.digest, record.extra) = (Some(tree.0), extra);
+        }
+        Ok(())
+    }
+}

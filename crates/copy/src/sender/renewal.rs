@@ -1,0 +1,205 @@
+//! Files that do not stay what they were listed as: one that has changed while it was read is listed and sent once more,
+//! and with `--follow-growth` one that grows is followed until it has stopped.
+//!
+//! Always true: a file is announced again under an id of its own, so that nothing of what was sent before can be mixed
+//! into it; only growth is followed more than once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use farhaul_session::unread::Unread;
+use farhaul_volume::{Entry, Kind, Time};
+
+use super::super::large::{FileJob, Trouble};
+use super::super::manifest::Record;
+use super::super::messages::{ManifestEntry, Message, RENEWAL, What};
+use super::super::read_queue::Unsettled;
+use super::super::sender::{LOCK, Pending, Sender, Stage};
+use super::announcing::{file, manifest_entry};
+use crate::manifest;
+
+/// How often a file may be announced again.
+const RENEWALS_MAX: u64 = 1 << 15;
+
+/// How long a file that has changed should have stayed as it is before it is read again, and how long that is waited for.
+const SETTLED: Duration = Duration::from_millis(500);
+const SETTLED_MAX: Duration = Duration::from_secs(3);
+/// How often files that may still grow are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A file that may still grow.
+pub(super) struct Watched {
+    job: Arc<FileJob>,
+    unread: Option<Unread>,
+    /// Chunks that were sent, if it was read.
+    sent: Option<u64>,
+    size: u64,
+    mtime: Time,
+    ctime: Time,
+    looked: Instant,
+    /// How long it has to stay as it is, and until when that is waited for.
+    quiet: Duration,
+    until: Option<Instant>,
+    /// When it will have been quiet for long enough, if it stays so.
+    due: Instant,
+}
+
+impl Sender {
+    /// Settles what the readers have left open.
+    pub(super) fn look_after(&self, watched: &mut Vec<Watched>) {
+        for unsettled in self.queue.take_unsettled() {
+            let (job, sent, unread) = match unsettled {
+                Unsettled::Changed(job) => {
+                    match self.growth.filter(|_| has_grown(&job)) {
+                        Some(quiet) => watched.push(Watched::new(job, None, None, quiet)),
+                        None => watched.push(Watched::changed(job)),
+                    }
+                    continue;
+                }
+                Unsettled::Unsized(job) => {
+                    self.renew_as_stream(&job);
+                    continue;
+                }
+                Unsettled::Sent(job, chunks, unread) => (job, Some(chunks), unread),
+                Unsettled::Young(job, unread) => (job, None, unread),
+            };
+            watched.push(Watched::new(job, sent, unread, self.growth.unwrap_or_default()));
+        }
+        let mut index = 0;
+        while index < watched.len() {
+            if self.is_quiet(&mut watched[index]) {
+                self.settle_watched(watched.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+    }
+
+    fn is_quiet(&self, watched: &mut Watched) -> bool {
+        if watched.due > Instant::now() && watched.looked.elapsed() < LOOK {
+            return false;
+        }
+        watched.looked = Instant::now();
+        // What cannot be looked at is for who reads it.
+        let Ok(Some(now)) = watched.job.source.file_now() else { return true };
+        // Who writes to it may put its time back, and not that of its change.
+        if (size_of(&now), now.mtime, now.ctime) != (watched.size, watched.mtime, watched.ctime) {
+            (watched.size, watched.mtime, watched.ctime) = (size_of(&now), now.mtime, now.ctime);
+            watched.due = Instant::now() + watched.quiet;
+        }
+        watched.due <= Instant::now() || watched.until.is_some_and(|until| until <= Instant::now())
+    }
+
+    fn settle_watched(&self, watched: Watched) {
+        let Watched { job, unread, sent, size, mtime, until, .. } = watched;
+        let has_changed = until.is_some();
+        if has_changed || (size, mtime) != (job.size, job.entry.mtime) {
+            return self.renew(&job);
+        }
+        match sent {
+            Some(chunks) => self.shared.send(&[Message::FileEnd { id: job.id, size, chunks }]),
+            None => self.queue.push_whole(job, unread),
+        }
+    }
+
+    /// Announces a file again as it is now, unless it has changed before.
+    fn renew(&self, job: &Arc<FileJob>) {
+        let give_up = |reason: String| self.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+        let entry = match job.source.file_now() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return give_up("the source is no file any more".into()),
+            Err(error) => return give_up(Trouble::of(&error).reason),
+        };
+        let follows = self.growth.is_some() && is_growth(&job.entry, &entry);
+        let id = job.id + RENEWAL;
+        if job.is_renewed && !follows || id / RENEWAL > RENEWALS_MAX {
+            return give_up(
+                "the source changed while it was read, and again when it was read once more".into(),
+            );
+        }
+        let how = if follows { "has grown while it was read" } else { "changed while it was read" };
+        self.announce_again(job, entry, job.is_renewed || !follows, how);
+    }
+
+    /// Announces a file again as one that is read to its end.
+    fn renew_as_stream(&self, job: &Arc<FileJob>) {
+        if (job.id + RENEWAL) / RENEWAL > RENEWALS_MAX {
+            let reason = "its size is never what its file system says".to_string();
+            return self.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+        }
+        let entry = Entry { kind: Kind::Stream { is_pipe: false }, nlink: 1, ..job.entry.clone() };
+        self.announce_again(job, entry, job.is_renewed, "has another size than its file system says");
+    }
+
+    fn announce_again(&self, job: &Arc<FileJob>, entry: Entry, is_renewed: bool, how: &str) {
+        let id = job.id + RENEWAL;
+        let linked = entry.nlink > 1;
+        let what = match entry.kind {
+            Kind::File { size, sparse } => file(&entry, size, sparse, linked),
+            _ => What::Stream,
+        };
+        let size = size_of(&entry);
+        let (source, path) = (job.source.clone(), job.path.clone());
+        let (digest, put, streamed) = Default::default();
+        let renewed =
+            FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put, streamed };
+        let renewed = Arc::new(renewed);
+        {
+            let mut table = self.table.lock().expect(LOCK);
+            // The receiver has given it up meanwhile.
+            let Some(old) = table.pending.remove(&job.id) else { return };
+            if let Some(large) = old.stage.large() {
+                large.cancel();
+            }
+            let stage = Stage::Undecided { compared: true, unread: Some(Unread::new(&self.shared)) };
+            // The manifest has one line for it, of what it is now.
+            let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
+            let kind = manifest::Kind::File { size };
+            let record = old.record.map(|record| Box::new(Record { kind, mode, mtime, ..*record }));
+            let job = Some(renewed);
+            let _booking = old._booking;
+            let pending = Pending { size, job, stage, again: 0, record, _booking };
+            table.pending.insert(id, pending);
+        }
+        self.renewals.lock().expect(LOCK).insert(job.id, id);
+        self.shared.progress.notice(format!("{} {how}; it is read again", job.path));
+        // What cannot be read now was told when it was listed.
+        let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
+        let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };
+        self.shared.send(&[Message::Renewed { id: job.id, entry }]);
+    }
+}
+
+impl Watched {
+    fn new(job: Arc<FileJob>, sent: Option<u64>, unread: Option<Unread>, quiet: Duration) -> Watched {
+        let Entry { mtime, ctime, .. } = job.entry;
+        let size = job.size;
+        let changed = UNIX_EPOCH.checked_add(Duration::new(mtime.secs.max(0) as u64, mtime.nanos));
+        // A time in the future says nothing of when it was.
+        let age =
+            changed.and_then(|changed| SystemTime::now().duration_since(changed).ok()).unwrap_or_default();
+        let looked = Instant::now();
+        let due = looked + quiet.saturating_sub(age);
+        Watched { job, unread, sent, size, mtime, ctime, looked, quiet, until: None, due }
+    }
+
+    /// Of a file that has changed: whoever writes it should be through.
+    fn changed(job: Arc<FileJob>) -> Watched {
+        let now = Instant::now();
+        let (due, until) = (now + SETTLED, Some(now + SETTLED_MAX));
+        Watched { due, until, quiet: SETTLED, ..Watched::new(job, None, None, SETTLED) }
+    }
+}
+
+fn size_of(entry: &Entry) -> u64 {
+    if let Kind::File { size, .. } = entry.kind { size } else { 0 }
+}
+
+/// The same file, with more in it.
+fn is_growth(before: &Entry, now: &Entry) -> bool {
+    (before.dev, before.ino) == (now.dev, now.ino) && size_of(now) > size_of(before)
+}
+
+fn has_grown(job: &FileJob) -> bool {
+    job.source.file_now().is_ok_and(|now| now.is_some_and(|now| is_growth(&job.entry, &now)))
+}

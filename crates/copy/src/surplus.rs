@@ -1,0 +1,291 @@
+//! What a destination has and its source has not, found while the source's listing comes in.
+//!
+//! Always true: nothing is removed from here; a directory is compared when all its names have come, and only then; a name of
+//! the source is never taken for surplus. Names are kept as keyed hashes while their directory is being listed: two names of
+//! one hash would at worst keep something that could go. Memory is bounded: where it is not enough, the comparison says so.
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::error::Error;
+use farhaul_volume::{Filter, RelPath, Side, Time};
+
+use super::failures::plain;
+use super::roots::Roots;
+
+/// Names of the directories being listed: 150 MiB of hashes.
+const NAMES_MAX: usize = 14 << 20;
+/// What a name of a directory being listed takes.
+const NAME_BYTES: usize = 11;
+/// Bytes of all names found.
+const FOUND_BYTES_MAX: usize = 256 << 20;
+
+/// A directory of the destination with names that its source has not.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) directory: RelPath,
+    /// What the directory has to have again after the removal.
+    pub(crate) meta: Option<(Option<u32>, Time)>,
+    /// Each name behind a byte that is `d` for a directory, with a zero behind it.
+    names: Vec<u8>,
+}
+
+impl Found {
+    /// The names, and which of them are directories.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        let names = self.names.split(|&byte| byte == 0).filter_map(|name| name.split_first());
+        names.map(|(kind, name)| (name, *kind == b'd'))
+    }
+}
+
+struct Open {
+    path: RelPath,
+    meta: Option<(Option<u32>, Time)>,
+    names: HashSet<u64>,
+    /// The destination has a directory there, so that there is something to compare.
+    is_there: bool,
+    /// The source has said all that it says of what is in there, which is not all that there is.
+    is_unlisted: bool,
+}
+
+/// What becomes of a directory in the place of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Conflicts {
+    /// It is surplus: room has to be made.
+    Surplus,
+    /// Whoever wants to write the file sees to it.
+    Keep,
+}
+
+/// The comparison of one destination with the listing of its source.
+pub(crate) struct Surplus {
+    conflicts: Conflicts,
+    hasher: RandomState,
+    open: Vec<Open>,
+    names_open: usize,
+    has_begun: bool,
+    found: Vec<Found>,
+    found_bytes: usize,
+    /// Why the comparison says less than it should, if it does.
+    gap: Option<String>,
+    kept: Charge,
+}
+
+impl Surplus {
+    pub(crate) fn new(conflicts: Conflicts, budget: &Budget) -> Surplus {
+        Surplus {
+            conflicts,
+            hasher: RandomState::new(),
+            open: Vec::new(),
+            names_open: 0,
+            has_begun: false,
+            found: Vec::new(),
+            found_bytes: 0,
+            gap: None,
+            kept: budget.nothing(),
+        }
+    }
+
+    /// Counts what is kept; where that is too much, the comparison says less.
+    fn hold(&mut self) {
+        let bytes = self.names_open * NAME_BYTES + self.found_bytes;
+        if let Err(full) = self.kept.hold(bytes as u64) {
+            self.gap.get_or_insert_with(|| full.to_string());
+        }
+    }
+
+    /// The source has something at `path`, in the directory entered last.
+    pub(crate) fn name(&mut self, path: &RelPath, is_dir: bool) -> Result<(), Error> {
+        let hash = |name: &[u8]| self.hasher.hash_one((name, is_dir));
+        let (Some(open), Some(name)) = (self.open.last_mut(), path.file_name()) else {
+            return Err(Error::Misbehaved(format!("it listed {path} outside the destination")));
+        };
+        if path.parent().as_ref() != Some(&open.path) {
+            return Err(Error::Misbehaved(format!("it listed {path} while it was listing {}", open.path)));
+        }
+        if self.names_open == NAMES_MAX {
+            self.gap.get_or_insert_with(|| format!("{} has too many entries to be compared", open.path));
+            return Ok(());
+        }
+        self.names_open += usize::from(open.names.insert(hash(name)));
+        self.hold();
+        Ok(())
+    }
+
+    /// What follows lies in the directory at `path`, whose own name has been given.
+    pub(crate) fn enter(
+        &mut self,
+        roots: &Roots,
+        path: &RelPath,
+        meta: Option<(Option<u32>, Time)>,
+    ) -> Result<(), Error> {
+        let is_first = path.is_empty() && self.open.is_empty();
+        if is_first && self.has_begun {
+            return Err(Error::Misbehaved("it listed the destination twice".into()));
+        }
+        if !is_first && path.parent().as_ref() != self.open.last().map(|open| &open.path) {
+            return Err(Error::Misbehaved(format!("it listed {path} out of order")));
+        }
+        self.has_begun = true;
+        // Below something else, a link perhaps, nothing is looked at: a directory takes its place.
+        let above = self.open.last().is_none_or(|above| above.is_there);
+        let is_there =
+            above && roots.lookup(path).is_ok_and(|there| there.is_some_and(|there| there.is_dir()));
+        self.open.push(Open {
+            path: path.clone(),
+            meta,
+            names: HashSet::new(),
+            is_there,
+            is_unlisted: false,
+        });
+        Ok(())
+    }
+
+    /// The source does not say what is in the directory at `path`, which was entered last. False if it is another one.
+    pub(crate) fn leave_unlisted(&mut self, path: &RelPath) -> bool {
+        let open = self.open.last_mut().filter(|open| open.path == *path);
+        open.map(|open| open.is_unlisted = true).is_some()
+    }
+
+    /// Everything in the directory entered last has been named: what else the destination has there is surplus.
+    pub(crate) fn leave(&mut self, roots: &Roots, filter: &Filter) -> Result<(), Error> {
+        let Some(open) = self.open.pop() else {
+            return Err(Error::Misbehaved("a directory ended that had not begun".into()));
+        };
+        self.names_open -= open.names.len();
+        if self.gap.is_some() || !open.is_there || open.is_unlisted {
+            return Ok(());
+        }
+        let there = match roots.list(&open.path) {
+            Ok(there) => there,
+            Err(error) => {
+                self.gap = Some(format!("cannot list {} at the destination: {}", open.path, plain(&error)));
+                return Ok(());
+            }
+        };
+        let mut names = Vec::new();
+        for (name, is_dir) in there {
+            let has = |is_dir: bool| open.names.contains(&self.hasher.hash_one((&name[..], is_dir)));
+            let is_kept = has(is_dir) || has(!is_dir) && !(is_dir && self.conflicts == Conflicts::Surplus);
+            // Its path may be longer than any that the source can have.
+            let path = || match open.path.is_empty() {
+                true => name.clone(),
+                false => [open.path.as_bytes(), b"/", &name].concat(),
+            };
+            if !is_kept && !filter.excludes(&path(), is_dir, Side::Receiver) {
+                names.push(if is_dir { b'd' } else { b'f' });
+                names.extend_from_slice(&name);
+                names.push(0);
+            }
+        }
+        self.found_bytes += names.len();
+        if self.found_bytes > FOUND_BYTES_MAX {
+            self.gap = Some("the destination has more to be deleted than fits in memory".into());
+        } else if !names.is_empty() {
+            self.found_bytes += open.path.as_bytes().len();
+            self.found.push(Found { directory: open.path, meta: open.meta, names });
+        }
+        self.hold();
+        Ok(())
+    }
+
+    /// All that is surplus, deepest directories first; an error says why nothing may be removed.
+    pub(crate) fn take(&mut self) -> Result<Vec<Found>, String> {
+        match (self.gap.take(), self.open.is_empty()) {
+            (Some(gap), _) => Err(gap),
+            (None, false) => Err("its listing has not ended".into()),
+            (None, true) => Ok(std::mem::take(&mut self.found)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_volume::Root;
+
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::from_bytes(text.as_bytes()).unwrap()
+    }
+
+    /// Feeds a listing such as `a d/ d/x d.`, where a slash enters, a question mark says no more, and a dot leaves.
+    fn compare(listing: &str, conflicts: Conflicts, filter: &[&str]) -> Result<Vec<String>, Error> {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(temp.path().join("d/e")).unwrap();
+        for name in ["a", "b", "d/x", "d/y", "d/e/z"] {
+            std::fs::write(temp.path().join(name), "").unwrap();
+        }
+        let root = Roots::one(Root::open(temp.path()).unwrap());
+        let rules: Vec<_> = filter.iter().map(|rule| rule.as_bytes().to_vec()).collect();
+        let filter = Filter::new(&rules).unwrap();
+        let mut surplus = Surplus::new(conflicts, &Budget::default());
+        surplus.enter(&root, &RelPath::empty(), None)?;
+        for word in listing.split_whitespace() {
+            if let Some(directory) = word.strip_suffix('/') {
+                surplus.name(&path(directory), true)?;
+                surplus.enter(&root, &path(directory), None)?;
+            } else if let Some(directory) = word.strip_suffix('?') {
+                assert!(surplus.leave_unlisted(&path(directory)));
+            } else if word == "." {
+                surplus.leave(&root, &filter)?;
+            } else {
+                surplus.name(&path(word), false)?;
+            }
+        }
+        surplus.leave(&root, &filter)?;
+        let found = surplus.take().unwrap();
+        let shown = |found: &Found| {
+            let shown = |(name, is_dir): (&[u8], bool)| {
+                let path = found.directory.join(name).unwrap();
+                format!("{path}{}", if is_dir { "/" } else { "" })
+            };
+            found.names().map(shown).collect::<Vec<_>>()
+        };
+        let mut found: Vec<_> = found.iter().flat_map(shown).collect();
+        found.sort();
+        Ok(found)
+    }
+
+    #[test]
+    fn what_the_source_has_not_is_surplus_unless_protected() {
+        for (listing, conflicts, filter, expected) in [
+            ("a b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Keep, &[][..], ""),
+            ("a d/ d/x .", Conflicts::Keep, &[], "b d/e/ d/y"),
+            ("", Conflicts::Keep, &[], "a b d/"),
+            ("", Conflicts::Keep, &["- /a", "- d/"], "b"),
+            ("d/ d/e/ . .", Conflicts::Keep, &["- z"], "a b d/x d/y"),
+            ("a b d", Conflicts::Keep, &[], ""),
+            ("a b d", Conflicts::Surplus, &[], "d/"),
+            ("a/ . b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Surplus, &[], ""),
+            ("a b d/ d? .", Conflicts::Keep, &[], ""),
+            ("new/ new/x . a b d/ d/x d/y d/e/ d/e/z . .", Conflicts::Keep, &[], ""),
+        ] {
+            assert_eq!(compare(listing, conflicts, filter).unwrap().join(" "), expected, "{listing:?}");
+        }
+    }
+
+    #[test]
+    fn a_listing_out_of_order_is_refused() {
+        for listing in ["d/x", "d/ b", ". a", "d/ . . d/"] {
+            assert!(compare(listing, Conflicts::Keep, &[]).is_err(), "{listing}");
+        }
+        let root = Roots::one(Root::open("/").unwrap());
+        let mut surplus = Surplus::new(Conflicts::Keep, &Budget::default());
+        surplus.enter(&root, &RelPath::empty(), None).unwrap();
+        assert!(surplus.take().is_err(), "a listing that has not ended");
+    }
+
+    #[test]
+    fn a_comparison_for_which_there_is_no_memory_deletes_nothing() {
+        let root = Roots::one(Root::open("/").unwrap());
+        let budget = Budget::new("this key", 1 << 20);
+        let mut surplus = Surplus::new(Conflicts::Keep, &budget);
+        surplus.enter(&root, &RelPath::empty(), None).unwrap();
+        (0..200_000)
+            .for_each(|number| surplus.name(&path(&format!("no-such-file-{number}")), false).unwrap());
+        surplus.leave(&root, &Filter::default()).unwrap();
+        assert!(surplus.take().is_err_and(|why| why.contains("memory of this key")));
+    }
+}

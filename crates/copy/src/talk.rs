@@ -1,0 +1,41 @@
+//! What this end of a copy says to the other one.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use farhaul_session::shared::Shared;
+
+use super::messages::{Encoder, Message};
+
+/// A session's common state, and the copy's own messages to the peer.
+///
+/// Always true: messages are encoded in the order in which they go, since a path is told by what it has in common
+/// with the path before. So the encoder is locked only while the session takes messages.
+pub(crate) struct Talk {
+    shared: Arc<Shared>,
+    encoder: Mutex<Encoder>,
+}
+
+impl Talk {
+    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Talk> {
+        Arc::new(Talk { shared, encoder: Mutex::default() })
+    }
+
+    /// As [`Shared::send`].
+    pub(crate) fn send(&self, messages: &[Message]) {
+        self.shared.send_encoded(|out| {
+            let mut encoder = self.encoder.lock().expect("no thread panics while it encodes a message");
+            for message in messages {
+                encoder.encode(message, out);
+            }
+        });
+    }
+}
+
+impl Deref for Talk {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}

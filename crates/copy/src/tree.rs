@@ -1,0 +1,283 @@
+//! The directories of a manifest that are not finished yet, so that each gets its mode and time after its last entry.
+//!
+//! The sender lists depth first, so the directories being listed form a stack; one whose listing has ended stays until
+//! its last entry is done. Memory is bounded by the depth and by the entries that are outstanding.
+
+use std::collections::HashMap;
+
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::error::Error;
+use farhaul_volume::{Attributes, RelPath, Time};
+
+/// Entries, open directories among them, that may be unfinished: twice what our sender has under way.
+pub(crate) const OUTSTANDING_MAX: usize = 512 << 10;
+/// The same in bytes of names and attributes, four times what our sender has under way: a name that shares its beginning with the
+/// one before it takes a hundred times more room here than it took to send.
+const NAMES_BYTES_MAX: usize = 256 << 20;
+/// As many levels as there can be: a path of 4095 bytes has 2048 components, and the destination itself is one level more.
+const DEPTH_MAX: usize = 2049;
+
+#[derive(Debug)]
+pub(crate) struct Directory {
+    pub(crate) id: u64,
+    pub(crate) path: RelPath,
+    /// None: it keeps the one that it has.
+    pub(crate) mode: Option<u32>,
+    /// The mode that it has at the source.
+    pub(crate) source_mode: u32,
+    pub(crate) mtime: Time,
+    pub(crate) attributes: Attributes,
+    /// Whether it exists: if not, it gets neither mode nor time.
+    pub(crate) is_made: bool,
+    /// It was not there before.
+    pub(crate) is_new: bool,
+    /// It cannot have its name there: what that leads to is another directory.
+    pub(crate) is_nameless: bool,
+    pub(super) parent: Option<u64>,
+    /// Bytes that were added for it.
+    pub(crate) booked: usize,
+    /// Entries below it that are not done; the tree's to count.
+    pub(super) pending: u64,
+    pub(super) ended: bool,
+}
+
+impl Directory {
+    /// A directory below another of the manifest; the rest is for the caller to fill in.
+    pub(crate) fn below(parent: Option<u64>) -> Directory {
+        let mtime = Time { secs: 0, nanos: 0 };
+        let path = RelPath::empty();
+        Directory {
+            id: 0,
+            path,
+            mode: None,
+            source_mode: 0,
+            mtime,
+            attributes: Attributes::new(),
+            is_made: true,
+            is_new: false,
+            is_nameless: false,
+            parent,
+            booked: 0,
+            pending: 0,
+            ended: false,
+        }
+    }
+}
+
+/// What an entry is told of the directory that it is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parent {
+    pub(crate) id: u64,
+    pub(crate) is_new: bool,
+    pub(crate) is_nameless: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Tree {
+    open: HashMap<u64, Directory>,
+    stack: Vec<u64>,
+    /// Entries outside any directory of the manifest that are not done.
+    pending_at_top: u64,
+    /// All entries that are not done, and the bytes of their names and attributes.
+    outstanding: usize,
+    names_bytes: usize,
+    kept: Charge,
+}
+
+/// What an unfinished entry takes besides its names and attributes, as an item on its way and in a table.
+const ENTRY_BYTES: usize = 320;
+
+impl Tree {
+    pub(crate) fn within(budget: &Budget) -> Tree {
+        Tree { kept: budget.nothing(), ..Tree::default() }
+    }
+
+    /// Books a new entry below the directory being listed, with the bytes that are kept of it until it is done, and returns that
+    /// directory.
+    pub(crate) fn add(&mut self, path: &RelPath, bytes: usize) -> Result<Option<Parent>, Error> {
+        if self.outstanding == OUTSTANDING_MAX {
+            return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
+        }
+        self.rebook(0, bytes)?;
+        self.outstanding += 1;
+        let Some(&parent) = self.stack.last() else {
+            self.pending_at_top += 1;
+            return Ok(None);
+        };
+        let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
+        if path.parent().is_none_or(|above| above.as_bytes() != directory.path.as_bytes()) {
+            return Err(Error::Misbehaved(format!(
+                "{path} is not in {}, which is being listed",
+                directory.path
+            )));
+        }
+        directory.pending += 1;
+        Ok(Some(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
+    }
+
+    /// As [`Tree::add`], of an entry that has no path here, in a directory that is being listed.
+    pub(crate) fn add_unplaced(&mut self, bytes: usize) -> Result<Parent, Error> {
+        let Some(&parent) = self.stack.last() else {
+            return Err(Error::Misbehaved("an entry with a long path is in no directory".into()));
+        };
+        if self.outstanding == OUTSTANDING_MAX {
+            return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
+        }
+        self.rebook(0, bytes)?;
+        self.outstanding += 1;
+        let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
+        directory.pending += 1;
+        Ok(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless })
+    }
+
+    /// So many bytes are kept of an entry instead of those that were.
+    pub(crate) fn rebook(&mut self, before: usize, bytes: usize) -> Result<(), Error> {
+        self.names_bytes = self.names_bytes - before + bytes;
+        if self.names_bytes > NAMES_BYTES_MAX {
+            return Err(Error::Misbehaved("the names that it announced take more room than they may".into()));
+        }
+        self.hold()
+    }
+
+    fn hold(&mut self) -> Result<(), Error> {
+        Ok(self.kept.hold((self.names_bytes + self.outstanding * ENTRY_BYTES) as u64)?)
+    }
+
+    /// The entry just added is a directory, whose own entries come next.
+    pub(crate) fn open(&mut self, directory: Directory) -> Result<(), Error> {
+        if self.stack.len() == DEPTH_MAX {
+            return Err(Error::Misbehaved("its directories are nested too deep".into()));
+        }
+        self.stack.push(directory.id);
+        self.open.insert(directory.id, directory);
+        Ok(())
+    }
+
+    /// The listing of directory `id` is over; returns the directories that are finished with it.
+    pub(crate) fn end(&mut self, id: u64) -> Result<Vec<Directory>, Error> {
+        if self.stack.pop() != Some(id) {
+            return Err(Error::Misbehaved(format!("directory {id} ended out of order")));
+        }
+        self.open.get_mut(&id).expect("a directory on the stack is open").ended = true;
+        let mut done = Vec::new();
+        self.close_finished(Some(id), &mut done);
+        Ok(done)
+    }
+
+    /// An entry below `parent`, for which so many bytes are booked, is in its place or has failed; returns the directories that are
+    /// finished with it.
+    pub(crate) fn child_done(&mut self, parent: Option<u64>, booked: usize) -> Vec<Directory> {
+        let mut done = Vec::new();
+        self.release(parent, booked);
+        self.close_finished(parent, &mut done);
+        done
+    }
+
+    fn release(&mut self, parent: Option<u64>, booked: usize) {
+        self.outstanding -= 1;
+        self.names_bytes -= booked;
+        match parent.and_then(|id| self.open.get_mut(&id)) {
+            Some(directory) => directory.pending -= 1,
+            None => self.pending_at_top -= 1,
+        }
+        // Less is never too much.
+        let _ = self.hold();
+    }
+
+    fn close_finished(&mut self, mut at: Option<u64>, done: &mut Vec<Directory>) {
+        while let Some(id) = at {
+            let Some(directory) = self.open.get(&id) else { return };
+            if !directory.ended || directory.pending > 0 {
+                return;
+            }
+            let directory = self.open.remove(&id).expect("it was looked up just before");
+            at = directory.parent;
+            self.release(at, directory.booked);
+            done.push(directory);
+        }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.open.is_empty() && self.pending_at_top == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::from_bytes(text.as_bytes()).unwrap()
+    }
+
+    fn open(tree: &mut Tree, id: u64, at: &str) {
+        let parent = tree.add(&path(at), 0).unwrap().map(|parent| parent.id);
+        tree.open(Directory { id, path: path(at), mode: Some(0o755), ..Directory::below(parent) }).unwrap();
+    }
+
+    fn ids(done: Vec<Directory>) -> Vec<u64> {
+        done.iter().map(|directory| directory.id).collect()
+    }
+
+    #[test]
+    fn directories_finish_from_the_inside_after_their_last_entry() {
+        let mut tree = Tree::default();
+        open(&mut tree, 0, "a");
+        open(&mut tree, 1, "a/b");
+        let parent = tree.add(&path("a/b/file"), 0).unwrap().map(|parent| parent.id);
+        assert_eq!(parent, Some(1));
+        assert!(tree.end(1).unwrap().is_empty());
+        assert!(tree.end(0).unwrap().is_empty());
+        assert!(!tree.is_done());
+        assert_eq!(ids(tree.child_done(parent, 0)), [1, 0]);
+        assert!(tree.is_done());
+    }
+
+    #[test]
+    fn a_directory_without_entries_finishes_at_its_end() {
+        let mut tree = Tree::default();
+        open(&mut tree, 0, "a");
+        assert_eq!(ids(tree.end(0).unwrap()), [0]);
+        assert!(tree.is_done());
+    }
+
+    #[test]
+    fn entries_out_of_place_are_refused() {
+        let mut tree = Tree::default();
+        open(&mut tree, 0, "a");
+        assert!(tree.add(&path("b/file"), 0).is_err());
+        assert!(tree.end(7).is_err());
+    }
+
+    #[test]
+    fn files_beside_each_other_at_the_top_need_no_directory() {
+        let mut tree = Tree::default();
+        assert_eq!(tree.add(&path("file"), 0).unwrap(), None);
+        assert!(!tree.is_done());
+        assert!(tree.child_done(None, 0).is_empty());
+        assert!(tree.is_done());
+    }
+
+    #[test]
+    fn names_take_only_so_much_room_until_their_entries_are_done() {
+        let mut tree = Tree::default();
+        let entries = 64;
+        for _ in 0..entries {
+            tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
+        }
+        tree.child_done(None, NAMES_BYTES_MAX / entries);
+        tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
+        assert!(tree.add(&path("file"), 1).is_err());
+    }
+
+    #[test]
+    fn what_a_directory_takes_is_free_again_when_it_is_finished() {
+        let mut tree = Tree::default();
+        for id in 0..4 {
+            tree.add(&path("a"), NAMES_BYTES_MAX).unwrap();
+            let directory = Directory { id, path: path("a"), ..Directory::below(None) };
+            tree.open(Directory { booked: NAMES_BYTES_MAX, ..directory }).unwrap();
+            assert_eq!(ids(tree.end(id).unwrap()), [id]);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! `farhaul verify`: whether a tree is what a manifest, or a list of digests, says of it. Offline, on all cores.
+//!
+//! How to read it: this thread reads the list line by line (`list.rs`) and hands what it says to as many threads as there are
+//! cores (`check.rs`); files of many chunks are read by several of them at once. What is found comes back as it is found.
+//!
+//! Always true: nothing outside the directory is looked at, no symbolic link is followed, nothing is changed; memory does not
+//! grow with the list, but for the names that `extra` needs to know.
+
+mod check;
+mod list;
+
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use farhaul_session::contained::contained;
+use farhaul_session::error::Error;
+use farhaul_session::progress::Progress;
+use farhaul_text::escape;
+use farhaul_volume::{Algorithm, RelPath, Root};
+use serde::Serialize;
+
+use self::check::Checker;
+use self::list::{Expected, List};
+use super::plain;
+
+/// Version of the report's shape.
+pub const VERIFY_SCHEMA: u32 = 1;
+/// Bytes of findings that the report lists.
+const LISTED_BYTES_MAX: usize = 64 << 20;
+/// Lines that may wait for a thread.
+const WAITING_MAX: usize = 1024;
+
+/// One `farhaul verify`.
+#[derive(Debug, Clone)]
+pub struct VerifyJob {
+    /// A manifest, or lines as `sha256sum` and its like write them.
+    pub list: PathBuf,
+    /// Where the paths of the list begin.
+    pub directory: PathBuf,
+    /// What the lines of a list that is no manifest have, if they do not say it themselves.
+    pub algorithm: Algorithm,
+    /// Also what is in the directory and not in the list.
+    pub extra: bool,
+    /// Modes and modification times, too.
+    pub metadata: bool,
+    /// Sizes, and nothing that needs reading.
+    pub quick: bool,
+}
+
+/// What is not as the list says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Difference {
+    Missing,
+    Changed,
+    /// It is not in the list.
+    Extra,
+    Unreadable,
+}
+
+impl Difference {
+    pub fn name(self) -> &'static str {
+        match self {
+            Difference::Missing => "missing",
+            Difference::Changed => "changed",
+            Difference::Extra => "extra",
+            Difference::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// One thing that is not as the list says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    pub difference: Difference,
+    /// Escaped as in a transfer's report.
+    pub path: String,
+    pub reason: String,
+}
+
+/// What a verification has found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct VerifyReport {
+    pub schema: u32,
+    /// Everything is as the list says.
+    pub ok: bool,
+    /// Why it ended early.
+    pub error: Option<String>,
+    /// Entries that were compared, and the content bytes that were read.
+    pub entries: u64,
+    pub bytes: u64,
+    pub missing: u64,
+    pub changed: u64,
+    pub extra: u64,
+    pub unreadable: u64,
+    /// Files of which the list has no digest: only their size was compared.
+    pub without_digest: u64,
+    /// Entries that the list says are not there: they failed, were deleted, or were not to be overwritten.
+    pub left_out: u64,
+    pub seconds: f64,
+    /// All of them, as far as they fit.
+    pub findings: Vec<Finding>,
+    pub warnings: Vec<String>,
+}
+
+impl VerifyReport {
+    /// Whether something is not as the list says.
+    pub fn differs(&self) -> bool {
+        self.missing + self.changed + self.extra + self.unreadable > 0
+    }
+}
+
+/// Counters of the threads.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Lines that have been handed out and not been checked.
+    under_way: AtomicU64,
+    entries: AtomicU64,
+    bytes: AtomicU64,
+    without_digest: AtomicU64,
+}
+
+/// Runs a verification to its end. `tell` gets each finding as soon as it is made.
+pub fn verify(
+    job: &VerifyJob,
+    progress: &Arc<Progress>,
+    tell: &mut dyn FnMut(&Finding),
+) -> (VerifyReport, Option<Error>) {
+    let begin = Instant::now();
+    let mut report = VerifyReport { schema: VERIFY_SCHEMA, ..VerifyReport::default() };
+    let result = run(job, progress, &mut report, tell);
+    report.seconds = begin.elapsed().as_secs_f64();
+    report.error = result.as_ref().err().map(ToString::to_string);
+    report.ok = result.is_ok() && !report.differs();
+    (report, result.err())
+}
+
+fn run(
+    job: &VerifyJob,
+    progress: &Arc<Progress>,
+    report: &mut VerifyReport,
+    tell: &mut dyn FnMut(&Finding),
+) -> Result<(), Error> {
+    let cannot = |what: String| Error::Files { what, hint: None };
+    let open =
+        |error: std::io::Error| cannot(format!("cannot open {}: {}", job.directory.display(), plain(&error)));
+    let root = Root::open(&job.directory).map_err(open)?;
+    let mut list = List::open(&job.list, job.algorithm).map_err(cannot)?;
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let (expect, expected) = crossbeam_channel::bounded(WAITING_MAX);
+    let (find, found) = crossbeam_channel::unbounded();
+    let (help, helped) = crossbeam_channel::unbounded();
+    let counts = Counts::default();
+    let mut names = Names::default();
+    let broken = OnceLock::new();
+    let listed = std::thread::scope(|scope| {
+        // Here, so that leaving early lets go of those who wait for lines.
+        let expect = expect;
+        for _ in 0..threads {
+            let checker = Checker {
+                root: &root,
+                job,
+                progress,
+                counts: &counts,
+                helpers: threads - 1,
+                expected: expected.clone(),
+                found: find.clone(),
+                help: help.clone(),
+                helped: helped.clone(),
+            };
+            let broken = &broken;
+            let check = move || {
+                if let Err(panic) = contained(|| checker.run()) {
+                    let _ = broken.set(panic);
+                    // The others do not wait for what it had in hand.
+                    progress.cancel();
+                }
+            };
+            let spawn = std::thread::Builder::new().name("verify".into());
+            spawn.spawn_scoped(scope, check).map_err(Error::io("cannot start a thread"))?;
+        }
+        drop((find, help, expected));
+        let mut collector = Collector { report: &mut *report, bytes: 0, tell };
+        let mut read = || -> Result<(), Error> {
+            while let Some(line) = list.next().map_err(cannot)? {
+                if progress.cancelled() {
+                    return Err(Error::Interrupted);
+                }
+                if job.extra {
+                    names.note(&line);
+                }
+                if line.is_there {
+                    counts.under_way.fetch_add(1, SeqCst);
+                    // Nobody takes lines when all threads have ended, which only a panic of theirs does.
+                    let _ = expect.send(line);
+                } else {
+                    collector.report.left_out += 1;
+                }
+                found.try_iter().for_each(|finding| collector.take(finding));
+            }
+            Ok(())
+        };
+        let result = read();
+        drop(expect);
+        found.iter().for_each(|finding| collector.take(finding));
+        result?;
+        if progress.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        if job.extra {
+            extra(&root, &names, progress, &mut collector)?;
+        }
+        Ok(())
+    });
+    report.entries = counts.entries.load(Relaxed);
+    report.bytes = counts.bytes.load(Relaxed);
+    report.without_digest = counts.without_digest.load(Relaxed);
+    report.warnings.extend(list.warnings());
+    broken.into_inner().map_or(listed, Err)
+}
+
+struct Collector<'a> {
+    report: &'a mut VerifyReport,
+    bytes: usize,
+    tell: &'a mut dyn FnMut(&Finding),
+}
+
+impl Collector<'_> {
+    fn take(&mut self, finding: Finding) {
+        *match finding.difference {
+            Difference::Missing => &mut self.report.missing,
+            Difference::Changed => &mut self.report.changed,
+            Difference::Extra => &mut self.report.extra,
+            Difference::Unreadable => &mut self.report.unreadable,
+        } += 1;
+        (self.tell)(&finding);
+        if self.bytes < LISTED_BYTES_MAX {
+            self.bytes += finding.path.len() + finding.reason.len() + 64;
+            self.report.findings.push(finding);
+        }
+    }
+}
+
+/// The names in a list, as keyed hashes: two of one hash would at worst hide something that is extra.
+#[derive(Default)]
+struct Names {
+    hasher: RandomState,
+    names: HashSet<u64>,
+}
+
+impl Names {
+    /// The directories above it belong to the list, too.
+    fn note(&mut self, line: &Expected) {
+        let mut path = &line.path[..];
+        while self.names.insert(self.hasher.hash_one(path)) {
+            match path.iter().rposition(|&byte| byte == b'/') {
+                Some(slash) => path = &path[..slash],
+                None => return,
+            }
+        }
+    }
+
+    fn has(&self, path: &RelPath) -> bool {
+        self.names.contains(&self.hasher.hash_one(path.as_bytes()))
+    }
+}
+
+/// Finds what is not in the list; of a directory that is not, only the directory itself.
+fn extra(
+    root: &Root,
+    names: &Names,
+    progress: &Progress,
+    collector: &mut Collector<'_>,
+) -> Result<(), Error> {
+    let mut stack = vec![RelPath::empty()];
+    while let Some(directory) = stack.pop() {
+        if progress.cancelled() {
+            return Err(Error::Interrupted);
+        }
+        let listed = match root.list(&directory) {
+            Ok(listed) => listed,
+            Err(error) => {
+                let (path, reason) = (directory.to_string(), format!("cannot list: {}", plain(&error)));
+                collector.take(Finding { difference: Difference::Unreadable, path, reason });
+                continue;
+            }
+        };
+        for (name, is_dir) in listed {
+            // What has a path that is too long is in no list.
+            let path = directory.join(&name).ok().filter(|path| names.has(path));
+            let Some(path) = path else {
+                let path =
+                    if directory.is_empty() { name } else { [directory.as_bytes(), b"/", &name].concat() };
+                let path = format!("{}{}", escape(&path), if is_dir { "/" } else { "" });
+                collector.take(Finding {
+                    difference: Difference::Extra,
+                    path,
+                    reason: "not in the list".into(),
+                });
+                continue;
+            };
+            if is_dir {
+                stack.push(path);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

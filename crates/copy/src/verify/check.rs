@@ -1,0 +1,277 @@
+//! The threads that look at files.
+//!
+//! Always true: a file of many chunks is one task for all threads that have nothing else to do; whoever reads its last chunk
+//! says what came of it. A chunk counts only if the file is the same after the last of them as before the first.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvError, Sender};
+use farhaul_session::progress::Progress;
+use farhaul_text::escape;
+use farhaul_volume::{
+    Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, RelPath, Root, SourceFile, chunk_cv,
+};
+
+use super::super::manifest::Kind;
+use super::super::verify::{Counts, Difference, Finding, VerifyJob};
+use super::list::{Content, Expected};
+use crate::plain;
+
+/// Files of more chunks are read by several threads.
+const SHARED_CHUNKS: u64 = 32;
+/// Chunks that a thread takes of such a file at a time.
+const RUN: u64 = 8;
+const IDLE: Duration = Duration::from_millis(5);
+
+/// What a thread has to know.
+pub(super) struct Checker<'a> {
+    pub(super) root: &'a Root,
+    pub(super) job: &'a VerifyJob,
+    pub(super) progress: &'a Progress,
+    pub(super) counts: &'a Counts,
+    /// Threads beside this one.
+    pub(super) helpers: usize,
+    pub(super) expected: Receiver<Expected>,
+    pub(super) found: Sender<Finding>,
+    pub(super) help: Sender<Arc<Large>>,
+    pub(super) helped: Receiver<Arc<Large>>,
+}
+
+/// A file that several threads read.
+pub(super) struct Large {
+    path: Vec<u8>,
+    file: SourceFile,
+    expected: [u8; 32],
+    tree: Mutex<FileTree>,
+    next: AtomicU64,
+    left: AtomicU64,
+    has_failed: AtomicBool,
+}
+
+impl Checker<'_> {
+    pub(super) fn run(&self) {
+        let mut buffer = vec![0; CHUNK as usize];
+        let mut lines_end = false;
+        while !lines_end && !self.progress.cancelled() {
+            crossbeam_channel::select_biased! {
+                recv(self.helped) -> large => if let Ok(large) = large { self.read(&large, &mut buffer) },
+                recv(self.expected) -> line => match line {
+                    Ok(line) => {
+                        self.check(line, &mut buffer);
+                        self.counts.under_way.fetch_sub(1, Ordering::SeqCst);
+                    }
+                    Err(RecvError) => lines_end = true,
+                },
+            }
+        }
+        // As long as others have something in hand, it may be large.
+        while self.counts.under_way.load(Ordering::SeqCst) > 0 && !self.progress.cancelled() {
+            if let Ok(large) = self.helped.recv_timeout(IDLE) {
+                self.read(&large, &mut buffer);
+            }
+        }
+    }
+
+    fn find(&self, path: &[u8], difference: Difference, reason: impl Into<String>) {
+        let path = if path.is_empty() { ".".into() } else { escape(path) };
+        let _ = self.found.send(Finding { difference, path, reason: reason.into() });
+    }
+
+    fn check(&self, line: Expected, buffer: &mut [u8]) {
+        self.counts.entries.fetch_add(1, Ordering::Relaxed);
+        let path = match line.path.is_empty() {
+            true => RelPath::empty(),
+            false => match RelPath::from_bytes(&line.path) {
+                Ok(path) => path,
+                Err(error) => return self.find(&line.path, Difference::Unreadable, error.to_string()),
+            },
+        };
+        let meta = match self.root.metadata(&path) {
+            Ok(Some(meta)) => meta,
+            Ok(None) => return self.find(&line.path, Difference::Missing, "it is not there"),
+            Err(error) => return self.find(&line.path, Difference::Unreadable, plain(&error)),
+        };
+        if let Some(why) = self.difference(&line, &path, &meta) {
+            return self.find(&line.path, Difference::Changed, why);
+        }
+        if !matches!(line.kind, Kind::File { .. }) || self.job.quick {
+            return;
+        }
+        if line.content == Content::Unknown {
+            self.counts.without_digest.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if let Err(error) = self.content(line, &path, buffer) {
+            self.find(path.as_bytes(), Difference::Unreadable, plain(&error));
+        }
+    }
+
+    /// In what an entry differs, without reading it.
+    fn difference(&self, line: &Expected, path: &RelPath, meta: &Meta) -> Option<String> {
+        let is_link = matches!(line.kind, Kind::Symlink { .. });
+        let is_kind = match &line.kind {
+            Kind::File { .. } | Kind::HardLink { .. } => meta.is_file(),
+            Kind::Directory => meta.is_dir(),
+            Kind::Symlink { .. } => !meta.is_file() && !meta.is_dir(),
+            Kind::Special(node) => meta.kind == FileKind::Special(*node),
+            Kind::Unknown => true,
+        };
+        if !is_kind {
+            return Some("it is of another kind".into());
+        }
+        if let Some(size) = line.size.filter(|&size| size != meta.size) {
+            return Some(format!("{} bytes instead of {size}", meta.size));
+        }
+        match &line.kind {
+            Kind::Symlink { target } => match self.root.read_link(path) {
+                Ok(there) if there == *target => {}
+                Ok(there) => {
+                    return Some(format!("a link to {} instead of {}", escape(&there), escape(target)));
+                }
+                Err(_) => return Some("it is of another kind".into()),
+            },
+            Kind::HardLink { to } => {
+                let other =
+                    RelPath::from_bytes(to).ok().and_then(|to| self.root.metadata(&to).ok().flatten());
+                if other.is_none_or(|other| (other.dev, other.ino) != (meta.dev, meta.ino)) {
+                    return Some(format!("no hard link to {}", escape(to)));
+                }
+            }
+            Kind::File { .. } | Kind::Directory | Kind::Special(_) | Kind::Unknown => {}
+        }
+        if !self.job.metadata {
+            return None;
+        }
+        let has = |mode: u32| mode & 0o1777 == meta.mode & 0o1777;
+        if let Some(mode) =
+            line.mode.filter(|&mode| !is_link && !has(mode) && !line.place_mode.is_some_and(has))
+        {
+            let mode = line.place_mode.unwrap_or(mode);
+            return Some(format!("mode {:04o} instead of {mode:04o}", meta.mode));
+        }
+        let is_older =
+            |time: (i64, u32)| if time > (meta.mtime.secs, meta.mtime.nanos) { "older" } else { "newer" };
+        line.mtime
+            .filter(|&time| time != (meta.mtime.secs, meta.mtime.nanos))
+            .map(|time| format!("its modification time is {}", is_older(time)))
+    }
+
+    fn content(&self, line: Expected, path: &RelPath, buffer: &mut [u8]) -> std::io::Result<()> {
+        let file = SourceFile::at(self.root, path)?;
+        let expected = match line.content {
+            Content::Tree(digest) => digest,
+            Content::Plain(algorithm, digest) => {
+                return self.plain(&line.path, &file, algorithm, &digest, buffer);
+            }
+            Content::Unknown => return Ok(()),
+        };
+        let chunks = file.size().div_ceil(CHUNK);
+        if chunks <= SHARED_CHUNKS {
+            let digest = file.digest(buffer, || !self.progress.cancelled())?;
+            self.counts.bytes.fetch_add(file.size(), Ordering::Relaxed);
+            self.progress.bytes_done.fetch_add(file.size(), Ordering::Relaxed);
+            return self.compare(&line.path, digest.0 == expected);
+        }
+        let large = Arc::new(Large {
+            path: line.path,
+            tree: Mutex::new(FileTree::new(file.size())),
+            expected,
+            next: AtomicU64::new(0),
+            left: AtomicU64::new(chunks),
+            has_failed: AtomicBool::new(false),
+            file,
+        });
+        for _ in 0..self.helpers {
+            let _ = self.help.send(large.clone());
+        }
+        self.read(&large, buffer);
+        Ok(())
+    }
+
+    fn compare(&self, path: &[u8], is_same: bool) -> std::io::Result<()> {
+        if !is_same {
+            self.find(path, Difference::Changed, "its content is another one");
+        }
+        Ok(())
+    }
+
+    /// Reads chunks of a large file as long as there are any to be taken.
+    fn read(&self, large: &Large, buffer: &mut [u8]) {
+        let chunks = large.file.size().div_ceil(CHUNK);
+        loop {
+            let first = large.next.fetch_add(RUN, Ordering::AcqRel);
+            if first >= chunks || self.progress.cancelled() {
+                return;
+            }
+            let end = (first + RUN).min(chunks);
+            if !large.has_failed.load(Ordering::Acquire)
+                && let Err(why) = self.read_run(large, first, end, buffer)
+                && !large.has_failed.swap(true, Ordering::AcqRel)
+            {
+                self.find(&large.path, Difference::Unreadable, plain(&why));
+            }
+            if large.left.fetch_sub(end - first, Ordering::AcqRel) == end - first
+                && !large.has_failed.load(Ordering::Acquire)
+            {
+                self.finish(large);
+            }
+        }
+    }
+
+    fn read_run(&self, large: &Large, first: u64, end: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        let size = large.file.size();
+        let mut cvs = Vec::with_capacity(RUN as usize);
+        let mut next = first;
+        // What is a hole has the digest of zeros without being read.
+        while let Some(chunk) = large.file.next_data_chunk(next).filter(|&chunk| chunk < end) {
+            let want = (size - chunk * CHUNK).min(CHUNK) as usize;
+            if large.file.read_chunk(chunk, &mut buffer[..want])? != want {
+                return Err(std::io::Error::other("it changed while it was read"));
+            }
+            cvs.push((chunk, ChunkCv(chunk_cv(&buffer[..want]))));
+            next = chunk + 1;
+            self.counts.bytes.fetch_add(want as u64, Ordering::Relaxed);
+            self.progress.bytes_done.fetch_add(want as u64, Ordering::Relaxed);
+        }
+        let mut tree = large.tree.lock().expect("no thread panics while it holds a tree");
+        for (chunk, cv) in cvs {
+            tree.set(chunk, cv);
+        }
+        Ok(())
+    }
+
+    fn finish(&self, large: &Large) {
+        let tree = large.tree.lock().expect("no thread panics while it holds a tree");
+        match large.file.unchanged() {
+            Ok(true) => drop(self.compare(&large.path, tree.root().0 == large.expected)),
+            Ok(false) => self.find(&large.path, Difference::Unreadable, "it changed while it was read"),
+            Err(error) => self.find(&large.path, Difference::Unreadable, plain(&error)),
+        }
+    }
+
+    /// A digest that knows no order but the file's.
+    fn plain(
+        &self,
+        path: &[u8],
+        file: &SourceFile,
+        algorithm: Algorithm,
+        expected: &[u8],
+        buffer: &mut [u8],
+    ) -> std::io::Result<()> {
+        let mut hashers = Hashers::new(&[algorithm]);
+        for chunk in 0..file.size().div_ceil(CHUNK) {
+            if self.progress.cancelled() {
+                return Ok(());
+            }
+            let len = file.read_chunk(chunk, buffer)?;
+            hashers.update(&buffer[..len]);
+            self.counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        }
+        if !file.unchanged()? {
+            return Err(std::io::Error::other("it changed while it was read"));
+        }
+        self.compare(path, hashers.finish().iter().all(|(_, digest)| digest == expected))
+    }
+}

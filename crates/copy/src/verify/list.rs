@@ -1,0 +1,245 @@
+//! A list of what is expected, read line by line: a manifest, or lines of `sha256sum` and its like.
+//!
+//! Always true: what cannot be understood is an error with the number of its line, never skipped.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use farhaul_text::escape;
+use farhaul_volume::Algorithm;
+
+use super::super::manifest::{Entry, Fate, Kind, Line, parse, unhex};
+
+/// Longest line: a path and a link's target in base64, with room to spare.
+const LINE_MAX: u64 = 64 << 10;
+
+/// What a file's content is to have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Content {
+    /// The tree over chunks of 1 MiB.
+    Tree([u8; 32]),
+    Plain(Algorithm, Vec<u8>),
+    Unknown,
+}
+
+/// What the list says of one path.
+#[derive(Debug, PartialEq)]
+pub(super) struct Expected {
+    /// Empty for the directory itself.
+    pub(super) path: Vec<u8>,
+    pub(super) kind: Kind,
+    /// Unknown in lists that are no manifests.
+    pub(super) size: Option<u64>,
+    pub(super) mode: Option<u32>,
+    /// The other one that is right: the destination has masked it.
+    pub(super) place_mode: Option<u32>,
+    pub(super) mtime: Option<(i64, u32)>,
+    pub(super) content: Content,
+    /// It was brought, or was there already.
+    pub(super) is_there: bool,
+}
+
+pub(super) struct List {
+    lines: BufReader<File>,
+    number: u64,
+    algorithm: Algorithm,
+    form: Form,
+    is_ended: bool,
+    /// Why the run that wrote it ended early.
+    error: Option<String>,
+    shown: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Undecided,
+    Manifest,
+    Sums,
+}
+
+impl List {
+    pub(super) fn open(path: &Path, algorithm: Algorithm) -> Result<List, String> {
+        let shown = path.display().to_string();
+        let file = File::open(path)
+            .map_err(|error| format!("cannot open {shown}: {}", super::super::plain(&error)))?;
+        let lines = BufReader::with_capacity(1 << 20, file);
+        Ok(List { lines, number: 0, algorithm, form: Form::Undecided, is_ended: false, error: None, shown })
+    }
+
+    /// What the next line says; none at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Expected>, String> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            self.number += 1;
+            let (number, shown) = (self.number, &self.shown);
+            let at = |why: String| format!("{shown}, line {number}: {why}");
+            let read = self.lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line);
+            if read.map_err(|error| at(error.to_string()))? == 0 {
+                return match self.form {
+                    Form::Undecided => Err(format!("{shown} is empty")),
+                    Form::Manifest | Form::Sums => Ok(None),
+                };
+            }
+            if line.pop_if(|last| *last == b'\n').is_none() {
+                if line.len() as u64 == LINE_MAX {
+                    return Err(at("longer than any line of a manifest".into()));
+                }
+                if self.form == Form::Manifest {
+                    // The run that wrote it was killed in the middle of this one.
+                    return Ok(None);
+                }
+            }
+            if self.form == Form::Undecided {
+                self.form = if line.first() == Some(&b'{') { Form::Manifest } else { Form::Sums };
+            }
+            if line.is_empty() || self.form == Form::Sums && line[0] == b'#' {
+                continue;
+            }
+            if self.form == Form::Sums {
+                return sum(&line, self.algorithm).map(Some).map_err(at);
+            }
+            match parse(&line).map_err(at)? {
+                Line::Begin => {}
+                Line::End { error } => (self.is_ended, self.error) = (true, error),
+                Line::Entry(entry) => return Ok(Some(expected(*entry))),
+            }
+        }
+    }
+
+    pub(super) fn warnings(&self) -> Option<String> {
+        match (self.form, self.is_ended, &self.error) {
+            (Form::Manifest, false, _) => Some(
+                "the manifest has no end: the run that wrote it was killed, and later entries are not in it"
+                    .into(),
+            ),
+            (Form::Manifest, true, Some(error)) => {
+                let error = escape(error.as_bytes());
+                Some(format!(
+                    "the run that wrote the manifest ended early ({error}): not everything is in it"
+                ))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn expected(entry: Entry) -> Expected {
+    // What a hard link leads to has the link's own first component.
+    let kind = match entry.kind {
+        Kind::HardLink { to } if entry.path != entry.place => Kind::HardLink { to: moved(&to, &entry.place) },
+        kind => kind,
+    };
+    let size = if let Kind::File { size } = kind { Some(size) } else { None };
+    let content = match (entry.digest, entry.extra.into_iter().next()) {
+        (Some(digest), _) => Content::Tree(digest),
+        (None, Some((algorithm, digest))) => Content::Plain(algorithm, digest),
+        (None, None) => Content::Unknown,
+    };
+    let mode = Some(entry.mode).filter(|_| !entry.place.is_empty());
+    let is_there =
+        matches!(entry.fate, Fate::Sent | Fate::Unchanged | Fate::Renamed) && kind != Kind::Unknown;
+    let (place_mode, mtime) = (entry.place_mode, entry.mtime);
+    Expected { path: entry.place, kind, size, mode, place_mode, mtime, content, is_there }
+}
+
+fn moved(path: &[u8], like: &[u8]) -> Vec<u8> {
+    let top = |path: &[u8]| path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+    [&like[..top(like)], &path[top(path)..]].concat()
+}
+
+// ---- lines of other tools ------------------------------------------------------------------------------------------------
+
+/// `DIGEST  NAME`, `DIGEST *NAME` or `ALGORITHM (NAME) = DIGEST`; after a backslash, `\\` and `\n` in the name are escapes.
+fn sum(line: &[u8], algorithm: Algorithm) -> Result<Expected, String> {
+    let (is_escaped, line) = match line.strip_prefix(b"\\") {
+        Some(rest) => (true, rest),
+        None => (false, line),
+    };
+    let tagged = [
+        (&b"BLAKE3 ("[..], Algorithm::Blake3),
+        (b"SHA256 (", Algorithm::Sha256),
+        (b"MD5 (", Algorithm::Md5),
+        (b"XXH3 (", Algorithm::Xxh3),
+    ];
+    let tagged = tagged.into_iter().find_map(|(tag, algorithm)| Some((line.strip_prefix(tag)?, algorithm)));
+    let (name, digest, algorithm) = match tagged {
+        Some((rest, algorithm)) => {
+            let end = rest.windows(4).rposition(|part| part == b") = ").ok_or("no digest behind the name")?;
+            (&rest[..end], &rest[end + 4..], algorithm)
+        }
+        None => {
+            let digits = line
+                .iter()
+                .position(|&byte| byte == b' ')
+                .ok_or("neither a manifest nor a list of digests")?;
+            let name = line.get(digits + 2..).unwrap_or_default();
+            let digest = line[..digits].strip_prefix(b"XXH3_").unwrap_or(&line[..digits]);
+            // Its length says what a digest is, but for two of 32 bytes.
+            let algorithm = match digest.len() {
+                16 => Algorithm::Xxh3,
+                32 => Algorithm::Md5,
+                _ => algorithm,
+            };
+            (name, digest, algorithm)
+        }
+    };
+    let digest =
+        std::str::from_utf8(digest).map_err(|_| "neither a manifest nor a list of digests".to_string())?;
+    let digest = unhex(digest, algorithm.bytes())?;
+    let name = if is_escaped { unescaped(name) } else { name.to_vec() };
+    let name = name.strip_prefix(b"./").map(<[u8]>::to_vec).unwrap_or(name);
+    Ok(Expected {
+        path: name,
+        kind: Kind::File { size: 0 },
+        size: None,
+        mode: None,
+        place_mode: None,
+        mtime: None,
+        content: Content::Plain(algorithm, digest),
+        is_there: true,
+    })
+}
+
+fn unescaped(name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(name.len());
+    let mut bytes = name.iter().copied();
+    while let Some(byte) = bytes.next() {
+        out.push(match (byte, byte == b'\\') {
+            (_, true) => match bytes.next() {
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(other) => other,
+                None => b'\\',
+            },
+            (byte, false) => byte,
+        });
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_other_tools() {
+        let hex = "ab".repeat(32);
+        let read = |line: &str| sum(line.as_bytes(), Algorithm::Sha256).map(|line| (line.path, line.content));
+        let content = |algorithm: Algorithm| Content::Plain(algorithm, vec![0xab; algorithm.bytes()]);
+        for (line, name, algorithm) in [
+            (format!("{hex}  a b"), "a b", Algorithm::Sha256),
+            (format!("{hex} *./d/x"), "d/x", Algorithm::Sha256),
+            (format!("\\{hex}  a\\nb\\\\"), "a\nb\\", Algorithm::Sha256),
+            (format!("BLAKE3 (a) = b) = {hex}"), "a) = b", Algorithm::Blake3),
+            (format!("{}  x", &hex[..32]), "x", Algorithm::Md5),
+            (format!("XXH3_{}  x", &hex[..16]), "x", Algorithm::Xxh3),
+        ] {
+            assert_eq!(read(&line).unwrap(), (name.as_bytes().to_vec(), content(algorithm)), "{line}");
+        }
+        for line in ["", "hello", "hello world", "SHA256 (x)", &hex[1..], &format!("{}  x", &hex[2..])] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What a transfer says of itself while it runs: client and daemon in one process, over the loopback interface.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use farhaul_copy::{CopyJob, Location, TransferOptions, copy};
+use farhaul_session::Progress;
+
+mod server;
+
+use server::Server;
+
+#[test]
+fn links_are_no_files_whether_they_are_made_or_there_already() {
+    let server = Server::start(farhaul_session::Testing::default());
+    let source = server.folder.path().join("source");
+    std::fs::create_dir(&source).unwrap();
+    for number in 0..3 {
+        std::fs::write(source.join(format!("file{number}")), b"content").unwrap();
+    }
+    for number in 0..5 {
+        std::os::unix::fs::symlink("file0", source.join(format!("symbolic{number}"))).unwrap();
+        std::fs::hard_link(source.join("file1"), source.join(format!("hard{number}"))).unwrap();
+    }
+    for run in 0..2 {
+        let job = CopyJob {
+            sources: vec![Location::Local(source.clone())],
+            destination: server.at(b"/in/"),
+            names: None,
+            spread: Vec::new(),
+            options: TransferOptions::default(),
+            retry: None,
+            manifest: None,
+            verbose: false,
+        };
+        let progress = Arc::new(Progress::default());
+        let (report, error) = copy(job, &progress);
+        assert!(error.is_none() && report.ok, "{error:?}");
+        assert_eq!(
+            (progress.files_done.load(Relaxed), progress.files_total.load(Relaxed)),
+            (3, 3),
+            "run {run}"
+        );
+    }
+}

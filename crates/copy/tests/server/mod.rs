@@ -1,0 +1,89 @@
+//! A daemon in the test's own process, on the loopback interface.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use farhaul_connect::{AuthorizedKeys, Daemon, DaemonStop, Identity, ListenConfig};
+use farhaul_connect::{DaemonTarget, keygen};
+use farhaul_copy::{Location, ServerPolicy, admit};
+use farhaul_session::Testing;
+
+/// A daemon that serves the folder `root` in a folder of its own.
+pub struct Server {
+    pub folder: tempfile::TempDir,
+    testing: Testing,
+    port: u16,
+    stop: DaemonStop,
+    is_stopped: AtomicBool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// What goes wrong at the daemon's end is its own.
+    pub fn start(testing: Testing) -> Server {
+        let folder = tempfile::tempdir().unwrap();
+        keygen(&folder.path().join("client"), "client").unwrap();
+        std::fs::create_dir(folder.path().join("root")).unwrap();
+        let (port, stop, thread) = serve(folder.path(), testing);
+        Server { folder, testing, port, stop, is_stopped: AtomicBool::new(false), thread: Some(thread) }
+    }
+
+    /// Another daemon in the place of one that was stopped, if it was.
+    #[allow(dead_code, reason = "not all tests that share it end their daemon")]
+    pub fn revive(&mut self) {
+        if self.is_stopped.swap(false, Relaxed) {
+            self.thread.take().unwrap().join().unwrap();
+            let (port, stop, thread) = serve(self.folder.path(), self.testing);
+            (self.port, self.stop, self.thread) = (port, stop, Some(thread));
+        }
+    }
+
+    /// Running sessions end resumably, and nobody is let in any more.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Relaxed);
+        self.stop.stop();
+    }
+
+    pub fn at(&self, path: &[u8]) -> Location {
+        let file = |name: &str| Some(self.folder.path().join(name));
+        let target = DaemonTarget {
+            host: "127.0.0.1".into(),
+            port: self.port,
+            identity_file: file("client"),
+            known_hosts_file: file("known_hosts"),
+            fingerprint: None,
+            accept_new: true,
+            ..DaemonTarget::default()
+        };
+        Location::Daemon { target, path: path.to_vec() }
+    }
+}
+
+fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
+    let path = |name: &str| folder.join(name);
+    let daemon = Daemon::bind(ListenConfig {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        identity: Identity::load_or_generate(&path("host"), "").unwrap(),
+        authorized: Arc::new(AuthorizedKeys::load(&path("client.pub")).unwrap()),
+        admit: Arc::new(|opening, _| admit(opening, 0)),
+        memory: farhaul_session::MemoryLimits::default(),
+    })
+    .unwrap();
+    let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
+    let policy =
+        ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: false, mask: 0, testing };
+    let run = move || {
+        let serve = move |established| drop(farhaul_copy::serve(established, Some(&policy)));
+        daemon.run(Arc::new(serve)).unwrap();
+    };
+    (port, stop, std::thread::spawn(run))
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}

@@ -1,0 +1,153 @@
+//! Bytes of the engine's own messages: varints, byte strings, and little else.
+//!
+//! Always true: reading never panics and never allocates more than the bytes at hand. From: QUIC's idea of a varint,
+//! but LEB128, since most numbers here are small and the length need not be known first.
+
+/// Longest text that is meant for people, in bytes.
+const REASON_MAX: usize = 1000;
+
+/// What was read makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Malformed;
+
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Signed numbers, small magnitudes first (zigzag).
+pub fn put_signed(out: &mut Vec<u8>, value: i64) {
+    put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
+}
+
+/// A message's code, and the numbers that follow it.
+pub fn put_numbers(out: &mut Vec<u8>, code: u8, numbers: &[u64]) {
+    out.push(code);
+    for &number in numbers {
+        put_varint(out, number);
+    }
+}
+
+/// A text that is meant for people; one that is too long is cut off.
+pub fn put_reason(out: &mut Vec<u8>, reason: &str) {
+    let mut end = reason.len().min(REASON_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    put_bytes(out, &reason.as_bytes()[..end]);
+}
+
+/// Takes values off the front of a slice.
+pub struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn byte(&mut self) -> Result<u8, Malformed> {
+        let (&first, rest) = self.0.split_first().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(first)
+    }
+
+    pub fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let part = u64::from(byte & 0x7f);
+            if shift == 63 && part > 1 {
+                return Err(Malformed);
+            }
+            value |= part << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+
+    pub fn flag(&mut self) -> Result<bool, Malformed> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed),
+        }
+    }
+
+    pub fn signed(&mut self) -> Result<i64, Malformed> {
+        let value = self.varint()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        u32::try_from(self.varint()?).map_err(|_| Malformed)
+    }
+
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+        let (head, rest) = self.0.split_at_checked(len).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(head)
+    }
+
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let len = usize::try_from(self.varint()?).map_err(|_| Malformed)?;
+        self.take(len)
+    }
+
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    pub fn text(&mut self) -> Result<String, Malformed> {
+        Ok(String::from_utf8_lossy(self.bytes()?).into_owned())
+    }
+
+    /// All that is left.
+    pub fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_come_back() {
+        for value in [0, 1, 127, 128, 300, u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            put_varint(&mut out, value);
+            put_signed(&mut out, value as i64);
+            let mut reader = Reader(&out);
+            assert_eq!(reader.varint(), Ok(value));
+            assert_eq!(reader.signed(), Ok(value as i64));
+            assert!(reader.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_overlong_number_is_refused() {
+        assert_eq!(Reader(&[0xff; 11]).varint(), Err(Malformed));
+        assert_eq!(
+            Reader(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02]).varint(),
+            Err(Malformed)
+        );
+        assert_eq!(Reader(&[0x80]).varint(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_length_beyond_the_end_is_refused() {
+        assert_eq!(Reader(&[5, 1, 2]).bytes(), Err(Malformed));
+    }
+}

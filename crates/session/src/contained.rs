@@ -1,0 +1,78 @@
+//! A panic is one failed session: it is caught where a thread's work begins, and becomes an error that names its place.
+//!
+//! Always true: nothing unwinds out of [`contained`]; a panic that nobody contains is told as if this module were not there.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::{LockResult, Once, PoisonError};
+
+use crate::error::Error;
+
+thread_local! {
+    /// How many calls of [`contained`] this thread is in.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Where and why it panicked last.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Runs `work`; a panic in it is an error. What `work` has shared with others may be half done then, so whoever gets the error
+/// lets go of it.
+pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
+    keep_places();
+    DEPTH.set(DEPTH.get() + 1);
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    DEPTH.set(DEPTH.get() - 1);
+    result.map_err(|_| {
+        let place = PLACE.take().unwrap_or_else(|| "an unknown place".to_string());
+        Error::Internal(place)
+    })
+}
+
+/// From the first call on the place of a contained panic is kept for its error, in the place of several lines on standard error.
+fn keep_places() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| match DEPTH.get() {
+            0 => before(info),
+            _ => {
+                tracing::debug!(backtrace = %std::backtrace::Backtrace::capture(), "panic");
+                PLACE.set(Some(place_of(info)));
+            }
+        }));
+    });
+}
+
+fn place_of(info: &PanicHookInfo<'_>) -> String {
+    let why = info.payload_as_str().unwrap_or("no reason given");
+    match info.location() {
+        Some(location) => format!("{}:{}: {why}", location.file(), location.line()),
+        None => why.to_string(),
+    }
+}
+
+/// What a lock guards, also when a thread has panicked while it held it. For what is looked at when a session ends, and for what is
+/// whole at every point where its holder could panic. Whoever works on goes through `expect`, and ends as the first one has.
+pub fn in_any_case<T>(locked: LockResult<T>) -> T {
+    locked.unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_an_error_with_its_place() {
+        let error = contained(|| panic!("no {}", "way")).unwrap_err();
+        let Error::Internal(place) = &error else { panic!("{error}") };
+        assert!(place.contains("contained.rs:") && place.ends_with(": no way"), "{place}");
+        assert_eq!(contained(|| 7).unwrap(), 7);
+    }
+
+    #[test]
+    fn the_outer_work_goes_on_after_an_inner_panic() {
+        let outer = contained(|| contained(|| [1][std::hint::black_box(1)]).is_err());
+        assert!(outer.unwrap());
+        assert!(contained(|| panic!("again")).is_err());
+    }
+}

@@ -1,0 +1,165 @@
+//! What a session tells of itself: how busy its stages were, which paths and CPUs it had, the CPU time of its
+//! threads, and the process's memory.
+//!
+//! A daemon has many sessions in one process, so the process's own clock would tell each of them what all
+//! have used.
+
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use rustix::thread::gettid;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use super::contained::in_any_case;
+
+/// How busy a stage was.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Such as `read`, `digest` or `write`.
+    pub name: String,
+    /// "sender" or "receiver".
+    pub end: String,
+    /// Share of the transfer's time that the busiest thread of this stage worked, 0 to 1.
+    pub busy: f64,
+}
+
+/// CPUs that were chosen for a transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuChoice {
+    /// As in `0-3,8`.
+    pub list: String,
+    /// The memory node whose CPUs these are, if they were chosen because the interface is attached to it.
+    pub node: Option<usize>,
+    /// That interface.
+    pub interface: Option<String>,
+}
+
+impl std::fmt::Display for CpuChoice {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.node, &self.interface) {
+            (Some(node), Some(interface)) => {
+                write!(formatter, "CPUs {} of node {node}, where {interface} is attached", self.list)
+            }
+            _ => write!(formatter, "CPUs {}", self.list),
+        }
+    }
+}
+
+/// One of several paths.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PathFigures {
+    /// Of the end that has connected.
+    pub local: IpAddr,
+    /// Of the other end.
+    pub remote: IpAddr,
+    /// Something has come back by it.
+    pub answered: bool,
+}
+
+/// CPU time of a session's threads.
+#[derive(Debug, Default)]
+pub(crate) struct CpuTime(Mutex<Threads>);
+
+#[derive(Debug, Default)]
+struct Threads {
+    /// Kernel ids of those that run, and what each had used when it was entered.
+    running: Vec<(i32, Duration)>,
+    /// Of those that have ended.
+    ended: Duration,
+}
+
+impl CpuTime {
+    /// Runs `work` as one of the session's threads.
+    pub(crate) fn count<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.enter();
+        let result = work();
+        self.leave();
+        result
+    }
+
+    /// From here on the calling thread works for the session.
+    pub(crate) fn enter(&self) {
+        in_any_case(self.0.lock()).running.push((this_thread(), thread_time()));
+    }
+
+    fn leave(&self) {
+        let (this, now) = (this_thread(), thread_time());
+        let mut threads = in_any_case(self.0.lock());
+        if let Some(at) = threads.running.iter().position(|&(thread, _)| thread == this) {
+            let (_, begin) = threads.running.swap_remove(at);
+            threads.ended += now.saturating_sub(begin);
+        }
+    }
+
+    /// What all of them have used so far.
+    pub(crate) fn total(&self) -> Duration {
+        let threads = in_any_case(self.0.lock());
+        let running = threads.running.iter().map(|&(thread, begin)| time_of(thread).saturating_sub(begin));
+        threads.ended + running.sum::<Duration>()
+    }
+}
+
+fn this_thread() -> i32 {
+    gettid().as_raw_nonzero().get()
+}
+
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// CPU time of a thread of this process; zero where the kernel keeps no account of it.
+fn time_of(thread: i32) -> Duration {
+    let account = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).unwrap_or_default();
+    let nanos = account.split(' ').next().and_then(|first| first.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
+}
+
+/// The most resident memory that this process has had; 0 where /proc does not say.
+pub(crate) fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Works until the thread has used `span`.
+    fn burn(span: Duration) {
+        let end = thread_time() + span;
+        while thread_time() < end {}
+    }
+
+    #[test]
+    fn only_the_sessions_own_threads_count() {
+        let span = Duration::from_millis(20);
+        let cpu = CpuTime::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| cpu.count(|| burn(span)));
+            scope.spawn(|| burn(10 * span));
+        });
+        let used = cpu.total();
+        assert!(used >= span && used < 10 * span, "{used:?}");
+    }
+
+    #[test]
+    fn a_thread_that_still_runs_counts() {
+        let span = Duration::from_millis(20);
+        let cpu = CpuTime::default();
+        burn(span);
+        cpu.enter();
+        burn(span);
+        let used = cpu.total();
+        assert!(used >= span / 2 && used < 10 * span, "{used:?}");
+    }
+
+    #[test]
+    fn a_process_has_used_some_memory() {
+        assert!(peak_rss_bytes() > 0);
+    }
+}

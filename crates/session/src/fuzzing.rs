@@ -1,0 +1,86 @@
+//! A way in for `fuzz/`: where the bytes of the control stream come in, something may stand in a peer's place, or
+//! listen. It does so for the sessions of the thread that has set it.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farhaul_blocks::Block;
+
+use super::shared::{Arrived, Credit, FlowShared, Place, Shared};
+
+/// What stands where the bytes of the control stream come in.
+pub enum Tap {
+    /// Appends what comes in place of the peer's bytes and returns how much that is. The last argument says how
+    /// long the session would wait for bytes.
+    Feed(Feed),
+    /// Is told what has come.
+    Listen(Listener),
+}
+
+pub type Feed = Box<dyn FnMut(&Shared, &mut Vec<u8>, Duration) -> usize>;
+pub type Listener = Box<dyn FnMut(&[u8])>;
+
+thread_local! {
+    static TAP: RefCell<Option<Tap>> = const { RefCell::new(None) };
+}
+
+/// Runs `session`, a session of this thread, with this tap.
+pub fn tapped<T>(tap: Tap, session: impl FnOnce() -> T) -> T {
+    TAP.with(|slot| *slot.borrow_mut() = Some(tap));
+    let done = session();
+    TAP.with(|slot| slot.borrow_mut().take());
+    done
+}
+
+/// Whether a session of this thread is fed, also by whoever feeds it just now.
+pub fn is_fed() -> bool {
+    TAP.with(|slot| slot.try_borrow().map_or(true, |tap| matches!(&*tap, Some(Tap::Feed(_)))))
+}
+
+/// What comes in place of the peer's bytes, if this thread's session is fed.
+pub(super) fn feed(shared: &Shared, out: &mut Vec<u8>, wait: Duration) -> Option<usize> {
+    TAP.with(|slot| match &mut *slot.borrow_mut() {
+        Some(Tap::Feed(feed)) => Some(feed(shared, out, wait)),
+        Some(Tap::Listen(_)) | None => None,
+    })
+}
+
+/// Tells what has come, if somebody listens to this thread's session.
+pub(super) fn listen(bytes: &[u8]) {
+    TAP.with(|slot| {
+        if let Some(Tap::Listen(listen)) = &mut *slot.borrow_mut() {
+            listen(bytes);
+        }
+    });
+}
+
+/// A flow by which nothing comes but what it is given.
+pub struct FedFlow(Arc<FlowShared>);
+
+impl FedFlow {
+    /// None when the system has no descriptor for it.
+    pub fn new() -> Option<FedFlow> {
+        let place = Place {
+            index: 0,
+            path: 0,
+            is_stream: true,
+            is_spare: false,
+            active: false,
+            congestion: None,
+            begun_ms: 0,
+        };
+        FlowShared::new(place).ok().map(FedFlow)
+    }
+
+    /// A block of `len` bytes has come.
+    pub fn bring(&self, shared: &Shared, block: Block, len: usize) {
+        shared.arrived.put([Arrived { block, len, _credit: Credit(self.0.clone()) }]);
+    }
+
+    /// Blocks that have been let go of.
+    pub fn released(&self) -> u64 {
+        self.0.released.load(Ordering::Acquire)
+    }
+}

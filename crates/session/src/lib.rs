@@ -1,0 +1,61 @@
+//! A running session: flows, what they carry, and what the two ends have to say of it.
+//!
+//! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
+//! `peer_address.rs`). All threads of one end meet in `shared.rs`; blocks come and go by `exchange.rs`.
+#![forbid(unsafe_code)]
+
+pub mod blocked;
+pub mod budget;
+pub mod cipher;
+pub mod codec;
+pub mod congestion;
+pub mod contained;
+pub mod cpus;
+pub mod crew;
+pub mod error;
+pub mod exchange;
+pub mod figures;
+mod flow_thread;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+mod growth;
+pub mod held;
+pub mod messages;
+pub mod meter;
+pub mod options;
+mod packets;
+pub mod path_memory;
+mod peer_address;
+pub mod pending;
+mod placement;
+pub mod progress;
+pub mod report;
+pub mod secret;
+pub mod setup;
+pub mod shared;
+mod standing;
+pub mod supervisor;
+pub mod testing;
+mod trial;
+pub mod unread;
+mod verdict;
+
+pub use budget::{Budget, Charge, Full, MemoryLimits};
+pub use contained::contained;
+pub use cpus::{CpuList, disk_threads, flows_for_cores};
+pub use error::{Error, ExitCode};
+pub use farhaul_net::Fault;
+pub use figures::{CpuChoice, PathFigures, Stage};
+pub use options::{Cipher, FLOWS_MAX, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions};
+pub use packets::{FlowIdentity, Opened, Packets, Payload};
+pub use path_memory::state_folder;
+pub use progress::Progress;
+pub use report::SessionReport;
+pub use secret::Secret;
+pub use setup::{Stop, Transport};
+pub use supervisor::{session_bytes_max, session_bytes_min};
+pub use testing::Testing;
+
+/// Bytes of a block's buffer: a mebibyte of content, and room for what the service says of it.
+pub const BLOCK_BYTES: usize = (1 << 20) + (64 << 10);

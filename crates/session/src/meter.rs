@@ -1,0 +1,93 @@
+//! How busy each stage of a session is: every thread books the time that it works, by stage; at the end the busiest
+//! one gives the report's `bottleneck`.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::contained::in_any_case;
+use super::figures::Stage;
+
+/// What a sender waited for while it had something to send: no stages, but booked as such.
+pub(crate) const WAIT_CONTENT: &str = "wait-content";
+pub(crate) const WAIT_RECEIVER: &str = "wait-receiver";
+pub(crate) const WAIT_NETWORK: &str = "wait-network";
+pub(crate) const WAIT_RATE: &str = "wait-rate";
+
+/// Time that one thread has spent in one stage.
+#[derive(Debug)]
+pub struct Meter {
+    stage: &'static str,
+    busy_ns: AtomicU64,
+}
+
+impl Meter {
+    pub fn add(&self, busy: Duration) {
+        self.busy_ns.fetch_add(busy.as_nanos() as u64, Relaxed);
+    }
+
+    /// All that it has booked.
+    pub(crate) fn busy(&self) -> Duration {
+        Duration::from_nanos(self.busy_ns.load(Relaxed))
+    }
+
+    /// Books the time that `work` takes.
+    pub fn time<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.add(start.elapsed());
+        result
+    }
+}
+
+/// All meters of one end of a session.
+#[derive(Debug)]
+pub struct Meters {
+    /// "sender" or "receiver".
+    end: &'static str,
+    start: Instant,
+    all: Mutex<Vec<Arc<Meter>>>,
+}
+
+impl Meters {
+    pub(crate) fn new(end: &'static str) -> Meters {
+        Meters { end, start: Instant::now(), all: Mutex::default() }
+    }
+
+    /// A new meter, for one thread: two half-busy readers must not look like a full one.
+    pub fn meter(&self, stage: &'static str) -> Arc<Meter> {
+        let meter = Arc::new(Meter { stage, busy_ns: AtomicU64::new(0) });
+        in_any_case(self.all.lock()).push(meter.clone());
+        meter
+    }
+
+    /// Busy share of each stage: that of its busiest thread.
+    pub(crate) fn stages(&self) -> Vec<Stage> {
+        let elapsed = self.start.elapsed().as_nanos().max(1) as f64;
+        let mut stages: Vec<Stage> = Vec::new();
+        for meter in in_any_case(self.all.lock()).iter() {
+            let busy = meter.busy_ns.load(Relaxed) as f64 / elapsed;
+            match stages.iter_mut().find(|stage| stage.name == meter.stage) {
+                Some(stage) => stage.busy = stage.busy.max(busy),
+                None => stages.push(Stage { name: meter.stage.into(), end: self.end.into(), busy }),
+            }
+        }
+        stages
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_is_as_busy_as_its_busiest_thread() {
+        let meters = Meters::new("sender");
+        meters.meter("read").add(Duration::from_secs(4));
+        meters.meter("read").add(Duration::from_secs(3));
+        meters.meter("seal").add(Duration::from_secs(1));
+        let stages = meters.stages();
+        assert_eq!(stages.len(), 2);
+        assert!(stages[0].busy > 3.0 * stages[1].busy && stages[0].busy < 5.0 * stages[1].busy);
+    }
+}

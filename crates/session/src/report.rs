@@ -1,0 +1,156 @@
+//! What a session tells when it is over, from what both ends have counted.
+#![deny(missing_docs)]
+
+use serde::{Deserialize, Serialize};
+
+use super::figures::{CpuChoice, PathFigures, Stage};
+use super::messages::EndFigures;
+use super::options::{NetworkOptions, Policy};
+use super::supervisor::{Role, Supervisor};
+use super::verdict::verdict;
+
+/// The report of one session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SessionReport {
+    /// Content bytes that arrived in this run.
+    pub bytes: u64,
+    /// From the session's start to its end.
+    pub seconds: f64,
+    /// Content bits per second from the session's start to its end.
+    pub goodput_bps: f64,
+    /// UDP payload or stream bytes that the sender of the content sent.
+    pub wire_bytes_sent: u64,
+    /// Repairs included.
+    pub segments_sent: u64,
+    /// Sent again because they were lost.
+    pub segments_retransmitted: u64,
+    /// Sent again ahead of feedback, at the tail.
+    pub segments_proactive: u64,
+    /// That the receiver had already.
+    pub segments_duplicate: u64,
+    /// Content bytes that were read and sent again (carrier changed, digest did not match).
+    pub content_bytes_resent: u64,
+    /// Content bytes that left the sender, repairs not counted.
+    pub content_bytes_sent: u64,
+    /// Smallest round trip.
+    pub rtt_min_ms: f64,
+    /// Mean round trip.
+    pub rtt_mean_ms: f64,
+    /// Packets lost of packets sent, 0 to 1.
+    pub loss_fraction: f64,
+    /// Flows at the start.
+    pub flows: u16,
+    /// As [`crate::Cipher::name`].
+    pub cipher: String,
+    /// "udp", "tcp", "ssh" or "local"; the carrier in use at the end.
+    pub transport: String,
+    /// Processor time of the threads at this end.
+    pub cpu_seconds_local: f64,
+    /// The same at the far end.
+    pub cpu_seconds_remote: f64,
+    /// Largest resident memory of this process.
+    pub peak_rss_bytes_local: u64,
+    /// The same of the far end's.
+    pub peak_rss_bytes_remote: u64,
+    /// The busiest stage in words.
+    pub bottleneck: String,
+    /// Busy share of each stage, both ends.
+    pub stages: Vec<Stage>,
+    /// What the user should know although nothing failed (UDP blocked, small socket buffers).
+    pub warnings: Vec<String>,
+    /// The paths that were named or found, if any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<PathFigures>,
+    /// The CPUs that this end has kept to, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuChoice>,
+}
+
+/// What both ends have counted.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// This end.
+    pub ours: EndFigures,
+    /// The far end.
+    pub theirs: EndFigures,
+}
+
+impl SessionReport {
+    /// Of a session that has brought `bytes`, and began with so many flows.
+    pub fn new(
+        supervisor: &Supervisor,
+        role: Role,
+        Figures { ours, theirs }: &Figures,
+        bytes: u64,
+        flows: u16,
+        options: &NetworkOptions,
+    ) -> SessionReport {
+        let (sender, receiver) = match role {
+            Role::Sender => (ours, theirs),
+            Role::Receiver => (theirs, ours),
+        };
+        let seconds = supervisor.shared.elapsed().as_secs_f64();
+        let stages: Vec<Stage> = sender.stages.iter().chain(&receiver.stages).cloned().collect();
+        let mut warnings = ours.warnings.clone();
+        for warning in &theirs.warnings {
+            if !warnings.contains(warning) {
+                warnings.push(warning.clone());
+            }
+        }
+        warnings.extend(cost_of_fixed(options, sender));
+        SessionReport {
+            bytes,
+            seconds,
+            goodput_bps: bytes as f64 * 8.0 / seconds.max(1e-9),
+            wire_bytes_sent: sender.wire_bytes_sent,
+            segments_sent: sender.segments_sent,
+            segments_retransmitted: sender.segments_retransmitted,
+            segments_proactive: sender.segments_proactive,
+            segments_duplicate: receiver.segments_duplicate,
+            content_bytes_resent: sender.content_bytes_resent,
+            content_bytes_sent: sender.content_bytes_sent,
+            rtt_min_ms: rtt(sender, receiver, |figures| figures.rtt_min_us),
+            rtt_mean_ms: rtt(sender, receiver, |figures| figures.rtt_mean_us),
+            loss_fraction: sender.packets_lost as f64 / sender.packets_sent.max(1) as f64,
+            flows,
+            cipher: options.cipher.name().to_string(),
+            transport: supervisor.transport().to_string(),
+            cpu_seconds_local: ours.cpu_us as f64 / 1e6,
+            cpu_seconds_remote: theirs.cpu_us as f64 / 1e6,
+            peak_rss_bytes_local: ours.peak_rss_bytes,
+            peak_rss_bytes_remote: theirs.peak_rss_bytes,
+            bottleneck: [Some(verdict(&stages, bytes, seconds)), supervisor.policed()]
+                .into_iter()
+                .flatten()
+                .collect::<Vec<_>>()
+                .join("; "),
+            stages,
+            warnings,
+            paths: supervisor.paths(),
+            cpus: supervisor.cpu_choice().cloned(),
+        }
+    }
+}
+
+/// The sender measures by its data; a sender without data to repair has too few samples, then the other end's serve.
+fn rtt(sender: &EndFigures, receiver: &EndFigures, which: impl Fn(&EndFigures) -> u64) -> f64 {
+    let us = if which(sender) > 0 { which(sender) } else { which(receiver) };
+    us as f64 / 1e3
+}
+
+/// Loss from which on a held rate is worth a word.
+const FIXED_LOSS: f64 = 0.02;
+
+/// What it has cost to hold the rate whatever happened, if much.
+fn cost_of_fixed(options: &NetworkOptions, sender: &EndFigures) -> Option<String> {
+    let rate = options.rate_bps.filter(|_| options.policy == Policy::Fixed)?;
+    let lost = sender.packets_lost as f64 / sender.packets_sent.max(1) as f64;
+    (lost > FIXED_LOSS).then(|| {
+        format!(
+            "{:.1} % of what was sent at the fixed rate of {:.1} Mbit/s was lost, and others on the path may have paid \
+             for it; --policy fair finds the rate that fits",
+            lost * 100.0,
+            rate as f64 / 1e6
+        )
+    })
+}

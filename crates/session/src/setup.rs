@@ -1,0 +1,391 @@
+//! What a session begins with: a secret that both ends have, flows with their links, and how it gets more of
+//! them while it runs.
+//!
+//! Always true: what is in here knows neither how the far end was found nor what the session is for.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use farhaul_net::{Link, StreamLink, UdpLink};
+
+use super::blocked::Blocked;
+use super::budget::{Budget, Charge};
+use super::pending::Pending;
+use super::secret::Secret;
+use crate::error::Error;
+
+/// What carries a session's packets at its start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Transport {
+    Udp,
+    Tcp,
+    Ssh,
+}
+
+impl Transport {
+    /// As in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Udp => "udp",
+            Transport::Tcp => "tcp",
+            Transport::Ssh => "ssh",
+        }
+    }
+}
+
+/// A session that both ends have agreed on.
+pub struct Setup {
+    pub master: Secret,
+    /// The client.
+    pub is_initiator: bool,
+    /// At least one, in the order of their indices.
+    pub flows: Vec<FlowSetup>,
+    /// What may take the places of `flows` whose paths have died, in the order of their indices.
+    pub spares: Vec<Spare>,
+    /// For paths that may be added, in the order of their indices.
+    pub reserved: Vec<Reserved>,
+    /// How to get the stream carrier later. Declared before `control_process`, as its pipes must close first.
+    pub fallback: Fallback,
+    /// Over ssh: how to get direct TCP connections, which are better than the channel.
+    pub direct: Fallback,
+    /// At the client: where it is noted that UDP does not get through to the far end.
+    pub blocked: Option<Blocked>,
+    pub transport: Transport,
+    /// The far end for people: host or address.
+    pub peer: String,
+    /// At the far end: where the client's handshake came from, if that is known. It has shown so that it is
+    /// there.
+    pub shown: Option<IpAddr>,
+    /// The far end's UDP ports, for messages about firewalls.
+    pub udp_ports: Vec<u16>,
+    /// What the user should know although it works.
+    pub warnings: Vec<String>,
+    /// Set when this end should stop, resumably: the client is gone, or the daemon ends. To be looked at
+    /// often.
+    pub stop: Stop,
+    /// The process that carries the session's channel (its client).
+    pub control_process: Option<ControlProcess>,
+    /// The client of a daemon that has not answered the hello yet. Until then the far end's ids are this
+    /// end's.
+    pub pending: Option<Pending>,
+    /// Where what this session keeps is counted: at a daemon within what its key may have.
+    pub budget: Budget,
+    /// What has to live as long as the session.
+    pub keeps: Option<Box<dyn Send>>,
+}
+
+impl Setup {
+    /// With the least that a session needs.
+    pub fn new(
+        master: Secret,
+        is_initiator: bool,
+        flows: Vec<FlowSetup>,
+        transport: Transport,
+        peer: String,
+    ) -> Setup {
+        Setup {
+            master,
+            is_initiator,
+            flows,
+            spares: Vec::new(),
+            reserved: Vec::new(),
+            fallback: Fallback::None,
+            direct: Fallback::None,
+            blocked: None,
+            transport,
+            peer,
+            shown: None,
+            udp_ports: Vec::new(),
+            warnings: Vec::new(),
+            stop: Stop::default(),
+            control_process: None,
+            pending: None,
+            budget: Budget::default(),
+            keeps: None,
+        }
+    }
+}
+
+/// One flow before its first packet.
+pub struct FlowSetup {
+    /// Names the flow's keys: `PacketKeys::new(.., flow_index, ..)`. Unique in the session, the same at both
+    /// ends.
+    pub index: u16,
+    /// The id that the peer wants to receive on: goes into the headers of what is sent.
+    pub send_id: u16,
+    /// The id in the headers of what arrives.
+    pub recv_id: u16,
+    pub link: FlowLink,
+}
+
+/// How a flow's packets travel.
+pub enum FlowLink {
+    /// An unconnected socket. The session sends to every candidate; the first from which an authentic packet
+    /// comes is the peer and gets connected (`Link::set_remote`). It need not be one of the candidates: a NAT
+    /// may have changed the port, and without candidates the peer has to begin.
+    Udp { socket: UdpLink, candidates: Vec<SocketAddr> },
+    /// At a daemon: first datagrams come through the listening socket, unproven. Once one has passed its tag,
+    /// `socket.connect(local, from)` makes the flow's own socket. The queue stays open: after a NAT's change
+    /// of port the client's datagrams appear there again. `clients` are the addresses that the first may come
+    /// from.
+    Accept { first: Receiver<FirstDatagram>, socket: AcceptSocket, clients: Vec<IpAddr> },
+    /// A byte stream, nonblocking: TLS over TCP, or the pipes to ssh.
+    Stream(StreamLink),
+}
+
+/// What is agreed on for a flow of a path that is not known yet.
+pub struct Reserved {
+    pub index: u16,
+    pub send_id: u16,
+    pub recv_id: u16,
+    /// At a daemon: where its first datagrams appear, and the address of the client.
+    pub arrival: Option<(Receiver<FirstDatagram>, IpAddr)>,
+}
+
+impl Reserved {
+    pub fn new(index: usize, (recv_id, send_id): (u16, u16)) -> Reserved {
+        let index = u16::try_from(index).unwrap_or(u16::MAX);
+        Reserved { index, send_id, recv_id, arrival: None }
+    }
+}
+
+/// A datagram for a session that has no socket yet; whether it is authentic is the session's to find out.
+#[derive(Debug)]
+pub struct FirstDatagram {
+    pub bytes: Vec<u8>,
+    pub from: SocketAddr,
+    /// Where it arrived: never a wildcard unless the kernel did not say.
+    pub local: SocketAddr,
+    /// While it waits.
+    pub _kept: Option<Charge>,
+}
+
+/// Makes the socket of a flow at a daemon.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct AcceptSocket(());
+
+impl AcceptSocket {
+    pub(crate) fn new() -> AcceptSocket {
+        AcceptSocket(())
+    }
+
+    /// Call it with the addresses of the first authentic datagram. What is still in the queue of first
+    /// datagrams can be read from there afterwards.
+    pub fn connect(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Box<dyn Link>> {
+        Ok(Box::new(UdpLink::reuseport_connected(local, remote)?))
+    }
+}
+
+/// A flow that takes the place of one whose path has died: on the same path, under ids and keys of its own.
+pub struct Spare {
+    pub index: u16,
+    pub send_id: u16,
+    pub recv_id: u16,
+    pub way: SpareWay,
+}
+
+/// How a spare flow gets its link.
+pub enum SpareWay {
+    /// The initiator: from a new socket to where the flow before it was.
+    Dial { local: Option<IpAddr>, candidates: Vec<SocketAddr> },
+    /// The far end over ssh: on the port of the flow before it, which must have ended.
+    Listen { local: SocketAddr },
+    /// At a daemon.
+    Accept { first: Receiver<FirstDatagram>, clients: Vec<IpAddr> },
+}
+
+impl Spare {
+    /// The flow, ready to begin.
+    pub fn open(&self) -> io::Result<FlowSetup> {
+        let link = match &self.way {
+            SpareWay::Dial { local, candidates } => {
+                FlowLink::Udp { socket: bind_for(*local)?, candidates: candidates.clone() }
+            }
+            SpareWay::Listen { local } => {
+                FlowLink::Udp { socket: UdpLink::bind(*local)?, candidates: Vec::new() }
+            }
+            SpareWay::Accept { first, clients } => FlowLink::Accept {
+                first: first.clone(),
+                socket: AcceptSocket::new(),
+                clients: clients.clone(),
+            },
+        };
+        Ok(FlowSetup { index: self.index, send_id: self.send_id, recv_id: self.recv_id, link })
+    }
+}
+
+/// How to get a stream carrier while the session runs.
+pub enum Fallback {
+    /// There is none, or it is in use from the start.
+    None,
+    /// The ssh channel, agreed on by both ends. The far end should watch it from the start, as the client
+    /// changes over by sending there.
+    Ready(Box<FlowSetup>),
+    /// The client opens a connection.
+    Dial(Arc<dyn Dial>),
+    /// The daemon: what the client has opened appears here.
+    Await(Receiver<FlowSetup>),
+    /// The far end over ssh: the same.
+    Listen(Box<dyn Door>),
+}
+
+impl Fallback {
+    /// The stream carrier if there is one by now. `Dial` blocks for up to ten seconds and may be repeated:
+    /// each success is a new flow under a new index. `Ready` yields once.
+    pub fn open(&mut self) -> Result<Option<FlowSetup>, Error> {
+        match self {
+            Fallback::None => Ok(None),
+            Fallback::Dial(dialer) => dialer.dial().map(Some),
+            Fallback::Await(arrived) => Ok(arrived.try_recv().ok()),
+            Fallback::Listen(door) => Ok(door.poll()),
+            Fallback::Ready(_) => match std::mem::replace(self, Fallback::None) {
+                Fallback::Ready(flow) => Ok(Some(*flow)),
+                _ => Ok(None),
+            },
+        }
+    }
+}
+
+/// Opens further connections for a running session, each for a flow under an index that was not used before.
+pub trait Dial: Send + Sync {
+    /// Blocks for up to ten seconds.
+    fn dial(&self) -> Result<FlowSetup, Error>;
+}
+
+/// Where connections for a running session arrive.
+pub trait Door: Send {
+    /// One that has proved to belong to the session.
+    fn poll(&mut self) -> Option<FlowSetup>;
+}
+
+/// A flag that ends a session from outside.
+#[derive(Debug, Clone, Default)]
+pub struct Stop(Arc<AtomicU8>);
+
+const STOPPED: u8 = 1;
+const REVOKED: u8 = 2;
+
+impl Stop {
+    pub fn stop(&self) {
+        self.0.fetch_or(STOPPED, Relaxed);
+    }
+
+    /// Whoever is at the other end may not be here any more.
+    pub fn revoke(&self) {
+        self.0.fetch_or(REVOKED, Relaxed);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Relaxed) != 0
+    }
+
+    pub fn is_revoked(&self) -> bool {
+        self.0.load(Relaxed) & REVOKED != 0
+    }
+}
+
+/// The child that carries the channel. Dropped, it gets a moment to end by itself and is killed then.
+#[derive(Debug)]
+pub struct ControlProcess {
+    child: Child,
+}
+
+/// How long ssh may take to end after its pipes are closed.
+const SSH_LINGER: Duration = Duration::from_millis(1500);
+
+impl ControlProcess {
+    pub fn new(child: Child) -> ControlProcess {
+        ControlProcess { child }
+    }
+
+    /// Exit status if it has ended within `patience`.
+    pub fn ended(&mut self, patience: Duration) -> Option<std::process::ExitStatus> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if Instant::now() >= until {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Lets it end by itself without waiting: its end takes another round trip, and has nothing to say.
+    pub(crate) fn leave(self) {
+        // Without a thread it is waited for, and that is all.
+        let _ = std::thread::Builder::new().name("ssh".into()).spawn(move || drop(self));
+    }
+}
+
+impl Drop for ControlProcess {
+    fn drop(&mut self) {
+        if self.ended(SSH_LINGER).is_none() {
+            // Both can only fail when it is gone already.
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A socket on any port of an address; without one, for both families where the system has IPv6.
+pub(crate) fn bind_for(local: Option<IpAddr>) -> io::Result<UdpLink> {
+    bind_at(local, 0)
+}
+
+fn bind_at(local: Option<IpAddr>, port: u16) -> io::Result<UdpLink> {
+    match local {
+        Some(ip) => UdpLink::bind(SocketAddr::new(ip, port)),
+        None => UdpLink::bind(SocketAddr::from(([0u16; 8], port)))
+            .or_else(|_| UdpLink::bind(SocketAddr::from(([0u8; 4], port)))),
+    }
+}
+
+/// Tries for a run of free ports, before any ports have to do.
+const RUN_TRIES: usize = 16;
+
+/// Sockets whose ports differ in their lowest bits only. A network card chooses the core for a packet by a
+/// hash that is linear in the ports' bits: such a run meets each of its queues once where random ports would
+/// often meet one twice.
+pub fn bind_side_by_side(local: Option<IpAddr>, count: usize) -> io::Result<Vec<UdpLink>> {
+    let any = |_| bind_for(local);
+    for _ in 0..if count > 1 { RUN_TRIES } else { 0 } {
+        // The system says which ports are free to take, roughly.
+        let port = bind_for(local)?.local_addr().map_or(0, |address| address.port());
+        let first = port & !(count.next_power_of_two() as u16 - 1);
+        let ports = (first..=u16::MAX).take(count);
+        let run: io::Result<Vec<_>> = ports.map(|port| bind_at(local, port)).collect();
+        if let Ok(run) = run
+            && first >= 1024
+            && run.len() == count
+        {
+            return Ok(run);
+        }
+    }
+    (0..count).map(any).collect()
+}
+
+/// The two ends of a session within this process.
+pub fn local_pair() -> Result<(Setup, Setup), Error> {
+    let cannot = || Error::io("cannot join the two ends");
+    let (near, far) = UnixStream::pair().map_err(cannot())?;
+    let mut secret = Secret::zeros();
+    getrandom::fill(&mut secret[..]).map_err(|error| Error::Io {
+        what: "the system gives no random numbers".into(),
+        source: io::Error::other(error.to_string()),
+    })?;
+    let make = |stream: UnixStream, is_initiator| -> Result<Setup, Error> {
+        let write = stream.try_clone().map_err(cannot())?;
+        let link = StreamLink::from_fds(stream.into(), write.into()).map_err(cannot())?;
+        let flows = vec![FlowSetup { index: 0, send_id: 0, recv_id: 0, link: FlowLink::Stream(link) }];
+        Ok(Setup::new(secret.clone(), is_initiator, flows, Transport::Ssh, "this host".into()))
+    };
+    Ok((make(near, true)?, make(far, false)?))
+}

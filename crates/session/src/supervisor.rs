@@ -1,0 +1,803 @@
+//! Watches over a session from its main thread: hands out the peer's messages, notices paths and peers that are gone,
+//! and changes over to the stream carrier when UDP does not get through.
+//!
+//! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
+//! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
+//! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
+//! How that is done is in `supervisor/carriers.rs`; how a peer that is gone is noticed, in `gone.rs`; which paths are used, and what
+//! of the host is in their way, in `usage.rs`; how paths are added, in `further_paths.rs`; what a late
+//! reply to the hello changes, in `reply.rs`; how a session ends, in `ending.rs`.
+
+mod account;
+mod carriers;
+mod ending;
+mod further_paths;
+mod gone;
+mod memory;
+mod rate;
+mod reply;
+mod streams;
+mod usage;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use farhaul_blocks::BlockPool;
+use farhaul_net::{FaultLink, Link, memory_pair};
+use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
+
+use super::BLOCK_BYTES;
+use super::blocked::Blocked;
+use super::budget::Charge;
+use super::contained::in_any_case;
+use super::flow_thread;
+use super::flow_thread::{FILLING_MAX, FlowThread};
+use super::messages::{EndFigures, Inbox, Message, Next, senseless};
+use super::options::{Cipher, RateOptions};
+use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
+use super::path_memory::{Memory, says_what_a_path_carries};
+use super::peer_address::PeerAddress;
+use super::pending::Pending;
+use super::placement::Placement;
+use super::progress::Progress;
+use super::secret::Secret;
+use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
+use super::shared::{BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
+use super::standing::grants_of;
+use crate::error::{Error, ExitCode};
+use crate::options;
+use crate::options::NetworkOptions;
+use carriers::is_live_udp;
+use further_paths::FurtherPaths;
+use gone::lost;
+pub use memory::{session_bytes_max, session_bytes_min};
+use rate::{part_of, rate_policy};
+use streams::{DIRECT_TIME, FORESIGHT, Streams};
+
+/// So many times what memory holds may lie in a file beside it.
+const OVERFLOW: u64 = 7;
+/// No answer for this long: the path does not work.
+pub(super) const SILENCE: Duration = Duration::from_secs(3);
+/// The same while streams carry beside it.
+const SILENCE_BESIDE: Duration = Duration::from_secs(10);
+/// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
+const REFUSED: Duration = Duration::from_secs(2);
+/// Nothing at all for this long: the transfer ends, resumable.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// No first packet by any carrier for this long: there is no way.
+const CONNECT_MAX: Duration = Duration::from_secs(20);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// UDP payload of a first datagram that every path takes; larger ones are probed for.
+const PAYLOAD_FIRST: u16 = 1200;
+/// 1500 and 9000 bytes of IP packet, with IPv6's and with IPv4's header.
+const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
+/// On a stream a packet is a record; long ones cost less.
+const PAYLOAD_STREAM: u16 = 60 << 10;
+
+/// What the main thread gets from one step.
+pub enum Step<'a> {
+    /// Code and body of a message of the service that the session is for.
+    Message(&'a [u8]),
+    /// The peer has finished.
+    Finish(EndFigures),
+    /// Nothing is waiting; what was collected can be sent.
+    Idle,
+}
+
+/// A step whose message is the inbox's last one.
+enum Taken {
+    Message,
+    Finish(EndFigures),
+    Idle,
+}
+
+/// What a thread that dials hands back.
+type Dialed = Result<FlowSetup, Error>;
+
+/// One session, seen from its main thread.
+pub struct Supervisor {
+    pub shared: Arc<Shared>,
+    options: NetworkOptions,
+    is_sender: bool,
+    is_initiator: bool,
+    master: Secret,
+    inbox: Inbox,
+    /// There may be messages that the caller has not seen.
+    is_behind: bool,
+    idle_said: bool,
+    next_check: Instant,
+    was_up: bool,
+    threads: Vec<JoinHandle<()>>,
+    fallback: Fallback,
+    last_dial: Option<Instant>,
+    dial_failed: Option<Instant>,
+    dialing: Vec<Receiver<Dialed>>,
+    streams: Streams,
+    /// The newest spare that has taken up UDP again.
+    taken_up: Option<u16>,
+    /// The flow on the ssh channel.
+    channel: Option<u16>,
+    /// Where it is noted that UDP does not get through.
+    blocked: Option<Blocked>,
+    window_max: u64,
+    beside_max: u64,
+    transport: &'static str,
+    stream_transport: &'static str,
+    peer: String,
+    shown: Option<IpAddr>,
+    udp_ports: Vec<u16>,
+    warnings: Vec<String>,
+    /// One a path, if this end learns what they carry.
+    memories: Vec<Memory>,
+    /// Flows that may take others' places, and those whose turn it is.
+    spares: Vec<Spare>,
+    due_spares: Vec<Spare>,
+    further: FurtherPaths,
+    flow_count: u16,
+    /// Paths by which nothing comes back.
+    dead_paths: Vec<usize>,
+    /// How the rate is set now, and the paths that get nothing new, by the bits of their numbers.
+    rate: RateOptions,
+    unused_paths: u64,
+    short_buffer_said: bool,
+    /// For what the control stream holds.
+    control_kept: Charge,
+    stop: Stop,
+    /// The hello was not answered yet.
+    pending: Option<Pending>,
+    // Dropped in this order: the ids are free and ssh is waited for when the flows have ended.
+    _keeps: Option<Box<dyn Send>>,
+    control_process: Option<ControlProcess>,
+    placement: Option<Placement>,
+}
+
+/// What a flow is there for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    First,
+    /// A stream carrier that is only used when nothing else is left.
+    StandBy,
+    Spare,
+}
+
+/// Which way the content goes, seen from this end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Sender,
+    Receiver,
+}
+
+/// Whether blocks wait for those before them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    Any,
+    /// A receiver keeps those that came too early, so that the awaited one may not wait for memory.
+    Kept,
+}
+
+impl Supervisor {
+    /// Starts the flows of a session.
+    pub fn start(
+        setup: Setup,
+        options: NetworkOptions,
+        role: Role,
+        order: Order,
+        progress: &Arc<Progress>,
+    ) -> Result<Supervisor, Error> {
+        // Before anything allocates blocks or starts threads.
+        let placement = Placement::new(&setup.flows);
+        // Over a daemon's TCP those of UDP wait for their paths.
+        let waiting = if setup.spares.is_empty() { 0 } else { options.flow_count() };
+        let flow_count = waiting.max(setup.flows.len());
+        let flows = flow_count as u64;
+        let first_paths = if waiting > 0 { options.path_count() } else { 1 };
+        let is_udp = setup.transport == Transport::Udp;
+        let further = FurtherPaths::new(setup.reserved, first_paths, &options);
+        let paths = first_paths + further.count();
+        let shares = flows + (further.count() * usize::from(options.flows)) as u64;
+        let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
+        let pool_blocks = match role {
+            Role::Sender => window_max * shares + FILLED_MAX as u64,
+            // One share more than the flows need, for the stream carrier that may take over from them.
+            Role::Receiver => window_max * (shares + 1),
+        } as usize;
+        let keeps_blocks = order == Order::Kept && role == Role::Receiver;
+        let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
+        let overflow_blocks = (beside_max + FILLING_MAX) * shares;
+        let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
+        let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
+        let end = if role == Role::Sender { "sender" } else { "receiver" };
+        let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
+        let rate = options.rate_options();
+        let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
+            true => (0..first_paths).map(|path| Memory::new(&setup.flows, path, first_paths)).collect(),
+            false => Vec::new(),
+        };
+        let controllers = (0..paths).map(|path| {
+            Controller::new(RateConfig {
+                policy: rate_policy(rate.policy),
+                rate_bps: part_of(rate.rate_bps, first_paths),
+                floor_bps: part_of(rate.rate_min_bps, first_paths),
+                queue_bytes_max,
+                remembered: memories.get(path).and_then(Memory::recall),
+            })
+        });
+        if role == Role::Sender {
+            // The others are opened as they are needed, if the session may have them.
+            pool.open_to(BLOCKS_MIN);
+        }
+        let shared =
+            Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone(), setup.budget);
+        let control_kept = shared.budget.nothing();
+        shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
+        shared.absent_paths.store(further.all_bits(), Ordering::Release);
+        shared.cpu.enter();
+        let transport = setup.transport.name();
+        let stream_transport = match &setup.fallback {
+            Fallback::Ready(_) => "ssh",
+            _ if setup.transport == Transport::Ssh => "ssh",
+            Fallback::None | Fallback::Dial(_) | Fallback::Await(_) | Fallback::Listen(_) => "tcp",
+        };
+        let is_first = |spare: &Spare| !is_udp && usize::from(spare.index) < flow_count;
+        let (due_spares, spares) = setup.spares.into_iter().partition(is_first);
+        let mut supervisor = Supervisor {
+            shared,
+            is_sender: role == Role::Sender,
+            is_initiator: setup.is_initiator,
+            master: setup.master,
+            inbox: Inbox::default(),
+            is_behind: false,
+            idle_said: false,
+            next_check: Instant::now(),
+            was_up: false,
+            threads: Vec::new(),
+            fallback: setup.fallback,
+            last_dial: None,
+            dial_failed: None,
+            dialing: Vec::new(),
+            streams: Streams::new(),
+            taken_up: None,
+            channel: None,
+            blocked: setup.blocked,
+            window_max,
+            beside_max,
+            transport,
+            stream_transport,
+            peer: setup.peer,
+            shown: setup.shown.map(|ip| ip.to_canonical()),
+            udp_ports: setup.udp_ports,
+            warnings: setup.warnings,
+            memories,
+            spares,
+            due_spares,
+            further,
+            dead_paths: Vec::new(),
+            rate,
+            unused_paths: 0,
+            short_buffer_said: false,
+            control_kept,
+            flow_count: flow_count as u16,
+            stop: setup.stop,
+            pending: setup.pending,
+            _keeps: setup.keeps,
+            control_process: setup.control_process,
+            placement,
+            options,
+        };
+        let first_index = setup.flows.first().map(|flow| flow.index);
+        for flow in setup.flows {
+            supervisor.open_flow(flow, Part::First)?;
+        }
+        // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
+        if matches!(supervisor.fallback, Fallback::Ready(_))
+            && let Some(flow) = supervisor.fallback.open()?
+        {
+            supervisor.channel = Some(flow.index);
+            supervisor.open_flow(flow, Part::StandBy)?;
+        } else if transport == Transport::Ssh.name() {
+            supervisor.channel = first_index;
+        }
+        if supervisor.channel.is_some() {
+            supervisor.fallback = setup.direct;
+        }
+        if supervisor.is_initiator {
+            supervisor.shared.say(&[Message::Start]);
+        }
+        if role == Role::Receiver {
+            supervisor.warm_blocks();
+        }
+        if let Some(choice) = supervisor.cpu_choice() {
+            progress.detail(|| format!("on {choice}"));
+            tracing::debug!("a transfer runs on {choice}");
+        }
+        for warning in &supervisor.warnings {
+            progress.notice(format!("warning: {warning}"));
+        }
+        Ok(supervisor)
+    }
+
+    /// A flow thread that waits for memory does not receive: on a far path blocks are used for the first time at a growing rate, each of
+    /// them is open until its lost parts have come again, and the socket ran over.
+    fn warm_blocks(&mut self) {
+        let shared = self.shared.clone();
+        let warm = move || shared.work(|| while shared.pool.warm_next() {});
+        let thread = std::thread::Builder::new().name("memory".into()).spawn(warm);
+        // Without it a transfer starts more slowly, and that is all.
+        self.threads.extend(thread);
+    }
+
+    fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {
+        // The list keeps flows that have ended.
+        if self.shared.flow_list().iter().any(|flow| flow.index == setup.index) {
+            return Err(Error::Misbehaved(format!("it used the flow index {} twice", setup.index)));
+        }
+        let identity = FlowIdentity {
+            index: setup.index,
+            send_id: setup.send_id,
+            recv_id: setup.recv_id,
+            is_initiator: self.is_initiator,
+        };
+        let packets =
+            Packets::new(&self.master, &identity, self.options.cipher, self.options.testing.epoch_bits);
+        let is_stream = matches!(setup.link, FlowLink::Stream(_));
+        let congestion = match &setup.link {
+            FlowLink::Stream(stream) => stream.congestion().map(str::to_string),
+            FlowLink::Udp { .. } | FlowLink::Accept { .. } => None,
+        };
+        let fault = self.options.testing.fault;
+        let inject = move |link: Box<dyn Link>| -> Box<dyn Link> {
+            match &fault {
+                Some(fault) => Box::new(FaultLink::new(link, *fault)),
+                None => link,
+            }
+        };
+        let grants = grants_of(setup.index, self.flow_count);
+        let (link, peer): (Box<dyn Link>, PeerAddress) = match setup.link {
+            FlowLink::Udp { socket, candidates } => {
+                let peer = match self.is_initiator {
+                    true => PeerAddress::candidates(candidates),
+                    false => PeerAddress::open(candidates, self.shown, grants),
+                };
+                (inject(Box::new(socket)), peer)
+            }
+            FlowLink::Accept { first, socket, clients } => {
+                // Until the first authentic datagram there is nothing to receive from.
+                let (silent, _) = memory_pair().map_err(Error::io("cannot make a link"))?;
+                (Box::new(silent), PeerAddress::accepting(first, socket, clients, grants, Box::new(inject)))
+            }
+            FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
+        };
+        let config = self.flow_config(is_stream)?;
+        let path = if is_stream { 0 } else { self.further.path_of(setup.index) };
+        let place = Place {
+            index: setup.index,
+            path,
+            is_stream,
+            is_spare: part == Part::Spare,
+            active: match part {
+                Part::StandBy => self.streams.is_said_to_be_used(setup.index),
+                Part::First | Part::Spare => is_stream || self.is_carrying(path),
+            },
+            congestion,
+            begun_ms: self.shared.elapsed().as_millis() as u64,
+        };
+        let window_max = match is_stream && part == Part::StandBy {
+            true => self.stream_window(),
+            false => self.window_max,
+        };
+        let own = FlowShared::new(place).map_err(Error::io("cannot make a waker"))?;
+        if is_stream {
+            own.ceiling_ppm.store(self.first_share(part), Ordering::Relaxed);
+        }
+        let shared = self.shared.clone();
+        let thread = FlowThread {
+            link,
+            flow: Flow::new(config, shared.now()),
+            packets,
+            peer,
+            shared: shared.clone(),
+            own: own.clone(),
+            window_max,
+            beside_max: if window_max == self.window_max { self.beside_max } else { 0 },
+        };
+        in_any_case(shared.flows.lock()).push(own.clone());
+        let is_sender = self.is_sender;
+        let thread = std::thread::Builder::new()
+            .name(format!("flow-{}", setup.index))
+            .spawn(move || {
+                shared.work(|| flow_thread::run(thread, is_sender));
+                // Also after a panic, which has kept it from saying so.
+                own.set_state(FlowState::Down);
+                shared.control.notify();
+            })
+            .map_err(Error::io("cannot start a thread"))?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    fn flow_config(&self, is_stream: bool) -> Result<FlowConfig, Error> {
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed).map_err(|error| Error::Io {
+            what: "the system gives no random numbers".into(),
+            source: std::io::Error::other(error.to_string()),
+        })?;
+        let is_clear = self.options.cipher == Cipher::None;
+        let extra = if is_clear { CLEAR_EXTRA as u16 } else { 0 };
+        let sealed_multiple = if is_clear { 1 } else { CIPHER_BLOCK };
+        if is_stream {
+            let payload_max_initial = PAYLOAD_STREAM - extra;
+            return Ok(FlowConfig {
+                payload_max_initial,
+                sealed_multiple,
+                reliable: true,
+                // What waits in a slow connection cannot go by a fast one.
+                blocks_in_advance: 2,
+                seed,
+                ..FlowConfig::default()
+            });
+        }
+        // A user's limit is that of the IP packet, whose header may be IPv6's.
+        let limit = self.options.mtu.map_or(u16::MAX, |mtu| mtu.saturating_sub(48));
+        let mut mtu_candidates: Vec<u16> =
+            PAYLOAD_PROBES.iter().copied().filter(|&probe| probe < limit).collect();
+        if limit > PAYLOAD_FIRST && limit != u16::MAX {
+            mtu_candidates.push(limit);
+        }
+        for candidate in &mut mtu_candidates {
+            *candidate -= extra;
+        }
+        let payload_max_initial = PAYLOAD_FIRST.min(limit) - extra;
+        Ok(FlowConfig {
+            payload_max_initial,
+            mtu_candidates,
+            sealed_multiple,
+            // What waits in a slow flow cannot go by a fast one.
+            blocks_in_advance: 2,
+            seed,
+            ..FlowConfig::default()
+        })
+    }
+
+    /// The next message for the caller, or `Idle` when nothing is waiting.
+    pub fn step(&mut self) -> Result<Step<'_>, Error> {
+        let taken = self.take()?;
+        Ok(self.step_of(taken))
+    }
+
+    fn step_of(&self, taken: Taken) -> Step<'_> {
+        match taken {
+            Taken::Message => Step::Message(self.inbox.last()),
+            Taken::Finish(figures) => Step::Finish(figures),
+            Taken::Idle => Step::Idle,
+        }
+    }
+
+    fn take(&mut self) -> Result<Taken, Error> {
+        loop {
+            // Also between messages: for hundreds of thousands that have come at once, each of which may take a disk's time, is long.
+            self.watch()?;
+            let next = self.inbox.take().map_err(senseless)?;
+            self.is_behind = next.is_some();
+            match next {
+                Some(Next::OfService) => return Ok(Taken::Message),
+                Some(Next::Own(message)) => match self.obey(message)? {
+                    Some(figures) => return Ok(Taken::Finish(figures)),
+                    None => continue,
+                },
+                None => {}
+            }
+            let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
+            if self.shared.receive(&mut self.inbox, wait) > 0 {
+                self.idle_said = false;
+                self.is_behind = true;
+                continue;
+            }
+            self.idle_said = true;
+            return Ok(Taken::Idle);
+        }
+    }
+
+    /// Does what the peer says. The caller has to see only that it has finished.
+    fn obey(&mut self, message: Message) -> Result<Option<EndFigures>, Error> {
+        match message {
+            Message::Start => {}
+            Message::Finish(figures) => return Ok(Some(figures)),
+            Message::Abort { code, reason, hint } => return Err(Error::from_peer(code, reason, hint)),
+            Message::FlowDown { index } => self.retire_flow(index),
+            Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
+            Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
+            Message::WantStreams => self.want_trial(),
+            Message::Rate(rate) => self.apply_rate(rate),
+            Message::PathsUnused(paths) => self.apply_paths(paths)?,
+            Message::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
+            Message::PathOpen { path, is_open, ports } => self.begin_added_path(path, is_open, &ports)?,
+        }
+        Ok(None)
+    }
+
+    // ---- watching ----------------------------------------------------------------------------------------------
+
+    fn watch(&mut self) -> Result<(), Error> {
+        if self.shared.is_stopped() {
+            return Err(self.shared.take_failure().unwrap_or(Error::Interrupted));
+        }
+        if self.shared.progress.cancelled() {
+            let reason = "it was interrupted at the other end".to_string();
+            self.shared.say(&[Message::Abort {
+                code: ExitCode::Interrupted as u8,
+                reason,
+                hint: String::new(),
+            }]);
+            self.shared.flush(Duration::from_millis(300));
+            return Err(Error::Interrupted);
+        }
+        if Instant::now() >= self.next_check {
+            self.check()?;
+            self.next_check = Instant::now() + CHECK_INTERVAL;
+        }
+        Ok(())
+    }
+
+    /// The peer is not there any more, unless the caller has not yet seen all that it said: its last word may say why.
+    fn give_up(&self, error: Error) -> Result<(), Error> {
+        if self.is_behind { Ok(()) } else { Err(error) }
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        if self.stop.is_revoked() {
+            return Err(self.revoked());
+        }
+        if self.stop.is_set() {
+            return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
+        }
+        if let Some(reason) = self.shared.peer_closed() {
+            // What it said last may still be on its way to the inbox; it is looked at first.
+            if self.has_last_words() {
+                return Ok(());
+            }
+            return Err(self.closed(&reason));
+        }
+        if let Some(rate) = self.shared.progress.take_rate_wish() {
+            self.apply_rate(rate);
+            self.shared.say(&[Message::Rate(rate)]);
+        }
+        let held = self.shared.control.lock().held_bytes();
+        self.control_kept.hold(held)?;
+        self.obey_path_wishes()?;
+        self.ask_for_paths();
+        // What was said without waiting.
+        self.shared.pour();
+        self.publish();
+        let now = self.shared.elapsed();
+        self.poll_reply()?;
+        self.poll_fallback()?;
+        let flows = self.shared.flow_list();
+        self.was_up |=
+            flows.iter().any(|flow| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire));
+        let silent =
+            |stamp: &AtomicU64| now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)));
+        self.open_spares(&flows)?;
+        let udp: Vec<_> = flows.iter().filter(|flow| is_live_udp(flow)).cloned().collect();
+        let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
+        let is_alive = |flow: &&Arc<FlowShared>| {
+            let is_up = flow.state() == FlowState::Up && !flow.retire.load(Ordering::Acquire);
+            is_up && silent(&flow.heard_ms) < SILENCE
+        };
+        // A connection of our own before the ssh channel, which is the slower one.
+        let direct_alive = streams.iter().filter(is_alive).find(|flow| !self.is_channel(flow));
+        let stream_alive = direct_alive.or_else(|| streams.iter().find(is_alive));
+        self.tend_streams(&udp, &streams, now)?;
+        // The ssh channel closes with the process at its other end; without it there is nobody to speak to.
+        let is_down = |flow: &Arc<FlowShared>| flow.state() == FlowState::Down;
+        let are_all_down = streams.iter().all(is_down);
+        let ssh_gone = streams.iter().any(|flow| self.is_channel(flow) && is_down(flow));
+        let is_gone = ssh_gone || are_all_down && !streams.is_empty() && udp.is_empty();
+        if is_gone && stream_alive.is_none() {
+            // Its last words may have come together with its end.
+            if self.shared.peer_closed().is_some() || self.has_last_words() {
+                return Ok(());
+            }
+            return Err(self.gone());
+        }
+        if udp.is_empty() {
+            let heard = streams.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
+            return if heard > PATIENCE { self.give_up(self.silent_too_long(PATIENCE)) } else { Ok(()) };
+        }
+        if self.was_up && are_all_down && self.is_refused_for(REFUSED) {
+            return self.give_up(self.gone());
+        }
+        if udp.iter().any(|flow| flow.is_spare) {
+            // Each begins once: streams may carry beside it later.
+            let newest = udp.iter().filter(|flow| flow.is_spare).map(|flow| flow.index).max();
+            if newest > self.taken_up {
+                self.taken_up = newest;
+                self.take_up_udp(&streams);
+            }
+            self.say_alive(&udp);
+        }
+        if let Some(blocked) =
+            self.blocked.as_mut().filter(|_| udp.iter().any(|flow| flow.state() == FlowState::Up))
+        {
+            blocked.forget();
+        }
+        if udp.iter().all(|flow| !self.is_used(flow.path)) {
+            // A path that was not wanted is better than none.
+            self.apply_paths(0)?;
+            self.shared.say(&[Message::PathsUnused(0)]);
+        }
+        let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
+        let is_noted = !self.was_up && self.blocked.as_ref().is_some_and(Blocked::was_noted);
+        let has_none = !streams.iter().any(|flow| flow.state() != FlowState::Down && !self.is_channel(flow));
+        if (answered >= FORESIGHT || is_noted) && has_none && !self.options.udp_only {
+            self.dial();
+        }
+        // Where a note says that UDP is blocked, the streams begin, and UDP goes on as it does after that.
+        let is_beside = streams.iter().any(|flow| is_alive(&flow) && flow.active.load(Ordering::Acquire));
+        let patience = match (is_noted, is_beside) {
+            (true, _) => Duration::ZERO,
+            // Nothing waits for it, and a policer may let very little through.
+            (false, true) => SILENCE_BESIDE,
+            (false, false) => SILENCE,
+        };
+        if answered < patience {
+            self.retire_silent(&udp, now);
+            return Ok(());
+        }
+        let is_coming = self.may_get_direct() && direct_alive.is_none() && answered < patience + DIRECT_TIME;
+        if let Some(stream) = stream_alive.filter(|_| !self.options.udp_only && !is_coming).cloned() {
+            self.change_over(&stream);
+            return Ok(());
+        }
+        if is_noted && answered < SILENCE {
+            return Ok(());
+        }
+        // The initiator's user is the one to tell, so it is the first to give up, in words of its own.
+        let is_hopeless = self.options.udp_only && self.is_initiator;
+        if !self.was_up && (is_hopeless || answered > CONNECT_MAX) {
+            return Err(self.unreachable());
+        }
+        let heard = flows.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
+        if heard > PATIENCE { self.give_up(self.silent_too_long(heard)) } else { Ok(()) }
+    }
+
+    /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
+    fn has_last_words(&mut self) -> bool {
+        self.is_behind = self.is_behind || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
+        self.is_behind
+    }
+
+    /// Whether the user is at this end.
+    pub fn is_client(&self) -> bool {
+        self.is_initiator
+    }
+
+    /// Something that both users should know although nothing failed.
+    pub fn warn(&mut self, text: String) {
+        self.shared.progress.notice(format!("warning: {text}"));
+        self.warnings.push(text);
+    }
+
+    fn publish(&mut self) {
+        self.watch_rate();
+        let mut rtt = 0;
+        let (mut sent, mut lost) = (0, 0);
+        let flows = self.shared.flow_list();
+        self.say_short_buffer(&flows);
+        for flow in flows {
+            let figures = *in_any_case(flow.figures.lock());
+            rtt = rtt.max(figures.rtt_smoothed_us);
+            sent += figures.packets_sent;
+            lost += figures.packets_lost;
+        }
+        self.shared.progress.rtt_us.store(rtt, Ordering::Relaxed);
+        self.shared
+            .progress
+            .loss_ppm
+            .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+/// Whatever the session was left by, a thread that could not be started or a panic, none of its threads stays behind.
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn receive_buffer(link: &FlowLink) -> Option<u64> {
+    match link {
+        FlowLink::Udp { socket, .. } => Some(socket.capabilities().recv_buffer_bytes as u64),
+        // The session's own socket is made later and gets the same as the listening one asks for.
+        FlowLink::Accept { .. } | FlowLink::Stream(_) => None,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::messages::put_message;
+    use crate::setup::local_pair;
+
+    const MESSAGES: u64 = 512;
+
+    /// A session of this end.
+    pub(crate) fn start(setup: Setup, role: Role) -> Supervisor {
+        let options = NetworkOptions::default();
+        Supervisor::start(setup, options, role, Order::Any, &Arc::default()).unwrap()
+    }
+
+    /// A session in which a great many messages have come at once.
+    fn behind() -> (Supervisor, Setup, Stop) {
+        let (near, far) = local_pair().unwrap();
+        let stop = near.stop.clone();
+        let mut supervisor = start(near, Role::Receiver);
+        // Of a service, whatever it means there.
+        for _ in 0..MESSAGES {
+            put_message(supervisor.inbox.buffer(), |out| out.push(17));
+        }
+        (supervisor, far, stop)
+    }
+
+    /// How many messages are handed out, each of which takes the caller some time, until the session ends.
+    fn seen(supervisor: &mut Supervisor) -> u64 {
+        let mut seen = 0;
+        while let Ok(step) = supervisor.step() {
+            seen += u64::from(matches!(step, Step::Message(_)));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        seen
+    }
+
+    #[test]
+    fn an_interruption_does_not_wait_for_the_messages_that_have_come() {
+        let (mut supervisor, _far, _) = behind();
+        assert!(matches!(supervisor.step(), Ok(Step::Message(_))));
+        supervisor.shared.progress.cancel();
+        assert!(matches!(supervisor.step(), Err(Error::Interrupted)));
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn the_session_is_watched_while_messages_are_worked_off() {
+        let (mut supervisor, _far, stop) = behind();
+        stop.stop();
+        assert!(seen(&mut supervisor) < MESSAGES);
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn a_panic_in_any_thread_is_the_failure_of_its_session_at_both_ends() {
+        let (near, far) = local_pair().unwrap();
+        let (mut near, mut far) = (start(near, Role::Receiver), start(far, Role::Receiver));
+        let shared = near.shared.clone();
+        std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
+        let until_end = |supervisor: &mut Supervisor| loop {
+            if let Err(error) = supervisor.step() {
+                return error;
+            }
+        };
+        let error = until_end(&mut near);
+        assert!(matches!(&error, Error::Internal(place) if place.ends_with("oh")), "{error}");
+        let weak = Arc::downgrade(&near.shared);
+        drop(near);
+        assert!(weak.upgrade().is_none(), "a thread is left");
+        let error = until_end(&mut far);
+        assert!(error.to_string().contains("oh"), "{error}");
+    }
+
+    #[test]
+    fn what_a_peer_that_is_gone_has_said_is_looked_at_first() {
+        let (mut supervisor, _far, _) = behind();
+        assert!(matches!(supervisor.step(), Ok(Step::Message(_))));
+        supervisor.shared.set_peer_closed(String::new());
+        assert_eq!(seen(&mut supervisor), MESSAGES - 1);
+        supervisor.close(None);
+    }
+}

@@ -1,0 +1,71 @@
+//! What a session can tell of itself: its figures, its paths, its carrier.
+
+use std::sync::atomic::Ordering;
+
+use super::super::contained::in_any_case;
+use super::super::figures::{CpuChoice, PathFigures};
+use super::super::messages::EndFigures;
+use super::super::placement::Placement;
+use super::super::supervisor::Supervisor;
+use crate::figures;
+use crate::options;
+
+impl Supervisor {
+    /// This end's figures so far.
+    pub fn figures(&self) -> EndFigures {
+        let mut sum = EndFigures {
+            cpu_us: self.shared.cpu.total().as_micros() as u64,
+            peak_rss_bytes: figures::peak_rss_bytes(),
+            content_bytes_sent: self.shared.content_sent.load(Ordering::Relaxed),
+            content_bytes_resent: self.shared.content_resent.load(Ordering::Relaxed),
+            stages: self.shared.meters.stages(),
+            warnings: self.warnings.clone(),
+            ..EndFigures::default()
+        };
+        let (mut rtt_sum, mut rtt_samples) = (0, 0);
+        for flow in self.shared.flow_list() {
+            let flow = *in_any_case(flow.figures.lock());
+            sum.segments_sent += flow.segments_sent;
+            sum.segments_retransmitted += flow.segments_retransmitted;
+            sum.segments_proactive += flow.segments_proactive;
+            sum.segments_duplicate += flow.segments_duplicate;
+            sum.packets_sent += flow.packets_sent;
+            sum.packets_lost += flow.packets_lost;
+            sum.wire_bytes_sent += flow.wire_bytes_sent;
+            if flow.rtt_samples > 0 && (sum.rtt_min_us == 0 || flow.rtt_min_us < sum.rtt_min_us) {
+                sum.rtt_min_us = flow.rtt_min_us;
+            }
+            rtt_sum += flow.rtt_sum_us;
+            rtt_samples += flow.rtt_samples;
+        }
+        sum.rtt_mean_us = rtt_sum.checked_div(rtt_samples).unwrap_or(0);
+        sum
+    }
+
+    /// The CPUs that this end keeps to, if it does.
+    pub(crate) fn cpu_choice(&self) -> Option<&CpuChoice> {
+        self.placement.as_ref().map(Placement::choice)
+    }
+
+    /// The paths that were named or found, and by which of them the peer has answered.
+    pub(crate) fn paths(&self) -> Vec<PathFigures> {
+        let flows = self.shared.flow_list();
+        let has_answered = |path: usize| {
+            flows.iter().any(|flow| flow.path == path && !flow.is_stream && flow.peer_ip.get().is_some())
+        };
+        let figures = |path: usize| {
+            let options::PathAddresses { local, remote } = self.addresses_of(path)?;
+            Some(PathFigures { local, remote, answered: has_answered(path) })
+        };
+        (0..self.shared.path_count()).filter_map(figures).collect()
+    }
+
+    /// The addresses of a path, if they were named or found.
+    pub(super) fn addresses_of(&self, path: usize) -> Option<options::PathAddresses> {
+        self.options.paths.get(path).copied().or_else(|| self.further.addresses_of(path))
+    }
+
+    pub(crate) fn transport(&self) -> &'static str {
+        self.transport
+    }
+}

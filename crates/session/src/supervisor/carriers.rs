@@ -1,0 +1,274 @@
+//! Who carries a session's packets: flows are given up when nothing comes back on them, spares take their places when their path
+//! returns, and the stream carrier takes over when no UDP is left.
+//!
+//! Always true: what a flow had under way goes to another one; a flow index, and with it its keys, is used once.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{TryRecvError, bounded};
+
+use super::super::blocked::Blocked;
+use super::super::blocked::{udp_blocked_warning, udp_noted_warning};
+use super::super::messages::Message;
+use super::super::setup::Fallback;
+use super::super::shared::{FlowShared, FlowState};
+use super::super::supervisor::{Part, SILENCE, Supervisor};
+use super::gone::lost;
+use crate::error::Error;
+
+/// A stream carrier that could not be opened is tried again after this.
+const DIAL_INTERVAL: Duration = Duration::from_secs(1);
+/// And one beside the ssh channel after this.
+const DIAL_AGAIN: Duration = Duration::from_secs(30);
+/// What a spare has to wait for is not over.
+const NOT_YET: std::io::ErrorKind = std::io::ErrorKind::WouldBlock;
+
+impl Supervisor {
+    /// Opens the first connection of the stream carrier, unless that was tried a moment ago.
+    pub(super) fn dial(&mut self) {
+        if self.last_dial.is_none_or(|last| last.elapsed() >= DIAL_INTERVAL) && self.dialing.is_empty() {
+            self.dial_beside();
+        }
+    }
+
+    /// The same while the ssh channel carries, which is no reason to hurry.
+    pub(super) fn dial_again(&mut self) {
+        if self.last_dial.is_none_or(|last| last.elapsed() >= DIAL_AGAIN) {
+            self.dial();
+        }
+    }
+
+    /// Opens a connection, without holding up this thread.
+    pub(super) fn dial_beside(&mut self) {
+        let Fallback::Dial(dialer) = &self.fallback else { return };
+        self.last_dial = Some(Instant::now());
+        let dialer = dialer.clone();
+        let (done, dialing) = bounded(1);
+        let shared = self.shared.clone();
+        let dial = move || {
+            shared.work(|| {
+                let _ = done.send(dialer.dial());
+            });
+        };
+        if std::thread::Builder::new().name("dial".into()).spawn(dial).is_ok() {
+            self.dialing.push(dialing);
+        }
+    }
+
+    pub(super) fn poll_fallback(&mut self) -> Result<(), Error> {
+        if matches!(self.fallback, Fallback::Await(_) | Fallback::Listen(_)) {
+            while let Some(flow) = self.fallback.open()? {
+                self.open_flow(flow, Part::StandBy)?;
+            }
+        }
+        let mut results = Vec::new();
+        self.dialing.retain(|dialing| match dialing.try_recv() {
+            Ok(result) => {
+                results.push(result);
+                false
+            }
+            Err(TryRecvError::Empty) => true,
+            Err(TryRecvError::Disconnected) => false,
+        });
+        for result in results {
+            match result {
+                Ok(flow) => {
+                    let index = flow.index;
+                    self.open_flow(flow, Part::StandBy)?;
+                    self.begin_stream(index);
+                }
+                // The far end has given it up, or is another process than before: it does not come back.
+                Err(Error::Lost { .. }) => {
+                    if self.has_last_words() {
+                        return Ok(());
+                    }
+                    self.give_up(lost(format!("{} has given the session up", self.peer)))?;
+                }
+                // The network may be gone as a whole; it is tried again.
+                Err(error) => {
+                    self.dial_failed = Some(Instant::now());
+                    tracing::debug!(%error, "cannot open the stream carrier");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on everything travels on `stream`.
+    pub(super) fn change_over(&mut self, stream: &Arc<FlowShared>) {
+        self.activate(stream);
+        let udp: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| !flow.is_stream).collect();
+        let mut messages = Vec::new();
+        for flow in &udp {
+            if is_live_udp(flow) {
+                self.retire(flow);
+                messages.push(Message::FlowDown { index: flow.index });
+            }
+        }
+        self.shared.say(&messages);
+    }
+
+    /// A flow hands over what it has and ends; a spare takes its place when its path comes back.
+    fn retire(&mut self, flow: &FlowShared) {
+        flow.retire.store(true, Ordering::Release);
+        flow.wake();
+        let others = self.shared.flow_list();
+        if !others.iter().any(|other| other.path == flow.path && is_live_udp(other)) {
+            self.say_dead(flow.path);
+        }
+        let next = flow.index + self.further.generation(flow.index, self.flow_count);
+        if let Some(position) = self.spares.iter().position(|spare| spare.index == next) {
+            self.due_spares.push(self.spares.remove(position));
+        }
+    }
+
+    /// Spares whose flow before them has ended begin to try their path.
+    pub(super) fn open_spares(&mut self, flows: &[Arc<FlowShared>]) -> Result<(), Error> {
+        let has_ended =
+            |index: u16| flows.iter().any(|flow| flow.index == index && flow.state() == FlowState::Down);
+        for spare in std::mem::take(&mut self.due_spares) {
+            let before = spare.index.checked_sub(self.further.generation(spare.index, self.flow_count));
+            let opened = if before.is_none_or(has_ended) { spare.open() } else { Err(NOT_YET.into()) };
+            match opened {
+                Ok(flow) => self.open_flow(flow, Part::Spare)?,
+                // Its port may not be free yet, or the network of its address be gone.
+                Err(_) => self.due_spares.push(spare),
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing comes back by a path, by none of its flows: the others get its share of the rate, and the user is told if paths were named.
+    fn say_dead(&mut self, path: usize) {
+        if self.dead_paths.contains(&path) {
+            return;
+        }
+        self.dead_paths.push(path);
+        self.apply_rate(self.rate);
+        if let Some(addresses) = self.addresses_of(path).filter(|_| self.is_initiator) {
+            let warning = format!(
+                "nothing comes back by the path {}={}; going on without it until something does",
+                addresses.local, addresses.remote
+            );
+            self.shared.progress.notice(format!("warning: {warning}"));
+            self.warnings.push(warning);
+        }
+    }
+
+    /// As [`Supervisor::say_dead`], when it is used again.
+    pub(super) fn say_alive(&mut self, udp: &[Arc<FlowShared>]) {
+        let is_used = |path: usize| {
+            udp.iter().any(|flow| flow.path == path && flow.is_spare && flow.state() == FlowState::Up)
+        };
+        let (back, dead): (Vec<usize>, Vec<usize>) =
+            std::mem::take(&mut self.dead_paths).into_iter().partition(|&path| is_used(path));
+        self.dead_paths = dead;
+        if !back.is_empty() {
+            self.apply_rate(self.rate);
+        }
+        for addresses in back.iter().filter_map(|&path| self.addresses_of(path)) {
+            if !self.is_initiator {
+                return;
+            }
+            let line = format!("the path {}={} is used again", addresses.local, addresses.remote);
+            self.shared.progress.notice(line);
+        }
+    }
+
+    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new. The initiator says
+    /// so, and keeps to the streams where it has seen that they bring more.
+    pub(super) fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
+        let carried = streams.iter().any(|stream| stream.active.load(Ordering::Acquire));
+        if !carried || !self.is_initiator || self.has_better_streams() {
+            return;
+        }
+        self.transport = "udp";
+        self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
+        self.let_streams_go();
+    }
+
+    fn activate(&mut self, stream: &Arc<FlowShared>) {
+        let was_udp = self.transport.starts_with("udp");
+        self.transport = if self.is_channel(stream) { self.stream_transport } else { "tcp" };
+        let is_noted = self.blocked.as_ref().is_some_and(Blocked::was_noted);
+        // The initiator's user is the one to tell, and the far end's ports are the ones to open.
+        if self.is_initiator && was_udp && !self.has_better_streams() {
+            let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
+            let warning = match is_noted && !self.was_up {
+                true => udp_noted_warning(peer, ports, instead),
+                false => udp_blocked_warning(peer, ports, instead),
+            };
+            self.warn(warning);
+            if let Some(blocked) = self.blocked.as_mut().filter(|_| !self.was_up) {
+                blocked.note();
+            }
+        }
+        let was_used = stream.active.swap(true, Ordering::AcqRel);
+        if self.is_initiator && !was_used {
+            self.shared.say(&[Message::StreamUse { index: stream.index, is_used: true }]);
+        }
+        stream.wake();
+        self.say_advice(stream);
+    }
+
+    /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
+    pub(super) fn retire_silent(&mut self, udp: &[Arc<FlowShared>], now: Duration) {
+        for flow in udp {
+            let answered = Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed));
+            if now.saturating_sub(answered) >= SILENCE {
+                self.retire(flow);
+                self.shared.say(&[Message::FlowDown { index: flow.index }]);
+            }
+        }
+    }
+
+    /// The peer no longer uses flow `index`.
+    pub(super) fn retire_flow(&mut self, index: u16) {
+        let flows = self.shared.flow_list();
+        if let Some(stream) = flows.iter().find(|flow| flow.index == index && flow.is_stream) {
+            self.retire_stream(stream);
+            return;
+        }
+        let found = flows.iter().find(|flow| flow.index == index && !flow.is_stream);
+        if let Some(flow) = found.filter(|flow| !flow.retire.load(Ordering::Acquire)) {
+            self.retire(flow);
+        }
+        let udp_left = flows.iter().any(|flow| is_live_udp(flow));
+        let is_left = |flow: &&Arc<FlowShared>| flow.is_stream && flow.state() != FlowState::Down;
+        // One that carries already, if the peer has said so first.
+        let stream = flows.iter().filter(is_left).max_by_key(|flow| flow.active.load(Ordering::Acquire));
+        if let Some(stream) = stream.filter(|_| !udp_left).cloned() {
+            self.activate(&stream);
+        }
+    }
+}
+
+pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
+    let is_ended = flow.state() == FlowState::Down || flow.retire.load(Ordering::Acquire);
+    !flow.is_stream && !is_ended && !flow.is_dormant()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::start;
+    use super::*;
+    use crate::setup::local_pair;
+    use crate::supervisor::Role;
+
+    #[test]
+    fn a_flow_index_and_with_it_its_keys_are_used_once() {
+        let (near, _far) = local_pair().unwrap();
+        let mut supervisor = start(near, Role::Receiver);
+        let mut further = |index| {
+            let (other, _) = local_pair().unwrap();
+            let flow = other.flows.into_iter().next().unwrap();
+            supervisor.open_flow(crate::setup::FlowSetup { index, ..flow }, Part::StandBy)
+        };
+        assert!(matches!(further(0), Err(Error::Misbehaved(_))));
+        assert!(further(1).is_ok());
+        assert!(matches!(further(1), Err(Error::Misbehaved(_))));
+        supervisor.close(None);
+    }
+}

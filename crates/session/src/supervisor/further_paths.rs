@@ -1,0 +1,208 @@
+//! Paths that are added to a running session. The hello has agreed on ids, and with them keys, for the flows of so many; which
+//! addresses a path is between, and over ssh the far end's ports, is said when it begins.
+//!
+//! Always true: only the initiator adds a path, and the acceptor sends nothing by it before an authentic packet has come from
+//! the address that was named; no data go by it before its peer was seen to hear it, as by a spare flow.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::Ordering;
+
+use farhaul_net::{Link as _, UdpLink};
+
+use super::super::messages::Message;
+use super::super::options::PathAddresses;
+use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
+use super::super::shared::Addition;
+use super::super::supervisor::{Part, Supervisor};
+use crate::error::Error;
+use crate::options::NetworkOptions;
+
+/// What is known of them, and what is left for them.
+pub(super) struct FurtherPaths {
+    reserved: Vec<Reserved>,
+    /// Index of the first flow of a further path.
+    first_index: u16,
+    /// Paths that the session has begun with.
+    first_paths: usize,
+    flows: u16,
+    added: Vec<Option<PathAddresses>>,
+    /// Those that the far end has been told of.
+    asked: Vec<Addition>,
+}
+
+impl FurtherPaths {
+    pub(super) fn new(reserved: Vec<Reserved>, first_paths: usize, options: &NetworkOptions) -> FurtherPaths {
+        let count = if reserved.is_empty() { 0 } else { options.further_paths };
+        let first_index = reserved.first().map_or(u16::MAX, |first| first.index);
+        let added = vec![None; count.into()];
+        FurtherPaths { reserved, first_index, first_paths, flows: options.flows, added, asked: Vec::new() }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.added.len()
+    }
+
+    pub(super) fn all_bits(&self) -> u64 {
+        // At most FLOWS_MAX paths, far below 64.
+        (1 << (self.first_paths + self.count())) - (1 << self.first_paths)
+    }
+
+    /// The path of a flow, by its index.
+    pub(super) fn path_of(&self, index: u16) -> usize {
+        match index.checked_sub(self.first_index) {
+            Some(further) => self.first_paths + usize::from(further) % self.count().max(1),
+            None => usize::from(index) % self.first_paths,
+        }
+    }
+
+    /// How far the index of a flow is from that of the one that takes its place.
+    pub(super) fn generation(&self, index: u16, flow_count: u16) -> u16 {
+        if index < self.first_index { flow_count } else { self.count() as u16 * self.flows }
+    }
+
+    pub(super) fn addresses_of(&self, path: usize) -> Option<PathAddresses> {
+        *self.added.get(path.checked_sub(self.first_paths)?)?
+    }
+
+    /// What is reserved for a path: one a flow, then those that may take their places.
+    fn take(&mut self, number: usize) -> Vec<Reserved> {
+        let (first, count) = (self.first_index, self.count());
+        self.reserved.extract_if(.., |flow| usize::from(flow.index - first) % count == number).collect()
+    }
+}
+
+impl Supervisor {
+    /// Tells the far end of paths that this end's program adds.
+    pub(super) fn ask_for_paths(&mut self) {
+        let additions = std::mem::take(
+            &mut *self.shared.additions.lock().expect("no thread panics while it holds the additions"),
+        );
+        for addition in additions {
+            let (path, addresses) = (addition.number as u64, addition.addresses);
+            self.further.asked.push(addition);
+            self.shared.say(&[Message::PathAdd { path, addresses }]);
+        }
+    }
+
+    /// The initiator adds a path.
+    pub(super) fn open_added_path(&mut self, path: u64, addresses: PathAddresses) -> Result<(), Error> {
+        let number = path as usize;
+        if self.is_initiator || self.further.added.get(number).is_none_or(Option::is_some) {
+            return Err(Error::Misbehaved("it added a path that was not agreed on".into()));
+        }
+        let reserved = self.further.take(number);
+        let flows = usize::from(self.further.flows);
+        let is_here = |flow: &Reserved| flow.arrival.is_some();
+        let sockets = match reserved.first().is_some_and(is_here) {
+            true => Vec::new(),
+            false => (0..flows).filter_map(|_| self.bind_in_range().ok()).collect(),
+        };
+        let is_open = sockets.len() == flows || reserved.first().is_some_and(is_here);
+        let local: Vec<SocketAddr> = sockets.iter().filter_map(UdpLink::local_addr).collect();
+        let mut sockets = sockets.into_iter();
+        for (number, flow) in reserved.into_iter().enumerate().filter(|_| is_open) {
+            let Reserved { index, send_id, recv_id, arrival } = flow;
+            let way = match arrival {
+                Some((first, client)) => SpareWay::Accept { first, clients: vec![client, addresses.local] },
+                None => SpareWay::Listen { local: local[number % flows] },
+            };
+            if number >= flows {
+                self.spares.push(Spare { index, send_id, recv_id, way });
+                continue;
+            }
+            let link = match (sockets.next(), way) {
+                (Some(socket), _) => FlowLink::Udp { socket, candidates: Vec::new() },
+                (None, SpareWay::Accept { first, clients }) => {
+                    FlowLink::Accept { first, socket: AcceptSocket::new(), clients }
+                }
+                (None, SpareWay::Dial { .. } | SpareWay::Listen { .. }) => continue,
+            };
+            self.open_flow(FlowSetup { index, send_id, recv_id, link }, Part::Spare)?;
+        }
+        if is_open {
+            self.book_added(number, addresses);
+        }
+        let ports = local.iter().map(SocketAddr::port).collect();
+        self.shared.say(&[Message::PathOpen { path, is_open, ports }]);
+        Ok(())
+    }
+
+    /// The far end has answered: the path begins.
+    pub(super) fn begin_added_path(&mut self, path: u64, is_open: bool, ports: &[u16]) -> Result<(), Error> {
+        let position = self.further.asked.iter().position(|asked| asked.number as u64 == path);
+        let Some(Addition { number, addresses, sockets }) =
+            position.map(|position| self.further.asked.swap_remove(position))
+        else {
+            return Err(Error::Misbehaved("it opened a path that was not asked for".into()));
+        };
+        if !is_open {
+            self.warn(format!(
+                "the far end has no port for the path {}={}; going on without it",
+                addresses.local, addresses.remote
+            ));
+            return Ok(());
+        }
+        // A daemon has one port.
+        let port =
+            |flow: usize| ports.get(flow).or(self.udp_ports.first().filter(|_| ports.is_empty())).copied();
+        let flows = sockets.len();
+        let Some(ports) = (0..flows).map(port).collect::<Option<Vec<u16>>>() else {
+            return Err(Error::Misbehaved("it opened a path with too few ports".into()));
+        };
+        let mut sockets = sockets.into_iter();
+        for (place, flow) in self.further.take(number).into_iter().enumerate() {
+            let Reserved { index, send_id, recv_id, .. } = flow;
+            let candidates = vec![SocketAddr::new(addresses.remote, ports[place % flows])];
+            match sockets.next() {
+                Some(socket) => {
+                    let link = FlowLink::Udp { socket, candidates };
+                    self.open_flow(FlowSetup { index, send_id, recv_id, link }, Part::Spare)?;
+                }
+                None => {
+                    let way = SpareWay::Dial { local: Some(addresses.local), candidates };
+                    self.spares.push(Spare { index, send_id, recv_id, way });
+                }
+            }
+        }
+        self.book_added(number, addresses);
+        Ok(())
+    }
+
+    fn book_added(&mut self, number: usize, addresses: PathAddresses) {
+        self.further.added[number] = Some(addresses);
+        let path = self.further.first_paths + number;
+        self.shared.absent_paths.fetch_and(!(1 << path), Ordering::AcqRel);
+        for flow in self.shared.flow_list().iter().filter(|flow| flow.path == path && !flow.is_stream) {
+            flow.active.store(self.is_carrying(path), Ordering::Release);
+        }
+        self.apply_rate(self.rate);
+    }
+
+    fn bind_in_range(&self) -> std::io::Result<UdpLink> {
+        let (first, last) = self.options.udp_ports;
+        let bind = |ip: IpAddr| UdpLink::bind_in_range(ip, first..=last);
+        bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_of_further_paths_have_their_places_behind_all_others() {
+        let options = NetworkOptions { flows: 2, further_paths: 3, ..NetworkOptions::default() };
+        let reserved = |index| Reserved { index, send_id: 0, recv_id: 0, arrival: None };
+        // One path at first, of two flows in four generations; then three paths of two flows.
+        let mut further = FurtherPaths::new((8..32).map(reserved).collect(), 1, &options);
+        assert_eq!((further.count(), further.all_bits()), (3, 0b1110));
+        let paths: Vec<_> = (0..14).map(|index| further.path_of(index)).collect();
+        assert_eq!(paths, [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 1, 2, 3]);
+        assert_eq!((further.generation(3, 2), further.generation(9, 2)), (2, 6));
+        let taken: Vec<_> = further.take(1).iter().map(|flow| flow.index).collect();
+        assert_eq!(taken, [9, 12, 15, 18, 21, 24, 27, 30]);
+        assert!(further.take(1).is_empty());
+        let none = FurtherPaths::new(Vec::new(), 2, &options);
+        assert_eq!((none.count(), none.all_bits(), none.path_of(5)), (0, 0, 1));
+    }
+}

@@ -1,0 +1,69 @@
+//! A peer that is silent or gone: how that is seen, and what is said of it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::super::shared::FlowShared;
+use super::super::supervisor::{SILENCE, Supervisor};
+use crate::error::Error;
+
+/// A port that answers "closed" for this long: whoever asks for what the session holds gets it.
+const REFUSED_HINT: Duration = Duration::from_secs(1);
+
+impl Supervisor {
+    /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
+    pub fn peer_seems_gone(&self) -> bool {
+        self.was_up && (self.silence() >= SILENCE || self.is_refused_for(REFUSED_HINT))
+    }
+
+    /// Whether all flows have found the peer's port closed for so long. A NAT that has just lost its mapping says so, too,
+    /// but then the peer speaks again within its keep-alive.
+    pub(super) fn is_refused_for(&self, time: Duration) -> bool {
+        let now = self.shared.elapsed();
+        self.shared.flow_list().iter().filter(|flow| !flow.is_dormant()).all(|flow| {
+            let since = flow.refused_ms.load(Ordering::Acquire);
+            since != 0 && now.saturating_sub(Duration::from_millis(since)) >= time
+        })
+    }
+
+    /// For how long nothing has come from the peer, on any flow.
+    fn silence(&self) -> Duration {
+        let now = self.shared.elapsed();
+        let heard = |flow: &Arc<FlowShared>| Duration::from_millis(flow.heard_ms.load(Ordering::Relaxed));
+        let last = self.shared.flow_list().iter().map(heard).max().unwrap_or_default();
+        now.saturating_sub(last)
+    }
+
+    pub(super) fn closed(&self, reason: &str) -> Error {
+        match reason {
+            "" => lost(format!("{} closed the session before its end", self.peer)),
+            reason => lost(format!("{} ended the session: {reason}", self.peer)),
+        }
+    }
+
+    pub(super) fn gone(&self) -> Error {
+        lost(format!("{} is gone: its process has ended", self.peer))
+    }
+
+    pub(super) fn silent_too_long(&self, silence: Duration) -> Error {
+        lost(format!("{} has not been heard of for {} s", self.peer, silence.as_secs()))
+    }
+
+    pub(super) fn unreachable(&self) -> Error {
+        let ports = match &self.udp_ports[..] {
+            [] => "any UDP port".to_string(),
+            [port] => format!("UDP port {port}"),
+            [first, .., last] => format!("UDP ports {first}-{last}"),
+        };
+        let hint = format!(
+            "open {ports} of {} in the firewalls on the way, or allow other carriers (no --udp-only)",
+            self.peer
+        );
+        Error::Connect { what: format!("{ports} of {} cannot be reached", self.peer), hint: Some(hint) }
+    }
+}
+
+pub(super) fn lost(what: String) -> Error {
+    Error::Lost { what, hint: Some("run the same command again; it goes on where it stopped".into()) }
+}

@@ -1,0 +1,115 @@
+//! The reply to the hello of a session that has begun before it: what the daemon agrees to, or why not.
+
+use super::super::pending::{Agreed, Pending, Refused, Then};
+use super::super::shared::FlowState;
+use super::super::supervisor::Supervisor;
+use crate::error::Error;
+
+impl Supervisor {
+    /// Does what the reply says once it has come.
+    pub(super) fn poll_reply(&mut self) -> Result<(), Error> {
+        let Some(answer) = self.pending.as_ref().and_then(Pending::take) else { return Ok(()) };
+        let pending = self.pending.take();
+        match answer {
+            Ok(Agreed { flow_ids, fallback }) => {
+                self.fallback = fallback;
+                self.rename(&flow_ids);
+                Ok(())
+            }
+            // Who answers on a flow has agreed, whatever became of the reply.
+            Err(Refused { error, then: Then::End | Then::Again }) if self.is_up() => {
+                tracing::debug!(%error, "a session goes on without the reply to its hello");
+                Ok(())
+            }
+            Err(Refused { error, then }) => {
+                if let Some(pending) = pending.filter(|_| then != Then::End) {
+                    pending.begin_again();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn is_up(&self) -> bool {
+        self.shared.flow_list().iter().any(|flow| flow.state() == FlowState::Up)
+    }
+
+    /// The far end's ids, in the order of the flows' indices.
+    fn rename(&mut self, flow_ids: &[u16]) {
+        let id_of = |index: u16| flow_ids.get(usize::from(index)).copied();
+        for flow in self.shared.flow_list() {
+            if let Some(id) = id_of(flow.index) {
+                flow.rename(id);
+            }
+        }
+        for spare in self.spares.iter_mut().chain(&mut self.due_spares) {
+            spare.send_id = id_of(spare.index).unwrap_or(spare.send_id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::super::tests::start;
+    use super::*;
+    use crate::setup::Fallback;
+    use crate::setup::{Setup, local_pair};
+    use crate::supervisor::{Role, Step};
+
+    /// A session that waits for this reply, and its far end.
+    fn waiting(answer: Result<Agreed, Refused>) -> (Supervisor, Setup) {
+        let (near, far) = local_pair().unwrap();
+        let near = Setup { pending: Some(Pending::answered(answer)), ..near };
+        (start(near, Role::Receiver), far)
+    }
+
+    fn refused(then: Then) -> Result<Agreed, Refused> {
+        Err(Refused { error: Error::Connect { what: "no place".into(), hint: None }, then })
+    }
+
+    #[test]
+    fn a_late_refusal_ends_the_session_and_one_that_may_pass_has_it_begun_anew() {
+        for then in [Then::End, Then::Again] {
+            let (mut supervisor, _far) = waiting(refused(then));
+            let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
+            assert!(matches!(supervisor.step(), Err(Error::Connect { what, .. }) if what == "no place"));
+            assert_eq!(again.is_due(), then == Then::Again);
+            supervisor.close(None);
+        }
+    }
+
+    #[test]
+    fn who_answers_on_a_flow_has_agreed() {
+        let (mut supervisor, _far) = waiting(refused(Then::Again));
+        supervisor.shared.flow_list()[0].set_state(FlowState::Up);
+        assert!(matches!(supervisor.step(), Ok(Step::Idle)));
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn who_has_agreed_to_less_is_asked_anew_even_if_it_has_answered_on_a_flow() {
+        let (mut supervisor, _far) = waiting(refused(Then::AgainInAnyCase));
+        let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
+        supervisor.shared.flow_list()[0].set_state(FlowState::Up);
+        assert!(supervisor.step().is_err() && again.is_due());
+        supervisor.close(None);
+    }
+
+    #[test]
+    fn the_flows_go_on_under_the_ids_of_the_reply() {
+        let agreed = Agreed { flow_ids: vec![4711], fallback: Fallback::None };
+        let (mut supervisor, _far) = waiting(Ok(agreed));
+        let flow = supervisor.shared.flow_list()[0].clone();
+        flow.retire.store(true, Ordering::Release);
+        flow.wake();
+        while flow.state() != FlowState::Down {
+            std::thread::yield_now();
+        }
+        // Its thread, which would take the id, has ended.
+        supervisor.poll_reply().unwrap();
+        assert_eq!(flow.take_other_send_id(), Some(4711));
+        assert!(supervisor.pending.is_none());
+    }
+}

@@ -1,0 +1,188 @@
+//! The end of a stream that is connected to: a program that listens, or one that ssh has started.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
+use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::{
+    Admitted, AuthorizedKeys, DEFAULT_PORT, Daemon, DaemonStop, Established, Identity, ListenConfig,
+    default_identity_path, endpoint_in_program,
+};
+use farhaul_session::budget::MemoryLimits;
+use farhaul_session::error::Error;
+use farhaul_session::options::Cipher;
+
+use super::request::{Request, own_features};
+use super::session;
+use super::session::Session;
+use super::{Receiver, Sender};
+
+/// Streams that may wait for [`Listener::accept`].
+const WAITING_MAX: usize = 64;
+
+/// This program's end of a stream that another one has begun.
+#[derive(Debug)]
+pub enum Accepted {
+    /// The other end receives.
+    Sender(Sender),
+    /// The other end sends.
+    Receiver(Receiver),
+}
+
+impl Accepted {
+    fn new(session: Arc<Session>) -> Accepted {
+        if session.is_sender() {
+            Accepted::Sender(Sender::new(session))
+        } else {
+            Accepted::Receiver(Receiver::new(session))
+        }
+    }
+
+    /// As the other end has named it.
+    pub fn name(&self) -> &str {
+        match self {
+            Accepted::Sender(sender) => sender.name(),
+            Accepted::Receiver(receiver) => receiver.name(),
+        }
+    }
+}
+
+/// What a [`Listener`] needs.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Addresses and ports, each for UDP and TCP; port 0 lets the system choose.
+    pub listen: Vec<SocketAddr>,
+    /// This program's own key; made if there is none. By default the user's, as for `farhaul serve`.
+    pub identity: PathBuf,
+    /// Public keys of those who are let in, one a line (`farhaul keygen` prints one); read again when it changes.
+    pub authorized_keys: PathBuf,
+    /// The streams that may be asked for; empty for any.
+    pub names: Vec<String>,
+    /// Whether the other end may leave blocks unencrypted, and without [`StreamOptions::digests`](super::StreamOptions::digests) open to changes on the way.
+    pub allow_cipher_none: bool,
+    /// Bytes of blocks that one stream may have here at most, whatever the other end asks for.
+    pub memory_max: u64,
+}
+
+impl Default for ListenOptions {
+    fn default() -> ListenOptions {
+        let identity = default_identity_path();
+        ListenOptions {
+            listen: vec![SocketAddr::from(([0u16; 8], DEFAULT_PORT))],
+            authorized_keys: identity.with_file_name("authorized_keys"),
+            identity,
+            names: Vec::new(),
+            allow_cipher_none: false,
+            memory_max: 1 << 30,
+        }
+    }
+}
+
+/// Waits for streams on one port number, UDP and TCP. Dropped, it ends those that are under way.
+pub struct Listener {
+    streams: Channel<Arc<Session>>,
+    addresses: Vec<SocketAddr>,
+    fingerprint: String,
+    stop: DaemonStop,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+}
+
+impl Listener {
+    /// Begins to listen.
+    pub fn bind(options: ListenOptions) -> Result<Listener, Error> {
+        let identity = Identity::load_or_generate(&options.identity, "listener")?;
+        let authorized = Arc::new(AuthorizedKeys::load(&options.authorized_keys)?);
+        let fingerprint = identity.fingerprint();
+        let (names, allow_cipher_none) = (options.names, options.allow_cipher_none);
+        let admit = move |opening: &Opening, _key: &str| judge(opening, &names, allow_cipher_none);
+        let daemon = Daemon::bind(ListenConfig {
+            listen: options.listen,
+            identity,
+            authorized,
+            admit: Arc::new(admit),
+            memory: MemoryLimits::of_this_host(),
+        })?;
+        let addresses = daemon.local_addrs();
+        let stop = daemon.stop_handle();
+        let (offer, streams) = bounded(WAITING_MAX);
+        let memory_max = options.memory_max;
+        let serve = move |mut established: Established| {
+            let memory = &mut established.opening.network.memory_bytes;
+            *memory = (*memory).min(memory_max);
+            session::begin_here(established, |session| {
+                if let Ok(session) = session {
+                    let _ = offer.send(session);
+                }
+            });
+        };
+        let thread = std::thread::Builder::new()
+            .name("listen".into())
+            .spawn(move || daemon.run(Arc::new(serve)))
+            .map_err(Error::io("cannot start a thread"))?;
+        Ok(Listener { streams, addresses, fingerprint, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn local_addrs(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Of this program's key: what [`DaemonTarget::fingerprint`](crate::DaemonTarget::fingerprint) may name.
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The next stream that somebody begins; waits for it.
+    pub fn accept(&self) -> Result<Accepted, Error> {
+        self.streams.recv().map(Accepted::new).map_err(|_| stopped())
+    }
+
+    /// As [`Listener::accept`]; none if nobody comes in time.
+    pub fn accept_timeout(&self, wait: Duration) -> Result<Option<Accepted>, Error> {
+        match self.streams.recv_timeout(wait) {
+            Ok(session) => Ok(Some(Accepted::new(session))),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(stopped()),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stopped() -> Error {
+    Error::Usage("the listener has ended".into())
+}
+
+fn judge(opening: &Opening, names: &[String], allow_cipher_none: bool) -> Result<Admitted, Refusal> {
+    let request = Request::of(opening)?;
+    let refuse = |text: &str| Err(Refusal::new(RefusalCode::Forbidden, text));
+    if !names.is_empty() && !names.contains(&request.name) {
+        return refuse("there is no stream of that name here");
+    }
+    if opening.network.cipher == Cipher::None && !allow_cipher_none {
+        return refuse("streams without encryption are not allowed here");
+    }
+    Ok(admitted())
+}
+
+fn admitted() -> Admitted {
+    Admitted { features: own_features(), terms: Vec::new() }
+}
+
+/// Takes the stream of the client that started this program over ssh. Standard input and output are the stream's: what the
+/// program prints goes to standard error from here on.
+pub fn accept_stdio() -> Result<Accepted, Error> {
+    let established = endpoint_in_program(&|opening| Request::of(opening).map(|_| admitted()))?;
+    Ok(Accepted::new(session::begin(established)?))
+}

@@ -1,0 +1,85 @@
+//! What the two ends of a stream say to each other, as values and as bytes; docs/wire.md has the table.
+
+use farhaul_session::codec::{Malformed, Reader, put_bytes, put_numbers};
+use farhaul_session::messages::{MESSAGE_MAX, put_message};
+
+use super::MESSAGE_LEN_MAX;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// Receiver to sender: so many blocks have been let go of.
+    Confirmed { count: u64 },
+    /// Sender to receiver: so many blocks have been put, and somebody waits until they are confirmed; there are no
+    /// more, or there may be.
+    BlocksPut { count: u64, is_last: bool },
+    /// Both ways: a message of the program's own.
+    Word(Vec<u8>),
+}
+
+const _: () =
+    assert!(MESSAGE_LEN_MAX + 8 <= MESSAGE_MAX, "a program's message is one message, with code and length");
+
+impl Message {
+    /// Appends the message and the length before it.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_message(out, |out| match self {
+            Message::Confirmed { count } => put_numbers(out, 49, &[*count]),
+            Message::BlocksPut { count, is_last } => put_numbers(out, 50, &[*count, u64::from(*is_last)]),
+            Message::Word(bytes) => {
+                out.push(51);
+                put_bytes(out, bytes);
+            }
+        });
+    }
+
+    /// The message of this code and body.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Message, Malformed> {
+        let mut reader = Reader(bytes);
+        let message = match reader.byte()? {
+            49 => Message::Confirmed { count: reader.varint()? },
+            50 => Message::BlocksPut { count: reader.varint()?, is_last: reader.flag()? },
+            51 => Message::Word(reader.bytes()?.to_vec()),
+            _ => return Err(Malformed),
+        };
+        if reader.is_empty() { Ok(message) } else { Err(Malformed) }
+    }
+
+    /// For errors.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Message::Confirmed { .. } => "confirmed",
+            Message::BlocksPut { .. } => "blocks-put",
+            Message::Word(_) => "word",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_message_comes_back() {
+        let messages = [
+            Message::Confirmed { count: 1 << 40 },
+            Message::BlocksPut { count: 7, is_last: true },
+            Message::Word(vec![9; MESSAGE_LEN_MAX]),
+        ];
+        for message in messages {
+            let mut bytes = Vec::new();
+            message.encode(&mut bytes);
+            let body = Reader(&bytes).bytes().unwrap();
+            assert_eq!(Message::decode(body), Ok(message));
+            assert_eq!(Message::decode(&[body, &[0]].concat()), Err(Malformed));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            let _ = Message::decode(&bytes);
+        }
+    }
+}

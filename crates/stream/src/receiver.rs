@@ -1,0 +1,204 @@
+//! The end of a stream that takes blocks.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farhaul_session::error::Error;
+use farhaul_session::meter::Meter;
+use farhaul_session::options::{PathAddresses, RateOptions};
+use farhaul_session::progress::Progress;
+use farhaul_session::report::SessionReport;
+use farhaul_session::shared;
+use farhaul_volume::ChunkMap;
+
+use super::label;
+use super::label::Label;
+use super::session::Session;
+
+/// A block this far ahead of one that is missing is none of an honest sender's, which has memory for far fewer.
+const AHEAD_MAX: u64 = 1 << 20;
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOCK: &str = "no thread panics while it holds the list of arrived blocks";
+
+/// The end of a stream that receives. Its calls may come from any number of threads. Dropped without [`Receiver::finish`], it
+/// ends the stream, and the sender is told.
+pub struct Receiver {
+    pub(super) session: Arc<Session>,
+    order: Mutex<Order>,
+    /// The program's own part, from taking a block to letting it go.
+    using: Arc<Meter>,
+}
+
+#[derive(Default)]
+struct Order {
+    /// Numbers of what has come: a block may come twice when its flow dies.
+    come: ChunkMap,
+    /// The lowest number that has not come.
+    lowest: u64,
+    /// In order: the number of the next one, and those that wait for it.
+    next: u64,
+    waiting: BTreeMap<u64, Arrived>,
+}
+
+impl Receiver {
+    pub(super) fn new(session: Arc<Session>) -> Receiver {
+        let using = session.shared.meters.meter("use");
+        Receiver { session, order: Mutex::default(), using }
+    }
+
+    /// The next block; waits for it. None when the sender has finished and there are no more.
+    pub fn next(&self) -> Result<Option<Arrived>, Error> {
+        if self.session.in_order {
+            // Whoever waits holds the order, so that the next in turn finds it whole.
+            let mut order = self.order.lock().expect(LOCK);
+            loop {
+                if let Some(mut first) = order.take_next() {
+                    first.taken = Instant::now();
+                    return Ok(Some(first));
+                }
+                let Some(arrived) = self.take()? else { return Ok(None) };
+                if let Some(arrived) = self.admit(&mut order, arrived)? {
+                    order.waiting.insert(arrived.label.number, arrived);
+                }
+            }
+        }
+        while let Some(arrived) = self.take()? {
+            let admitted = self.admit(&mut self.order.lock().expect(LOCK), arrived)?;
+            if admitted.is_some() {
+                return Ok(admitted);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A block from the flows, unseen; none when there are no more.
+    fn take(&self) -> Result<Option<shared::Arrived>, Error> {
+        let inlet = &self.session.shared.arrived;
+        loop {
+            crossbeam_channel::select! {
+                recv(inlet.bell().rings()) -> _ => if let Some(block) = inlet.take() {
+                    inlet.ring();
+                    return Ok(Some(block));
+                },
+                recv(self.session.over) -> _ => {
+                    // What came before that is still there.
+                    if let Some(block) = inlet.take() {
+                        return Ok(Some(block));
+                    }
+                    if self.session.is_complete() {
+                        return Ok(None);
+                    }
+                    return Err(self.session.why());
+                }
+                default(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    /// Judges a block; none if it has come before.
+    fn admit(&self, order: &mut Order, block: shared::Arrived) -> Result<Option<Arrived>, Error> {
+        let wrong = |what: &str| {
+            self.session.fail(Error::Misbehaved(what.into()));
+            Err(self.session.why())
+        };
+        let Some(label) = label::parse(&block.block[..block.len]) else {
+            return wrong("the end of a block makes no sense");
+        };
+        let is_beyond = self.session.end().is_some_and(|end| label.number >= end);
+        if label.number >= order.lowest + AHEAD_MAX || is_beyond {
+            return wrong("a block has a number that it cannot have");
+        }
+        if label.number < order.lowest || !order.come.insert(label.number) {
+            return Ok(None);
+        }
+        while order.come.remove(order.lowest) {
+            order.lowest += 1;
+        }
+        if self.session.digests && !label.matches(&block.block) {
+            self.session.fail(Error::Lost {
+                what: format!("block {} does not match its digest", label.number),
+                hint: Some("look after the memory of both hosts".into()),
+            });
+            return Err(self.session.why());
+        }
+        self.session.taken.fetch_add(1, Ordering::AcqRel);
+        self.session.close_if_complete();
+        let (session, using, taken) = (self.session.clone(), self.using.clone(), Instant::now());
+        Ok(Some(Arrived { session, using, taken, block, label }))
+    }
+
+    /// Says that this program is through; to be called when [`Receiver::next`] has returned none. Waits until all blocks are
+    /// dropped. Both ends' figures come back.
+    pub fn finish(self) -> Result<SessionReport, Error> {
+        if self.next()?.is_some() {
+            return Err(Error::Usage("a stream is finished when all of its blocks have been taken".into()));
+        }
+        self.session.finish()
+    }
+}
+
+impl Order {
+    fn take_next(&mut self) -> Option<Arrived> {
+        let arrived = self.waiting.remove(&self.next)?;
+        self.next += 1;
+        Some(arrived)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        self.session.give_up();
+    }
+}
+
+/// A block that has come, read where it lies. Dropping it confirms it to the sender and frees its memory; who must
+/// have it safe keeps it until it is. Dropped by a thread that panics, it ends the stream instead.
+pub struct Arrived {
+    session: Arc<Session>,
+    using: Arc<Meter>,
+    taken: Instant,
+    block: shared::Arrived,
+    label: Label,
+}
+
+impl Arrived {
+    /// How many blocks were put before it.
+    pub fn number(&self) -> u64 {
+        self.label.number
+    }
+
+    /// What the sender said of it.
+    pub fn metadata(&self) -> &[u8] {
+        &self.block.block[self.label.content..self.label.content + self.label.metadata]
+    }
+}
+
+impl Deref for Arrived {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.block.block[..self.label.content]
+    }
+}
+
+impl std::fmt::Debug for Arrived {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Arrived {{ number: {}, len: {} }}", self.label.number, self.label.content)
+    }
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let what = "the receiving program has failed on a block".to_string();
+            return self.session.fail(Error::Lost { what, hint: None });
+        }
+        self.using.add(self.taken.elapsed());
+        self.session.release(self.label.content as u64);
+    }
+}
+
+super::common_calls!(Receiver);

@@ -1,0 +1,91 @@
+//! What a stream is asked for: the words of this service in the hello.
+
+use farhaul_connect::features::Features;
+use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::session_needs;
+use farhaul_session::error::Error;
+use farhaul_session::options::NetworkOptions;
+use farhaul_text::printable;
+use serde::{Deserialize, Serialize};
+
+/// The name of this service in a hello.
+const SERVICE: &str = "stream";
+/// Longest name of a stream, in bytes.
+const NAME_MAX: usize = 255;
+
+/// What both ends of a stream keep to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Request {
+    pub(super) name: String,
+    /// The client sends; else it receives.
+    pub(super) client_sends: bool,
+    /// Blocks are handed out in the order in which they were put.
+    pub(super) in_order: bool,
+    /// Each block has a digest.
+    pub(super) digests: bool,
+}
+
+impl Request {
+    /// What the client opens a session for.
+    pub(super) fn opening(&self, network: NetworkOptions) -> Result<Opening, Error> {
+        let network = network.checked()?;
+        self.judged(&network)?;
+        let request = serde_json::to_vec(self).map_err(|error| Error::Usage(error.to_string()))?;
+        Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, network })
+    }
+
+    /// What a client has asked for.
+    pub(super) fn of(opening: &Opening) -> Result<Request, Refusal> {
+        if opening.service != SERVICE {
+            let service = printable(opening.service.as_bytes(), 64);
+            let text = format!("this end takes streams of a program, it has no service called '{service}'");
+            return Err(Refusal::new(RefusalCode::Unsupported, text));
+        }
+        let request: Request = serde_json::from_slice(&opening.request).map_err(|error| {
+            Refusal::new(RefusalCode::Usage, printable(error.to_string().as_bytes(), 120))
+        })?;
+        request.judged(&opening.network).map_err(|error| Refusal::from_error(&error))?;
+        Ok(request)
+    }
+
+    fn judged(&self, network: &NetworkOptions) -> Result<(), Error> {
+        if self.name.is_empty() || self.name.len() > NAME_MAX {
+            return Err(Error::Usage("a stream's name has 1 to 255 bytes".into()));
+        }
+        let is_split = network.flow_count() + network.further_flows() > 1 || network.auto_paths;
+        if self.in_order && is_split {
+            return Err(Error::Usage("a stream in order has one flow".into()));
+        }
+        Ok(())
+    }
+}
+
+/// What this end can do in a stream: all that the protocol's version has.
+pub(super) fn own_features() -> Features {
+    Features::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_judged_at_both_ends() {
+        let asked = |name: &str, in_order| Request {
+            name: name.into(),
+            client_sends: true,
+            in_order,
+            digests: false,
+        };
+        let network = |flows| NetworkOptions { flows, ..NetworkOptions::default() };
+        let opening = asked("frames", true).opening(network(1)).unwrap();
+        assert_eq!(Request::of(&opening).unwrap(), asked("frames", true));
+        assert!(asked("frames", true).opening(network(2)).is_err());
+        assert!(asked("", false).opening(network(1)).is_err());
+        assert!(asked(&"x".repeat(256), false).opening(network(1)).is_err());
+        let split = Opening { network: network(2), ..opening.clone() };
+        assert_eq!(Request::of(&split).unwrap_err().code, RefusalCode::Usage);
+        let other = Opening { service: "copy".into(), ..opening };
+        assert_eq!(Request::of(&other).unwrap_err().code, RefusalCode::Unsupported);
+    }
+}

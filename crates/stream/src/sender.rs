@@ -1,0 +1,88 @@
+//! The end of a stream that puts blocks.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use farhaul_session::error::Error;
+use farhaul_session::exchange::Outlet;
+use farhaul_session::meter::Meter;
+use farhaul_session::options::{PathAddresses, RateOptions};
+use farhaul_session::progress::Progress;
+use farhaul_session::report::SessionReport;
+use farhaul_session::shared::Filled;
+
+use super::session::Session;
+use super::{BLOCK_LEN_MAX, Block, METADATA_MAX, label};
+
+/// The end of a stream that sends. Its calls may come from any number of threads. Dropped without [`Sender::finish`], it ends the
+/// stream, and the receiver is told that it was not whole.
+pub struct Sender {
+    pub(super) session: Arc<Session>,
+    outlet: Outlet,
+    order: Mutex<()>,
+    /// The program's own part, from claiming to putting.
+    filling: Arc<Meter>,
+}
+
+impl Sender {
+    pub(super) fn new(session: Arc<Session>) -> Sender {
+        let (outlet, filling) = (Outlet::new(session.shared.clone()), session.shared.meters.meter("fill"));
+        Sender { session, outlet, order: Mutex::default(), filling }
+    }
+
+    /// A free block, to be filled in place; waits until there is one.
+    pub fn claim(&self) -> Result<Block, Error> {
+        let block = self.outlet.claim(|| self.session.is_over());
+        block.map(Block::new).ok_or_else(|| self.session.why())
+    }
+
+    /// A block, if one is free now.
+    pub fn try_claim(&self) -> Result<Option<Block>, Error> {
+        if self.session.is_over() {
+            return Err(self.session.why());
+        }
+        Ok(self.outlet.try_claim().map(Block::new))
+    }
+
+    /// Sends what a block covers (see [`Block::set_len`]), with up to [`METADATA_MAX`] bytes that belong to it. Waits while
+    /// the flows have enough to send. Returns the block's number, counted from 0.
+    pub fn put(&self, block: Block, metadata: &[u8]) -> Result<u64, Error> {
+        if metadata.len() > METADATA_MAX {
+            return Err(Error::Usage(format!("metadata have at most {METADATA_MAX} bytes")));
+        }
+        let Block { mut block, claimed } = block;
+        self.filling.add(claimed.elapsed());
+        let content = block.len();
+        debug_assert!(content <= BLOCK_LEN_MAX, "set_len has looked");
+        block.set_len(block.capacity());
+        // In order, no block may overtake the one before on its way to the flow.
+        let _order =
+            self.session.in_order.then(|| self.order.lock().expect("no thread panics while it puts a block"));
+        let number = self.session.put.fetch_add(1, Ordering::AcqRel);
+        let len = label::write(&mut block, content, metadata, number, self.session.digests) as u32;
+        let filled = Filled { block: block.into(), len, content: content as u32, again: 0 };
+        if !self.outlet.put(filled, || self.session.is_over()) {
+            return Err(self.session.why());
+        }
+        Ok(number)
+    }
+
+    /// Waits until the receiving program has let go of everything that was put before.
+    pub fn wait(&self) -> Result<(), Error> {
+        self.session.wait_confirmed(self.session.put.load(Ordering::Acquire))
+    }
+
+    /// Ends the stream: waits until the receiving program has let go of everything and is through. Both ends' figures come back.
+    pub fn finish(self) -> Result<SessionReport, Error> {
+        self.session.finish()
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.session.give_up();
+    }
+}
+
+super::common_calls!(Sender);

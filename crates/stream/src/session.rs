@@ -1,0 +1,539 @@
+//! What both ends of a stream have in common: a thread that keeps the session going, and what it shares with the program.
+//!
+//! The thread owns the supervisor: it hands out the peer's messages, says what has been let go of, and ends the session when both
+//! programs are through. The program's threads never wait for it but for the end.
+//!
+//! Always true: the session ends once; whoever asks afterwards is told the same.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
+use farhaul_connect::Established;
+use farhaul_session::contained::{contained, in_any_case};
+use farhaul_session::error::Error;
+use farhaul_session::exchange::arrived_bytes;
+use farhaul_session::messages::{EndFigures, senseless, unexpected};
+use farhaul_session::options::{NetworkOptions, PathAddresses, RateOptions};
+use farhaul_session::progress::Progress;
+use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::setup::bind_side_by_side;
+use farhaul_session::shared::{Addition, Shared};
+use farhaul_session::supervisor::{Order, Role, Step, Supervisor};
+use farhaul_session::unread::Unread;
+
+use super::MESSAGE_LEN_MAX;
+use super::messages::Message;
+use super::request::Request;
+
+/// Bytes of messages that wait for the program; more means that it does not read them.
+const UNREAD_MAX: usize = 16 << 20;
+/// Bytes of the program's own messages that are under way: the session's own always find room beside them.
+const UNDER_WAY_MAX: u64 = 4 << 20;
+/// The sender is told after so many blocks, and after so much time, if it does not ask.
+const CONFIRM_EVERY: u64 = 64;
+const CONFIRM_INTERVAL: Duration = Duration::from_millis(50);
+/// How soon a program that waits sees that the session has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// One end of a stream.
+pub(super) struct Session {
+    pub(super) shared: Arc<Shared>,
+    pub(super) progress: Arc<Progress>,
+    pub(super) name: String,
+    pub(super) peer: String,
+    pub(super) peer_key: Option<String>,
+    pub(super) digests: bool,
+    pub(super) in_order: bool,
+    is_sender: bool,
+    is_initiator: bool,
+    flows: usize,
+    /// Paths that the stream has begun with, those that may be added, and how many of those have been.
+    first_paths: usize,
+    further_paths: usize,
+    added_paths: Mutex<usize>,
+    unused_paths: Mutex<u64>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Sender: blocks that have a number.
+    pub(super) put: AtomicU64,
+    /// Receiver: different blocks that have been taken from the flows, and those that the program has let go of.
+    pub(super) taken: AtomicU64,
+    released: AtomicU64,
+    /// Receiver: as many are waited for.
+    asked: AtomicU64,
+    /// The program wants nothing more.
+    finishing: AtomicBool,
+    /// Keeps the flows from repairing their tails ahead of feedback while more is to come.
+    unread: Mutex<Option<Unread>>,
+    /// Closed when nothing more will arrive: everything is here, or the session has ended.
+    pub(super) over: Channel<Infallible>,
+    open: Mutex<Option<ChannelEnd<Infallible>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct State {
+    messages: VecDeque<Vec<u8>>,
+    message_bytes: usize,
+    /// Receiver: how many blocks there are, once that is known. Sender: what has been said of it.
+    end: Option<u64>,
+    /// Sender: blocks that the receiver has let go of. Receiver: what has been said of it.
+    confirmed: u64,
+    /// Sender: a thread waits for so many.
+    waited_for: u64,
+    ended: Option<Ended>,
+}
+
+struct Ended {
+    report: SessionReport,
+    error: Option<Error>,
+}
+
+/// Starts one end, with a thread of its own.
+pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
+    let (started, starting) = bounded(1);
+    let run = move || {
+        begin_here(established, |session| {
+            let _ = started.send(session);
+        });
+    };
+    let thread = std::thread::Builder::new().name("stream".into()).spawn(run);
+    let thread = thread.map_err(Error::io("cannot start a thread"))?;
+    let session = starting.recv().map_err(|_| Error::Misbehaved("no stream was asked for".into()))??;
+    *in_any_case(session.thread.lock()) = Some(thread);
+    Ok(session)
+}
+
+/// Starts one end on this thread and keeps it going to its end.
+pub(super) fn begin_here(
+    established: Established,
+    started: impl FnOnce(Result<Arc<Session>, Error>),
+) -> Option<SessionReport> {
+    let Established { session: setup, opening, peer_key, .. } = established;
+    let request = match Request::of(&opening) {
+        Ok(request) => request,
+        Err(refusal) => {
+            started(Err(refusal.into_error()));
+            return None;
+        }
+    };
+    let role = if setup.is_initiator == request.client_sends { Role::Sender } else { Role::Receiver };
+    let Request { name, in_order, digests, .. } = request;
+    let (options, peer, flows) = (opening.network, setup.peer.clone(), setup.flows.len() as u16);
+    let progress = Arc::new(Progress::default());
+    let begun =
+        contained(|| Supervisor::start(setup, options.clone(), role, Order::Kept, &progress)).flatten();
+    let mut supervisor = match begun {
+        Ok(supervisor) => supervisor,
+        Err(error) => {
+            started(Err(error));
+            return None;
+        }
+    };
+    let shared = supervisor.shared.clone();
+    let (open, over) = bounded(0);
+    let session = Arc::new(Session {
+        unread: Mutex::new((role == Role::Sender).then(|| Unread::new(&shared))),
+        is_initiator: supervisor.is_client(),
+        flows: options.flows.into(),
+        first_paths: shared.path_count() - shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
+        further_paths: shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
+        added_paths: Mutex::default(),
+        shared,
+        progress,
+        name,
+        peer,
+        peer_key,
+        digests,
+        in_order,
+        is_sender: role == Role::Sender,
+        unused_paths: Mutex::default(),
+        state: Mutex::default(),
+        changed: Condvar::new(),
+        put: AtomicU64::new(0),
+        taken: AtomicU64::new(0),
+        released: AtomicU64::new(0),
+        asked: AtomicU64::new(0),
+        finishing: AtomicBool::new(false),
+        over,
+        open: Mutex::new(Some(open)),
+        thread: Mutex::default(),
+    });
+    started(Ok(session.clone()));
+    let ended = contained(|| session.converse(&mut supervisor)).flatten();
+    match contained(|| session.close(supervisor, ended, flows, &options)) {
+        Ok(report) => Some(report),
+        Err(panic) => {
+            // Whoever waits for the end gets one.
+            session.set_ended(SessionReport::default(), Some(panic));
+            None
+        }
+    }
+}
+
+impl Session {
+    // ---- the session's thread ----------------------------------------------------------------------------------
+
+    fn converse(&self, supervisor: &mut Supervisor) -> Result<EndFigures, Error> {
+        let mut finish_sent = false;
+        let mut last_said = Instant::now();
+        loop {
+            let step = match finish_sent {
+                false => supervisor.step()?,
+                true => supervisor.step_after_finish()?,
+            };
+            match step {
+                Step::Finish(theirs) if self.is_sender => {
+                    let state = in_any_case(self.state.lock());
+                    if state.end.is_none_or(|end| end != state.confirmed) {
+                        return Err(Error::Misbehaved("it says that it has finished, but it has not".into()));
+                    }
+                    drop(state);
+                    supervisor.finish();
+                    return Ok(theirs);
+                }
+                Step::Finish(theirs) if finish_sent => return Ok(theirs),
+                Step::Finish(_) => return Err(unexpected("finish")),
+                Step::Message(bytes) => self.handle(Message::decode(bytes).map_err(senseless)?)?,
+                Step::Idle if self.is_sender => self.say_put(),
+                Step::Idle => {
+                    self.confirm(&mut last_said);
+                    if !finish_sent && self.has_everything() && self.finishing.load(Ordering::Acquire) {
+                        finish_sent = true;
+                        supervisor.say_finished(Vec::new());
+                    }
+                }
+            }
+        }
+    }
+
+    fn handle(&self, message: Message) -> Result<(), Error> {
+        let mut state = in_any_case(self.state.lock());
+        match message {
+            Message::Word(bytes) if bytes.len() <= MESSAGE_LEN_MAX => {
+                state.message_bytes += bytes.len() + size_of::<Vec<u8>>();
+                state.messages.push_back(bytes);
+                if state.message_bytes > UNREAD_MAX {
+                    let what = "the program does not read the far end's messages".to_string();
+                    return Err(Error::Lost { what, hint: None });
+                }
+            }
+            Message::Confirmed { count } if self.is_sender => {
+                if count < state.confirmed || count > self.put.load(Ordering::Acquire) {
+                    return Err(Error::Misbehaved("it confirms blocks that were not put".into()));
+                }
+                state.confirmed = count;
+            }
+            Message::BlocksPut { count, is_last } if !self.is_sender && state.end.is_none() => {
+                if count < self.asked.load(Ordering::Acquire)
+                    || count < self.taken.load(Ordering::Acquire) && is_last
+                {
+                    return Err(Error::Misbehaved("it sent more blocks than it put".into()));
+                }
+                self.asked.store(count, Ordering::Release);
+                state.end = is_last.then_some(count);
+            }
+            other => return Err(unexpected(other.name())),
+        }
+        drop(state);
+        self.changed.notify_all();
+        self.close_if_complete();
+        Ok(())
+    }
+
+    /// Says how many blocks there are, once no more will be put; before that, how many somebody waits for.
+    fn say_put(&self) {
+        let mut state = in_any_case(self.state.lock());
+        let count = match (state.end, self.finishing.load(Ordering::Acquire)) {
+            (Some(_), _) => return,
+            (None, true) => {
+                let count = self.put.load(Ordering::Acquire);
+                state.end = Some(count);
+                count
+            }
+            (None, false) if state.waited_for > 0 => std::mem::take(&mut state.waited_for),
+            (None, false) => return,
+        };
+        let is_last = state.end.is_some();
+        drop(state);
+        self.say(&Message::BlocksPut { count, is_last });
+    }
+
+    /// Says how many blocks the program has let go of: at once if they are waited for, else now and then.
+    fn confirm(&self, last_said: &mut Instant) {
+        let count = self.released.load(Ordering::Acquire);
+        let mut state = in_any_case(self.state.lock());
+        let news = count - state.confirmed;
+        let is_asked =
+            (state.confirmed..count).contains(&(self.asked.load(Ordering::Acquire).wrapping_sub(1)));
+        if news > 0 && (is_asked || news >= CONFIRM_EVERY || last_said.elapsed() >= CONFIRM_INTERVAL) {
+            state.confirmed = count;
+            drop(state);
+            *last_said = Instant::now();
+            self.say(&Message::Confirmed { count });
+        }
+    }
+
+    fn say(&self, message: &Message) {
+        self.shared.send_encoded(|out| message.encode(out));
+    }
+
+    fn has_everything(&self) -> bool {
+        let state = in_any_case(self.state.lock());
+        state.end.is_some_and(|end| end == state.confirmed)
+    }
+
+    fn close(
+        &self,
+        supervisor: Supervisor,
+        ended: Result<EndFigures, Error>,
+        flows: u16,
+        options: &NetworkOptions,
+    ) -> SessionReport {
+        let (theirs, error) = match ended {
+            Ok(theirs) => (theirs, None),
+            Err(error) => (EndFigures::default(), Some(error)),
+        };
+        let bytes = match self.is_sender {
+            true => arrived_bytes(&self.shared, error.is_none().then_some(0)),
+            false => self.shared.content_written.load(Ordering::Relaxed),
+        };
+        let role = if self.is_sender { Role::Sender } else { Role::Receiver };
+        let figures = Figures { ours: supervisor.figures(), theirs };
+        let report = SessionReport::new(&supervisor, role, &figures, bytes, flows, options);
+        supervisor.close(error.as_ref());
+        self.set_ended(report.clone(), error);
+        report
+    }
+
+    fn set_ended(&self, report: SessionReport, error: Option<Error>) {
+        in_any_case(self.unread.lock()).take();
+        in_any_case(self.state.lock()).ended = Some(Ended { report, error });
+        drop(in_any_case(self.open.lock()).take());
+        self.changed.notify_all();
+    }
+
+    // ---- the program's threads ---------------------------------------------------------------------------------
+
+    pub(super) fn is_sender(&self) -> bool {
+        self.is_sender
+    }
+
+    /// Why nothing more can be done, if so.
+    pub(super) fn ended(&self) -> Option<Error> {
+        let state = in_any_case(self.state.lock());
+        state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, again))
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.is_stopped()
+    }
+
+    /// As [`Session::ended`], when it is known that something has ended it.
+    pub(super) fn why(&self) -> Error {
+        let mut state = in_any_case(self.state.lock());
+        while state.ended.is_none() {
+            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
+        }
+        state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, again)
+    }
+
+    /// Waits until the receiver has let go of `count` blocks.
+    pub(super) fn wait_confirmed(&self, count: u64) -> Result<(), Error> {
+        // Until then nothing more comes, as far as this thread knows.
+        let held = in_any_case(self.unread.lock()).take();
+        drop(held);
+        let mut state = in_any_case(self.state.lock());
+        if state.confirmed < count {
+            state.waited_for = state.waited_for.max(count);
+            drop(state);
+            self.shared.control.notify();
+            state = in_any_case(self.state.lock());
+        }
+        while state.confirmed < count && state.ended.is_none() {
+            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
+        }
+        let confirmed = state.confirmed;
+        drop(state);
+        if confirmed < count {
+            return Err(self.why());
+        }
+        in_any_case(self.unread.lock()).get_or_insert_with(|| Unread::new(&self.shared));
+        Ok(())
+    }
+
+    /// How many blocks there are in all, once that is known.
+    pub(super) fn end(&self) -> Option<u64> {
+        in_any_case(self.state.lock()).end
+    }
+
+    /// Whether all blocks that there are have been taken from the flows.
+    pub(super) fn is_complete(&self) -> bool {
+        self.end().is_some_and(|end| end == self.taken.load(Ordering::Acquire))
+    }
+
+    /// Lets go of those who wait for more blocks when there are none.
+    pub(super) fn close_if_complete(&self) {
+        if !self.is_sender && self.is_complete() {
+            drop(in_any_case(self.open.lock()).take());
+        }
+    }
+
+    /// The program has let go of a block with so many bytes of content.
+    pub(super) fn release(&self, content: u64) {
+        self.shared.content_written.fetch_add(content, Ordering::Relaxed);
+        self.progress.bytes_done.fetch_add(content, Ordering::Relaxed);
+        let count = self.released.fetch_add(1, Ordering::AcqRel) + 1;
+        // The session's thread looks by itself twenty times a second; what somebody waits for is said at once.
+        if count.is_multiple_of(CONFIRM_EVERY) || count == self.asked.load(Ordering::Acquire) {
+            self.shared.control.notify();
+        }
+    }
+
+    /// The program has gone wrong: the session ends.
+    pub(super) fn fail(&self, error: Error) {
+        self.shared.fail(error);
+    }
+
+    pub(super) fn send_message(&self, bytes: &[u8]) -> Result<(), Error> {
+        if bytes.len() > MESSAGE_LEN_MAX {
+            return Err(Error::Usage(format!("a message has at most {MESSAGE_LEN_MAX} bytes")));
+        }
+        while self.shared.control.lock().unacked() > UNDER_WAY_MAX && !self.is_over() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if self.is_over() {
+            return Err(self.why());
+        }
+        self.say(&Message::Word(bytes.to_vec()));
+        Ok(())
+    }
+
+    /// The next message; none if none comes in time.
+    pub(super) fn message(&self, wait: Duration) -> Result<Option<Vec<u8>>, Error> {
+        let until = Instant::now() + wait;
+        let mut state = in_any_case(self.state.lock());
+        loop {
+            if let Some(bytes) = state.messages.pop_front() {
+                state.message_bytes -= bytes.len() + size_of::<Vec<u8>>();
+                return Ok(Some(bytes));
+            }
+            if state.ended.is_some() {
+                drop(state);
+                return Err(self.why());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            (state, _) = in_any_case(self.changed.wait_timeout(state, left));
+        }
+    }
+
+    pub(super) fn set_rate(&self, rate: RateOptions) -> Result<(), Error> {
+        self.progress.set_rate(rate)
+    }
+
+    pub(super) fn use_path(&self, path: usize, is_used: bool) -> Result<(), Error> {
+        let (all, absent) = (self.shared.path_count(), self.shared.absent_paths.load(Ordering::Acquire));
+        if path >= all || absent & 1 << path != 0 {
+            let there = all - absent.count_ones() as usize;
+            return Err(Error::Usage(format!("there are {there} paths, so none has the number {path}")));
+        }
+        let mut unused = in_any_case(self.unused_paths.lock());
+        let wanted = if is_used { *unused & !(1 << path) } else { *unused | 1 << path };
+        if wanted | absent == (1 << all) - 1 {
+            return Err(Error::Usage("the last path cannot be taken out".into()));
+        }
+        *unused = wanted;
+        self.progress.use_path(path, is_used);
+        Ok(())
+    }
+
+    /// Begins a further path; returns its number.
+    pub(super) fn add_path(&self, addresses: PathAddresses) -> Result<usize, Error> {
+        if !self.is_initiator {
+            return Err(Error::Usage("the end that has connected adds paths".into()));
+        }
+        let one = NetworkOptions { paths: vec![addresses], ..NetworkOptions::default() };
+        one.checked()?;
+        let mut added = in_any_case(self.added_paths.lock());
+        if *added == self.further_paths {
+            let agreed = self.further_paths;
+            let what =
+                format!("no further path can be added: {agreed} were agreed on (further_paths), over UDP");
+            return Err(Error::Usage(what));
+        }
+        let local = addresses.local;
+        let sockets = bind_side_by_side(Some(local), self.flows)
+            .map_err(|source| Error::Usage(format!("{local} is no address of this host ({source})")))?;
+        let number = *added;
+        *added += 1;
+        let addition = Addition { number, addresses, sockets };
+        in_any_case(self.shared.additions.lock()).push(addition);
+        Ok(self.first_paths + number)
+    }
+
+    /// Says that the program wants nothing more, and waits for the end.
+    pub(super) fn finish(&self) -> Result<SessionReport, Error> {
+        self.finishing.store(true, Ordering::Release);
+        in_any_case(self.unread.lock()).take();
+        self.shared.control.notify();
+        let mut state = in_any_case(self.state.lock());
+        while state.ended.is_none() {
+            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
+        }
+        let ended = state.ended.as_ref().expect("waited for just before");
+        let result = match &ended.error {
+            Some(error) => Err(again(error)),
+            None => Ok(ended.report.clone()),
+        };
+        drop(state);
+        self.join();
+        result
+    }
+
+    /// Ends the session if it has not ended yet; the far end is told.
+    pub(super) fn give_up(&self) {
+        if self.ended().is_none() {
+            self.progress.cancel();
+            self.shared.control.notify();
+        }
+        self.join();
+    }
+
+    fn join(&self) {
+        let thread = in_any_case(self.thread.lock()).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn closed() -> Error {
+    Error::Usage("the stream has ended".into())
+}
+
+/// The same error for the next who asks.
+fn again(error: &Error) -> Error {
+    let text = |text: &String| text.clone();
+    match error {
+        Error::Usage(what) => Error::Usage(text(what)),
+        Error::Connect { what, hint } => Error::Connect { what: text(what), hint: hint.clone() },
+        Error::Auth { what, hint } => Error::Auth { what: text(what), hint: hint.clone() },
+        Error::Incompatible(what) => Error::Incompatible(text(what)),
+        Error::Misbehaved(what) => Error::Misbehaved(text(what)),
+        Error::Files { what, hint } => Error::Files { what: text(what), hint: hint.clone() },
+        Error::Lost { what, hint } => Error::Lost { what: text(what), hint: hint.clone() },
+        Error::Interrupted => Error::Interrupted,
+        Error::Internal(place) => Error::Internal(text(place)),
+        Error::Io { what, source } => {
+            Error::Io { what: text(what), source: std::io::Error::new(source.kind(), source.to_string()) }
+        }
+    }
+}

@@ -1,0 +1,485 @@
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farhaul_connect::keygen;
+use farhaul_session::options::{PathAddresses, Policy, RateOptions};
+use farhaul_session::supervisor::{Order, Role, Step, Supervisor};
+
+use super::messages::Message;
+use super::*;
+
+/// Far above what anything takes: reached only when the test has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A listening program in a folder of its own, and what its clients need.
+struct Fixture {
+    folder: tempfile::TempDir,
+    listener: Listener,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        keygen(&path("client"), "client").unwrap();
+        std::fs::copy(path("client.pub"), path("authorized")).unwrap();
+        let listener = Listener::bind(ListenOptions {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            identity: path("host"),
+            authorized_keys: path("authorized"),
+            names: vec!["frames".into()],
+            ..ListenOptions::default()
+        })
+        .unwrap();
+        Fixture { folder, listener }
+    }
+
+    fn target(&self) -> Target {
+        let path = |name: &str| Some(self.folder.path().join(name));
+        Target::Daemon(DaemonTarget {
+            host: "127.0.0.1".into(),
+            port: self.listener.local_addrs()[0].port(),
+            identity_file: path("client"),
+            known_hosts_file: path("known_hosts"),
+            fingerprint: Some(self.listener.fingerprint().to_string()),
+            accept_new: false,
+            ..DaemonTarget::default()
+        })
+    }
+
+    fn to_here(&self, options: StreamOptions) -> (Sender, Receiver) {
+        let sender = connect_to_send(&self.target(), options).unwrap();
+        match self.listener.accept_timeout(PATIENCE).unwrap() {
+            Some(Accepted::Receiver(receiver)) => (sender, receiver),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn frames() -> StreamOptions {
+    StreamOptions::new("frames")
+}
+
+/// A block whose bytes and metadata tell which one it is.
+fn put(sender: &Sender, number: u64, len: usize) {
+    let mut block = sender.claim().unwrap();
+    block.set_len(len);
+    block.fill(number as u8);
+    let said = number.to_le_bytes().repeat(1 + number as usize % 9);
+    sender.put(block, &said).unwrap();
+}
+
+fn len_of(number: u64) -> usize {
+    [BLOCK_LEN_MAX, 0, 1, 77_777, 500_000][number as usize % 5]
+}
+
+fn check(arrived: &Arrived) {
+    let number = u64::from_le_bytes(arrived.metadata()[..8].try_into().unwrap());
+    assert_eq!(arrived.metadata().len(), 8 * (1 + number as usize % 9));
+    assert_eq!(arrived.len(), len_of(number));
+    assert!(arrived.iter().all(|&byte| byte == number as u8));
+    assert_eq!(arrived.number(), number);
+}
+
+/// Sends `count` blocks from one thread and takes them with two; returns their numbers in the order in which they came.
+fn move_blocks((sender, receiver): (Sender, Receiver), count: u64, readers: usize) -> Vec<u64> {
+    let receiver = Arc::new(receiver);
+    let come = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let reading: Vec<_> = (0..readers)
+        .map(|_| {
+            let (receiver, come) = (receiver.clone(), come.clone());
+            std::thread::spawn(move || {
+                while let Some(arrived) = receiver.next().unwrap() {
+                    check(&arrived);
+                    come.lock().unwrap().push(arrived.number());
+                }
+            })
+        })
+        .collect();
+    (0..count).for_each(|number| put(&sender, number, len_of(number)));
+    let ending = std::thread::spawn(move || sender.finish().unwrap());
+    reading.into_iter().for_each(|thread| thread.join().unwrap());
+    let report = Arc::into_inner(receiver).unwrap().finish().unwrap();
+    let bytes: usize = (0..count).map(len_of).sum();
+    assert_eq!((report.bytes, ending.join().unwrap().bytes), (bytes as u64, bytes as u64));
+    let come = come.lock().unwrap().clone();
+    assert_eq!(come.iter().copied().collect::<BTreeSet<_>>(), (0..count).collect());
+    assert_eq!(come.len() as u64, count, "each once");
+    come
+}
+
+#[test]
+fn every_block_comes_once_with_what_was_said_of_it() {
+    move_blocks(pair(frames()).unwrap(), 100, 2);
+    let network = NetworkOptions { cipher: farhaul_session::Cipher::Aes256Gcm, ..NetworkOptions::default() };
+    move_blocks(pair(StreamOptions { digests: true, network, ..frames() }).unwrap(), 40, 1);
+}
+
+#[test]
+fn over_lossy_udp_with_several_flows_blocks_come_as_they_complete() {
+    let fixture = Fixture::new();
+    let mut options = frames();
+    options.network.flows = 3;
+    options.network.testing.fault = Some("loss=0.05,seed=5".parse().unwrap());
+    move_blocks(fixture.to_here(options), 120, 2);
+}
+
+#[test]
+fn in_order_means_in_the_order_of_putting_whatever_is_lost() {
+    let fixture = Fixture::new();
+    let mut options = StreamOptions { in_order: true, ..frames() };
+    options.network.flows = 4;
+    options.network.memory_bytes = 16 << 20;
+    options.network.testing.fault = Some("loss=0.1,seed=7".parse().unwrap());
+    let come = move_blocks(fixture.to_here(options), 150, 1);
+    assert!(come.is_sorted());
+}
+
+#[test]
+fn this_end_can_receive_from_one_that_listens() {
+    let fixture = Fixture::new();
+    let receiver = connect_to_receive(&fixture.target(), frames()).unwrap();
+    let Some(Accepted::Sender(sender)) = fixture.listener.accept_timeout(PATIENCE).unwrap() else {
+        panic!("the listening end sends")
+    };
+    assert_eq!((sender.name(), receiver.name()), ("frames", "frames"));
+    assert!(sender.peer_key().is_some());
+    move_blocks((sender, receiver), 20, 1);
+}
+
+#[test]
+fn who_waits_knows_that_the_receiver_has_let_go() {
+    let (sender, receiver) = pair(frames()).unwrap();
+    sender.wait().unwrap();
+    (0..3).for_each(|number| put(&sender, number, 1000));
+    let arrived: Vec<_> = (0..3).map(|_| receiver.next().unwrap().unwrap()).collect();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| sender.wait());
+        std::thread::sleep(Duration::from_millis(150));
+        assert!(!waiting.is_finished(), "blocks are still held");
+        drop(arrived);
+        waiting.join().unwrap().unwrap();
+    });
+    put(&sender, 3, 1000);
+    drop(receiver.next().unwrap());
+    sender.wait().unwrap();
+    // The flow's thread counts by its own acknowledgement, which may be a moment behind.
+    let until = std::time::Instant::now() + PATIENCE;
+    while sender.progress().bytes_done.load(Ordering::Relaxed) < 4000 && std::time::Instant::now() < until {
+        std::thread::yield_now();
+    }
+    assert_eq!(sender.progress().bytes_done.load(Ordering::Relaxed), 4000);
+}
+
+#[test]
+fn messages_go_both_ways_in_their_order() {
+    let (sender, receiver) = pair(frames()).unwrap();
+    for number in 0..200_u32 {
+        sender.send_message(&number.to_le_bytes().repeat(5000)).unwrap();
+    }
+    for number in 0..200_u32 {
+        let message = receiver.message(PATIENCE).unwrap().unwrap();
+        assert_eq!(message, number.to_le_bytes().repeat(5000));
+    }
+    receiver.send_message(b"stop").unwrap();
+    assert_eq!(sender.message(PATIENCE).unwrap().unwrap(), b"stop");
+    assert_eq!(sender.message(Duration::ZERO).unwrap(), None);
+    assert!(sender.send_message(&vec![0; MESSAGE_LEN_MAX + 1]).is_err());
+}
+
+#[test]
+fn messages_that_nobody_reads_end_the_stream() {
+    let (sender, receiver) = pair(frames()).unwrap();
+    let message = vec![0; MESSAGE_LEN_MAX];
+    let refused = (0..1000).find_map(|_| sender.send_message(&message).err()).expect("it ends");
+    assert!(matches!(refused, Error::Lost { .. }), "{refused:?}");
+    assert!(receiver.next().is_err());
+}
+
+#[test]
+fn a_stream_that_is_not_finished_is_no_whole_one() {
+    let (sender, receiver) = pair(frames()).unwrap();
+    put(&sender, 0, 10);
+    drop(receiver.next().unwrap().unwrap());
+    drop(sender);
+    assert!(receiver.next().is_err(), "the sender has gone without a word");
+
+    let (sender, receiver) = pair(frames()).unwrap();
+    drop(receiver);
+    let failed = (0..10_000).find_map(|_| sender.claim().and_then(|block| sender.put(block, &[])).err());
+    assert!(matches!(failed, Some(Error::Lost { .. })), "{failed:?}");
+    assert!(sender.finish().is_err());
+
+    let (sender, receiver) = pair(frames()).unwrap();
+    put(&sender, 0, 10);
+    let early = receiver.finish();
+    assert!(matches!(early, Err(Error::Usage(_))), "there was a block left");
+    assert!(sender.finish().is_err());
+}
+
+#[test]
+fn a_block_that_a_reader_fails_on_is_not_confirmed() {
+    let (sender, receiver) = pair(frames()).unwrap();
+    put(&sender, 0, 10);
+    let failing = std::thread::spawn(move || {
+        let _arrived = receiver.next().unwrap().unwrap();
+        panic!("as a disk that is full");
+    });
+    assert!(failing.join().is_err());
+    assert!(sender.wait().is_err() && sender.finish().is_err());
+}
+
+#[test]
+fn claims_wait_for_memory_and_give_it_back() {
+    let mut options = frames();
+    options.network.memory_bytes = 16 << 20;
+    let (sender, _receiver) = pair(options).unwrap();
+    let mut held = Vec::new();
+    while let Some(block) = sender.try_claim().unwrap() {
+        assert_eq!(block.len(), BLOCK_LEN_MAX);
+        held.push(block);
+    }
+    assert!((15..=32).contains(&held.len()), "{}", held.len());
+    let first = held[0].as_ptr();
+    held.remove(0);
+    assert_eq!(sender.claim().unwrap().as_ptr(), first, "the one that was given back");
+}
+
+#[test]
+fn rate_and_paths_change_while_it_runs() {
+    let fixture = Fixture::new();
+    let path = |ip: &str| {
+        let ip: IpAddr = ip.parse().unwrap();
+        PathAddresses { local: ip, remote: "127.0.0.1".parse().unwrap() }
+    };
+    let mut options = frames();
+    options.network.paths = vec![path("127.0.0.1"), path("127.0.0.2")];
+    options.network.rate_bps = Some(400_000_000);
+    let (sender, receiver) = fixture.to_here(options);
+    let send = |count: u64| {
+        std::thread::scope(|scope| {
+            let taking = scope.spawn(|| (0..count).for_each(|_| drop(receiver.next().unwrap().unwrap())));
+            (0..count).for_each(|_| assert!(sender.put(sender.claim().unwrap(), &[]).is_ok()));
+            sender.wait().unwrap();
+            taking.join().unwrap();
+        });
+    };
+    let sent = |path: usize| -> u64 {
+        let flows = sender.session.shared.flow_list();
+        let own = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
+        own.map(|flow| flow.figures.lock().unwrap().segments_sent).sum()
+    };
+    let settle = |done: &dyn Fn() -> bool| {
+        let until = std::time::Instant::now() + PATIENCE;
+        while !done() {
+            assert!(std::time::Instant::now() < until, "it never takes effect");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // The figures are told ten times a second.
+        std::thread::sleep(Duration::from_millis(250));
+    };
+    let is_active = |session: &session::Session, path: usize| {
+        let flows = session.shared.flow_list();
+        flows
+            .iter()
+            .filter(|flow| flow.path == path && !flow.is_stream)
+            .all(|flow| flow.active.load(Ordering::Acquire))
+    };
+    send(40);
+    settle(&|| sent(0) > 0 && sent(1) > 0);
+
+    assert!(sender.use_path(2, false).is_err());
+    receiver.use_path(1, false).unwrap();
+    settle(&|| !is_active(&sender.session, 1) && !is_active(&receiver.session, 1));
+    assert!(receiver.use_path(0, false).is_err(), "the last one");
+    let before = (sent(0), sent(1));
+    send(40);
+    settle(&|| sent(0) > before.0);
+    assert_eq!(sent(1), before.1, "nothing new goes by the path that is out");
+
+    receiver.use_path(1, true).unwrap();
+    settle(&|| is_active(&sender.session, 1));
+    send(60);
+    settle(&|| sent(1) > before.1);
+
+    let rate = RateOptions { policy: Policy::Fixed, rate_bps: Some(50_000_000), rate_min_bps: None };
+    receiver.set_rate(rate).unwrap();
+    let pace = || sender.session.shared.controller(0).pacing_rate().unwrap_or(f64::MAX);
+    settle(&|| (3.0e6..3.3e6).contains(&pace()));
+    assert!(sender.set_rate(RateOptions { policy: Policy::Fixed, ..RateOptions::default() }).is_err());
+}
+
+/// Sends `count` blocks and waits until they are taken care of.
+fn send(sender: &Sender, receiver: &Receiver, count: u64) {
+    std::thread::scope(|scope| {
+        let taking = scope.spawn(|| (0..count).for_each(|_| drop(receiver.next().unwrap().unwrap())));
+        (0..count).for_each(|_| assert!(sender.put(sender.claim().unwrap(), &[]).is_ok()));
+        sender.wait().unwrap();
+        taking.join().unwrap();
+    });
+}
+
+fn sent_by(session: &session::Session, path: usize) -> u64 {
+    let flows = session.shared.flow_list();
+    let own = flows.iter().filter(|flow| flow.path == path && !flow.is_stream);
+    own.map(|flow| flow.figures.lock().unwrap().segments_sent).sum()
+}
+
+/// Sends until `done`.
+fn send_until(sender: &Sender, receiver: &Receiver, done: &dyn Fn() -> bool) {
+    let until = std::time::Instant::now() + PATIENCE;
+    while !done() {
+        assert!(std::time::Instant::now() < until, "it never takes effect");
+        send(sender, receiver, 10);
+    }
+}
+
+fn loopback(local: &str, remote: &str) -> PathAddresses {
+    PathAddresses { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
+}
+
+/// At a daemon the listening end receives, over ssh the far end sends: both ends' parts of adding are met.
+#[test]
+fn a_path_is_added_while_it_runs() {
+    let fixture = Fixture::new();
+    let mut options = frames();
+    options.network.further_paths = 2;
+    options.network.flows = 2;
+    let (sender, receiver) = fixture.to_here(options);
+    send(&sender, &receiver, 20);
+    assert!(sender.use_path(1, false).is_err(), "there is only one yet");
+    assert!(receiver.add_path(loopback("127.0.0.1", "127.0.0.1")).is_err(), "it has not connected");
+    assert!(sender.add_path(loopback("192.0.2.1", "127.0.0.1")).is_err(), "no address of this host");
+    assert!(sender.add_path(loopback("127.0.0.2", "::1")).is_err(), "two families");
+    assert_eq!(sender.add_path(loopback("127.0.0.2", "127.0.0.1")).unwrap(), 1);
+    send_until(&sender, &receiver, &|| sent_by(&sender.session, 1) > 0);
+    // Nobody is there: it carries nothing, and takes nothing from the others.
+    assert_eq!(sender.add_path(loopback("127.0.0.3", "127.255.1.9")).unwrap(), 2);
+    assert!(sender.add_path(loopback("127.0.0.4", "127.0.0.1")).is_err(), "two were agreed on");
+    send(&sender, &receiver, 60);
+
+    sender.use_path(0, false).unwrap();
+    let flows = sender.session.shared.flow_list();
+    let is_out = |path: usize| {
+        flows
+            .iter()
+            .filter(|flow| flow.path == path && !flow.is_stream)
+            .all(|flow| !flow.active.load(Ordering::Acquire))
+    };
+    send_until(&sender, &receiver, &|| is_out(0));
+    // The figures are told ten times a second.
+    std::thread::sleep(Duration::from_millis(250));
+    let before = (sent_by(&sender.session, 0), sent_by(&sender.session, 1));
+    send(&sender, &receiver, 40);
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(sent_by(&sender.session, 0), before.0, "nothing new goes by the path that is out");
+    assert!(sent_by(&sender.session, 1) > before.1);
+    let ending = std::thread::spawn(move || sender.finish().unwrap());
+    assert!(receiver.next().unwrap().is_none());
+    receiver.finish().unwrap();
+    let paths = ending.join().unwrap().paths;
+    let answered: Vec<_> = paths.iter().map(|path| (path.local.to_string(), path.answered)).collect();
+    assert_eq!(answered, [("127.0.0.2".to_string(), true), ("127.0.0.3".to_string(), false)]);
+}
+
+#[test]
+fn a_path_is_added_over_ssh_where_the_far_end_sends() {
+    let mut options = frames();
+    options.network.further_paths = 1;
+    options.network.udp_ports = (42500, 42900);
+    let opening = options.opening(false).unwrap();
+    let params = HelloParams { opening, features: request::own_features(), udp: true, early: false };
+    let (near, far, _folder) = farhaul_connect::testing::both_ends_of(params);
+    let far = std::thread::spawn(|| Sender::new(session::begin(far.unwrap()).unwrap()));
+    let receiver = Receiver::new(session::begin(near.unwrap()).unwrap());
+    let sender = far.join().unwrap();
+    send(&sender, &receiver, 10);
+    assert_eq!(receiver.add_path(loopback("127.0.0.2", "127.0.0.1")).unwrap(), 1);
+    send_until(&sender, &receiver, &|| sent_by(&sender.session, 1) > 0);
+    let ending = std::thread::spawn(move || sender.finish().unwrap());
+    assert!(receiver.next().unwrap().is_none());
+    let report = receiver.finish().unwrap();
+    ending.join().unwrap();
+    assert_eq!(report.transport, "udp");
+    assert!(report.paths.len() == 1 && report.paths[0].answered, "{:?}", report.paths);
+}
+
+#[test]
+fn where_udp_does_not_get_through_a_stream_goes_on_over_tcp() {
+    let fixture = Fixture::new();
+    let mut options = frames();
+    // The handshake passes, and nothing after it.
+    options.network.testing.fault = Some("loss=1,seed=3".parse().unwrap());
+    options.network.memory_bytes = 16 << 20;
+    let (sender, receiver) = fixture.to_here(options);
+    let taking = std::thread::spawn(move || {
+        let mut numbers = BTreeSet::new();
+        while let Some(arrived) = receiver.next().unwrap() {
+            check(&arrived);
+            assert!(numbers.insert(arrived.number()), "each once");
+        }
+        (numbers, receiver.finish().unwrap())
+    });
+    (0..60).for_each(|number| put(&sender, number, len_of(number)));
+    sender.send_message(b"words too").unwrap();
+    let report = sender.finish().unwrap();
+    let (numbers, received) = taking.join().unwrap();
+    assert_eq!(numbers, (0..60).collect());
+    assert_eq!((&report.transport[..], &received.transport[..]), ("tcp", "tcp"));
+    assert_eq!(report.bytes, (0..60).map(|number| len_of(number) as u64).sum::<u64>());
+    assert!(
+        report.warnings.iter().any(|warning| warning.contains("going on over tcp")),
+        "{:?}",
+        report.warnings
+    );
+}
+
+#[test]
+fn without_further_paths_none_is_added() {
+    let fixture = Fixture::new();
+    let (sender, _receiver) = fixture.to_here(frames());
+    let refused = sender.add_path(loopback("127.0.0.2", "127.0.0.1"));
+    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+    let mut options = frames();
+    options.network.further_paths = 16;
+    assert!(connect_to_send(&fixture.target(), options).is_err(), "more than 16 flows");
+}
+
+#[test]
+fn only_what_is_allowed_is_begun() {
+    let fixture = Fixture::new();
+    let refused = |options: StreamOptions| connect_to_send(&fixture.target(), options).unwrap_err();
+    assert!(matches!(refused(StreamOptions::new("other")), Error::Auth { .. }));
+    assert!(matches!(refused(StreamOptions::new("")), Error::Usage(_)));
+    let mut clear = frames();
+    clear.network.cipher = farhaul_session::Cipher::None;
+    assert!(matches!(refused(clear), Error::Auth { .. }));
+}
+
+/// A sender that goes once it has been told that the receiver has finished, with nothing more to say or with a complaint.
+fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, Error> {
+    let (near, far) =
+        connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
+    let receiver = Receiver::new(session::begin(far).unwrap());
+    let options = near.opening.network.clone();
+    let begun = Supervisor::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let mut sender = begun.unwrap();
+    sender.shared.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
+    let finishing = std::thread::spawn(move || receiver.finish());
+    while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
+    sender.close(complaint.as_ref());
+    finishing.join().unwrap()
+}
+
+#[test]
+fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
+    assert!(left_by(None).is_ok());
+    let complained = left_by(Some(Error::Misbehaved("something is missing".into())));
+    assert!(
+        matches!(&complained, Err(Error::Lost { what, .. }) if what.contains("something is missing")),
+        "{complained:?}"
+    );
+}

@@ -1,0 +1,115 @@
+//! Text that people are shown, when it comes from somebody else: a peer, a name of a file.
+//!
+//! Always true: nothing in what these functions return steers a terminal, hides, or looks like other text.
+#![forbid(unsafe_code)]
+
+/// Whether a terminal acts on a character (controls, also those of C1, and line ends of Unicode's own), or it has no width or changes
+/// the order of others, so that a text looks like another one. All that is shown to people is judged by this.
+pub fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+                | '\u{fff9}'..='\u{fffb}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+/// Bytes as text for terminals: what is not printable and what is not UTF-8 is escaped, and so is the backslash, so that different
+/// names never look the same.
+pub fn escape(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(bytes.len());
+    for piece in bytes.utf8_chunks() {
+        for character in piece.valid().chars() {
+            if character == '\\' || is_unprintable(character) {
+                text.extend(character.escape_default());
+            } else {
+                text.push(character);
+            }
+        }
+        for byte in piece.invalid() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// The bytes that [`escape`] has made this text of; none of text that it does not make.
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('\\') {
+        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        rest = &rest[at + 1..];
+        let kind = rest.chars().next()?;
+        rest = &rest[kind.len_utf8()..];
+        match kind {
+            '\\' => bytes.push(b'\\'),
+            'n' => bytes.push(b'\n'),
+            'r' => bytes.push(b'\r'),
+            't' => bytes.push(b'\t'),
+            'x' => {
+                bytes.push(u8::from_str_radix(rest.get(..2)?, 16).ok()?);
+                rest = &rest[2..];
+            }
+            'u' => {
+                let (number, behind) = rest.strip_prefix('{')?.split_once('}')?;
+                let character = char::from_u32(u32::from_str_radix(number, 16).ok()?)?;
+                bytes.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+                rest = behind;
+            }
+            _ => return None,
+        }
+    }
+    bytes.extend_from_slice(rest.as_bytes());
+    Some(bytes)
+}
+
+/// Text from the network on one line of a terminal: nothing that steers it or hides, bounded.
+pub fn printable(bytes: &[u8], chars_max: usize) -> String {
+    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(chars_max * 4)]);
+    let safe = text.trim_end().chars().map(|c| if is_unprintable(c) { ' ' } else { c });
+    safe.take(chars_max).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn terminals_see_no_control_characters() {
+        assert_eq!(escape(b"a\x1b[31m\r\n\xff\\"), "a\\u{1b}[31m\\r\\n\\xff\\\\");
+        assert_eq!(escape("é\u{202e}x".as_bytes()), "é\\u{202e}x");
+        for hidden in "\u{61c}\u{200b}\u{200d}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{2060}\u{2066}\u{2069}\u{9b}\u{e0041}".chars() {
+            assert_eq!(escape(hidden.to_string().as_bytes()), hidden.escape_default().to_string());
+        }
+        for shown in "日本語 العربية עברית 👍🏽 ǅ ́".chars() {
+            assert!(!is_unprintable(shown), "{shown:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_never_escaped_is_not_unescaped() {
+        for text in ["\\", "\\q", "\\x", "\\x1", "\\xzz", "\\x\u{e9}", "\\u{d800}", "\\u{41", "\\u41"] {
+            assert_eq!(unescape(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_from_a_peer_is_one_line_of_bounded_length() {
+        assert_eq!(printable(b"a\x1b[31m\nb\xff \n", 40), "a [31m b\u{fffd}");
+        assert_eq!(printable(b"abcdef", 3), "abc");
+    }
+
+    proptest! {
+        #[test]
+        fn escaped_bytes_come_back(bytes in proptest::collection::vec(any::<u8>(), 0..40), text in ".{0,20}") {
+            prop_assert_eq!(unescape(&escape(&bytes)), Some(bytes));
+            prop_assert_eq!(unescape(&escape(text.as_bytes())), Some(text.into_bytes()));
+        }
+    }
+}

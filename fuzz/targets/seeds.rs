@@ -79,6 +79,10 @@ fn rare_messages() {
     }
     put("session__receiver", "pipe-short", &sections.join(&b"\xff\xff"[..]));
 
+    put("reading__stream_message", "confirmed", &[49, 0x85, 1]);
+    put("reading__stream_message", "put", &[50, 9, 1]);
+    put("reading__stream_message", "word", b"\x33\x05hello");
+
     let folder = scratch::folder();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     source(&from);
@@ -271,7 +275,7 @@ fn udp_frame() -> Vec<u8> {
 #[test]
 fn every_target_has_seeds() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("targets/__fuzz__");
-    for source in ["cli", "engine", "flow", "proto", "session", "volume", "wanem"] {
+    for source in ["cli", "flow", "proto", "reading", "session", "volume", "wanem"] {
         let text = std::fs::read_to_string(
             Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("targets/{source}.rs")),
         );

@@ -1,4 +1,5 @@
 //! Runs a scenario (its summary, trace and plot), the table of what must be true, or paths drawn at random.
+#![forbid(unsafe_code)]
 
 use farhaul_sim::{Range, Scenario, Size, json, run_draws, svg, table};
 use std::io::Write;

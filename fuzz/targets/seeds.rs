@@ -79,10 +79,6 @@ fn rare_messages() {
     }
     put("session__receiver", "pipe-short", &sections.join(&b"\xff\xff"[..]));
 
-    put("reading__stream_message", "confirmed", &[49, 0x85, 1]);
-    put("reading__stream_message", "put", &[50, 9, 1]);
-    put("reading__stream_message", "word", b"\x33\x05hello");
-
     let folder = scratch::folder();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));
     source(&from);
@@ -120,6 +116,10 @@ fn frames_and_files() {
     frame("reply", &encode(&reply).expect("it fits"));
     let refusal = Refusal::new(RefusalCode::NoSuchPath, "no such path");
     frame("refusal", &encode(&HelloReply::refuse(refusal)).expect("it fits"));
+
+    put("reading__stream_message", "confirmed", &[49, 0x85, 1]);
+    put("reading__stream_message", "put", &[50, 9, 1]);
+    put("reading__stream_message", "word", b"\x33\x05hello");
 
     let folder = scratch::folder();
     let (from, to) = (folder.path().join("from"), folder.path().join("to"));

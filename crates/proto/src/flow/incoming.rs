@@ -1,6 +1,7 @@
 //! Blocks on their way in: which of their bytes are here, and which blocks are finished.
 //!
-//! Always true: nothing is kept for a block that was not granted; a finished block's late copies are known as such.
+//! Always true: nothing is kept for a block that was not granted; a finished block's late copies are known as
+//! such; the table is as long as follows from what may come at once, whatever a peer leaves unfinished.
 
 use crate::coverage::{Coverage, Inserted};
 use crate::error::Misbehaviour;
@@ -9,6 +10,11 @@ use std::collections::VecDeque;
 
 /// Pieces of a block with holes between them: 1 MiB in segments of 256 bytes, every second one missing.
 const PIECES_MAX: usize = 2048;
+/// No number is granted that lies further behind the first unfinished block than so many and so many times
+/// the blocks that may come at once: 40 bytes of table each. Repairs of one block take a few rounds; a block
+/// that gives way to urgent ones of a packet each, a sixteenth of the rate.
+const SPAN_MIN: u64 = 1 << 14;
+const SPAN_ROUNDS: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Block {
@@ -23,6 +29,11 @@ pub(super) struct Incoming {
     blocks: VecDeque<Block>,
     first: u64,
     granted: u64,
+    /// What may be granted as far as the caller is concerned.
+    allowed: u64,
+    /// Blocks that are over, and the most that were allowed beyond them.
+    finished: u64,
+    widest: u64,
     block_len_max: u32,
     spare: Vec<Coverage>,
 }
@@ -39,7 +50,16 @@ pub(super) enum Arrived {
 
 impl Incoming {
     pub(super) fn new(block_len_max: u32) -> Self {
-        Incoming { blocks: VecDeque::new(), first: 0, granted: 0, block_len_max, spare: Vec::new() }
+        Incoming {
+            blocks: VecDeque::new(),
+            first: 0,
+            granted: 0,
+            allowed: 0,
+            finished: 0,
+            widest: 0,
+            block_len_max,
+            spare: Vec::new(),
+        }
     }
 
     pub(super) fn granted(&self) -> u64 {
@@ -48,8 +68,17 @@ impl Incoming {
 
     /// Blocks below `total` may come; says whether that is more than before.
     pub(super) fn grant(&mut self, total: u64) -> bool {
-        let grown = total > self.granted;
-        self.granted = self.granted.max(total);
+        self.allowed = self.allowed.max(total);
+        self.widest = self.widest.max(self.allowed.saturating_sub(self.finished));
+        self.grant_allowed()
+    }
+
+    /// Grants what the table has room for; says whether that is more than before.
+    pub(super) fn grant_allowed(&mut self) -> bool {
+        let span = self.widest.saturating_mul(SPAN_ROUNDS).saturating_add(SPAN_MIN);
+        let granted = self.allowed.min(self.first.saturating_add(span));
+        let grown = granted > self.granted;
+        self.granted = self.granted.max(granted);
         grown
     }
 
@@ -59,10 +88,7 @@ impl Incoming {
             return Ok(Arrived::NotGranted);
         }
         let Some(index) = segment.block.checked_sub(self.first) else { return Ok(Arrived::Known) };
-        while self.blocks.len() as u64 <= index {
-            let arrived = self.spare.pop().unwrap_or_default();
-            self.blocks.push_back(Block { arrived, len: None, done: false });
-        }
+        self.extend_to(index);
         let block = &mut self.blocks[index as usize];
         if block.done {
             return Ok(Arrived::Known);
@@ -81,20 +107,34 @@ impl Incoming {
         match block.len {
             Some(len) if block.arrived.is_complete(u64::from(len)) => {
                 self.finish(index as usize);
+                self.trim();
                 Ok(Arrived::Completed(len))
             }
             _ => Ok(Arrived::New),
         }
     }
 
+    #[inline]
+    fn extend_to(&mut self, index: u64) {
+        while self.blocks.len() as u64 <= index {
+            let arrived = self.spare.pop().unwrap_or_default();
+            self.blocks.push_back(Block { arrived, len: None, done: false });
+        }
+    }
+
     fn finish(&mut self, index: usize) {
         let block = &mut self.blocks[index];
         block.done = true;
+        self.finished += 1;
         let mut arrived = std::mem::take(&mut block.arrived);
         arrived.clear();
         if self.spare.len() < 64 {
             self.spare.push(arrived);
         }
+    }
+
+    /// Forgets what is over at the front.
+    fn trim(&mut self) {
         while self.blocks.front().is_some_and(|block| block.done) {
             self.blocks.pop_front();
             self.first += 1;
@@ -148,6 +188,29 @@ mod tests {
         incoming.grant(1);
         let crumbs = (0..4000).map(|step| incoming.insert(&segment(0, step * 2, 1, false)));
         assert!(crumbs.into_iter().any(|result| result == Err(Misbehaviour::Fragmented)));
+    }
+
+    #[test]
+    fn the_table_is_bounded_whatever_is_left_unfinished() {
+        let mut incoming = Incoming::new(1 << 20);
+        let window = 100;
+        let (mut over, mut most) = (0, 0);
+        incoming.grant(window);
+        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(Arrived::New));
+        for _ in 0..30_000 {
+            let next = over + 1;
+            if next == incoming.granted() {
+                break;
+            }
+            assert_eq!(incoming.insert(&segment(next, 0, 10, true)), Ok(Arrived::Completed(10)));
+            over += 1;
+            incoming.grant(over + window);
+            most = most.max(incoming.blocks.len() as u64);
+        }
+        assert_eq!(most, SPAN_MIN + SPAN_ROUNDS * window);
+        // And it goes on when the first is over.
+        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(Arrived::Completed(20)));
+        assert!(incoming.grant_allowed() && incoming.granted() == over + window);
     }
 
     proptest! {

@@ -80,6 +80,7 @@ impl Flow {
         match arrived {
             Arrived::New | Arrived::NotGranted => Ok(Verdict::Place),
             Arrived::Completed(len) => {
+                self.announced.granted_more |= self.incoming.grant_allowed();
                 self.events.push_back(Event::BlockComplete { block: segment.block, len });
                 Ok(Verdict::Place)
             }

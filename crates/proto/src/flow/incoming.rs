@@ -7,6 +7,7 @@ use crate::coverage::{Coverage, Inserted};
 use crate::error::Misbehaviour;
 use crate::wire::Segment;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Pieces of a block with holes between them: 1 MiB in segments of 256 bytes, every second one missing.
 const PIECES_MAX: usize = 2048;
@@ -15,6 +16,10 @@ const PIECES_MAX: usize = 2048;
 /// that gives way to urgent ones of a packet each, a sixteenth of the rate.
 const SPAN_MIN: u64 = 1 << 14;
 const SPAN_ROUNDS: u64 = 16;
+/// What is over may be given up so many times, and so many times for each number that was granted: a sender
+/// says it again where it takes a packet for lost. To look at a range costs a step a number.
+const REPEATS_MIN: u64 = 1 << 16;
+const REPEATS_EACH: u64 = 8;
 
 #[derive(Debug, Default)]
 struct Block {
@@ -34,6 +39,8 @@ pub(super) struct Incoming {
     /// Blocks that are over, and the most that were allowed beyond them.
     finished: u64,
     widest: u64,
+    /// Blocks that were over when they were given up.
+    repeats: u64,
     block_len_max: u32,
     spare: Vec<Coverage>,
 }
@@ -57,6 +64,7 @@ impl Incoming {
             allowed: 0,
             finished: 0,
             widest: 0,
+            repeats: 0,
             block_len_max,
             spare: Vec::new(),
         }
@@ -112,6 +120,45 @@ impl Incoming {
             }
             _ => Ok(Arrived::New),
         }
+    }
+
+    /// The peer sends nothing more of these blocks: those of them that were not over are now, and `gone` is
+    /// told of each run of them.
+    pub(super) fn give_up(
+        &mut self,
+        blocks: Range<u64>,
+        mut gone: impl FnMut(Range<u64>),
+    ) -> Result<(), Misbehaviour> {
+        if blocks.end > self.granted {
+            return Err(Misbehaviour::GivenUp);
+        }
+        let start = blocks.start.max(self.first);
+        let mut run = start..start;
+        self.repeats += start.min(blocks.end) - blocks.start;
+        if start < blocks.end {
+            self.extend_to(blocks.end - 1 - self.first);
+        }
+        for number in start..blocks.end {
+            let index = (number - self.first) as usize;
+            if self.blocks[index].done {
+                self.repeats += 1;
+                continue;
+            }
+            self.finish(index);
+            if run.end != number {
+                let last = std::mem::replace(&mut run, number..number);
+                if !last.is_empty() {
+                    gone(last);
+                }
+            }
+            run.end = number + 1;
+        }
+        self.trim();
+        if !run.is_empty() {
+            gone(run);
+        }
+        let most = REPEATS_MIN.saturating_add(self.granted.saturating_mul(REPEATS_EACH));
+        if self.repeats > most { Err(Misbehaviour::GivenUp) } else { Ok(()) }
     }
 
     #[inline]
@@ -190,6 +237,30 @@ mod tests {
         assert!(crumbs.into_iter().any(|result| result == Err(Misbehaviour::Fragmented)));
     }
 
+    fn give_up(incoming: &mut Incoming, blocks: Range<u64>) -> Result<Vec<(u64, u64)>, Misbehaviour> {
+        let mut gone = Vec::new();
+        incoming.give_up(blocks, |run| gone.push((run.start, run.end)))?;
+        Ok(gone)
+    }
+
+    #[test]
+    fn what_is_given_up_is_over_and_what_was_complete_stays_so() {
+        let mut incoming = Incoming::new(1 << 20);
+        incoming.grant(9);
+        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Ok(Arrived::Completed(10)));
+        assert_eq!(give_up(&mut incoming, 9..10), Err(Misbehaviour::GivenUp));
+        assert_eq!(give_up(&mut incoming, 1..6), Ok(vec![(1, 3), (4, 6)]));
+        assert_eq!(give_up(&mut incoming, 2..7), Ok(vec![(6, 7)]), "each of them is told once");
+        assert_eq!(incoming.blocks.len(), 7, "one is open");
+        assert_eq!(incoming.insert(&segment(5, 0, 10, true)), Ok(Arrived::Known), "a late one");
+        assert_eq!(incoming.insert(&segment(2, 0, 2 << 20, true)), Ok(Arrived::Known), "whatever it says");
+        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(Arrived::Completed(20)));
+        assert!(incoming.blocks.is_empty() && incoming.first == 7);
+        assert_eq!(give_up(&mut incoming, 0..8), Ok(vec![(7, 8)]));
+        assert_eq!((incoming.first, incoming.finished), (8, 8));
+    }
+
     #[test]
     fn the_table_is_bounded_whatever_is_left_unfinished() {
         let mut incoming = Incoming::new(1 << 20);
@@ -197,13 +268,20 @@ mod tests {
         let (mut over, mut most) = (0, 0);
         incoming.grant(window);
         assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(Arrived::New));
-        for _ in 0..30_000 {
+        for _ in 0..10_000 {
             let next = over + 1;
-            if next == incoming.granted() {
-                break;
+            match next < incoming.granted() {
+                true if next % 2 == 0 => {
+                    assert_eq!(incoming.insert(&segment(next, 0, 10, true)), Ok(Arrived::Completed(10)));
+                    over += 1;
+                }
+                true => {
+                    let end = incoming.granted();
+                    assert!(give_up(&mut incoming, next..end).is_ok());
+                    over = end - 1;
+                }
+                false => break,
             }
-            assert_eq!(incoming.insert(&segment(next, 0, 10, true)), Ok(Arrived::Completed(10)));
-            over += 1;
             incoming.grant(over + window);
             most = most.max(incoming.blocks.len() as u64);
         }
@@ -211,6 +289,15 @@ mod tests {
         // And it goes on when the first is over.
         assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(Arrived::Completed(20)));
         assert!(incoming.grant_allowed() && incoming.granted() == over + window);
+    }
+
+    #[test]
+    fn giving_up_the_same_for_ever_is_refused() {
+        let mut incoming = Incoming::new(1 << 20);
+        incoming.grant(1000);
+        assert_eq!(give_up(&mut incoming, 1..1000), Ok(vec![(1, 1000)]));
+        let times = (0..1000).take_while(|_| give_up(&mut incoming, 1..1000).is_ok()).count() as u64;
+        assert_eq!(times, (REPEATS_MIN + 1000 * REPEATS_EACH) / 999);
     }
 
     proptest! {

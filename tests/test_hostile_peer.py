@@ -463,6 +463,23 @@ def test_blocks_that_were_not_granted_are_dropped(net, guarded):
     assert (guarded.inside / "asked").read_bytes() == b"asked"
 
 
+def test_blocks_are_given_up(net, guarded):
+    """Half sent, not at all, twice, and late: the next number carries what is wanted."""
+    def script(session, _guarded):
+        session.wait(lambda: session.credit > 3)
+        session.segment(0, 0, b"evil", False)
+        session.give_up((0, 1), (2, 1))
+        session.give_up((0, 3))
+        session.segment(0, 4, b"evil", True)
+        session.segment(2, 0, b"evil", True)
+        session.blocks = 3
+        session.file("asked", b"asked")
+        session.message(peer.ENTRIES_END)
+
+    assert pull(net, guarded, script).code == EXIT_OK
+    assert (guarded.inside / "asked").read_bytes() == b"asked"
+
+
 def test_pieces_of_files_that_nobody_announced_are_dropped(net, guarded):
     def script(session, _guarded):
         session.file("asked", b"asked")
@@ -518,6 +535,13 @@ def datagram(data):
     return lambda session, _guarded: session.datagram(data)
 
 
+def give_up_for_ever(session, _guarded):
+    session.wait(lambda: session.credit)
+    again = peer.frame(peer.GIVEN_UP, peer.varint(0) + peer.varint(session.credit))
+    for _ in range(10):
+        session.datagram(again * 10000)
+
+
 BROKEN_MESSAGES = {
     "no such message": message(99),
     "no code": control(b"\0"),
@@ -537,6 +561,11 @@ BROKEN_MESSAGES = {
     "feedback cut": datagram(peer.frame(peer.FEEDBACK, b"\1\2")),
     "acknowledges what was not sent": lambda session, _: session.feedback(newest=5000, words=[2**64 - 1] * 80),
     "credit for all packets and more": lambda session, _: session.feedback(credit=(1 << 40) + 1),
+    "gives up blocks that were not granted": lambda session, _: session.give_up((1 << 39, 1)),
+    "gives up all blocks": lambda session, _: session.give_up((0, 1 << 40)),
+    "gives up no blocks": lambda session, _: session.give_up((0, 0)),
+    "gives up half a range": datagram(peer.frame(peer.GIVEN_UP, b"\1")),
+    "gives up the same for ever": give_up_for_ever,
     "carrier frame of no bytes": lambda session, _guarded: session.raw(b"\0\0"),
     "carrier frame too long": lambda session, _guarded: session.raw(b"\xff\xff" + bytes(65535)),
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use farhaul_proto::{
-    ControlStream, Controller, Event, Flow, FlowConfig, Plan, RateConfig, Received, Segment, Timestamp,
+    Class, ControlStream, Controller, Event, Flow, FlowConfig, Plan, RateConfig, Received, Segment, Timestamp,
 };
 
 use crate::target;
@@ -60,6 +60,9 @@ struct Side {
     heard: Vec<u8>,
     complete: BTreeMap<u64, u32>,
     acked: BTreeSet<u64>,
+    /// By this side, and by the peer.
+    given_up: BTreeSet<u64>,
+    told: BTreeSet<u64>,
 }
 
 impl Side {
@@ -74,6 +77,8 @@ impl Side {
             heard: Vec::new(),
             complete: BTreeMap::new(),
             acked: BTreeSet::new(),
+            given_up: BTreeSet::new(),
+            told: BTreeSet::new(),
         }
     }
 
@@ -84,8 +89,11 @@ impl Side {
         for packet in &self.plan.packets {
             let control = self.plan.control_of(packet).to_vec();
             let (number, segment, len) = (packet.number, packet.segment, packet.wire_len() as u32);
+            let is_given_up = segment.is_some_and(|segment| self.given_up.contains(&segment.block));
+            assert!(!is_given_up, "something of {segment:?} was sent after it was given up");
             to.push(Packet { number, control, segment, len });
         }
+        self.hear();
     }
 
     fn give(&mut self, now: Timestamp, packet: &Packet, ecn_ce: bool) {
@@ -100,6 +108,10 @@ impl Side {
         let verdict = self.flow.handle_packet(now, &received, &mut self.stream, &mut self.controller);
         assert!(verdict.is_ok(), "an honest peer was refused: {verdict:?}");
         self.stream.read(&mut self.heard);
+        self.hear();
+    }
+
+    fn hear(&mut self) {
         while let Some(event) = self.flow.poll_event() {
             match event {
                 Event::BlockComplete { block, len } => {
@@ -107,6 +119,14 @@ impl Side {
                 }
                 Event::BlockAcked(block) => {
                     assert!(self.acked.insert(block), "block {block} is acknowledged twice");
+                }
+                Event::BlockGivenUp(block) => {
+                    assert!(self.given_up.insert(block), "block {block} is given up twice");
+                }
+                Event::PeerGaveUp(blocks) => {
+                    for block in blocks {
+                        assert!(self.told.insert(block), "block {block} is said to be given up twice");
+                    }
                 }
                 _ => {}
             }
@@ -125,11 +145,19 @@ target!(pair, 2000, |bytes: &[u8]| {
         match input.byte() % 10 {
             0 => {
                 let len = 1 + u32::from(input.u16()) * 4;
-                if let Ok(number) = sender.flow.queue_block(len) {
-                    assert_eq!(number, lens.len() as u64);
-                    lens.push(len);
-                }
+                queue(&mut sender, Class::Bulk, len, &mut lens);
             }
+            8 => match input.byte() {
+                block @ 0..=63 => {
+                    sender.flow.give_up(u64::from(block));
+                    sender.hear();
+                }
+                len @ 64..=127 => queue(&mut sender, Class::Urgent, u32::from(len) * 64, &mut lens),
+                time => {
+                    let deadline = Timestamp::from_nanos(now + u64::from(time) * 1_000_000);
+                    queue(&mut sender, Class::Until(deadline), u32::from(time) * 256, &mut lens);
+                }
+            },
             1 => {
                 let wish: Vec<u8> = (0..usize::from(input.byte())).map(|at| (said + at) as u8).collect();
                 said += sender.stream.write(&wish);
@@ -180,10 +208,17 @@ target!(pair, 2000, |bytes: &[u8]| {
         }
     }
     check(&sender, &receiver, &lens, said);
-    assert_eq!(receiver.complete.len(), lens.len(), "a block never came");
-    assert_eq!(sender.acked.len(), lens.len(), "a block was never acknowledged");
+    assert_eq!(receiver.complete.len() + receiver.told.len(), lens.len(), "a block never came");
+    assert_eq!(sender.acked.len() + sender.given_up.len(), lens.len(), "a block was never acknowledged");
     assert_eq!(receiver.heard.len(), said, "control bytes never came");
 });
+
+fn queue(sender: &mut Side, class: Class, len: u32, lens: &mut Vec<u32>) {
+    if let Ok(number) = sender.flow.queue_block_as(class, len) {
+        assert_eq!(number, lens.len() as u64);
+        lens.push(len);
+    }
+}
 
 fn exchange(now: Timestamp, sender: &mut Side, receiver: &mut Side, count: usize) {
     sender.send(now, &mut receiver.coming);
@@ -203,6 +238,12 @@ fn check(sender: &Side, receiver: &Side, lens: &[u32], said: usize) {
     assert!(
         sender.acked.iter().all(|block| receiver.complete.contains_key(block)),
         "acknowledged, and not there"
+    );
+    assert!(sender.given_up.is_disjoint(&sender.acked), "acknowledged, and given up");
+    assert!(receiver.told.is_subset(&sender.given_up), "said to be given up, and not given up");
+    assert!(
+        receiver.told.iter().all(|block| !receiver.complete.contains_key(block)),
+        "complete, and given up"
     );
     assert!(receiver.heard.len() <= said);
     assert!(

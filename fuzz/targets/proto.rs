@@ -1,8 +1,11 @@
 //! Packets that were opened, and what a flow and a control stream make of them, in any order.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use farhaul_proto::{
-    ControlStream, Controller, Flow, FlowConfig, Header, Plan, RateConfig, Received, Segment, Timestamp,
-    split,
+    Class, ControlStream, Controller, Event, Flow, FlowConfig, Header, Plan, RateConfig, Received, Segment,
+    Timestamp, split,
 };
 
 use crate::flow::{Input, feedback_frame};
@@ -46,6 +49,8 @@ struct Hostile {
     sent: u64,
     next: u64,
     granted: u64,
+    /// Blocks that came whole, or were given up by the peer.
+    over: BTreeSet<u64>,
 }
 
 target!(flow, 3000, |bytes: &[u8]| {
@@ -67,6 +72,7 @@ target!(flow, 3000, |bytes: &[u8]| {
         sent: 0,
         next: 0,
         granted: 0,
+        over: BTreeSet::new(),
     };
     while !input.is_empty() {
         if !hostile.step(&mut input) {
@@ -109,12 +115,19 @@ impl Hostile {
             12 => {
                 self.stream.write(&[7; 300][..usize::from(input.byte())]);
             }
-            13 => match input.byte() % 6 {
+            13 => match input.byte() % 10 {
                 0 => self.flow.ping(),
                 1 => drop(self.flow.take_back()),
                 2 => self.flow.set_finishing(true),
                 3 => self.flow.restart_path(self.at()),
                 4 => self.flow.close(1, "over"),
+                6 => drop(self.flow.give_up(u64::from(input.byte()) % 16)),
+                7 => drop(self.flow.queue_block_as(Class::Urgent, 1 + u32::from(input.u16()))),
+                8 => {
+                    let deadline = self.at() + Duration::from_millis(u64::from(input.byte()));
+                    let _ = self.flow.queue_block_as(Class::Until(deadline), 1 + u32::from(input.u16()));
+                }
+                9 => return self.give_up(input),
                 _ => {
                     self.plan.clear();
                     self.flow.plan_challenge(self.at(), [1; 8], &mut self.plan);
@@ -170,8 +183,17 @@ impl Hostile {
             Received { number, control, segment: segment.as_ref(), wire_len: 1200, ecn_ce: jump == 1 };
         let verdict = self.flow.handle_packet(self.at(), &received, &mut self.stream, &mut self.controller);
         let mut complete = 0;
-        while self.flow.poll_event().is_some() {
+        while let Some(event) = self.flow.poll_event() {
             complete += 1;
+            let over = match event {
+                Event::BlockComplete { block, .. } => block..block + 1,
+                Event::PeerGaveUp(blocks) => blocks,
+                _ => continue,
+            };
+            for block in over {
+                assert!(block < self.granted, "a block that was not granted");
+                assert!(self.over.insert(block), "block {block} is over twice");
+            }
         }
         assert!(complete <= 4096, "events without end");
         verdict.is_ok()
@@ -195,6 +217,17 @@ impl Hostile {
         let went_on = self.give(0, &frame, None);
         assert!(!(is_unsent && went_on && self.is_open()), "a packet was acknowledged that was not sent");
         went_on
+    }
+
+    /// Ranges of blocks that are given up, granted or not; an empty one is refused.
+    fn give_up(&mut self, input: &mut Input<'_>) -> bool {
+        let ranges = 1 + usize::from(input.byte() % 4);
+        let mut control = vec![12, 2 * ranges as u8];
+        for _ in 0..ranges {
+            let range = input.byte();
+            control.extend([range >> 4, range & 7]);
+        }
+        self.give(0, &control, None)
     }
 
     /// A flow that is closing reads nothing any more.

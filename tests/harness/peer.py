@@ -18,6 +18,7 @@ from . import seal
 
 CHUNK = 1 << 20
 PADDING, SEGMENT, SEGMENT_LAST, PING, FEEDBACK, STREAM, FLOOR, CLOSE, REPORT, CHALLENGE, ANSWER = range(11)
+GIVEN_UP = 12
 ENTRY, DIRECTORY_END, SOURCE_FAILED, FILE_END, FILE_FAILED, ENTRIES_END = range(1, 7)
 DECIDE, DONE, FAILED, AGAIN, DIRECTORIES_DONE = range(16, 21)
 SAME, KEPT = 13, 30
@@ -319,6 +320,14 @@ class Peer:
     def segment(self, block, offset, payload, last):
         kind = SEGMENT_LAST if last else SEGMENT
         self.datagram(bytes([kind]) + block.to_bytes(5, "big") + struct.pack(">I", offset) + payload)
+
+    def give_up(self, *ranges):
+        """Says that nothing more is sent of these blocks: a first and a number, ascending."""
+        body, end = b"", 0
+        for first, count in ranges:
+            body += varint(first - end) + varint(count)
+            end = first + count
+        self.datagram(frame(GIVEN_UP, body))
 
     def feedback(self, credit=None, newest=None, map_start=0, words=None):
         """Acknowledges all that has arrived."""

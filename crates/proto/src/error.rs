@@ -38,6 +38,9 @@ pub enum Misbehaviour {
     /// More blocks granted than packet numbers can ever carry.
     #[error("impossible credit")]
     Credit = 0x107,
+    /// Blocks given up that were not granted, or the same ones again and again.
+    #[error("impossible blocks given up")]
+    GivenUp = 0x108,
 }
 
 impl Misbehaviour {

@@ -2,7 +2,7 @@
 //!
 //! A [`Flow`] is driven by four kinds of calls, none of which reads a clock, sends, or blocks:
 //! 1. look: [`Flow::rtt`], [`Flow::stats`], [`Flow::block_room`] ...
-//! 2. say what is wanted: [`Flow::queue_block`], [`Flow::grant`], [`Flow::close`] ...
+//! 2. say what is wanted: [`Flow::queue_block`], [`Flow::give_up`], [`Flow::grant`], [`Flow::close`] ...
 //! 3. say what happened: [`Flow::handle_packet`], [`Flow::handle_timeout`]
 //! 4. take what comes out, after any 2 or 3: [`Flow::poll_transmit`], [`Flow::poll_timeout`], [`Flow::poll_event`]
 //!
@@ -29,8 +29,8 @@ pub use control::ControlStream;
 pub use crypto::{Aead, CipherSuite, Direction, EPOCH_BITS, PacketKeys, wipe_dead_stack};
 pub use error::{Error, Misbehaviour};
 pub use flow::{
-    CIPHER_BLOCK, Event, Flow, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span,
-    Verdict, segment_datagram,
+    CIPHER_BLOCK, Class, Event, Flow, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received,
+    Span, Verdict, segment_datagram,
 };
 pub use rate::{Controller, FlowIndex, Policy, RateConfig, Remembered, Report};
 pub use recovery::Rtt;

@@ -703,7 +703,7 @@ impl Running {
         let thread = &mut self.thread;
         let unacked = thread.flow.abandon(&mut thread.shared.control.lock());
         if !thread.shared.is_stopped() {
-            for number in unacked {
+            for (number, _) in unacked {
                 if let Some(filled) = self.outgoing.take(number) {
                     thread.shared.content_resent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
                     thread.shared.returned.push(filled);

@@ -1,5 +1,6 @@
 //! What came of a scenario.
 
+use crate::mix::Fate;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 use farhaul_proto::FlowStats;
@@ -84,6 +85,9 @@ pub struct End {
     pub busy_share: f64,
     /// Seconds that each short TCP transfer took which came in the measured time, in order.
     pub short_s: Vec<f64>,
+    /// What became of each block, where not all are bulk, or some are cancelled; in the order of their
+    /// numbers.
+    pub fates: Vec<Fate>,
     /// Everybody's state over time, if it was asked for.
     pub trace: Trace,
 }

@@ -1,11 +1,12 @@
 //! One end of a transfer of ours: its flows with their controller and control stream, and an application that sends or
 //! receives blocks.
 
+use crate::mix::Mixed;
 use crate::packet::{Content, Packet};
 use crate::scenario::{Scenario, Transfer};
 use farhaul_proto::{
-    ControlStream, Controller, Event, Flow, FlowConfig, FlowStats, Plan, RateConfig, Received, Timestamp,
-    Verdict,
+    Class, ControlStream, Controller, Event, Flow, FlowConfig, FlowStats, Plan, RateConfig, Received,
+    Timestamp, Verdict,
 };
 use std::collections::VecDeque;
 
@@ -14,7 +15,10 @@ use std::collections::VecDeque;
 pub(crate) struct Ledger {
     pub queued: u64,
     pub acked: u64,
+    pub given_up: u64,
     pub completed: u64,
+    /// Given up by the peer.
+    pub told: u64,
     pub completed_at: Vec<Timestamp>,
     /// Payload bytes placed: each counts once.
     pub placed: u64,
@@ -35,8 +39,36 @@ pub(crate) struct FlowEnd {
     /// Bytes placed of each block from `first` on.
     placed: VecDeque<u32>,
     first: u64,
-    completed: u64,
+    /// Blocks whose credit was given back.
+    released: u64,
     queued: u64,
+}
+
+/// In place of the bytes of a block that is complete or was given up.
+const OVER: u32 = u32::MAX;
+
+impl FlowEnd {
+    /// The bytes of a block that were placed, if it is not over.
+    fn placed(&mut self, block: u64) -> &mut u32 {
+        let index = block.checked_sub(self.first).expect("a block is over once") as usize;
+        if index >= self.placed.len() {
+            self.placed.resize(index + 1, 0);
+        }
+        &mut self.placed[index]
+    }
+
+    fn end_block(&mut self, block: u64) {
+        *self.placed(block) = OVER;
+        while self.placed.front() == Some(&OVER) {
+            self.placed.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn release(&mut self, blocks: u64, pool: u64) {
+        self.released += blocks;
+        self.flow.grant(self.released + pool);
+    }
 }
 
 pub(crate) struct Endpoint {
@@ -44,6 +76,7 @@ pub(crate) struct Endpoint {
     pub control: ControlStream,
     pub controller: Controller,
     pub ledger: Ledger,
+    pub mixed: Mixed,
     plan: Plan,
     blocks: u64,
     block_len: u32,
@@ -76,17 +109,19 @@ impl Endpoint {
                 mtu_candidates: scenario.mtu_candidates.clone(),
                 reliable: scenario.reliable,
                 seed: seed_of(seed ^ (index << 32)),
+                urgent_reserve: scenario.urgent_reserve,
                 ..FlowConfig::default()
             };
             let mut flow = Flow::new(config, now);
             flow.grant(pool);
-            FlowEnd { flow, placed: VecDeque::new(), first: 0, completed: 0, queued: 0 }
+            FlowEnd { flow, placed: VecDeque::new(), first: 0, released: 0, queued: 0 }
         };
         Endpoint {
             flows: (0..u64::from(transfer.flows.max(1))).map(flow).collect(),
             control: ControlStream::new(scenario.control_window),
             controller: Controller::new(rate),
             ledger: Ledger::default(),
+            mixed: Mixed::new(transfer.mix),
             plan: Plan::new(64),
             blocks,
             block_len: scenario.block_len,
@@ -118,11 +153,9 @@ impl Endpoint {
             Verdict::Place => {
                 let segment = planned.segment.expect("only segments are placed");
                 self.ledger.placed += u64::from(segment.len);
-                let index = (segment.block - end.first) as usize;
-                if index >= end.placed.len() {
-                    end.placed.resize(index + 1, 0);
-                }
-                end.placed[index] += segment.len;
+                let placed = end.placed(segment.block);
+                assert_ne!(*placed, OVER, "a segment of a block that is over");
+                *placed += segment.len;
             }
             Verdict::Refused => self.ledger.refused += 1,
             Verdict::Duplicate => self.ledger.copies_known += u64::from(is_copy),
@@ -135,7 +168,22 @@ impl Endpoint {
         for index in 0..self.flows.len() {
             while let Some(event) = self.flows[index].flow.poll_event() {
                 match event {
-                    Event::BlockAcked(_) => self.ledger.acked += 1,
+                    Event::BlockAcked(block) => {
+                        self.ledger.acked += 1;
+                        self.mixed.on_over(now, (index, block), |fate| &mut fate.acked_s);
+                    }
+                    Event::BlockGivenUp(block) => {
+                        self.ledger.given_up += 1;
+                        self.mixed.on_over(now, (index, block), |fate| &mut fate.given_up_s);
+                    }
+                    Event::PeerGaveUp(blocks) => {
+                        for block in blocks {
+                            self.ledger.told += 1;
+                            self.mixed.on_over(now, (index, block), |fate| &mut fate.told_s);
+                            self.flows[index].end_block(block);
+                            self.flows[index].release(1, self.pool);
+                        }
+                    }
                     Event::BlockComplete { block, len } => self.complete(now, index, block, len),
                     Event::DatagramMax(size) => self.ledger.datagram_max = size,
                     Event::PeerClosed { .. } => self.ledger.closed = true,
@@ -143,7 +191,14 @@ impl Endpoint {
                 }
             }
         }
-        self.queue_blocks();
+        while let Some(flow) = self.mixed.read(now) {
+            self.flows[flow].release(1, self.pool);
+        }
+        self.queue_others(now);
+        self.queue_blocks(now);
+        for (flow, block) in self.mixed.cancelled(now) {
+            assert!(self.flows[flow].flow.give_up(block), "it was not over");
+        }
         while self.ledger.written < self.control_bytes {
             let chunk: Vec<u8> = (self.ledger.written..self.control_bytes).take(4096).map(byte_at).collect();
             let taken = self.control.write(&chunk);
@@ -161,34 +216,48 @@ impl Endpoint {
     }
 
     /// Blocks go to whichever flow has room, as in the engine.
-    fn queue_blocks(&mut self) {
+    fn queue_blocks(&mut self, now: Timestamp) {
         if self.blocks > 0 && self.ledger.queued == self.blocks {
             self.flows.iter_mut().for_each(|end| end.flow.set_finishing(true));
         }
         while self.ledger.queued < self.blocks {
-            let Some(end) =
-                self.flows.iter_mut().filter(|end| end.flow.block_room() > 0).min_by_key(|end| end.queued)
+            let Some((index, end)) = self
+                .flows
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, end)| end.flow.block_room() > 0)
+                .min_by_key(|(_, end)| end.queued)
             else {
                 return;
             };
-            end.flow.queue_block(self.block_len).expect("there is room");
+            let block = end.flow.queue_block(self.block_len).expect("there is room");
+            self.mixed.on_queued((index, block), Class::Bulk, self.block_len, now);
             end.queued += 1;
             self.ledger.queued += 1;
         }
     }
 
+    /// What is not bulk goes by the first flow.
+    fn queue_others(&mut self, now: Timestamp) {
+        let flow = &mut self.flows[0].flow;
+        while let Some((class, len, made)) = self.mixed.next(now, |class| flow.room_for(class) > 0) {
+            let block = flow.queue_block_as(class, len).expect("there is room");
+            self.mixed.on_queued((0, block), class, len, made);
+        }
+    }
+
     fn complete(&mut self, now: Timestamp, index: usize, block: u64, len: u32) {
         let end = &mut self.flows[index];
-        assert_eq!(len, self.block_len, "block {block}");
-        // Blocks below `first` are known to be whole.
-        let placed = block.checked_sub(end.first).map_or(len, |index| end.placed[index as usize]);
-        assert!(placed >= len, "block {block} complete with {placed} of {len} bytes");
-        while end.placed.front().is_some_and(|&placed| placed >= len) {
-            end.placed.pop_front();
-            end.first += 1;
+        // Its length is how the application tells bulk from the rest.
+        let is_bulk = len == self.block_len;
+        assert!(is_bulk || self.mixed.is_noted(), "block {block} of {len} bytes");
+        let placed = *end.placed(block);
+        assert!(placed >= len && placed < OVER, "block {block} complete with {placed} of {len} bytes");
+        end.end_block(block);
+        if !is_bulk || self.mixed.is_read_at_once(now, index, len) {
+            self.flows[index].release(1, self.pool);
         }
-        end.completed += 1;
-        end.flow.grant(end.completed + self.pool);
+        self.mixed.on_over(now, (index, block), |fate| &mut fate.complete_s);
         self.ledger.completed += 1;
         self.ledger.completed_at.push(now);
     }
@@ -209,6 +278,9 @@ impl Endpoint {
                 for (place, planned) in self.plan.packets.iter().enumerate() {
                     let bytes = planned.wire_len();
                     assert!(bytes <= 65_507);
+                    if let Some(segment) = planned.segment {
+                        self.mixed.on_sent(now, (index, segment.block), segment.len);
+                    }
                     let control = self.plan.control_of(planned).to_vec();
                     let content = if place < others {
                         Content::Ours(*planned, control)
@@ -226,11 +298,13 @@ impl Endpoint {
     }
 
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        self.flows.iter().filter_map(|end| end.flow.poll_timeout()).min()
+        let flows = self.flows.iter().filter_map(|end| end.flow.poll_timeout());
+        flows.chain(self.mixed.deadline()).min()
     }
 
     pub(crate) fn is_done(&self) -> bool {
-        let sent = self.ledger.acked == self.blocks && self.ledger.written == self.control_bytes;
+        let sent = self.ledger.acked + self.ledger.given_up == self.blocks
+            && self.ledger.written == self.control_bytes;
         sent && self.control.is_all_acked()
     }
 

@@ -5,6 +5,7 @@
 
 use crate::cross::{Cross, CrossKind};
 use crate::end::End;
+use crate::mix::Mix;
 use crate::world::World;
 use farhaul_motion::{Motion, RateMotion};
 use farhaul_proto::{Policy, Remembered};
@@ -72,6 +73,7 @@ pub(crate) struct Transfer {
     pub floor_bps: Option<u64>,
     pub flows: u32,
     pub memory: Option<Remembered>,
+    pub mix: Mix,
 }
 
 /// A path and a job. The default is a gigabit over 20 ms without faults.
@@ -126,7 +128,7 @@ pub struct Scenario {
     pub warmup_s: f64,
     /// Whether our own transfer sends at all: without it the rivals are among themselves.
     pub ours: bool,
-    /// Blocks to send forward.
+    /// Blocks of bulk to send forward; with `seconds` without end, but for none.
     pub blocks: u64,
     /// Their length.
     pub block_len: u32,
@@ -158,6 +160,17 @@ pub struct Scenario {
     pub memory: Option<(u64, f64)>,
     /// And the path's own loss, of 1.
     pub memory_loss: f64,
+    /// The sender also has an urgent block every so many milliseconds, of so many bytes, from the measured
+    /// time on ...
+    pub urgent: Option<(f64, u32)>,
+    /// ... for which bulk leaves so many blocks of credit.
+    pub urgent_reserve: u32,
+    /// And a block every so many milliseconds, of so many bytes, with a deadline so many milliseconds later.
+    pub timed: Option<(f64, (u32, f64))>,
+    /// At this second it gives up every second block that is not over.
+    pub cancel_s: Option<f64>,
+    /// The receiving application lets go of bulk at this rate.
+    pub reader_bps: Option<u64>,
     /// Other senders.
     pub rivals: Vec<Rival>,
     /// Short TCP transfers that come and go.
@@ -215,6 +228,11 @@ impl Default for Scenario {
             floor_bps: None,
             memory: None,
             memory_loss: 0.0,
+            urgent: None,
+            urgent_reserve: 0,
+            timed: None,
+            cancel_s: None,
+            reader_bps: None,
             rivals: Vec::new(),
             cross: None,
             patience_s: 120.0,
@@ -275,6 +293,14 @@ impl Scenario {
                 rtt: Duration::from_secs_f64(rtt_ms / 1e3),
                 loss_ppm: (1e6 * self.memory_loss) as u32,
             }),
+            mix: Mix {
+                urgent: self.urgent,
+                timed: self.timed,
+                from_s: self.warmup_s(),
+                cancel_s: self.cancel_s,
+                reader_bps: self.reader_bps,
+                is_sender: true,
+            },
         }
     }
 
@@ -594,6 +620,11 @@ const FIELDS: &[Field] = fields![
     "floor" floor_bps,
     "memory" memory,
     "memory-loss" memory_loss,
+    "urgent" urgent,
+    "urgent-reserve" urgent_reserve,
+    "timed" timed,
+    "cancel" cancel_s,
+    "reader" reader_bps,
     "rivals" rivals,
     "cross" cross,
     "patience" patience_s,
@@ -617,6 +648,11 @@ mod tests {
             mtu_candidates: vec![1472, 8972],
             memory: Some((7_000_001, 12.5)),
             memory_loss: 0.05,
+            urgent: Some((20.0, 4096)),
+            urgent_reserve: 2,
+            timed: Some((10.0, (100_000, 80.0))),
+            cancel_s: Some(0.5),
+            reader_bps: Some(50_000_000),
             motion: Motion::Steps { most_ms: 17.0, every_ms: 15_000.0, gap_ms: 100.0 },
             rate_motion: RateMotion::Walk { least: 0.1, every_ms: 100.0 },
             policy: Policy::Low,

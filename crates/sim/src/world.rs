@@ -8,6 +8,7 @@ use crate::cross::{CrossKind, CrossTraffic, UnderWay};
 use crate::end::{End, Share};
 use crate::endpoint::Endpoint;
 use crate::link::{Link, LinkStats};
+use crate::mix::{Fate, Mix};
 use crate::packet::{Content, Inbox, Packet};
 use crate::scenario::{Rival, RivalKind, Scenario, Transfer};
 use crate::tcp::{PAYLOAD, TcpReceiver, TcpSender, WIRE};
@@ -105,7 +106,8 @@ impl<'a> World<'a> {
         world.changes.sort_by(|one, other| other.at_s.total_cmp(&one.at_s));
         let blocks = match (scenario.ours, scenario.seconds > 0.0) {
             (false, _) => 0,
-            (true, true) => u64::MAX,
+            (true, true) if scenario.blocks > 0 => u64::MAX,
+            (true, true) => 0,
             (true, false) => scenario.blocks,
         };
         world.add_transfer("ours", &scenario.transfer(), blocks, scenario.control_bytes, 0.0, 1.0);
@@ -154,7 +156,9 @@ impl<'a> World<'a> {
         let start = Timestamp::from_nanos((start_s * 1e9) as u64);
         let seed = self.seed * 2 + 1000 * self.hosts.len() as u64;
         let end = |way: u64, blocks| {
-            let end = Endpoint::new(self.scenario, transfer, seed + way, blocks, control_bytes, start);
+            let mix = Mix { is_sender: way == 0 && transfer.mix.is_sender, ..transfer.mix };
+            let transfer = Transfer { mix, ..*transfer };
+            let end = Endpoint::new(self.scenario, &transfer, seed + way, blocks, control_bytes, start);
             Node::Ours(Box::new(end))
         };
         let nodes = [end(0, blocks), end(1, 0)];
@@ -283,7 +287,8 @@ impl<'a> World<'a> {
         }
         let (sender, receiver) = self.main_ends();
         let read = [sender, receiver].iter().all(|end| end.ledger.read == self.scenario.control_bytes);
-        sender.is_done() && receiver.is_done() && receiver.ledger.completed == self.scenario.blocks && read
+        let over = receiver.ledger.completed + receiver.ledger.told;
+        sender.is_done() && receiver.is_done() && over == self.scenario.blocks && read
     }
 
     /// Lets a node run: read its socket, work, send.
@@ -456,6 +461,7 @@ impl<'a> World<'a> {
         let idle = (link.idle_ns - before.link.idle_ns) / (self.now - before.at).max(1) as f64;
         let tail =
             sender.ledger.all_sent_at.zip(times.last()).map(|(sent, &done)| (done - sent).as_secs_f64());
+        let fates = fates(sender, receiver);
         End {
             seed: self.seed,
             seconds: self.now as f64 / 1e9,
@@ -474,7 +480,19 @@ impl<'a> World<'a> {
             senders,
             busy_share: 1.0 - idle,
             short_s: self.cross.map(|cross| cross.seconds(before.at, self.now)).unwrap_or_default(),
+            fates,
             trace,
         }
     }
+}
+
+/// What both ends know of the blocks.
+fn fates(sender: &Endpoint, receiver: &Endpoint) -> Vec<Fate> {
+    let there = &receiver.mixed.fates;
+    let whole = sender.mixed.fates.iter().map(|(name, here)| {
+        let (complete_s, told_s) =
+            there.get(name).map_or((None, None), |there| (there.complete_s, there.told_s));
+        Fate { complete_s, told_s, ..*here }
+    });
+    whole.collect()
 }

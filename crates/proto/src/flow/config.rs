@@ -25,8 +25,11 @@ pub struct FlowConfig {
     pub sealed_multiple: u16,
     /// The carrier loses nothing and keeps order (TCP, SSH): no loss recovery, pacing, probes or MTU search. Default false.
     pub reliable: bool,
-    /// Blocks that may wait uncut; default 16. About 48 bytes each.
+    /// Blocks of each class that may wait uncut; default 16. About 64 bytes each.
     pub blocks_in_advance: usize,
+    /// Blocks of the peer's credit that all others leave to urgent ones, so that answers pass while the receiver
+    /// is slow with everything else; at most a quarter of what it grants at once. Default 0.
+    pub urgent_reserve: u32,
     /// Longest block in bytes that is sent or accepted; default 2 MiB.
     pub block_len_max: u32,
     /// Shortest time between two feedbacks; default 0.5 ms.
@@ -46,6 +49,7 @@ impl Default for FlowConfig {
             sealed_multiple: CIPHER_BLOCK,
             reliable: false,
             blocks_in_advance: 16,
+            urgent_reserve: 0,
             block_len_max: 2 << 20,
             feedback_interval_min: Duration::from_micros(500),
             feedback_interval_max: Duration::from_millis(25),
@@ -68,7 +72,7 @@ pub struct FlowStats {
     pub segments_proven: u64,
     /// Segments received, duplicates included.
     pub segments_received: u64,
-    /// Of these, segments whose bytes had all arrived before.
+    /// Of these, segments whose bytes had all arrived before, or whose block had been given up.
     pub segments_duplicate: u64,
     /// Duplicate segments that the peer has counted, as far as it has told.
     pub segments_duplicate_at_peer: u64,
@@ -164,7 +168,7 @@ pub struct Received<'a> {
 pub enum Verdict {
     /// Copy the payload to its place.
     Place,
-    /// All of it was here before.
+    /// All of it was here before, or its block was given up.
     Duplicate,
     /// The same packet was here before; nothing was changed.
     Replayed,
@@ -180,6 +184,9 @@ pub enum Verdict {
 pub enum Event {
     /// The peer has all of this block.
     BlockAcked(u64),
+    /// Nothing more is sent of this block: [`Flow::give_up`](super::Flow::give_up) was called or its deadline
+    /// has passed. What had left may have completed it at the peer all the same.
+    BlockGivenUp(u64),
     /// All of this block has arrived.
     BlockComplete {
         /// Its number.
@@ -187,6 +194,9 @@ pub enum Event {
         /// Its length.
         len: u32,
     },
+    /// The peer sends nothing more of these blocks, none of which was complete: what has come of them is
+    /// void. Their credit is the caller's to give back, as that of complete ones.
+    PeerGaveUp(Range<u64>),
     /// The peer has ended the session.
     PeerClosed {
         /// Why, as a number.

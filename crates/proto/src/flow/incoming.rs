@@ -1,14 +1,25 @@
 //! Blocks on their way in: which of their bytes are here, and which blocks are finished.
 //!
-//! Always true: nothing is kept for a block that was not granted; a finished block's late copies are known as such.
+//! Always true: nothing is kept for a block that was not granted; a finished block's late copies are known as
+//! such; the table is as long as follows from what may come at once, whatever a peer leaves unfinished.
 
 use crate::coverage::{Coverage, Inserted};
 use crate::error::Misbehaviour;
 use crate::wire::Segment;
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Pieces of a block with holes between them: 1 MiB in segments of 256 bytes, every second one missing.
 const PIECES_MAX: usize = 2048;
+/// No number is granted that lies further behind the first unfinished block than so many and so many times
+/// the blocks that may come at once: 40 bytes of table each. Repairs of one block take a few rounds; a block
+/// that gives way to urgent ones of a packet each, a sixteenth of the rate.
+const SPAN_MIN: u64 = 1 << 14;
+const SPAN_ROUNDS: u64 = 16;
+/// What is over may be given up so many times, and so many times for each number that was granted: a sender
+/// says it again where it takes a packet for lost. To look at a range costs a step a number.
+const REPEATS_MIN: u64 = 1 << 16;
+const REPEATS_EACH: u64 = 8;
 
 #[derive(Debug, Default)]
 struct Block {
@@ -23,6 +34,13 @@ pub(super) struct Incoming {
     blocks: VecDeque<Block>,
     first: u64,
     granted: u64,
+    /// What may be granted as far as the caller is concerned.
+    allowed: u64,
+    /// Blocks that are over, and the most that were allowed beyond them.
+    finished: u64,
+    widest: u64,
+    /// Blocks that were over when they were given up.
+    repeats: u64,
     block_len_max: u32,
     spare: Vec<Coverage>,
 }
@@ -39,7 +57,17 @@ pub(super) enum Arrived {
 
 impl Incoming {
     pub(super) fn new(block_len_max: u32) -> Self {
-        Incoming { blocks: VecDeque::new(), first: 0, granted: 0, block_len_max, spare: Vec::new() }
+        Incoming {
+            blocks: VecDeque::new(),
+            first: 0,
+            granted: 0,
+            allowed: 0,
+            finished: 0,
+            widest: 0,
+            repeats: 0,
+            block_len_max,
+            spare: Vec::new(),
+        }
     }
 
     pub(super) fn granted(&self) -> u64 {
@@ -48,8 +76,17 @@ impl Incoming {
 
     /// Blocks below `total` may come; says whether that is more than before.
     pub(super) fn grant(&mut self, total: u64) -> bool {
-        let grown = total > self.granted;
-        self.granted = self.granted.max(total);
+        self.allowed = self.allowed.max(total);
+        self.widest = self.widest.max(self.allowed.saturating_sub(self.finished));
+        self.grant_allowed()
+    }
+
+    /// Grants what the table has room for; says whether that is more than before.
+    pub(super) fn grant_allowed(&mut self) -> bool {
+        let span = self.widest.saturating_mul(SPAN_ROUNDS).saturating_add(SPAN_MIN);
+        let granted = self.allowed.min(self.first.saturating_add(span));
+        let grown = granted > self.granted;
+        self.granted = self.granted.max(granted);
         grown
     }
 
@@ -59,10 +96,7 @@ impl Incoming {
             return Ok(Arrived::NotGranted);
         }
         let Some(index) = segment.block.checked_sub(self.first) else { return Ok(Arrived::Known) };
-        while self.blocks.len() as u64 <= index {
-            let arrived = self.spare.pop().unwrap_or_default();
-            self.blocks.push_back(Block { arrived, len: None, done: false });
-        }
+        self.extend_to(index);
         let block = &mut self.blocks[index as usize];
         if block.done {
             return Ok(Arrived::Known);
@@ -81,20 +115,73 @@ impl Incoming {
         match block.len {
             Some(len) if block.arrived.is_complete(u64::from(len)) => {
                 self.finish(index as usize);
+                self.trim();
                 Ok(Arrived::Completed(len))
             }
             _ => Ok(Arrived::New),
         }
     }
 
+    /// The peer sends nothing more of these blocks: those of them that were not over are now, and `gone` is
+    /// told of each run of them.
+    pub(super) fn give_up(
+        &mut self,
+        blocks: Range<u64>,
+        mut gone: impl FnMut(Range<u64>),
+    ) -> Result<(), Misbehaviour> {
+        if blocks.end > self.granted {
+            return Err(Misbehaviour::GivenUp);
+        }
+        let start = blocks.start.max(self.first);
+        let mut run = start..start;
+        self.repeats += start.min(blocks.end) - blocks.start;
+        if start < blocks.end {
+            self.extend_to(blocks.end - 1 - self.first);
+        }
+        for number in start..blocks.end {
+            let index = (number - self.first) as usize;
+            if self.blocks[index].done {
+                self.repeats += 1;
+                continue;
+            }
+            self.finish(index);
+            if run.end != number {
+                let last = std::mem::replace(&mut run, number..number);
+                if !last.is_empty() {
+                    gone(last);
+                }
+            }
+            run.end = number + 1;
+        }
+        self.trim();
+        if !run.is_empty() {
+            gone(run);
+        }
+        let most = REPEATS_MIN.saturating_add(self.granted.saturating_mul(REPEATS_EACH));
+        if self.repeats > most { Err(Misbehaviour::GivenUp) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn extend_to(&mut self, index: u64) {
+        while self.blocks.len() as u64 <= index {
+            let arrived = self.spare.pop().unwrap_or_default();
+            self.blocks.push_back(Block { arrived, len: None, done: false });
+        }
+    }
+
     fn finish(&mut self, index: usize) {
         let block = &mut self.blocks[index];
         block.done = true;
+        self.finished += 1;
         let mut arrived = std::mem::take(&mut block.arrived);
         arrived.clear();
         if self.spare.len() < 64 {
             self.spare.push(arrived);
         }
+    }
+
+    /// Forgets what is over at the front.
+    fn trim(&mut self) {
         while self.blocks.front().is_some_and(|block| block.done) {
             self.blocks.pop_front();
             self.first += 1;
@@ -148,6 +235,69 @@ mod tests {
         incoming.grant(1);
         let crumbs = (0..4000).map(|step| incoming.insert(&segment(0, step * 2, 1, false)));
         assert!(crumbs.into_iter().any(|result| result == Err(Misbehaviour::Fragmented)));
+    }
+
+    fn give_up(incoming: &mut Incoming, blocks: Range<u64>) -> Result<Vec<(u64, u64)>, Misbehaviour> {
+        let mut gone = Vec::new();
+        incoming.give_up(blocks, |run| gone.push((run.start, run.end)))?;
+        Ok(gone)
+    }
+
+    #[test]
+    fn what_is_given_up_is_over_and_what_was_complete_stays_so() {
+        let mut incoming = Incoming::new(1 << 20);
+        incoming.grant(9);
+        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(Arrived::New));
+        assert_eq!(incoming.insert(&segment(3, 0, 10, true)), Ok(Arrived::Completed(10)));
+        assert_eq!(give_up(&mut incoming, 9..10), Err(Misbehaviour::GivenUp));
+        assert_eq!(give_up(&mut incoming, 1..6), Ok(vec![(1, 3), (4, 6)]));
+        assert_eq!(give_up(&mut incoming, 2..7), Ok(vec![(6, 7)]), "each of them is told once");
+        assert_eq!(incoming.blocks.len(), 7, "one is open");
+        assert_eq!(incoming.insert(&segment(5, 0, 10, true)), Ok(Arrived::Known), "a late one");
+        assert_eq!(incoming.insert(&segment(2, 0, 2 << 20, true)), Ok(Arrived::Known), "whatever it says");
+        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(Arrived::Completed(20)));
+        assert!(incoming.blocks.is_empty() && incoming.first == 7);
+        assert_eq!(give_up(&mut incoming, 0..8), Ok(vec![(7, 8)]));
+        assert_eq!((incoming.first, incoming.finished), (8, 8));
+    }
+
+    #[test]
+    fn the_table_is_bounded_whatever_is_left_unfinished() {
+        let mut incoming = Incoming::new(1 << 20);
+        let window = 100;
+        let (mut over, mut most) = (0, 0);
+        incoming.grant(window);
+        assert_eq!(incoming.insert(&segment(0, 0, 10, false)), Ok(Arrived::New));
+        for _ in 0..10_000 {
+            let next = over + 1;
+            match next < incoming.granted() {
+                true if next % 2 == 0 => {
+                    assert_eq!(incoming.insert(&segment(next, 0, 10, true)), Ok(Arrived::Completed(10)));
+                    over += 1;
+                }
+                true => {
+                    let end = incoming.granted();
+                    assert!(give_up(&mut incoming, next..end).is_ok());
+                    over = end - 1;
+                }
+                false => break,
+            }
+            incoming.grant(over + window);
+            most = most.max(incoming.blocks.len() as u64);
+        }
+        assert_eq!(most, SPAN_MIN + SPAN_ROUNDS * window);
+        // And it goes on when the first is over.
+        assert_eq!(incoming.insert(&segment(0, 10, 10, true)), Ok(Arrived::Completed(20)));
+        assert!(incoming.grant_allowed() && incoming.granted() == over + window);
+    }
+
+    #[test]
+    fn giving_up_the_same_for_ever_is_refused() {
+        let mut incoming = Incoming::new(1 << 20);
+        incoming.grant(1000);
+        assert_eq!(give_up(&mut incoming, 1..1000), Ok(vec![(1, 1000)]));
+        let times = (0..1000).take_while(|_| give_up(&mut incoming, 1..1000).is_ok()).count() as u64;
+        assert_eq!(times, (REPEATS_MIN + 1000 * REPEATS_EACH) / 999);
     }
 
     proptest! {

@@ -3,13 +3,17 @@
 //! Always true: a packet number is used once; credit, control window and acknowledgements are repeated until the peer has
 //! evidently seen them, so that no single loss can stop both sides.
 
+mod ahead;
+mod class;
 mod close;
 mod config;
 mod incoming;
+mod notices;
 mod outgoing;
 mod receive;
 mod send;
 
+pub use class::Class;
 pub use config::{
     CIPHER_BLOCK, Event, FlowConfig, FlowStats, Full, Limit, Plan, PlannedPacket, Received, Span, Verdict,
     segment_datagram,
@@ -24,6 +28,7 @@ use crate::recovery::{Kind, Ledger, Outcome, ProbeTimer, Rtt, Tail};
 use crate::time::Timestamp;
 use close::State;
 use incoming::Incoming;
+use notices::Notices;
 use outgoing::Outgoing;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -49,6 +54,7 @@ pub struct Flow {
     last_heard: Timestamp,
 
     outgoing: Outgoing,
+    notices: Notices,
     ledger: Ledger,
     outcome: Outcome,
     probe_timer: ProbeTimer,
@@ -129,7 +135,8 @@ impl Flow {
             ceiling_share: 1.0,
             rtt: Rtt::default(),
             last_heard: now,
-            outgoing: Outgoing::new(config.blocks_in_advance, config.block_len_max),
+            outgoing: Outgoing::new(config.blocks_in_advance, config.block_len_max, config.urgent_reserve),
+            notices: Notices::default(),
             ledger: Ledger::new(),
             outcome: Outcome::default(),
             probe_timer: ProbeTimer::default(),
@@ -169,7 +176,7 @@ impl Flow {
 
     /// Whether nothing is queued or unacknowledged. The control stream has its own question.
     pub fn is_idle(&self) -> bool {
-        self.outgoing.is_empty() && !self.ledger.has_open()
+        self.outgoing.is_empty() && self.notices.is_empty() && !self.ledger.has_open()
     }
 
     /// Whether queued blocks have bytes that were never sent.
@@ -207,14 +214,48 @@ impl Flow {
         self.index
     }
 
-    /// Blocks that may be queued now: granted by the peer, and within [`FlowConfig::blocks_in_advance`].
+    /// Blocks of bulk that may be queued now: granted by the peer, and within
+    /// [`FlowConfig::blocks_in_advance`].
     pub fn block_room(&self) -> usize {
-        if self.state == State::Open { self.outgoing.room() } else { 0 }
+        self.room_for(Class::Bulk)
     }
 
-    /// Queues a block of `len` bytes and returns its number: 0, 1, 2 and so on.
+    /// The same for blocks of this class.
+    pub fn room_for(&self, class: Class) -> usize {
+        if self.state == State::Open { self.outgoing.room(class) } else { 0 }
+    }
+
+    /// Queues a block of `len` bytes of bulk and returns its number: 0, 1, 2 and so on.
     pub fn queue_block(&mut self, len: u32) -> Result<u64, Full> {
-        if self.state == State::Open { self.outgoing.queue(len) } else { Err(Full) }
+        self.queue_block_as(Class::Bulk, len)
+    }
+
+    /// The same for a block of this class; all classes share the numbers. Once it is over the caller is told,
+    /// once: with [`Event::BlockAcked`] or [`Event::BlockGivenUp`], if the flow lasts so long.
+    pub fn queue_block_as(&mut self, class: Class, len: u32) -> Result<u64, Full> {
+        if self.state == State::Open { self.outgoing.queue(len, class) } else { Err(Full) }
+    }
+
+    /// Gives a block up: nothing more is sent of it, and the peer is told until it knows. What is under way
+    /// is let go. The peer may complete it nevertheless. Says whether the block was there and not over; then
+    /// [`Event::BlockGivenUp`] follows.
+    pub fn give_up(&mut self, block: u64) -> bool {
+        let given_up = self.state == State::Open && self.outgoing.give_up(block);
+        if given_up {
+            self.outgoing.trim();
+            self.notices.add(block);
+            self.events.push_back(Event::BlockGivenUp(block));
+        }
+        given_up
+    }
+
+    /// Gives up the blocks whose deadline has passed.
+    fn give_up_expired(&mut self, now: Timestamp) {
+        while let Some(block) = self.outgoing.expired(now) {
+            if !self.give_up(block) {
+                return;
+            }
+        }
     }
 
     /// Takes the newest block back, if nothing of it was sent yet, and returns its number, which the next block will have.
@@ -261,13 +302,14 @@ impl Flow {
         }
     }
 
-    /// Gives the flow up. Returns the blocks that the peer does not have for certain; what it carried of the control stream
-    /// is to be sent again by others.
-    pub fn abandon(&mut self, control: &mut ControlStream) -> Vec<u64> {
+    /// Gives the flow up. Returns the blocks that the peer does not have for certain, with their classes,
+    /// without those that were given up; what it carried of the control stream is to be sent again by others.
+    pub fn abandon(&mut self, control: &mut ControlStream) -> Vec<(u64, Class)> {
         for sent in self.ledger.open().filter(|sent| sent.kind == Kind::Stream) {
             control.on_lost(sent.what, usize::from(sent.len));
         }
         self.ledger = Ledger::new();
+        self.notices.clear();
         self.state = State::Closed;
         self.outgoing.abandon()
     }
@@ -289,7 +331,9 @@ impl Flow {
             self.want.paced_until,
             self.announce_deadline(),
             self.announced.granted_more.then(|| self.feedback.earliest(self.feedback_interval())),
-            (self.want.ping || self.want.report || self.want.answer.is_some()).then_some(Timestamp::ZERO),
+            (self.want.ping || self.want.report || self.want.answer.is_some() || self.notices.has_pending())
+                .then_some(Timestamp::ZERO),
+            self.outgoing.deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }

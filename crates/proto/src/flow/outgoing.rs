@@ -1,24 +1,38 @@
 //! Blocks on their way out: what was cut, what is to be sent again, what the peer has.
+//!
+//! Always true: a block is over once, by being acknowledged whole or given up; nothing is cut of it, or
+//! repaired, after that.
 
+use super::ahead::{Ahead, Pace};
+use super::class::Class;
 use super::config::Full;
 use crate::coverage::Coverage;
+use crate::time::Timestamp;
 use crate::wire::Segment;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// Block numbers have 40 bits.
 const BLOCK_MAX: u64 = (1 << 40) - 1;
 
 #[derive(Debug)]
-struct Block {
-    len: u32,
-    cut: u32,
+pub(super) struct Block {
+    pub(super) len: u32,
+    pub(super) cut: u32,
     acked: Coverage,
+    class: Class,
+    /// Acknowledged whole, or given up.
     done: bool,
+}
+
+impl Block {
+    pub(super) fn uncut(&self) -> u32 {
+        if self.done { 0 } else { self.len - self.cut }
+    }
 }
 
 /// A slice to send again.
 #[derive(Debug, Clone, Copy)]
-struct Repair {
+pub(super) struct Repair {
     block: u64,
     offset: u32,
     len: u32,
@@ -26,103 +40,53 @@ struct Repair {
 
 /// All blocks from the first that the peer does not have.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    blocks: VecDeque<Block>,
+pub(super) struct Blocks {
+    list: VecDeque<Block>,
     first: u64,
-    /// The block being cut.
-    cutting: u64,
-    repairs: VecDeque<Repair>,
-    credit: u64,
-    ahead_max: usize,
-    block_len_max: u32,
-    /// Range lists of finished blocks, to be used again.
-    spare: Vec<Coverage>,
 }
 
-impl Outgoing {
-    pub(super) fn new(ahead_max: usize, block_len_max: u32) -> Self {
-        Outgoing {
-            blocks: VecDeque::new(),
-            first: 0,
-            cutting: 0,
-            repairs: VecDeque::new(),
-            credit: 0,
-            ahead_max: ahead_max.max(1),
-            block_len_max,
-            spare: Vec::new(),
-        }
+impl Blocks {
+    #[inline]
+    pub(super) fn get(&self, number: u64) -> Option<&Block> {
+        self.list.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, number: u64) -> Option<&mut Block> {
+        self.list.get_mut(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
     fn end(&self) -> u64 {
-        self.first + self.blocks.len() as u64
+        self.first + self.list.len() as u64
     }
 
-    pub(super) fn room(&self) -> usize {
-        let waiting = (self.end() - self.cutting) as usize;
-        let granted = usize::try_from(self.credit.saturating_sub(self.end())).unwrap_or(usize::MAX);
-        self.ahead_max.saturating_sub(waiting).min(granted)
+    /// The next slice of this block that was never sent, of at most `max` bytes.
+    #[inline]
+    pub(super) fn cut(&mut self, number: u64, max: u32) -> Option<Segment> {
+        let block = self.list.get_mut((number - self.first) as usize)?;
+        let len = (block.len - block.cut).min(max);
+        let segment = Segment { block: number, offset: block.cut, len, last: block.cut + len == block.len };
+        block.cut += len;
+        Some(segment)
     }
 
-    /// Whether only the receiver keeps us from queueing more.
-    pub(super) fn lacks_credit(&self) -> bool {
-        self.credit <= self.end()
+    /// The slice as a segment, unless the peer has all of it or is to have nothing more.
+    fn unacked(&self, number: u64, offset: u32, len: u32) -> Option<Segment> {
+        let block = self.get(number)?;
+        let end = offset + len;
+        let missing = !block.done && !block.acked.contains(u64::from(offset), u64::from(end));
+        missing.then_some(Segment { block: number, offset, len, last: end == block.len })
     }
 
-    pub(super) fn queue(&mut self, len: u32) -> Result<u64, Full> {
-        if self.room() == 0 || len == 0 || len > self.block_len_max {
-            return Err(Full);
-        }
-        let number = self.end();
-        let acked = self.spare.pop().unwrap_or_default();
-        self.blocks.push_back(Block { len, cut: 0, acked, done: false });
-        Ok(number)
-    }
-
-    /// Takes the newest block back, if nothing of it was cut yet; its number is the next one's then.
-    pub(super) fn take_back(&mut self) -> Option<u64> {
-        let number = self.end().checked_sub(1)?;
-        let is_whole = self.blocks.back().is_some_and(|block| block.cut == 0);
-        if !is_whole || number < self.cutting {
-            return None;
-        }
-        self.spare.extend(self.blocks.pop_back().map(|block| block.acked));
-        Some(number)
-    }
-
-    /// Bytes that were queued and not cut yet.
-    pub(super) fn uncut_bytes(&self) -> u64 {
-        let waiting = self.blocks.iter().skip((self.cutting - self.first) as usize);
-        waiting.map(|block| u64::from(block.len - block.cut)).sum()
-    }
-
-    /// The peer's credit; whether it has grown.
-    pub(super) fn set_credit(&mut self, credit: u64) -> bool {
-        let grown = credit > self.credit;
-        self.credit = self.credit.max(credit.min(BLOCK_MAX));
-        grown
-    }
-
-    pub(super) fn has_repairs(&self) -> bool {
-        !self.repairs.is_empty()
-    }
-
-    pub(super) fn has_uncut(&self) -> bool {
-        self.cutting < self.end()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-    }
-
-    /// The next slice to send again that the peer still lacks, of at most `max` bytes.
-    pub(super) fn next_repair(&mut self, max: u32) -> Option<Segment> {
-        while let Some(front) = self.repairs.front_mut() {
+    /// The next of these slices that the peer still lacks, of at most `max` bytes.
+    pub(super) fn next_repair(&self, repairs: &mut VecDeque<Repair>, max: u32) -> Option<Segment> {
+        while let Some(front) = repairs.front_mut() {
             let (repair, len) = (*front, front.len.min(max));
             if len < repair.len {
                 front.offset += len;
                 front.len -= len;
             } else {
-                self.repairs.pop_front();
+                repairs.pop_front();
             }
             if let Some(segment) = self.unacked(repair.block, repair.offset, len) {
                 return Some(segment);
@@ -130,113 +94,364 @@ impl Outgoing {
         }
         None
     }
+}
 
-    /// The next slice that was never sent, of at most `max` bytes.
+/// What is to be sent next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It was never sent.
+    New(Segment),
+    /// It was lost.
+    Repair(Segment),
+}
+
+/// All blocks from the first that the peer does not have, and what is to be sent of them.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    blocks: Blocks,
+    /// The bulk block being cut: those between it and the end that are not bulk's are over, or [`Ahead`] has
+    /// them.
+    cutting: u64,
+    /// Bulk blocks that are not all cut.
+    waiting: usize,
+    repairs: VecDeque<Repair>,
+    /// What goes ahead of bulk.
+    ahead: Ahead,
+    /// Whether there is something to send besides new bulk: as of the last change of `repairs` and `ahead`,
+    /// for one look a segment.
+    has_others: bool,
+    /// Blocks with a deadline that are not over.
+    deadlines: BTreeSet<(Timestamp, u64)>,
+    credit: u64,
+    /// The most blocks that could be queued at once so far: the receiver grants at least so many at a time.
+    widest: u64,
+    urgent_reserve: u64,
+    /// Urgent blocks that are not over.
+    urgent_open: u64,
+    ahead_max: usize,
+    block_len_max: u32,
+    /// Range lists of finished blocks, to be used again.
+    spare: Vec<Coverage>,
+}
+
+impl Outgoing {
+    pub(super) fn new(ahead_max: usize, block_len_max: u32, urgent_reserve: u32) -> Self {
+        Outgoing {
+            blocks: Blocks { list: VecDeque::new(), first: 0 },
+            cutting: 0,
+            waiting: 0,
+            repairs: VecDeque::new(),
+            ahead: Ahead::default(),
+            has_others: false,
+            deadlines: BTreeSet::new(),
+            credit: 0,
+            widest: 0,
+            urgent_reserve: u64::from(urgent_reserve),
+            urgent_open: 0,
+            ahead_max: ahead_max.max(1),
+            block_len_max,
+            spare: Vec::new(),
+        }
+    }
+
+    fn end(&self) -> u64 {
+        self.blocks.end()
+    }
+
+    /// How many blocks of this class may be queued now.
+    pub(super) fn room(&self, class: Class) -> usize {
+        let left = self.credit.saturating_sub(self.end());
+        let (waiting, granted) = match class {
+            Class::Bulk => (self.waiting, left.saturating_sub(self.kept_for_urgent())),
+            Class::Until(_) => (self.ahead.timed_waiting(), left.saturating_sub(self.kept_for_urgent())),
+            Class::Urgent => (self.ahead.urgent_waiting(), self.credit_for_urgent(left)),
+        };
+        let granted = usize::try_from(granted).unwrap_or(usize::MAX);
+        self.ahead_max.saturating_sub(waiting).min(granted)
+    }
+
+    /// What the others leave of the credit comes back to urgent blocks with each of them that the receiver is
+    /// done with, however slow it is with the others. A quarter of it at most, so that a small one stops
+    /// nobody.
+    fn kept_for_urgent(&self) -> u64 {
+        self.urgent_reserve.min(self.widest / 4)
+    }
+
+    /// Beyond half of the credit urgent blocks leave the others a quarter: a flood of them does not stop
+    /// those, as long as the receiver is done with urgent blocks once it has acknowledged them.
+    fn credit_for_urgent(&self, left: u64) -> u64 {
+        let half = (self.widest / 2).max(1).saturating_sub(self.urgent_open);
+        let kept = self.kept_for_urgent() + (self.widest / 4).max(1);
+        left.min(half).max(left.saturating_sub(kept))
+    }
+
+    /// Whether only the receiver keeps us from queueing more bulk.
+    pub(super) fn lacks_credit(&self) -> bool {
+        self.credit <= self.end() + self.kept_for_urgent()
+    }
+
+    pub(super) fn queue(&mut self, len: u32, class: Class) -> Result<u64, Full> {
+        if self.room(class) == 0 || len == 0 || len > self.block_len_max {
+            return Err(Full);
+        }
+        let number = self.end();
+        let acked = self.spare.pop().unwrap_or_default();
+        self.blocks.list.push_back(Block { len, cut: 0, acked, class, done: false });
+        match class {
+            Class::Bulk => self.waiting += 1,
+            Class::Urgent => {
+                self.ahead.queue_urgent(number);
+                self.urgent_open += 1;
+            }
+            Class::Until(deadline) => {
+                self.ahead.queue_timed(deadline, number);
+                self.deadlines.insert((deadline, number));
+            }
+        }
+        self.pass_over();
+        self.look_for_others();
+        Ok(number)
+    }
+
+    /// Takes the newest block back, if nothing of it was cut yet; its number is the next one's then.
+    pub(super) fn take_back(&mut self) -> Option<u64> {
+        let number = self.end().checked_sub(1)?;
+        let block = self.blocks.list.back().filter(|block| block.cut == 0 && !block.done)?;
+        let class = block.class;
+        self.let_go_uncut(class, number);
+        self.urgent_open -= u64::from(class == Class::Urgent);
+        self.spare.extend(self.blocks.list.pop_back().map(|block| block.acked));
+        self.cutting = self.cutting.min(number);
+        Some(number)
+    }
+
+    /// Bytes that were queued and not cut yet.
+    pub(super) fn uncut_bytes(&self) -> u64 {
+        let waiting = self.blocks.list.iter().skip((self.cutting - self.blocks.first) as usize);
+        let bulk = waiting.filter(|block| block.class == Class::Bulk).map(|block| u64::from(block.uncut()));
+        bulk.sum::<u64>() + self.ahead.uncut_bytes(&self.blocks)
+    }
+
+    /// The peer's credit; whether it has grown.
+    pub(super) fn set_credit(&mut self, credit: u64) -> bool {
+        let grown = credit > self.credit;
+        self.credit = self.credit.max(credit.min(BLOCK_MAX));
+        self.widest = self.widest.max(self.credit.saturating_sub(self.end()));
+        grown
+    }
+
+    pub(super) fn has_repairs(&self) -> bool {
+        !self.repairs.is_empty() || self.ahead.has_repairs()
+    }
+
+    pub(super) fn has_uncut(&self) -> bool {
+        self.waiting > 0 || self.ahead.has_uncut()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.list.is_empty()
+    }
+
+    #[inline]
+    pub(super) fn has_others(&self) -> bool {
+        self.has_others
+    }
+
+    fn look_for_others(&mut self) {
+        self.has_others = self.has_repairs() || self.ahead.has_uncut();
+    }
+
+    /// The next slice to send, of at most `max` bytes, if there is something besides new bulk.
+    pub(super) fn next_of_others(&mut self, max: u32, pace: Pace) -> Option<Next> {
+        let is_bulks_turn = self.ahead.is_bulks_turn();
+        let bulk = if is_bulks_turn { self.next_bulk(max) } else { None };
+        let next = bulk
+            .or_else(|| self.ahead.next(&mut self.blocks, max, pace))
+            .or_else(|| self.next_bulk(max).filter(|_| !is_bulks_turn));
+        self.look_for_others();
+        next
+    }
+
+    fn next_bulk(&mut self, max: u32) -> Option<Next> {
+        let repair =
+            if self.repairs.is_empty() { None } else { self.blocks.next_repair(&mut self.repairs, max) };
+        match repair {
+            Some(segment) => Some(Next::Repair(segment)),
+            None => self.next_new(max).map(Next::New),
+        }
+    }
+
+    /// The next slice of bulk that was never sent, of at most `max` bytes.
     #[inline]
     pub(super) fn next_new(&mut self, max: u32) -> Option<Segment> {
-        let block = self.blocks.get_mut((self.cutting - self.first) as usize)?;
-        let len = (block.len - block.cut).min(max);
-        let segment =
-            Segment { block: self.cutting, offset: block.cut, len, last: block.cut + len == block.len };
-        block.cut += len;
-        self.cutting += u64::from(segment.last);
+        let segment = self.blocks.cut(self.cutting, max)?;
+        if segment.last {
+            self.go_on();
+        }
         Some(segment)
     }
 
-    /// The slice as a segment, unless the peer has all of it.
+    /// The block being cut is all cut.
+    #[cold]
+    fn go_on(&mut self) {
+        self.waiting -= 1;
+        self.cutting += 1;
+        self.pass_over();
+    }
+
+    /// Goes on to the next block of bulk.
+    fn pass_over(&mut self) {
+        while self.blocks.get(self.cutting).is_some_and(|block| block.done || block.class != Class::Bulk) {
+            self.cutting += 1;
+        }
+    }
+
+    /// The slice as a segment, unless the peer has all of it or is to have nothing more.
     pub(super) fn unacked(&self, block: u64, offset: u32, len: u32) -> Option<Segment> {
-        let state = self.blocks.get(usize::try_from(block.checked_sub(self.first)?).ok()?)?;
-        let end = offset + len;
-        let missing = !state.done && !state.acked.contains(u64::from(offset), u64::from(end));
-        missing.then_some(Segment { block, offset, len, last: end == state.len })
+        self.blocks.unacked(block, offset, len)
     }
 
     /// The slice arrived; says whether that completed its block. The caller then calls [`Outgoing::trim`].
     #[inline]
-    pub(super) fn on_acked(&mut self, block: u64, offset: u32, len: u32) -> bool {
-        let Some(state) = block.checked_sub(self.first).and_then(|index| self.blocks.get_mut(index as usize))
-        else {
-            return false;
-        };
-        if state.done {
-            return false;
+    pub(super) fn on_acked(&mut self, number: u64, offset: u32, len: u32) -> bool {
+        let Some(block) = self.blocks.get_mut(number).filter(|block| !block.done) else { return false };
+        block.acked.insert(u64::from(offset), u64::from(offset) + u64::from(len));
+        let done = block.acked.is_complete(u64::from(block.len));
+        if done {
+            self.finish(number);
         }
-        state.acked.insert(u64::from(offset), u64::from(offset) + u64::from(len));
-        state.done = state.acked.is_complete(u64::from(state.len));
-        if state.done {
-            let mut acked = std::mem::take(&mut state.acked);
-            acked.clear();
-            if self.spare.len() < 64 {
-                self.spare.push(acked);
+        done
+    }
+
+    /// The block is over.
+    fn finish(&mut self, number: u64) {
+        let Some(block) = self.blocks.get_mut(number) else { return };
+        block.done = true;
+        let mut acked = std::mem::take(&mut block.acked);
+        match block.class {
+            Class::Bulk => {}
+            Class::Urgent => self.urgent_open -= 1,
+            Class::Until(deadline) => drop(self.deadlines.remove(&(deadline, number))),
+        }
+        acked.clear();
+        if self.spare.len() < 64 {
+            self.spare.push(acked);
+        }
+    }
+
+    /// Nothing more is sent of this block; `false` if it is over, or was never queued. The caller then calls
+    /// [`Outgoing::trim`].
+    pub(super) fn give_up(&mut self, number: u64) -> bool {
+        let Some(block) = self.blocks.get(number).filter(|block| !block.done) else { return false };
+        if block.uncut() > 0 {
+            self.let_go_uncut(block.class, number);
+        }
+        self.finish(number);
+        self.pass_over();
+        true
+    }
+
+    /// A block that was not all cut no longer waits for that.
+    fn let_go_uncut(&mut self, class: Class, number: u64) {
+        match class {
+            Class::Bulk => self.waiting -= 1,
+            Class::Urgent => self.ahead.let_go_urgent(number),
+            Class::Until(deadline) => {
+                self.ahead.let_go_timed(deadline, number);
+                self.deadlines.remove(&(deadline, number));
             }
         }
-        state.done
+        self.look_for_others();
+    }
+
+    /// When the next deadline passes.
+    pub(super) fn deadline(&self) -> Option<Timestamp> {
+        self.deadlines.first().map(|first| first.0)
+    }
+
+    /// The block whose deadline has passed first, if one has.
+    pub(super) fn expired(&self, now: Timestamp) -> Option<u64> {
+        self.deadlines.first().filter(|first| first.0 <= now).map(|first| first.1)
     }
 
     /// Forgets finished blocks at the front.
     pub(super) fn trim(&mut self) {
-        while self.blocks.front().is_some_and(|block| block.done) {
-            self.blocks.pop_front();
-            self.first += 1;
+        while self.blocks.list.front().is_some_and(|block| block.done) {
+            self.blocks.list.pop_front();
+            self.blocks.first += 1;
         }
     }
 
-    pub(super) fn on_lost(&mut self, block: u64, offset: u32, len: u32) {
-        self.repairs.push_back(Repair { block, offset, len });
+    pub(super) fn on_lost(&mut self, number: u64, offset: u32, len: u32) {
+        let repair = Repair { block: number, offset, len };
+        match self.blocks.get(number).map_or(Class::Bulk, |block| block.class) {
+            Class::Bulk => self.repairs.push_back(repair),
+            class => self.ahead.on_lost(class, repair),
+        }
+        self.has_others = true;
     }
 
-    /// Gives up: returns the blocks that the peer does not have for certain.
-    pub(super) fn abandon(&mut self) -> Vec<u64> {
-        let (first, end) = (self.first, self.end());
-        let unacked =
-            (first..end).zip(&self.blocks).filter(|(_, block)| !block.done).map(|(number, _)| number);
-        let unacked = unacked.collect();
-        self.blocks.clear();
+    /// Gives up: returns the blocks that the peer does not have for certain, and what they are to others.
+    pub(super) fn abandon(&mut self) -> Vec<(u64, Class)> {
+        let (first, end) = (self.blocks.first, self.end());
+        let unacked = (first..end).zip(&self.blocks.list).filter(|(_, block)| !block.done);
+        let unacked = unacked.map(|(number, block)| (number, block.class)).collect();
+        self.blocks.list.clear();
         self.repairs.clear();
-        (self.first, self.cutting) = (end, end);
+        self.deadlines.clear();
+        self.ahead = Ahead::default();
+        self.urgent_open = 0;
+        self.look_for_others();
+        (self.blocks.first, self.cutting, self.waiting) = (end, end, 0);
         unacked
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::class::BULK_EVERY;
     use super::*;
+    use std::time::Duration;
 
     fn outgoing(credit: u64) -> Outgoing {
-        let mut outgoing = Outgoing::new(4, 1 << 20);
+        let mut outgoing = Outgoing::new(4, 1 << 20, 0);
         outgoing.set_credit(credit);
         outgoing
+    }
+
+    fn queue(out: &mut Outgoing, len: u32) -> Result<u64, Full> {
+        out.queue(len, Class::Bulk)
     }
 
     #[test]
     fn room_is_what_is_granted_and_what_may_wait() {
         let mut out = outgoing(3);
-        assert_eq!(out.room(), 3);
-        assert_eq!(out.queue(0), Err(Full));
-        assert_eq!(out.queue((1 << 20) + 1), Err(Full));
+        assert_eq!(out.room(Class::Bulk), 3);
+        assert_eq!(queue(&mut out, 0), Err(Full));
+        assert_eq!(queue(&mut out, (1 << 20) + 1), Err(Full));
         assert_eq!(
-            (out.queue(10), out.queue(10), out.queue(10), out.queue(10)),
+            (queue(&mut out, 10), queue(&mut out, 10), queue(&mut out, 10), queue(&mut out, 10)),
             (Ok(0), Ok(1), Ok(2), Err(Full))
         );
         assert!(out.lacks_credit() && !out.set_credit(2) && out.set_credit(100));
-        assert_eq!(out.room(), 1);
+        assert_eq!(out.room(Class::Bulk), 1);
     }
 
     #[test]
     fn only_a_whole_block_is_taken_back_and_its_number_used_again() {
         let mut out = outgoing(9);
         assert_eq!(out.take_back(), None);
-        (0..3).for_each(|number| assert_eq!(out.queue(100), Ok(number)));
+        (0..3).for_each(|number| assert_eq!(queue(&mut out, 100), Ok(number)));
         assert!(out.next_new(60).is_some());
         assert_eq!((out.uncut_bytes(), out.take_back(), out.take_back()), (240, Some(2), Some(1)));
         assert_eq!((out.uncut_bytes(), out.take_back()), (40, None), "its first bytes are on their way");
-        assert_eq!(out.queue(100), Ok(1));
+        assert_eq!(queue(&mut out, 100), Ok(1));
     }
 
     #[test]
     fn a_block_is_cut_repaired_in_other_pieces_and_done_once() {
         let mut out = outgoing(2);
-        out.queue(2500).expect("room");
+        queue(&mut out, 2500).expect("room");
         let cuts: Vec<_> = std::iter::from_fn(|| out.next_new(1000)).collect();
         assert_eq!(
             cuts.iter().map(|cut| (cut.offset, cut.len, cut.last)).collect::<Vec<_>>(),
@@ -246,7 +461,11 @@ mod tests {
         out.on_lost(0, 1000, 1000);
         out.on_lost(0, 0, 1000);
         out.on_lost(0, 2000, 500);
-        let repairs: Vec<_> = std::iter::from_fn(|| out.next_repair(600)).collect();
+        let repairs: Vec<_> = std::iter::from_fn(|| match out.next_bulk(600)? {
+            Next::Repair(segment) => Some(segment),
+            Next::New(segment) => panic!("all was sent: {segment:?}"),
+        })
+        .collect();
         assert_eq!(
             repairs.iter().map(|cut| (cut.offset, cut.len, cut.last)).collect::<Vec<_>>(),
             [(1000, 600, false), (1600, 400, false), (2000, 500, true)]
@@ -259,10 +478,314 @@ mod tests {
     #[test]
     fn abandoned_blocks_are_those_without_all_acknowledgements() {
         let mut out = outgoing(9);
-        (0..3).for_each(|number| assert_eq!(out.queue(100), Ok(number)));
+        (0..3).for_each(|number| assert_eq!(queue(&mut out, 100), Ok(number)));
         while out.next_new(100).is_some() {}
         assert!(out.on_acked(1, 0, 100));
-        assert_eq!(out.abandon(), [0, 2]);
-        assert_eq!(out.abandon(), [0u64; 0]);
+        assert_eq!(out.abandon(), [(0, Class::Bulk), (2, Class::Bulk)]);
+        assert_eq!(out.abandon(), []);
+    }
+
+    fn pace(ms: u64, rate: Option<f64>) -> Pace {
+        let now = Timestamp::from_nanos(ms * 1_000_000);
+        Pace { now, rate, rtt: Duration::ZERO, loss: 0.0 }
+    }
+
+    /// What is sent next, of any class.
+    fn next(out: &mut Outgoing, max: u32, pace: Pace) -> Option<Next> {
+        let ahead = if out.has_others() { out.next_of_others(max, pace) } else { None };
+        ahead.or_else(|| out.next_new(max).map(Next::New))
+    }
+
+    fn sent(out: &mut Outgoing, max: u32, pace: Pace) -> Vec<(u64, u32)> {
+        std::iter::from_fn(|| next(out, max, pace))
+            .map(|next| match next {
+                Next::New(segment) | Next::Repair(segment) => (segment.block, segment.offset),
+            })
+            .collect()
+    }
+
+    fn until(ms: u64) -> Class {
+        Class::Until(pace(ms, None).now)
+    }
+
+    #[test]
+    fn urgent_goes_first_then_what_has_a_deadline_then_bulk() {
+        let mut out = Outgoing::new(9, 1 << 20, 0);
+        out.set_credit(99);
+        let classes = [Class::Bulk, until(90), Class::Urgent, until(50), Class::Bulk, Class::Urgent];
+        for (number, class) in (0..).zip(classes) {
+            assert_eq!(out.queue(200, class), Ok(number));
+        }
+        assert_eq!(next(&mut out, 100, pace(0, None)).map(|_| out.uncut_bytes()), Some(1100));
+        out.on_lost(2, 0, 100);
+        let order = [(2, 0), (2, 100), (5, 0), (5, 100), (3, 0), (3, 100), (1, 0), (1, 100)];
+        let bulk = [(0, 0), (0, 100), (4, 0), (4, 100)];
+        let all: Vec<_> = order.into_iter().chain(bulk).collect();
+        assert_eq!(sent(&mut out, 100, pace(0, None)), all);
+        for block in [0, 1, 2] {
+            out.on_lost(block, 100, 100);
+        }
+        assert!(out.has_repairs() && out.has_others());
+        assert_eq!(sent(&mut out, 100, pace(0, None)), [(2, 100), (1, 100), (0, 100)]);
+        assert!(!out.has_repairs() && !out.has_others());
+    }
+
+    #[test]
+    fn bulk_has_every_sixteenth_segment() {
+        let mut out = Outgoing::new(9, 1 << 20, 0);
+        out.set_credit(99);
+        out.queue(3000, Class::Bulk).expect("room");
+        out.queue(6400, Class::Urgent).expect("room");
+        let order: Vec<u64> = sent(&mut out, 100, pace(0, None)).into_iter().map(|sent| sent.0).collect();
+        let turns: Vec<usize> = (0..64).filter(|&at| order[at] == 0).collect();
+        assert_eq!(turns, [15, 31, 47, 63]);
+    }
+
+    #[test]
+    fn what_cannot_be_met_gives_way_and_something_is_sent_all_the_same() {
+        let mut out = Outgoing::new(9, 1 << 20, 0);
+        out.set_credit(99);
+        // 1000 bytes take 10 ms.
+        for deadline in [5, 12, 13, 30] {
+            out.queue(1000, until(deadline)).expect("room");
+        }
+        let slow = |ms| pace(ms, Some(100_000.0));
+        let first = |out: &mut Outgoing, ms| match next(out, 500, slow(ms)) {
+            Some(Next::New(segment)) => segment.block,
+            other => panic!("something new, not {other:?}"),
+        };
+        // The second could be there by a hair: not enough to begin it.
+        assert_eq!((first(&mut out, 0), first(&mut out, 5)), (2, 2));
+        assert_eq!(first(&mut out, 10), 3);
+        // Nothing can be met any more, and nothing else waits.
+        assert_eq!([0; 5].map(|_| first(&mut out, 29)), [3, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn bulk_leaves_credit_to_urgent_blocks_and_they_leave_some_to_bulk() {
+        let room = |out: &Outgoing| (out.room(Class::Bulk), out.room(until(1)), out.room(Class::Urgent));
+        let mut out = Outgoing::new(100, 1 << 20, 2);
+        out.set_credit(8);
+        assert_eq!(room(&out), (6, 6, 4));
+        (0..6).for_each(|_| assert!(queue(&mut out, 10).is_ok()));
+        assert_eq!((room(&out), queue(&mut out, 10), out.lacks_credit()), ((0, 0, 2), Err(Full), true));
+        (0..2).for_each(|_| assert!(out.queue(10, Class::Urgent).is_ok()));
+        assert_eq!(room(&out), (0, 0, 0));
+        // What comes back is the urgent ones' until they have as much as before, however many they were.
+        for credit in 9..99 {
+            out.set_credit(credit);
+            assert_eq!(room(&out), (0, 0, 1));
+            let last = out.queue(10, Class::Urgent).expect("room");
+            sent(&mut out, 10, pace(0, None));
+            assert!(out.on_acked(last, 0, 10));
+        }
+        out.set_credit(101);
+        assert_eq!(room(&out), (1, 1, 2));
+        // A flood of urgent blocks leaves a quarter beside what is kept from the others.
+        out.set_credit(106);
+        while out.queue(10, Class::Urgent).is_ok() {}
+        assert_eq!(room(&out), (2, 2, 0));
+    }
+
+    #[test]
+    fn a_credit_of_one_is_who_comes_first_s() {
+        let mut out = Outgoing::new(100, 1 << 20, 5);
+        for credit in 1..20 {
+            out.set_credit(credit);
+            let class = if credit % 2 == 0 { Class::Urgent } else { Class::Bulk };
+            assert_eq!((out.room(Class::Bulk), out.room(Class::Urgent)), (1, 1));
+            let last = out.queue(10, class).expect("room");
+            sent(&mut out, 10, pace(0, None));
+            assert!(out.on_acked(last, 0, 10));
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_is_over_in_any_state() {
+        for class in [Class::Bulk, Class::Urgent, until(9)] {
+            let mut out = outgoing(9);
+            (0..4).for_each(|_| assert!(out.queue(200, class).is_ok()));
+            let first_cut = next(&mut out, 100, pace(0, None));
+            assert!(matches!(first_cut, Some(Next::New(Segment { block: 0, .. }))));
+            assert!(out.give_up(2), "never begun");
+            assert!(!out.give_up(2), "once");
+            assert!(!out.give_up(4) && !out.give_up(u64::MAX), "not queued");
+            assert_eq!(out.uncut_bytes(), 500);
+            assert!(out.give_up(0), "half sent");
+            out.on_lost(0, 0, 100);
+            assert_eq!(sent(&mut out, 100, pace(0, None)), [(1, 0), (1, 100), (3, 0), (3, 100)], "{class:?}");
+            assert!(!out.on_acked(0, 0, 100) && out.unacked(0, 0, 100).is_none());
+            assert!(out.on_acked(1, 0, 200) && !out.give_up(1));
+            out.trim();
+            assert_eq!(out.abandon(), [(3, class)]);
+            assert!(out.is_empty() && !out.has_uncut() && out.deadline().is_none());
+        }
+    }
+
+    #[test]
+    fn the_number_of_what_was_given_up_is_not_used_again() {
+        for class in [Class::Bulk, Class::Urgent, until(9)] {
+            let mut out = outgoing(9);
+            (0..3).for_each(|_| assert!(out.queue(10, class).is_ok()));
+            assert_eq!((out.take_back(), out.give_up(1), out.take_back()), (Some(2), true, None));
+            assert_eq!(out.queue(10, Class::Urgent), Ok(2));
+            assert_eq!(sent(&mut out, 10, pace(0, None)).len(), 2);
+        }
+    }
+
+    #[test]
+    fn deadlines_pass_in_their_order() {
+        let mut out = outgoing(9);
+        for deadline in [30, 10, 20] {
+            out.queue(10, until(deadline)).expect("room");
+        }
+        let at = |ms| pace(ms, None).now;
+        assert_eq!((out.deadline(), out.expired(at(9)), out.expired(at(10))), (Some(at(10)), None, Some(1)));
+        assert!(out.give_up(1));
+        assert_eq!(sent(&mut out, 10, pace(11, None)), [(2, 0), (0, 0)]);
+        assert!(out.on_acked(2, 0, 10));
+        assert_eq!((out.deadline(), out.expired(at(100))), (Some(at(30)), Some(0)));
+    }
+
+    use proptest::prelude::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Queue(u8, u32),
+        Send(u32),
+        Ack(usize),
+        Lose(usize),
+        GiveUp(u64),
+        TakeBack,
+        Credit(u64),
+        Time(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0u8..4, 1u32..400).prop_map(|(class, len)| Step::Queue(class, len)),
+            8 => (1u32..200).prop_map(Step::Send),
+            4 => (0usize..30).prop_map(Step::Ack),
+            2 => (0usize..30).prop_map(Step::Lose),
+            1 => (0u64..40).prop_map(Step::GiveUp),
+            1 => Just(Step::TakeBack),
+            2 => (0u64..6).prop_map(Step::Credit),
+            1 => (1u64..20).prop_map(Step::Time),
+        ]
+    }
+
+    /// What a naive sender would know of a block.
+    #[derive(Debug)]
+    struct Known {
+        len: u32,
+        class: Class,
+        sent: Vec<bool>,
+        acked: Vec<bool>,
+        over: bool,
+    }
+
+    proptest! {
+        #[test]
+        fn any_order_of_calls_sends_each_byte_once_and_ends_each_block_once(
+            steps in proptest::collection::vec(step(), 1..200),
+            reserve in 0u32..4,
+        ) {
+            let mut out = Outgoing::new(4, 400, reserve);
+            let mut known: Vec<Known> = Vec::new();
+            let mut under_way: Vec<Segment> = Vec::new();
+            let (mut credit, mut now, mut in_a_row) = (3, 0u64, 0);
+            out.set_credit(credit);
+            for step in steps {
+                match step {
+                    Step::Queue(class, len) => {
+                        let classes = [Class::Bulk, Class::Bulk, Class::Urgent, until(now + 10)];
+                        let class = classes[usize::from(class)];
+                        let room = out.room(class);
+                        let queued = out.queue(len, class);
+                        prop_assert_eq!(queued.is_ok(), room > 0);
+                        if let Ok(number) = queued {
+                            prop_assert_eq!(number, known.len() as u64);
+                            prop_assert!(number < credit);
+                            let bits = vec![false; len as usize];
+                            known.push(Known { len, class, sent: bits.clone(), acked: bits, over: false });
+                        }
+                    }
+                    Step::Send(max) => {
+                        let uncut = |class: fn(&Class) -> bool| known.iter().any(
+                            |block| class(&block.class) && !block.over && block.sent.contains(&false));
+                        let bulk_waits = uncut(|class| *class == Class::Bulk);
+                        let others_wait = uncut(|class| *class != Class::Bulk);
+                        let Some(next) = next(&mut out, max, pace(now, Some(1e5))) else {
+                            prop_assert!(!bulk_waits && !others_wait && !out.has_uncut());
+                            continue;
+                        };
+                        let (Next::New(segment) | Next::Repair(segment)) = next;
+                        let block = &mut known[segment.block as usize];
+                        prop_assert!(!block.over, "of a block that is over");
+                        prop_assert!(segment.len > 0 && segment.len <= max);
+                        prop_assert_eq!(segment.last, segment.end() == u64::from(block.len));
+                        let range = segment.offset as usize..segment.end() as usize;
+                        let is_new = matches!(next, Next::New(_));
+                        prop_assert!(block.sent[range.clone()].iter().all(|&sent| sent != is_new));
+                        block.sent[range].fill(true);
+                        let is_bulk = block.class == Class::Bulk;
+                        in_a_row = if is_bulk || !bulk_waits { 0 } else { in_a_row + 1 };
+                        prop_assert!(in_a_row < BULK_EVERY);
+                        under_way.push(segment);
+                    }
+                    Step::Ack(at) if at < under_way.len() => {
+                        let segment = under_way.swap_remove(at);
+                        let block = &mut known[segment.block as usize];
+                        block.acked[segment.offset as usize..segment.end() as usize].fill(true);
+                        let is_whole = !block.over && block.acked.iter().all(|&acked| acked);
+                        block.over |= is_whole;
+                        prop_assert_eq!(out.on_acked(segment.block, segment.offset, segment.len), is_whole);
+                        out.trim();
+                    }
+                    Step::Lose(at) if at < under_way.len() => {
+                        let segment = under_way.swap_remove(at);
+                        out.on_lost(segment.block, segment.offset, segment.len);
+                    }
+                    Step::Ack(_) | Step::Lose(_) => {}
+                    Step::GiveUp(number) => {
+                        let block = known.get_mut(number as usize).filter(|block| !block.over);
+                        prop_assert_eq!(out.give_up(number), block.is_some());
+                        block.into_iter().for_each(|block| block.over = true);
+                        out.trim();
+                    }
+                    Step::TakeBack => {
+                        let is_whole =
+                            known.last().is_some_and(|last| !last.over && !last.sent.contains(&true));
+                        let taken = out.take_back();
+                        prop_assert_eq!(taken.is_some(), is_whole);
+                        if is_whole {
+                            known.pop();
+                            prop_assert_eq!(taken, Some(known.len() as u64));
+                        }
+                    }
+                    Step::Credit(more) => {
+                        credit += more;
+                        out.set_credit(credit);
+                    }
+                    Step::Time(ms) => {
+                        now += ms;
+                        while let Some(number) = out.expired(pace(now, None).now) {
+                            prop_assert!(out.give_up(number));
+                            known[number as usize].over = true;
+                        }
+                        out.trim();
+                    }
+                }
+                let uncut = known.iter().filter(|block| !block.over)
+                    .map(|block| block.sent.iter().filter(|&&sent| !sent).count() as u64);
+                prop_assert_eq!(out.uncut_bytes(), uncut.sum::<u64>());
+                prop_assert_eq!(out.has_uncut(), out.uncut_bytes() > 0);
+                let is_timed = |block: &&Known| !block.over && matches!(block.class, Class::Until(_));
+                prop_assert_eq!(out.deadlines.len(), known.iter().filter(is_timed).count());
+            }
+            let left = (0u64..).zip(&known).filter(|(_, block)| !block.over);
+            let left: Vec<_> = left.map(|(number, block)| (number, block.class)).collect();
+            prop_assert_eq!(out.abandon(), left);
+        }
     }
 }

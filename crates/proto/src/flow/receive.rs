@@ -80,6 +80,7 @@ impl Flow {
         match arrived {
             Arrived::New | Arrived::NotGranted => Ok(Verdict::Place),
             Arrived::Completed(len) => {
+                self.announced.granted_more |= self.incoming.grant_allowed();
                 self.events.push_back(Event::BlockComplete { block: segment.block, len });
                 Ok(Verdict::Place)
             }
@@ -124,10 +125,20 @@ impl Flow {
                 Frame::Challenge(token) => self.want.answer = Some(token),
                 Frame::Answer(token) => self.events.push_back(Event::PathAnswered(token)),
                 Frame::Arrivals(body) => self.train.on_notes(frame::notes(body)),
+                Frame::GivenUp(body) => self.handle_given_up(now, body)?,
                 Frame::Unknown => {}
             }
         }
         self.announced.limit_is_news = control.limit_is_news();
+        Ok(())
+    }
+
+    fn handle_given_up(&mut self, now: Timestamp, body: &[u8]) -> Result<(), Error> {
+        self.feedback.want(now, self.feedback_interval(), Cause::Content);
+        for blocks in frame::given_up(body) {
+            self.incoming.give_up(blocks?, |gone| self.events.push_back(Event::PeerGaveUp(gone)))?;
+        }
+        self.announced.granted_more |= self.incoming.grant_allowed();
         Ok(())
     }
 
@@ -257,6 +268,10 @@ impl Flow {
                     }
                 }
                 Kind::Ping => self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed),
+                Kind::GivenUp => {
+                    self.notices.on_acked(acked.what);
+                    self.mtu.on_acked(acked.wire_len, now, self.rtt.smoothed);
+                }
                 Kind::Passive | Kind::Skipped => {}
             }
         }
@@ -287,6 +302,7 @@ impl Flow {
                 Kind::Segment if self.tail.has_another(sent.what, sent.offset) => {}
                 Kind::Segment => self.outgoing.on_lost(sent.what, sent.offset, u32::from(sent.len)),
                 Kind::Stream => control.on_lost(sent.what, usize::from(sent.len)),
+                Kind::GivenUp => self.notices.on_lost(sent.what),
                 Kind::MtuProbe => {
                     self.mtu.on_probe_lost(sent.wire_len);
                     continue;
@@ -309,7 +325,11 @@ impl Flow {
         control: &mut ControlStream,
         controller: &mut Controller,
     ) {
-        if self.state != State::Open || self.config.reliable {
+        if self.state != State::Open {
+            return;
+        }
+        self.give_up_expired(now);
+        if self.config.reliable {
             return;
         }
         if self.ledger.suspect_deadline(&self.rtt).is_some_and(|at| at <= now) {

@@ -1,8 +1,10 @@
 //! What goes out: feedback first, then what keeps the flow alive, then the control stream, repairs and new segments.
 
 use super::Flow;
+use super::ahead::Pace;
 use super::close::State;
 use super::config::{Limit, Plan, PlannedPacket, Span, segment_datagram};
+use super::outgoing::Next;
 use crate::ack::{Cause, WordRange};
 use crate::control::ControlStream;
 use crate::rate::{Asked, Controller};
@@ -51,12 +53,14 @@ impl Flow {
             self.send_close(now, control, out);
             return out.packets.len() - before;
         }
+        self.give_up_expired(now);
         self.announced.limit_is_news = control.limit_is_news();
         self.send_feedback(now, control, out);
         self.send_requests(now, control, out);
+        self.send_notices(now, out);
         let mut budget = self.budget(now, controller);
         self.send_stream(now, control, &mut budget, out);
-        self.send_segments(now, &mut budget, out);
+        self.send_segments(now, controller, &mut budget, out);
         self.send_tail(now, controller, &mut budget, out);
         self.note_limit(now, control, &budget, out);
         out.packets.len() - before
@@ -287,6 +291,16 @@ impl Flow {
         }
     }
 
+    /// Says which blocks were given up. Ahead of window and pacer, as it is little and the receiver can give
+    /// credit back.
+    fn send_notices(&mut self, now: Timestamp, out: &mut Plan) {
+        while self.notices.has_pending() && out.room() > 0 {
+            let start = out.control.len();
+            let notice = self.notices.put(self.control_room(), &mut out.control);
+            self.push_control(now, start, Kind::GivenUp, (notice, 0), 0, out);
+        }
+    }
+
     fn send_stream(
         &mut self,
         now: Timestamp,
@@ -305,21 +319,47 @@ impl Flow {
         }
     }
 
-    fn send_segments(&mut self, now: Timestamp, budget: &mut Budget, out: &mut Plan) {
+    fn send_segments(
+        &mut self,
+        now: Timestamp,
+        controller: &Controller,
+        budget: &mut Budget,
+        out: &mut Plan,
+    ) {
         let max = self.segment_max();
         let first = self.ledger.next_number();
         while self.may_send(budget, out) {
-            let repair = if self.outgoing.has_repairs() { self.outgoing.next_repair(max) } else { None };
-            self.stats.segments_retransmitted += u64::from(repair.is_some());
-            if let Some(segment) = repair {
-                self.tail.on_repair(segment);
-            }
-            let Some(segment) = repair.or_else(|| self.outgoing.next_new(max)) else { break };
+            let ahead = match self.outgoing.has_others() {
+                true => self.next_of_others(now, max, controller, budget),
+                false => None,
+            };
+            let Some(segment) = ahead.or_else(|| self.outgoing.next_new(max)) else { break };
             let sent = self.push_segment(now, segment, out);
             self.pay(budget, sent);
         }
         if self.train.is_due() && self.ledger.next_number() > first {
             self.train.on_sent(first, self.ledger.next_number() - 1, self.segment_datagram());
+        }
+    }
+
+    /// The next segment where something besides new bulk waits.
+    #[inline(never)]
+    fn next_of_others(
+        &mut self,
+        now: Timestamp,
+        max: u32,
+        controller: &Controller,
+        budget: &Budget,
+    ) -> Option<Segment> {
+        let loss = controller.path_loss().max(controller.loss());
+        let pace = Pace { now, rate: budget.rate, rtt: self.rtt.smoothed, loss };
+        match self.outgoing.next_of_others(max, pace)? {
+            Next::New(segment) => Some(segment),
+            Next::Repair(segment) => {
+                self.stats.segments_retransmitted += 1;
+                self.tail.on_repair(segment);
+                Some(segment)
+            }
         }
     }
 

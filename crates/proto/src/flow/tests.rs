@@ -84,6 +84,18 @@ fn feedback(newest: u64, map: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Each pair says how many numbers are left out, and how many follow.
+fn given_up_frame(pairs: &[(u64, u64)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for &(gap, count) in pairs {
+        crate::wire::varint::put(&mut body, gap);
+        crate::wire::varint::put(&mut body, count);
+    }
+    let mut out = vec![frame::kind::GIVEN_UP, body.len() as u8];
+    out.extend_from_slice(&body);
+    out
+}
+
 /// A map of one raw word.
 fn word(bits: u64) -> Vec<u8> {
     let mut map = vec![0, 1];
@@ -97,6 +109,7 @@ fn pair() -> (End, End) {
 }
 
 fn pair_of(config: FlowConfig) -> (End, End) {
+    let reserve = config.urgent_reserve as usize;
     let (mut sender, mut receiver) = (End::with(config), End::new());
     receiver.flow.grant(8);
     for step in 0..6 {
@@ -104,7 +117,7 @@ fn pair_of(config: FlowConfig) -> (End, End) {
         receiver.give(ms(step), &out);
         sender.give(ms(step), &back);
     }
-    assert_eq!(sender.flow.block_room(), 8);
+    assert_eq!(sender.flow.block_room(), 8 - reserve);
     sender.events();
     (sender, receiver)
 }
@@ -199,6 +212,10 @@ fn each_way_to_break_the_protocol_is_noticed() {
         (feedback(0, &word(1 << 40)), Misbehaviour::AckOfUnsent),
         (feedback(0, &[60]), Misbehaviour::AckOfUnsent),
         (feedback(0, &[0, 200]), Misbehaviour::MalformedFrame),
+        (given_up_frame(&[(0, 1)]), Misbehaviour::GivenUp),
+        (given_up_frame(&[(1 << 61, 1 << 61)]), Misbehaviour::GivenUp),
+        (given_up_frame(&[(0, 0)]), Misbehaviour::MalformedFrame),
+        (vec![frame::kind::GIVEN_UP, 1, 0], Misbehaviour::MalformedFrame),
     ];
     for (bytes, expected) in cases {
         let mut end = End::new();
@@ -392,7 +409,7 @@ fn abandoning_returns_blocks_and_control_bytes() {
     receiver.give(ms(11), &of_one);
     let back = receiver.send(ms(40));
     sender.give(ms(41), &back);
-    assert_eq!(sender.flow.abandon(&mut sender.control), [0, 2]);
+    assert_eq!(sender.flow.abandon(&mut sender.control), [(0, Class::Bulk), (2, Class::Bulk)]);
     assert!(sender.control.has_pending());
     assert!(sender.send(ms(42)).is_empty());
     // Another flow carries on.
@@ -449,4 +466,284 @@ fn a_challenge_is_answered_with_its_bytes() {
         asked.send(ms(21)).iter().all(|(_, control)| control.first() != Some(&frame::kind::ANSWER)),
         "once"
     );
+}
+
+fn segments_of(packets: &[(PlannedPacket, Vec<u8>)]) -> Vec<u64> {
+    packets.iter().filter_map(|(packet, _)| packet.segment).map(|segment| segment.block).collect()
+}
+
+fn has_notice(packets: &[(PlannedPacket, Vec<u8>)]) -> bool {
+    packets.iter().any(|(_, control)| control.first() == Some(&frame::kind::GIVEN_UP))
+}
+
+#[test]
+fn what_is_given_up_is_told_until_it_is_known() {
+    for reliable in [false, true] {
+        let (mut sender, mut receiver) = pair_of(FlowConfig { reliable, ..FlowConfig::default() });
+        sender.queue(3, 3000);
+        let packets = sender.send(ms(10));
+        let cut_short: Vec<_> =
+            packets.into_iter().filter(|(packet, _)| packet.segment.is_none_or(|cut| !cut.last)).collect();
+        receiver.give(ms(15), &cut_short);
+        assert!(sender.flow.give_up(1) && !sender.flow.give_up(1) && !sender.flow.give_up(3));
+        assert_eq!(sender.events(), [Event::BlockGivenUp(1)]);
+        assert_eq!(sender.flow.poll_timeout(), Some(Timestamp::ZERO), "at once");
+        let first = sender.send(ms(20));
+        assert!(has_notice(&first));
+        receiver.events();
+        if reliable {
+            receiver.give(ms(25), &first);
+        } else {
+            // It is lost, and so is the next.
+            let mut told = 0;
+            for step in 21..2000 {
+                let packets = sender.send(ms(step));
+                assert!(!segments_of(&packets).contains(&1), "nothing of it is repaired");
+                told += u32::from(has_notice(&packets));
+                if !has_notice(&packets) || told > 1 {
+                    receiver.give(ms(step), &packets);
+                }
+                let back = receiver.send(ms(step));
+                sender.give(ms(step), &back);
+            }
+            assert_eq!(told, 2, "and when it is known no more");
+            assert!(sender.flow.is_idle());
+        }
+        let events = receiver.events();
+        assert_eq!(events.iter().filter(|event| **event == Event::PeerGaveUp(1..2)).count(), 1);
+        let late = receiver.handle(ms(3000), 1 << 20, &[], segment(1, 2316, 684, true));
+        assert_eq!(late, Ok(Verdict::Duplicate));
+        assert_eq!(receiver.events(), []);
+    }
+}
+
+#[test]
+fn a_deadline_is_on_the_clock_and_the_block_is_given_up_at_it() {
+    for reliable in [false, true] {
+        let (mut sender, mut receiver) = pair_of(FlowConfig { reliable, ..FlowConfig::default() });
+        assert_eq!(sender.flow.queue_block_as(Class::Until(ms(50)), 3000), Ok(0));
+        assert_eq!(sender.flow.queue_block_as(Class::Until(ms(40)), 3000), Ok(1));
+        assert_eq!(sender.flow.poll_timeout().map(|at| at <= ms(40)), Some(true));
+        let packets = sender.send(ms(10));
+        assert_eq!(segments_of(&packets), [1, 1, 1, 0, 0, 0]);
+        let second: Vec<_> = packets[..packets.len() - 3].to_vec();
+        receiver.give(ms(15), &second);
+        let back = receiver.send(ms(16));
+        sender.give(ms(20), &back);
+        assert_eq!(sender.events(), [Event::BlockAcked(1)]);
+        assert_eq!(sender.send(ms(49)).len(), usize::from(!reliable), "a probe at most");
+        assert_eq!(sender.events(), []);
+        let packets = sender.send(ms(50));
+        assert!(has_notice(&packets) && segments_of(&packets).is_empty());
+        assert_eq!(sender.events(), [Event::BlockGivenUp(0)]);
+        receiver.give(ms(55), &packets);
+        assert_eq!(
+            receiver.events().last(),
+            Some(&Event::PeerGaveUp(0..1)),
+            "also a block of which nothing has come"
+        );
+    }
+}
+
+#[test]
+fn what_was_complete_when_it_was_given_up_stays_complete() {
+    let (mut sender, mut receiver) = pair();
+    sender.queue(2, 500);
+    let packets = sender.send(ms(10));
+    receiver.give(ms(15), &packets);
+    let complete = receiver.events();
+    assert!([0, 1].iter().all(|&block| complete.contains(&Event::BlockComplete { block, len: 500 })));
+    assert!(sender.flow.give_up(0));
+    let notice = sender.send(ms(16));
+    receiver.give(ms(20), &notice);
+    assert_eq!(receiver.events(), []);
+    let back = receiver.send(ms(60));
+    sender.give(ms(65), &back);
+    assert_eq!(sender.events(), [Event::BlockGivenUp(0), Event::BlockAcked(1)], "each once");
+    assert!(sender.flow.is_idle());
+}
+
+#[test]
+fn an_urgent_block_overtakes_bulk_that_waits_and_finds_credit() {
+    let (mut sender, mut receiver) = pair_of(FlowConfig { urgent_reserve: 2, ..FlowConfig::default() });
+    assert_eq!((sender.flow.block_room(), sender.flow.room_for(Class::Urgent)), (6, 4));
+    sender.queue(6, 1 << 20);
+    assert_eq!(sender.flow.queue_block(10), Err(Full));
+    let first = sender.send(ms(10));
+    assert!(segments_of(&first).iter().all(|&block| block == 0));
+    assert_eq!(sender.flow.queue_block_as(Class::Urgent, 4096), Ok(6));
+    receiver.give(ms(11), &first);
+    let mut order = Vec::new();
+    for step in 12..30 {
+        let back = receiver.send(ms(step));
+        sender.give(ms(step), &back);
+        let packets = sender.send(ms(step));
+        order.extend(segments_of(&packets));
+        receiver.give(ms(step), &packets);
+    }
+    assert_eq!(order[..4], [6; 4]);
+    assert!(receiver.events().contains(&Event::BlockComplete { block: 6, len: 4096 }));
+}
+
+#[test]
+fn a_flow_that_dies_gives_blocks_back_with_their_classes() {
+    let (mut sender, _) = pair();
+    let classes = [Class::Urgent, Class::Until(ms(500)), Class::Bulk, Class::Until(ms(20))];
+    for class in classes {
+        assert!(sender.flow.queue_block_as(class, 500).is_ok());
+    }
+    sender.send(ms(10));
+    sender.send(ms(20));
+    let unacked = sender.flow.abandon(&mut sender.control);
+    assert_eq!(unacked, [(0, classes[0]), (1, classes[1]), (2, classes[2])], "but not what was given up");
+    assert_eq!(sender.flow.poll_timeout(), None);
+    assert!(!sender.flow.give_up(0) && sender.flow.is_idle());
+}
+
+/// A peer with the keys can have a table kept, and work done, but only as far as its credit goes.
+#[test]
+fn a_peer_that_gives_up_what_it_likes_gains_nothing() {
+    let mut end = End::new();
+    end.flow.grant(1000);
+    assert_eq!(end.handle(ms(1), 0, &given_up_frame(&[(1, 999)]), None), Ok(Verdict::Nothing));
+    assert_eq!(end.events(), [Event::PeerGaveUp(1..1000)]);
+    assert_eq!(end.handle(ms(1), 1, &given_up_frame(&[(0, 1001)]), None), Err(Misbehaviour::GivenUp.into()));
+    let again = given_up_frame(&[(1, 999)]);
+    let refused = (2..1000).find(|&number| end.handle(ms(1), number, &again, None).is_err());
+    assert!(refused.is_some_and(|number| number < 100), "{refused:?}");
+    assert_eq!(end.events(), []);
+}
+
+#[derive(Debug, Clone)]
+enum Deed {
+    Queue(u8, u32),
+    GiveUp(u64),
+    Wait(u64),
+    Exchange,
+    Lose(bool, usize),
+    Repeat(bool, usize),
+    Overtake(bool, usize),
+}
+
+fn deed() -> impl proptest::strategy::Strategy<Value = Deed> {
+    use proptest::prelude::*;
+    prop_oneof![
+        4 => (0u8..4, 1u32..9000).prop_map(|(class, len)| Deed::Queue(class, len)),
+        2 => (0u64..30).prop_map(Deed::GiveUp),
+        3 => (1u64..60).prop_map(Deed::Wait),
+        6 => Just(Deed::Exchange),
+        4 => (any::<bool>(), 0usize..40).prop_map(|(back, at)| Deed::Lose(back, at)),
+        2 => (any::<bool>(), 0usize..40).prop_map(|(back, at)| Deed::Repeat(back, at)),
+        2 => (any::<bool>(), 0usize..40).prop_map(|(back, at)| Deed::Overtake(back, at)),
+    ]
+}
+
+/// An end with what is on its way to it, and what it has said of each block.
+struct Side {
+    end: End,
+    coming: Vec<(PlannedPacket, Vec<u8>)>,
+    /// Complete or acknowledged, and given up.
+    done: Vec<u64>,
+    given_up: Vec<u64>,
+}
+
+impl Side {
+    fn new() -> Side {
+        Side { end: End::new(), coming: Vec::new(), done: Vec::new(), given_up: Vec::new() }
+    }
+
+    fn hear(&mut self) {
+        for event in self.end.events() {
+            match event {
+                Event::BlockAcked(block) | Event::BlockComplete { block, .. } => self.done.push(block),
+                Event::BlockGivenUp(block) => self.given_up.push(block),
+                Event::PeerGaveUp(blocks) => self.given_up.extend(blocks),
+                _ => {}
+            }
+        }
+    }
+
+    fn over(&self) -> u64 {
+        (self.done.len() + self.given_up.len()) as u64
+    }
+}
+
+fn exchange(now: Timestamp, sender: &mut Side, receiver: &mut Side) {
+    let given_up = sender.given_up.clone();
+    let packets = sender.end.send(now);
+    assert!(
+        segments_of(&packets).iter().all(|block| !given_up.contains(block)),
+        "sent after it was given up"
+    );
+    let arrived = std::mem::replace(&mut receiver.coming, packets);
+    receiver.end.give(now, &arrived);
+    receiver.hear();
+    receiver.end.flow.grant(8 + receiver.over());
+    let packets = receiver.end.send(now);
+    let arrived = std::mem::replace(&mut sender.coming, packets);
+    sender.end.give(now, &arrived);
+    sender.hear();
+}
+
+proptest::proptest! {
+    #[test]
+    fn whatever_the_path_does_each_block_is_over_once_at_either_end(
+        deeds in proptest::collection::vec(deed(), 1..120),
+    ) {
+        let (mut sender, mut receiver) = (Side::new(), Side::new());
+        receiver.end.flow.grant(8);
+        let (mut now, mut queued) = (0, 0);
+        for deed in deeds {
+            match deed {
+                Deed::Queue(class, len) => {
+                    let classes = [Class::Bulk, Class::Bulk, Class::Urgent, Class::Until(ms(now + 30))];
+                    let class = classes[usize::from(class)];
+                    if sender.end.flow.queue_block_as(class, len).is_ok() {
+                        queued += 1;
+                    }
+                }
+                Deed::GiveUp(block) => {
+                    let is_over = sender.done.contains(&block) || sender.given_up.contains(&block);
+                    let is_open = block < queued && !is_over;
+                    proptest::prop_assert_eq!(sender.end.flow.give_up(block), is_open);
+                    sender.hear();
+                }
+                Deed::Wait(time) => now += time,
+                Deed::Exchange => exchange(ms(now), &mut sender, &mut receiver),
+                Deed::Lose(back, at) | Deed::Repeat(back, at) | Deed::Overtake(back, at) => {
+                    let coming = if back { &mut sender.coming } else { &mut receiver.coming };
+                    if coming.is_empty() {
+                        continue;
+                    }
+                    let at = at % coming.len();
+                    match deed {
+                        Deed::Lose(..) => drop(coming.remove(at)),
+                        Deed::Repeat(..) => coming.push(coming[at].clone()),
+                        _ => {
+                            let packet = coming.remove(at);
+                            coming.push(packet);
+                        }
+                    }
+                }
+            }
+        }
+        // The path is well again.
+        for _ in 0..4000 {
+            now += 5;
+            exchange(ms(now), &mut sender, &mut receiver);
+            if sender.end.flow.is_idle() && sender.over() == queued {
+                break;
+            }
+        }
+        let once = |mut blocks: Vec<u64>| {
+            blocks.sort_unstable();
+            blocks == (0..queued).collect::<Vec<_>>()
+        };
+        for side in [&sender, &receiver] {
+            let (done, given_up) = (&side.done, &side.given_up);
+            proptest::prop_assert!(once([&done[..], given_up].concat()), "{done:?} {given_up:?}");
+        }
+        proptest::prop_assert!(sender.done.iter().all(|block| receiver.done.contains(block)));
+        proptest::prop_assert!(receiver.given_up.iter().all(|block| sender.given_up.contains(block)));
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) enum Kind {
     Stream,
     /// Asks for feedback.
     Ping,
+    /// Tells of blocks that were given up: `what` is the notice.
+    GivenUp,
     /// Tries a datagram size; its loss means nothing else.
     MtuProbe,
     /// Nothing that would have to be acknowledged.
@@ -263,7 +265,7 @@ impl Ledger {
         match sent.kind {
             Kind::Skipped => word.skipped |= bit,
             Kind::Passive => {}
-            Kind::Segment | Kind::Stream | Kind::Ping | Kind::MtuProbe => {
+            Kind::Segment | Kind::Stream | Kind::Ping | Kind::GivenUp | Kind::MtuProbe => {
                 word.open |= bit;
                 self.open_count += 1;
                 self.open_bytes += u64::from(sent.wire_len);

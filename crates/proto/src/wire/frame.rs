@@ -3,6 +3,7 @@
 use super::varint;
 use crate::ack::Note;
 use crate::error::{Error, Misbehaviour};
+use std::ops::Range;
 
 /// The types. Padding and segments have no length: they run to the packet's end.
 pub(crate) mod kind {
@@ -18,6 +19,7 @@ pub(crate) mod kind {
     pub(crate) const CHALLENGE: u8 = 0x09;
     pub(crate) const ANSWER: u8 = 0x0a;
     pub(crate) const ARRIVALS: u8 = 0x0b;
+    pub(crate) const GIVEN_UP: u8 = 0x0c;
     pub(crate) const OPTIONAL: u8 = 0x80;
 }
 
@@ -45,6 +47,8 @@ pub(crate) enum Frame<'a> {
     Answer([u8; 8]),
     /// When the first segments arrived; see [`notes`].
     Arrivals(&'a [u8]),
+    /// Blocks of which nothing comes any more; see [`given_up`].
+    GivenUp(&'a [u8]),
     /// Something optional that we do not know.
     Unknown,
 }
@@ -98,6 +102,7 @@ pub(crate) fn take<'a>(bytes: &mut &'a [u8]) -> Result<Frame<'a>, Error> {
         kind::CHALLENGE => body.try_into().ok().map(Frame::Challenge),
         kind::ANSWER => body.try_into().ok().map(Frame::Answer),
         kind::ARRIVALS => Some(Frame::Arrivals(body)),
+        kind::GIVEN_UP => Some(Frame::GivenUp(body)),
         _ if kind & kind::OPTIONAL != 0 => Some(Frame::Unknown),
         _ => return Err(Misbehaviour::UnknownFrame.into()),
     };
@@ -190,6 +195,62 @@ pub(crate) fn notes(mut body: &[u8]) -> impl Iterator<Item = Note> {
         let at_us = last.at_us.checked_add(varint::take(&mut body)?)?;
         last = Note { number, at_us };
         Some(last)
+    })
+}
+
+/// The bytes of a frame of given up blocks apart from its ranges, at most.
+const GIVEN_UP_OVERHEAD: usize = 1 + 4;
+
+/// Ranges of block numbers, ascending and apart, for as long as they fit.
+pub(crate) struct GivenUpFrame {
+    body: Vec<u8>,
+    room: usize,
+    end: u64,
+}
+
+impl GivenUpFrame {
+    /// For a frame of at most `room` bytes.
+    pub(crate) fn new(room: usize) -> Self {
+        GivenUpFrame { body: Vec::new(), room: room.saturating_sub(GIVEN_UP_OVERHEAD), end: 0 }
+    }
+
+    /// Appends a range; `false` if it does not fit.
+    pub(crate) fn push(&mut self, start: u64, end: u64) -> bool {
+        let (gap, count) = (start - self.end, end - start);
+        let fits = self.body.len() + varint::len(gap) + varint::len(count) <= self.room;
+        if fits {
+            varint::put(&mut self.body, gap);
+            varint::put(&mut self.body, count);
+            self.end = end;
+        }
+        fits
+    }
+
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(kind::GIVEN_UP);
+        varint::put(out, self.body.len() as u64);
+        out.extend_from_slice(&self.body);
+    }
+}
+
+/// The ranges of a frame of given up blocks: ascending, apart, none of them empty. An error is the last that
+/// comes.
+pub(crate) fn given_up(mut body: &[u8]) -> impl Iterator<Item = Result<Range<u64>, Misbehaviour>> {
+    let mut end = 0u64;
+    std::iter::from_fn(move || {
+        if body.is_empty() {
+            return None;
+        }
+        let mut next = || varint::take(&mut body);
+        let range = next().zip(next()).and_then(|(gap, count)| {
+            let start = end.checked_add(gap)?;
+            Some(start..start.checked_add(count).filter(|_| count > 0)?)
+        });
+        match &range {
+            Some(range) => end = range.end,
+            None => body = &[],
+        }
+        Some(range.ok_or(Misbehaviour::MalformedFrame))
     })
 }
 
@@ -297,6 +358,18 @@ mod tests {
         let Ok(Frame::Arrivals(body)) = one(&out) else { panic!("an arrivals frame") };
         assert_eq!(notes(body).collect::<Vec<_>>(), arrived);
         out.clear();
+        let mut frame = GivenUpFrame::new(15);
+        assert!(
+            frame.push(3, 4)
+                && frame.push(9, 1000)
+                && frame.push(1000, 1001)
+                && !frame.push(1 << 30, 1 << 31)
+        );
+        frame.put(&mut out);
+        assert!(out.len() <= 15);
+        let Ok(Frame::GivenUp(body)) = one(&out) else { panic!("a frame of given up blocks") };
+        assert_eq!(given_up(body).collect::<Vec<_>>(), [Ok(3..4), Ok(9..1000), Ok(1000..1001)]);
+        out.clear();
         put_floor(&mut out, 1 << 39);
         assert_eq!(one(&out), Ok(Frame::Floor(1 << 39)));
         out.clear();
@@ -314,6 +387,19 @@ mod tests {
         assert_eq!(one(&[0x70, 2, 1, 2]), Err(Misbehaviour::UnknownFrame.into()));
         assert_eq!(one(&[kind::CLOSE, 1, 1]), Err(Misbehaviour::MalformedFrame.into()));
         assert_eq!(one(&[kind::CHALLENGE, 2, 1, 1]), Err(Misbehaviour::MalformedFrame.into()));
+    }
+
+    #[test]
+    fn ranges_that_make_no_sense_are_refused_once() {
+        let malformed = [Err(Misbehaviour::MalformedFrame)];
+        for body in [&[5][..], &[5, 0], &[5, 0x40], &[5, 0, 1, 1]] {
+            assert_eq!(given_up(body).collect::<Vec<_>>(), malformed, "{body:?}");
+        }
+        let most = [0xff; 16];
+        let end = 2 * varint::MAX;
+        assert_eq!(given_up(&most).collect::<Vec<_>>(), [Ok(varint::MAX..end)]);
+        assert_eq!(given_up(&[0xff; 48]).last(), Some(malformed[0].clone()), "their sum is too large");
+        assert_eq!(given_up(&[]).count(), 0);
     }
 
     #[test]
@@ -343,6 +429,13 @@ mod tests {
             let mut pieces = MapPieces::new(&bytes);
             while let Ok(Some(_)) = pieces.next_piece() {}
             prop_assert!(notes(&bytes).count() <= bytes.len() / 2);
+            let ranges: Vec<_> = given_up(&bytes).collect();
+            prop_assert!(ranges.len() <= bytes.len() / 2 + 1);
+            let errors = ranges.iter().filter(|range| range.is_err()).count();
+            prop_assert!(errors == 0 || (errors == 1 && ranges[ranges.len() - 1].is_err()));
+            let sound: Vec<_> = ranges.into_iter().flatten().collect();
+            prop_assert!(sound.iter().all(|range| !range.is_empty()));
+            prop_assert!(sound.windows(2).all(|pair| pair[0].end <= pair[1].start));
         }
     }
 }

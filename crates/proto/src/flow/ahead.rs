@@ -1,0 +1,168 @@
+//! What is sent ahead of bulk: urgent blocks, and blocks with a deadline.
+//!
+//! Always true: bulk has its turn after fifteen segments, whatever waits here; a block stands here while it
+//! is not all cut.
+
+use super::class::{BULK_EVERY, Class};
+use super::outgoing::{Block, Blocks, Next, Repair};
+use crate::time::Timestamp;
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// A block is begun if it could take so much longer than the pacer says: a rate that is lower soon after has
+/// spoiled nothing yet.
+const MARGIN: f64 = 1.25;
+/// And if the chance that it needs more repairs than there is time for is no larger than this.
+const CHANCE: f64 = 0.1;
+/// A repair takes so many round trips: feedback, and the window in which a packet may be late.
+const REPAIR: f64 = 1.25;
+
+/// What is known of how fast blocks leave and arrive.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    pub(super) now: Timestamp,
+    /// Bytes a second; `None` while nobody knows.
+    pub(super) rate: Option<f64>,
+    pub(super) rtt: Duration,
+    /// The part of the packets that gets lost.
+    pub(super) loss: f64,
+}
+
+impl Pace {
+    /// Whether a block can be acknowledged before its deadline, repairs included; of one that was begun, only
+    /// whether the rest can leave: what was sent of it is not to have been in vain.
+    fn meets(self, deadline: Timestamp, block: &Block, segment_max: u32) -> bool {
+        let Some(rate) = self.rate else { return true };
+        let leaves = f64::from(block.uncut()) / rate.max(1.0);
+        let seconds = match block.cut {
+            0 => {
+                let segments = f64::from(block.uncut().div_ceil(segment_max));
+                leaves * MARGIN + self.rtt.as_secs_f64() * (1.0 + REPAIR * repairs(segments, self.loss))
+            }
+            _ => leaves,
+        };
+        self.now + Duration::from_secs_f64(seconds.min(1e9)) <= deadline
+    }
+}
+
+/// How often one of so many segments has to be repaired, but for a chance.
+fn repairs(segments: f64, loss: f64) -> f64 {
+    if segments * loss <= CHANCE {
+        return 0.0;
+    }
+    ((CHANCE / segments).ln() / loss.min(0.9).ln() - 1.0).ceil()
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    /// Urgent blocks, in order.
+    urgent: VecDeque<u64>,
+    timed: BTreeSet<(Timestamp, u64)>,
+    urgent_repairs: VecDeque<Repair>,
+    timed_repairs: VecDeque<Repair>,
+    /// Segments since bulk's last turn.
+    run: u32,
+}
+
+impl Ahead {
+    pub(super) fn has_uncut(&self) -> bool {
+        !self.urgent.is_empty() || !self.timed.is_empty()
+    }
+
+    pub(super) fn has_repairs(&self) -> bool {
+        !self.urgent_repairs.is_empty() || !self.timed_repairs.is_empty()
+    }
+
+    pub(super) fn urgent_waiting(&self) -> usize {
+        self.urgent.len()
+    }
+
+    pub(super) fn timed_waiting(&self) -> usize {
+        self.timed.len()
+    }
+
+    pub(super) fn uncut_bytes(&self, blocks: &Blocks) -> u64 {
+        let numbers = self.urgent.iter().copied().chain(self.timed.iter().map(|timed| timed.1));
+        numbers.filter_map(|number| blocks.get(number)).map(|block| u64::from(block.uncut())).sum()
+    }
+
+    pub(super) fn queue_urgent(&mut self, number: u64) {
+        self.urgent.push_back(number);
+    }
+
+    pub(super) fn queue_timed(&mut self, deadline: Timestamp, number: u64) {
+        self.timed.insert((deadline, number));
+    }
+
+    pub(super) fn let_go_urgent(&mut self, number: u64) {
+        self.urgent.retain(|&other| other != number);
+    }
+
+    pub(super) fn let_go_timed(&mut self, deadline: Timestamp, number: u64) {
+        self.timed.remove(&(deadline, number));
+    }
+
+    pub(super) fn on_lost(&mut self, class: Class, repair: Repair) {
+        match class {
+            Class::Urgent | Class::Bulk => self.urgent_repairs.push_back(repair),
+            Class::Until(_) => self.timed_repairs.push_back(repair),
+        }
+    }
+
+    /// Whether bulk is to be asked first; says so once.
+    pub(super) fn is_bulks_turn(&mut self) -> bool {
+        let is_turn = self.run >= BULK_EVERY - 1;
+        if is_turn {
+            self.run = 0;
+        }
+        is_turn
+    }
+
+    /// The next slice to send of what is here, of at most `max` bytes.
+    pub(super) fn next(&mut self, blocks: &mut Blocks, max: u32, pace: Pace) -> Option<Next> {
+        let next = self.next_urgent(blocks, max).or_else(|| self.next_timed(blocks, max, pace));
+        self.run = if next.is_some() { self.run + 1 } else { 0 };
+        next
+    }
+
+    fn next_urgent(&mut self, blocks: &mut Blocks, max: u32) -> Option<Next> {
+        if let Some(segment) = blocks.next_repair(&mut self.urgent_repairs, max) {
+            return Some(Next::Repair(segment));
+        }
+        let segment = blocks.cut(*self.urgent.front()?, max)?;
+        if segment.last {
+            self.urgent.pop_front();
+        }
+        Some(Next::New(segment))
+    }
+
+    fn next_timed(&mut self, blocks: &mut Blocks, max: u32, pace: Pace) -> Option<Next> {
+        if let Some(segment) = blocks.next_repair(&mut self.timed_repairs, max) {
+            return Some(Next::Repair(segment));
+        }
+        let meets = |timed: &(Timestamp, u64)| {
+            blocks.get(timed.1).is_some_and(|block| pace.meets(timed.0, block, max))
+        };
+        // If none can be met for certain, the last one has most time for luck.
+        let found = self.timed.iter().copied().find(meets).or_else(|| self.timed.last().copied())?;
+        let segment = blocks.cut(found.1, max)?;
+        if segment.last {
+            self.timed.remove(&found);
+        }
+        Some(Next::New(segment))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_segments_and_more_loss_need_more_repairs() {
+        let cases = [(1.0, 0.0, 0.0), (1.0, 0.05, 0.0), (69.0, 0.001, 0.0), (69.0, 0.01, 1.0)];
+        let hard = [(69.0, 0.05, 2.0), (690.0, 0.05, 2.0), (69.0, 0.3, 5.0), (1.0, 1.0, 21.0)];
+        for (segments, loss, needed) in cases.into_iter().chain(hard) {
+            assert_eq!(repairs(segments, loss), needed, "{segments} {loss}");
+        }
+    }
+}

@@ -27,7 +27,7 @@ def peak_mib(process):
 def send(session, messages):
     """Many messages, and whatever the other end says meanwhile."""
     for at in range(0, len(messages), 16384):
-        session.control(messages[at:at + 16384])
+        session.words(messages[at:at + 16384])
         while select.select([session.stream], [], [], 0)[0]:
             session.take_packet()
 
@@ -115,11 +115,11 @@ def test_patterns_find_only_so_much_together(net):
     with endpoint(net.beta, wish, cwd=folder) as (_, session, process):
         session.message(peer.START)
         with contextlib.suppress(peer.Closed):
-            session.next(peer.ABORT)
+            session.next(peer.FAIL)
         assert peak_mib(process) < 600
         session.drain()
     assert process.returncode == EXIT_FILES
-    assert any(b"too many files" in body for code, body in session.messages if code == peer.ABORT), session.messages
+    assert any(b"too many files" in body for code, body in session.messages if code == peer.FAIL), session.messages
 
 
 # ---- a daemon with little memory --------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ def test_what_patterns_find_is_counted(small):
         with daemon_session(small, wish) as (_, session):
             session.message(peer.START)
             with contextlib.suppress(peer.Closed):
-                session.next(peer.ABORT)
+                session.next(peer.FAIL)
 
 
 def test_sessions_of_one_key_are_as_many_as_its_memory_allows(small):

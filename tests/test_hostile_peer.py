@@ -146,10 +146,10 @@ def test_names_take_only_so_much_memory(net):
             body = peer.leb(identity) + peer.leb(len(stem)) + peer.counted(b"%05x" % identity) + bytes(3)
             entries += peer.counted(bytes([peer.ENTRY]) + body + bytes([peer.PLAIN_FILE, 1, 1, 1]))
         for at in range(0, len(entries), 16384):
-            session.control(entries[at:at + 16384])
+            session.words(entries[at:at + 16384])
             while select.select([session.stream], [], [], 0)[0]:
                 session.take_packet()
-        session.next(peer.ABORT)
+        session.next(peer.FAIL)
 
     outcome = with_far_end(net, script, "beta:/data/asked", "null:")
     assert_broken(outcome)
@@ -531,6 +531,10 @@ def control(data):
     return lambda session, _guarded: session.control(data)
 
 
+def words(data, request=peer.FIRST):
+    return lambda session, _guarded: session.words(data, request)
+
+
 def datagram(data):
     return lambda session, _guarded: session.datagram(data)
 
@@ -544,9 +548,16 @@ def give_up_for_ever(session, _guarded):
 
 BROKEN_MESSAGES = {
     "no such message": message(99),
-    "no code": control(b"\0"),
-    "message of a megabyte": control(peer.leb(1 << 20)),
-    "message of 2^64 bytes": control(b"\xff" * 9 + b"\x01"),
+    "no code": control(b"\0\0"),
+    "message of a megabyte": control(b"\0" + peer.leb(1 << 20)),
+    "message of 2^64 bytes": control(b"\0" + b"\xff" * 9 + b"\x01"),
+    "words without a code": words(b"\0"),
+    "words of a megabyte": words(peer.leb(1 << 20)),
+    "words of a request that nobody began": words(b"\1\1", request=3),
+    "a request where there is to be one": message(peer.OPEN, peer.leb(2) + b"{}"),
+    "a request out of turn": message(peer.OPEN, peer.leb(3) + b"{}"),
+    "the end of a request that nobody began": message(peer.FINISH, peer.leb(4) + bytes(15)),
+    "the failure of no request": message(peer.FAIL, bytes([0, 7, 0, 0])),
     "number without end": control(b"\xff" * 11),
     "decide": message(peer.DECIDE, bytes([0, 0])),
     "done": message(peer.DONE, b"\0"),
@@ -593,7 +604,8 @@ def test_optional_frames_and_foreign_packets_are_passed_over(net, guarded):
     assert pull(net, guarded, script).code == EXIT_OK
 
 
-def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded):
+@pytest.mark.parametrize("last", ["abort", "fail"])
+def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded, last):
     evil = b"\x1b[2J\x1b]0;evil\x07\r\nerror: all done"
 
     def script(session, _guarded):
@@ -602,7 +614,10 @@ def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded):
         session.next(peer.DECIDE)
         session.message(peer.FILE_FAILED, b"\0" + peer.counted(evil))
         session.next(peer.FAILED)
-        session.message(peer.ABORT, bytes([7]) + peer.counted(evil) + peer.counted(evil))
+        if last == "abort":
+            session.message(peer.ABORT, bytes([7]) + peer.counted(evil) + peer.counted(evil))
+        else:
+            session.message(peer.FAIL, bytes([1, 7]) + peer.counted(evil) + peer.counted(evil))
 
     outcome = pull(net, guarded, script)
     assert outcome.code == EXIT_LOST, outcome

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use farhaul_connect::AuthorizedKeys;
 use farhaul_connect::hello::{self, FirstFrame, HelloError};
-use farhaul_copy::{FailedRun, Request, VerifyJob, fuzzing};
+use farhaul_copy::{CopyRequest, FailedRun, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
 use farhaul_proto::{Header, PlannedPacket, Span};
 use farhaul_session::{Cipher, Progress};
@@ -19,7 +19,7 @@ target!(hello, 5000, |bytes: &[u8]| {
     let _ = hello::read_frame(&mut rest);
     if let Ok(first) = hello::decode_first(bytes) {
         if let FirstFrame::Hello(hello) = &first {
-            let _ = Request::of(&hello.opening);
+            let _ = CopyRequest::of(&hello.opening);
         }
         let again = match &first {
             FirstFrame::Hello(hello) => hello::encode(&**hello),

@@ -11,7 +11,7 @@ use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Attach, Hello, HelloReply, Refusal, RefusalCode, Token, encode};
 use farhaul_connect::keygen;
 use farhaul_copy::fuzzing::{End, record_session};
-use farhaul_copy::{CopyJob, Direction, Location, ManifestOptions, Request, TransferOptions};
+use farhaul_copy::{CopyJob, CopyRequest, Direction, Location, ManifestOptions, TransferOptions};
 use farhaul_session::Progress;
 use farhaul_volume::{Marks, write_patch};
 
@@ -93,7 +93,7 @@ fn rare_messages() {
 #[test]
 #[ignore = "writes the seeds into the source tree"]
 fn frames_and_files() {
-    let request = Request {
+    let request = CopyRequest {
         direction: Direction::Pull,
         paths: vec![b"/data/run7".to_vec(), b"x y".to_vec()],
         target_is_directory: false,

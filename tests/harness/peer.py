@@ -23,6 +23,11 @@ ENTRY, DIRECTORY_END, SOURCE_FAILED, FILE_END, FILE_FAILED, ENTRIES_END = range(
 DECIDE, DONE, FAILED, AGAIN, DIRECTORIES_DONE = range(16, 21)
 SAME, KEPT = 13, 30
 FINISH, ABORT, FLOW_DOWN, START = range(32, 36)
+OPEN, FAIL = 59, 60
+#: Messages of the session itself; all others are those of a request.
+OWN = {FINISH, ABORT, FLOW_DOWN, START, 36, 48, 52, 53, 56, 57, 58, OPEN, FAIL}
+#: The request that a session begins with.
+FIRST = 1
 SEND, SKIP, HAVE, LISTED = range(4)
 PLAIN_FILE, PIPE, SPARSE, LINKED, DIRECTORY, SYMLINK, HARD_LINK = 0, 1, 2, 4, 8, 9, 10
 #: What a session lasts at most, and how long one answer may take.
@@ -232,6 +237,7 @@ class Peer:
         self.blocks = self.credit = 0
         self.granted = 0
         self.incoming = bytearray()
+        self.heard = bytearray()
         #: What the other end said: [code, body], oldest first; and the close frame's words.
         self.messages = []
         self.seen = 0
@@ -263,8 +269,16 @@ class Peer:
             self.datagram(frame(STREAM, varint(self.offset) + piece))
             self.offset += len(piece)
 
-    def message(self, code, body=b""):
-        self.control(counted(bytes([code]) + body))
+    def message(self, code, body=b"", request=FIRST):
+        framed = counted(bytes([code]) + body)
+        if code in OWN:
+            self.control(leb(0) + framed)
+        else:
+            self.words(framed, request)
+
+    def words(self, data, request=FIRST):
+        """Bytes of a request's words, which may end within a message."""
+        self.control(leb(request) + counted(data))
 
     def numbers(self, code, *values):
         self.message(code, b"".join(map(leb, values)))
@@ -310,8 +324,9 @@ class Peer:
         records = trailer if trailer is not None else records + struct.pack("<I", len(records))
         self.whole_block(b"".join(piece.data for piece in pieces) + records)
 
-    def whole_block(self, data):
+    def whole_block(self, data, request=FIRST):
         self.wait(lambda: self.credit > self.blocks)
+        data += request.to_bytes(8, "little")
         for at in range(0, len(data), 32768):
             piece = data[at:at + 32768]
             self.segment(self.blocks, at, piece, at + len(piece) == len(data))
@@ -341,8 +356,8 @@ class Peer:
         bits = varint(0) + varint(len(words)) + b"".join(struct.pack("<Q", word) for word in words)
         self.datagram(frame(FEEDBACK, b"".join(map(varint, told)) + bits))
 
-    def finish(self):
-        self.message(FINISH, bytes(13) + leb(0) + leb(0))
+    def finish(self, request=FIRST):
+        self.message(FINISH, leb(request) + bytes(13) + leb(0) + leb(0))
 
     # -- receiving
 
@@ -418,13 +433,32 @@ class Peer:
         self.incoming += body[at:]
         while self.incoming:
             try:
-                length, start = take_leb(self.incoming, 0)
+                request, start = take_leb(self.incoming, 0)
+                length, start = take_leb(self.incoming, start)
             except IndexError:
                 return
             if len(self.incoming) < start + length:
                 return
-            self.messages.append([self.incoming[start], bytes(self.incoming[start + 1:start + length])])
+            piece = self.incoming[start:start + length]
             del self.incoming[:start + length]
+            if request == 0:
+                self.messages.append([piece[0], bytes(piece[1:])])
+            else:
+                assert request == FIRST, "no other request was begun"
+                self.heard += piece
+                self.take_words()
+
+    def take_words(self):
+        """The messages of the request, each behind its length."""
+        while self.heard:
+            try:
+                length, start = take_leb(self.heard, 0)
+            except IndexError:
+                return
+            if len(self.heard) < start + length:
+                return
+            self.messages.append([self.heard[start], bytes(self.heard[start + 1:start + length])])
+            del self.heard[:start + length]
 
     def take_segment(self, last, body):
         block, offset = int.from_bytes(body[:5], "big"), int.from_bytes(body[5:9], "big")
@@ -441,6 +475,8 @@ class Peer:
         """The pieces of the next complete block, their digests checked: (file, chunk, data)."""
         self.wait(lambda: self.complete)
         block = self.complete.pop(0)
+        assert int.from_bytes(block[-8:], "little") == FIRST, "it says whose it is"
+        block = block[:-8]
         start = len(block) - 4 - struct.unpack("<I", block[-4:])[0]
         content, at, found = 0, start, []
         while at < len(block) - 4:

@@ -62,6 +62,9 @@ pub struct Opening {
     /// The service's own words.
     #[serde(with = "base64_bytes")]
     pub request: Vec<u8>,
+    /// Further requests may follow the first; else the session ends with it.
+    #[serde(default)]
+    pub many: bool,
     /// How the session is to run.
     pub network: NetworkOptions,
 }

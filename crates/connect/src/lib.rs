@@ -291,7 +291,8 @@ pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Resu
 /// For a service that only tests know.
 #[cfg(test)]
 pub(crate) fn test_opening(network: NetworkOptions) -> Opening {
-    Opening { service: "test".into(), needs: Features::default(), request: b"\x00what\xff".to_vec(), network }
+    let request = b"\x00what\xff".to_vec();
+    Opening { service: "test".into(), needs: Features::default(), request, many: false, network }
 }
 
 #[cfg(test)]

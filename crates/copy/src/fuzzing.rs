@@ -24,9 +24,10 @@ use farhaul_session::codec::{Malformed, Reader, put_varint};
 use farhaul_session::error::Error;
 use farhaul_session::fuzzing::{FedFlow, Tap, is_fed, tapped};
 use farhaul_session::messages as session;
-use farhaul_session::messages::{Inbox, Next as Heard};
+use farhaul_session::messages::put_words;
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
 use farhaul_session::progress::Progress;
+use farhaul_session::request::FIRST;
 use farhaul_session::shared::Shared;
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 
@@ -35,10 +36,11 @@ use crate::messages::{Decoder, Encoder, Message, What};
 use crate::options::{
     DeleteOptions, DeleteWhen, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
 };
-use crate::request::{Direction, Request};
+use crate::request::{CopyRequest, Direction};
 use crate::trailer;
 use crate::trailer::Piece;
 
+use words::{Heard, Listener};
 pub use words::{block_trailer, manifest_line, messages};
 
 const SEPARATOR: &[u8] = b"\xff\xff";
@@ -61,7 +63,6 @@ pub enum End {
 struct Script {
     end: End,
     sections: std::vec::IntoIter<Vec<u8>>,
-    inbox: Inbox,
     decoder: Decoder,
     encoder: Encoder,
     /// Gets the credit of blocks that were let go of.
@@ -84,7 +85,6 @@ pub fn converse(end: End, script: &[u8], folder: &Path) -> Option<Error> {
     let mut script = Script {
         end,
         sections: sections.into_iter(),
-        inbox: Inbox::default(),
         decoder: Decoder::default(),
         encoder: Encoder::default(),
         flow,
@@ -136,7 +136,7 @@ fn ordered(mut rest: Vec<Vec<u8>>, order: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// What the first section chooses.
-fn request(end: End, flags: &[u8], there: &Path) -> Request {
+fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
     let bit = |byte: usize, bit: u8| flags.get(byte).is_some_and(|flags| flags & (1 << bit) != 0);
     let verify = match (bit(0, 0), bit(0, 1)) {
         (true, false) => Verify::Transit,
@@ -174,7 +174,7 @@ fn request(end: End, flags: &[u8], there: &Path) -> Request {
     let options = options.checked().unwrap_or_else(|_| TransferOptions::default());
     let mut path = there.as_os_str().as_encoded_bytes().to_vec();
     path.push(b'/');
-    Request {
+    CopyRequest {
         direction: if end == End::Receiver { Direction::Push } else { Direction::Pull },
         paths: vec![path],
         target_is_directory: end == End::Receiver,
@@ -222,27 +222,20 @@ impl Script {
             // A block alone is no message: the next one has to come.
             return if out.len() == said { Next::Together } else { Next::Apart };
         }
-        let buffer = self.inbox.buffer();
-        buffer.clear();
-        put_varint(buffer, section.len() as u64);
-        buffer.push(code & !TOGETHER);
-        buffer.extend_from_slice(rest);
-        match self.inbox.take() {
-            Ok(Some(Heard::Own(message))) => {
-                if let session::Message::Finish(_) = &message {
-                    // Nobody waits for the peer to have heard the last words.
-                    shared.set_peer_closed(String::new());
-                }
-                message.encode(out);
+        let body = [&[code & !TOGETHER], rest].concat();
+        if let Ok(message) = session::Message::decode(&body) {
+            if let session::Message::Finish { .. } = &message {
+                // Nobody waits for the peer to have heard the last words.
+                shared.set_peer_closed(String::new());
             }
-            Ok(Some(Heard::OfService)) => {
-                let Ok(message) = self.decoder.decode(self.inbox.last()) else { return Next::Together };
-                if let Message::Entry(entry) | Message::Renewed { entry, .. } = &message {
-                    self.sizes.insert(entry.id, entry.size());
-                }
-                self.encoder.encode(&message, out);
+            message.encode(out);
+        } else if let Ok(message) = self.decoder.decode(&body) {
+            if let Message::Entry(entry) | Message::Renewed { entry, .. } = &message {
+                self.sizes.insert(entry.id, entry.size());
             }
-            Ok(None) | Err(Malformed) => return Next::Together,
+            put_words(out, FIRST, |out| self.encoder.encode(&message, out));
+        } else {
+            return Next::Together;
         }
         if code & TOGETHER != 0 { Next::Together } else { Next::Apart }
     }
@@ -379,20 +372,23 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
 
 fn script(flags: &[u8], fill: u8, bytes: &[u8]) -> Vec<u8> {
     let mut script = flags.to_vec();
-    let (mut inbox, mut decoder) = (Inbox::default(), Decoder::default());
-    inbox.buffer().extend_from_slice(bytes);
-    while let Ok(Some(next)) = inbox.take() {
-        if next == Heard::Own(session::Message::Start) {
+    let mut listener = Listener::default();
+    listener.buffer().extend_from_slice(bytes);
+    while let Some(next) = listener.next().expect("a real peer says what makes sense") {
+        if next == Heard::Session(session::Message::Start) {
             continue;
         }
         script.extend_from_slice(SEPARATOR);
-        if let Heard::Own(_) = next {
-            script.extend_from_slice(inbox.last());
-            continue;
-        }
-        let message = decoder.decode(inbox.last()).expect("a real peer says what makes sense");
         // By itself, so that a section does not need the one before.
         let mut framed = Vec::new();
+        let message = match next {
+            Heard::Session(message) => {
+                message.encode(&mut framed);
+                script.extend_from_slice(Reader(&framed[1..]).bytes().expect("it was just written"));
+                continue;
+            }
+            Heard::Copy(message) => message,
+        };
         Encoder::default().encode(&message, &mut framed);
         script.extend_from_slice(Reader(&framed).bytes().expect("it was just written"));
         let Message::Entry(entry) = &message else { continue };

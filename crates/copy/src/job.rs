@@ -19,7 +19,7 @@ use super::Agreed;
 use super::manifest::Log;
 use super::report::Report;
 use super::request;
-use super::request::{Direction, Request};
+use super::request::{CopyRequest, Direction};
 use super::retry::Retry;
 use super::{Destination, Origin, Outcome, Side, Terms, Wish, last_component, with_slash_if_home};
 use crate::options::{SpreadOptions, TransferOptions, in_each};
@@ -60,7 +60,7 @@ pub struct CopyJob {
 }
 
 /// The end that is not this one.
-enum Far {
+pub(crate) enum Far {
     Ssh(SshTarget),
     Daemon(DaemonTarget),
     /// Both ends are here.
@@ -78,10 +78,18 @@ pub fn copy(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
     (outcome.report, outcome.error)
 }
 
+/// A job that can begin: what the far end is asked for and must be able to do, and what this end does.
+pub(crate) struct Ready {
+    pub(crate) request: CopyRequest,
+    pub(crate) needs: Features,
+    pub(crate) side: Side,
+    pub(crate) terms: Terms,
+}
+
 /// A job that has been judged: which way, with whom, and what stays to be resolved at this end.
-struct Plan {
-    far: Far,
-    request: Request,
+pub(crate) struct Plan {
+    pub(crate) far: Far,
+    request: CopyRequest,
     near: Near,
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
@@ -95,7 +103,7 @@ enum Near {
 }
 
 impl Plan {
-    fn new(mut job: CopyJob) -> Result<Plan, Error> {
+    pub(crate) fn new(mut job: CopyJob) -> Result<Plan, Error> {
         for source in &mut job.sources {
             if let Location::Ssh { path, .. } = source {
                 *path = with_slash_if_home(std::mem::take(path));
@@ -159,7 +167,7 @@ impl Plan {
             Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
         };
         let single_file = pipe || paths.len() == 1 && is_file(&paths[0]);
-        let request = Request {
+        let request = CopyRequest {
             direction: Direction::Push,
             paths: vec![path],
             target_is_directory,
@@ -177,7 +185,7 @@ impl Plan {
             return Err(Error::Usage("from standard input to standard output is what cat does".into()));
         }
         let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
-        let request = Request {
+        let request = CopyRequest {
             direction: Direction::Pull,
             paths,
             target_is_directory: false,
@@ -227,7 +235,7 @@ impl Plan {
             }
             false => options,
         };
-        let request = Request {
+        let request = CopyRequest {
             direction: Direction::Pull,
             paths,
             target_is_directory: false,
@@ -238,18 +246,12 @@ impl Plan {
         Ok(Plan { far, request, near, names: None, manifest: None })
     }
 
-    fn run(self, progress: &Arc<Progress>) -> Outcome {
-        // What is wrong at this end is found before the far end is troubled.
-        let side = match self.side() {
-            Ok(side) => side,
-            Err(error) => return Outcome::failed(error),
-        };
+    /// What is wrong at this end is found before the far end is troubled.
+    pub(crate) fn ready(&self) -> Result<Ready, Error> {
+        let side = self.side()?;
         let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
-        let log = match self.manifest.as_deref().map(Log::create).transpose() {
-            Ok(log) => log,
-            Err(error) => return Outcome::failed(error),
-        };
-        let terms = Terms { names, log: log.clone(), ..Terms::default() };
+        let log = self.manifest.as_deref().map(Log::create).transpose()?;
+        let terms = Terms { names, log, ..Terms::default() };
         let mut request = self.request.clone();
         if let Side::Receive(Destination::Tree(target)) = &side {
             // One name is for one source, and only the far end knows how many a pattern stands for.
@@ -261,6 +263,15 @@ impl Plan {
         let options = &mut request.options;
         let follows = options.follow_growth_secs.is_some();
         options.delta = Some(options.delta.unwrap_or(!is_local || options.in_place || follows));
+        Ok(Ready { request, needs, side, terms })
+    }
+
+    fn run(self, progress: &Arc<Progress>) -> Outcome {
+        let Ready { request, needs, side, terms } = match self.ready() {
+            Ok(ready) => ready,
+            Err(error) => return Outcome::failed(error),
+        };
+        let log = terms.log.clone();
         // What a pipe has given it does not give again, and a manifest has a line for what the far end is
         // like.
         let early =
@@ -288,7 +299,7 @@ impl Plan {
     fn run_once(
         &self,
         params: HelloParams,
-        request: &Request,
+        request: &CopyRequest,
         side: Side,
         terms: &Terms,
         progress: &Arc<Progress>,
@@ -477,17 +488,18 @@ fn resolved(path: &Path) -> Option<PathBuf> {
 }
 
 impl Far {
-    fn is_same(&self, other: &Far) -> bool {
+    pub(crate) fn is_same(&self, other: &Far) -> bool {
         match (self, other) {
             (Far::Ssh(a), Far::Ssh(b)) => (&a.host, &a.user, a.port) == (&b.host, &b.user, b.port),
             (Far::Daemon(a), Far::Daemon(b)) => (&a.host, a.port) == (&b.host, b.port),
+            (Far::Here, Far::Here) => true,
             (Far::Ssh(_) | Far::Daemon(_) | Far::Here, _) => false,
         }
     }
 }
 
 /// Both ends in this process, joined by a pair of sockets.
-fn run_here(request: &Request, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+fn run_here(request: &CopyRequest, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
     let (near, far) = match local_pair(request) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
@@ -511,6 +523,6 @@ fn run_here(request: &Request, side: Side, terms: &Terms, progress: &Arc<Progres
 }
 
 /// Both ends of a copy within this process.
-pub(crate) fn local_pair(request: &Request) -> Result<(Established, Established), Error> {
+pub(crate) fn local_pair(request: &CopyRequest) -> Result<(Established, Established), Error> {
     connect::local_pair(&request.opening(Features::default())?, &request::own_features())
 }

@@ -8,6 +8,7 @@
 
 mod came;
 pub(crate) mod clean;
+mod connection;
 mod destination;
 mod distinct;
 pub(crate) mod end;
@@ -44,6 +45,7 @@ pub(crate) mod verify;
 mod writer;
 
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
+pub use connection::Connection;
 pub use endpoint::serve_endpoint;
 pub use job::{CopyJob, Location, copy};
 pub use options::{
@@ -62,7 +64,7 @@ pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
-pub use request::{Direction, Request, admit};
+pub use request::{CopyRequest, Direction, admit};
 pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
 pub(crate) use serve::serve_here;
 pub use serve::{ServerPolicy, SessionSummary, serve};
@@ -72,8 +74,9 @@ use farhaul_session::contained::contained;
 use farhaul_session::cpus::disk_threads;
 use farhaul_session::error::Error;
 use farhaul_session::progress::Progress;
+use farhaul_session::session::{Dialogue, Session};
 use farhaul_session::setup::Setup;
-use farhaul_session::supervisor::{Order, Role, Supervisor};
+use farhaul_session::supervisor::{Order, Role};
 
 use manifest::Log;
 use receiver::Rules;
@@ -83,6 +86,15 @@ use sender::ReadPlan;
 pub(crate) enum Side {
     Send(Origin),
     Receive(Destination),
+}
+
+impl Side {
+    fn role(&self) -> Role {
+        match self {
+            Side::Send(_) => Role::Sender,
+            Side::Receive(_) => Role::Receiver,
+        }
+    }
 }
 
 /// What may differ between the ends of a session.
@@ -109,12 +121,12 @@ pub(crate) fn run(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Prog
 /// A session, and what it is to do: as both ends have agreed.
 pub(crate) struct Agreed {
     session: Setup,
-    request: Request,
+    request: CopyRequest,
 }
 
 impl Agreed {
     /// What one end lacks is not done.
-    pub(crate) fn new(established: Established, mut request: Request) -> Agreed {
+    pub(crate) fn new(established: Established, mut request: CopyRequest) -> Agreed {
         let Established { session, opening, features, .. } = established;
         request.options.network = opening.network;
         if !features.has(request::DELTA) {
@@ -126,23 +138,24 @@ impl Agreed {
 
 fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
     let Agreed { session, request } = agreed;
+    let order = if request.is_in_order() { Order::Kept } else { Order::Any };
+    match Session::start(session, request.options.network.clone(), side.role(), order, progress) {
+        Ok((_, dialogue)) => converse(dialogue, request, side, terms),
+        Err(error) => Outcome::failed(error),
+    }
+}
+
+/// Runs one end of a copy, as a request of a session, to its end.
+fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Terms) -> Outcome {
+    let in_order = request.is_in_order();
     let options = request.options;
-    let role = match side {
-        Side::Send(_) => Role::Sender,
-        Side::Receive(_) => Role::Receiver,
-    };
     // The same rules choose what is sent and protect what is not to be removed.
     let filter = match options.select.scan() {
         Ok(scan) => scan.filter,
-        Err(error) => return Outcome::failed(error),
-    };
-    let flows = session.flows.len() as u16;
-    let in_order = request.direction == Direction::Pull && request.single_file;
-    let order = if in_order { Order::Kept } else { Order::Any };
-    let begun = Supervisor::start(session, options.network.clone(), role, order, progress);
-    let mut supervisor = match begun {
-        Ok(supervisor) => supervisor,
-        Err(error) => return Outcome::failed(error),
+        Err(error) => {
+            dialogue.close(Some(&error));
+            return Outcome::failed(error);
+        }
     };
     let lanes_max = if in_order { 1 } else { terms.lanes_max.unwrap_or(usize::MAX) };
     let lanes = options.spread.lanes().min(lanes_max);
@@ -156,17 +169,17 @@ fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress
             let dry_run = options.dry_run;
             let sync = options.sync;
             let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
-            sender::run(&mut supervisor, origin, plan, terms.log.clone())
+            sender::run(&mut dialogue, origin, plan, terms.log.clone())
         }
         Side::Receive(destination) => {
             let rules = Rules::new(&options, terms);
             let notes = receiver::Notes::new(options.manifest.clone(), terms.log.clone());
             let wish = receiver::Wanted { filter, names: terms.names.as_deref(), notes };
-            receiver::run(&mut supervisor, destination, rules, wish, threads)
+            receiver::run(&mut dialogue, destination, rules, wish, threads)
         }
     };
-    let outcome = Outcome::new(&supervisor, role, end, error, flows, &options);
-    supervisor.close(outcome.error.as_ref());
+    let outcome = Outcome::new(&dialogue, end, error);
+    dialogue.close(outcome.error.as_ref());
     outcome
 }
 
@@ -174,10 +187,10 @@ fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress
 pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
     let tell = || {
         let Established { session, opening, .. } = established;
-        let begun = Supervisor::start(session, opening.network, Role::Receiver, Order::Any, progress);
-        if let Ok(mut supervisor) = begun {
-            supervisor.abort(&error);
-            supervisor.close(Some(&error));
+        let begun = Session::start(session, opening.network, Role::Receiver, Order::Any, progress);
+        if let Ok((_, mut dialogue)) = begun {
+            dialogue.abort(&error);
+            dialogue.close(Some(&error));
         }
     };
     if let Err(panic) = contained(tell) {
@@ -188,7 +201,7 @@ pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Prog
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::supervisor::Step;
+    use farhaul_session::session::Step;
 
     use super::*;
     use crate::messages::Message;
@@ -198,7 +211,7 @@ mod tests {
     /// A sender that leaves once it has been told that everything is there.
     fn left_by(complaint: Option<Error>) -> Option<Error> {
         let folder = tempfile::tempdir().unwrap();
-        let request = Request {
+        let request = CopyRequest {
             direction: Direction::Push,
             paths: vec![folder.path().as_os_str().as_encoded_bytes().to_vec()],
             target_is_directory: false,
@@ -209,10 +222,9 @@ mod tests {
         let options = request.options.clone();
         let (near, far) = job::local_pair(&request).unwrap();
         let serving = std::thread::spawn(move || serve_here(far).error);
-        let begun =
-            Supervisor::start(near.session, options.network, Role::Sender, Order::Any, &Arc::default());
-        let mut sender = begun.unwrap();
-        Talk::new(sender.shared.clone()).send(&[Message::EntriesEnd]);
+        let begun = Session::start(near.session, options.network, Role::Sender, Order::Any, &Arc::default());
+        let (_, mut sender) = begun.unwrap();
+        Talk::new(sender.request.clone()).send(&[Message::EntriesEnd]);
         while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
         sender.close(complaint.as_ref());
         serving.join().unwrap()

@@ -6,7 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::shared::Shared;
+use farhaul_session::request::Request;
 use farhaul_text::escape;
 use farhaul_volume::Border;
 
@@ -31,7 +31,7 @@ impl Default for Noted {
 
 impl Noted {
     /// What was at `path` has made room (in a dry run: would) for something else.
-    pub(crate) fn replaced(&self, shared: &Shared, path: &[u8], was: Sort, by: Sort, dry_run: bool) {
+    pub(crate) fn replaced(&self, shared: &Request, path: &[u8], was: Sort, by: Sort, dry_run: bool) {
         self.replaced.fetch_add(1, Relaxed);
         let line = |does: &str| format!("{does} {}: {was} makes room for {by}", escape(path));
         if dry_run {
@@ -42,7 +42,7 @@ impl Noted {
     }
 
     /// What is at `path` is too much and stays.
-    pub(crate) fn left(&self, shared: &Shared, path: &[u8], border: Border, dry_run: bool) {
+    pub(crate) fn left(&self, shared: &Request, path: &[u8], border: Border, dry_run: bool) {
         let reason = match border {
             Border::MountPoint => "something is mounted there",
             Border::Beyond => "it is on what is mounted above it",

@@ -1,13 +1,11 @@
 //! How a copy ended: from what both ends counted to one report.
 
 use farhaul_session::error::Error;
-use farhaul_session::report::SessionReport;
-use farhaul_session::supervisor::{Role, Supervisor};
+use farhaul_session::session::Dialogue;
 
 use super::end::End;
 use super::manifest::Log;
 use super::report::{REPORT_SCHEMA, Report};
-use crate::options::TransferOptions;
 
 /// How a session ended, as this end sees it.
 pub(crate) struct Outcome {
@@ -33,15 +31,8 @@ impl Outcome {
         self
     }
 
-    pub(crate) fn new(
-        supervisor: &Supervisor,
-        role: Role,
-        end: End,
-        error: Option<Error>,
-        flows: u16,
-        options: &TransferOptions,
-    ) -> Outcome {
-        let session = SessionReport::new(supervisor, role, &end.figures, end.bytes, flows, &options.network);
+    pub(crate) fn new(dialogue: &Dialogue, end: End, error: Option<Error>) -> Outcome {
+        let session = dialogue.report(&end.figures, end.bytes);
         let mut report = Report {
             schema: REPORT_SCHEMA,
             ok: error.is_none() && end.failures.count == 0,

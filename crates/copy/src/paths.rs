@@ -17,7 +17,7 @@ use farhaul_volume::{Allowance, Base, Generated, RelPath, Root, Selection, Sourc
 use super::destination::{Asked, Target, last_component, with_slash_if_home};
 use super::distinct::are_distinct;
 use super::failures::plain;
-use super::request::Request;
+use super::request::CopyRequest;
 use super::roots::Roots;
 use super::{Origin, Scan};
 use crate::options::{TransferOptions, in_each};
@@ -34,6 +34,7 @@ pub(crate) struct Wish {
 }
 
 /// Where paths may lead.
+#[derive(Clone)]
 pub(crate) enum Confinement {
     /// As [`Confinement::User`], for paths of this host, in which the user's shell has expanded what there was.
     Local,
@@ -82,7 +83,7 @@ pub(crate) fn local_origin(
 /// What a far end sends: `~` and patterns are expanded here, as scp does.
 pub(crate) fn far_origin(
     confinement: &Confinement,
-    request: &Request,
+    request: &CopyRequest,
     budget: &Budget,
 ) -> Result<Origin, Error> {
     let mut sources = Vec::new();

@@ -21,9 +21,8 @@ use farhaul_volume::{CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, wri
 
 pub(super) use self::told::Theirs;
 use farhaul_session::contained::in_any_case;
-use farhaul_session::exchange::Outlet;
+use farhaul_session::exchange::{Class, Load, Outlet};
 use farhaul_session::meter::Meter;
-use farhaul_session::shared::Filled;
 use farhaul_session::unread::Unread;
 
 use super::large::{FileJob, Large, Trouble};
@@ -175,13 +174,13 @@ impl ReadQueue {
     }
 
     pub(crate) fn push_whole_again(&self, job: Arc<FileJob>) {
-        let unread = Some(Unread::new(&self.shared));
+        let unread = Some(Unread::new(self.shared.session()));
         self.push(|waiting| waiting.files.push_back(Waited::Whole(job, unread, Sent::Again)));
     }
 
     pub(crate) fn push_again(&self, large: Arc<Large>, chunk: u64) {
         large.hold();
-        large.keep_unread(Unread::new(&self.shared));
+        large.keep_unread(Unread::new(self.shared.session()));
         self.push(|waiting| waiting.again.push_back((large, chunk)));
     }
 
@@ -410,9 +409,10 @@ impl Reader<'_> {
     }
 
     fn hand_over(&self, mut block: Block, content: usize, again: usize, pieces: &[Piece]) {
-        let len = trailer::write(&mut block, content, pieces) as u32;
-        let filled = Filled { block: block.into(), len, content: content as u32, again: again as u32 };
-        self.queue.outlet.put(filled, || self.queue.is_over());
+        let len = trailer::write(&mut block, content, pieces);
+        let (content, again) = (content as u32, again as u32);
+        let load = Load { block, len, content, again, class: Class::Bulk };
+        self.queue.outlet.put(load, || self.queue.is_over());
     }
 
     fn flush(&mut self) {
@@ -498,7 +498,7 @@ impl Reader<'_> {
         let made = read.then(|| self.digesting.time(|| Marks::of(place)));
         let made = made.and_then(|ours| Some((write_patch(place, &ours, theirs, out)?, ours.cv)));
         if let Some((len, cv)) = made {
-            let unread = Unread::new(&self.queue.shared);
+            let unread = Unread::new(self.queue.shared.session());
             self.make_room(len);
             let Some(pack) = &mut self.pack else { return };
             if large.count_chunk(len) {

@@ -41,7 +41,7 @@ use farhaul_session::crew::together;
 use farhaul_session::error::Error;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::Figures;
-use farhaul_session::supervisor::{Step, Supervisor};
+use farhaul_session::session::{Dialogue, Step};
 
 use super::Terms;
 use super::destination::Target;
@@ -264,13 +264,13 @@ const PATCHERS_MAX: usize = 2;
 
 /// Runs the receiving end to its end.
 pub(crate) fn run(
-    supervisor: &mut Supervisor,
+    dialogue: &mut Dialogue,
     destination: Destination,
     rules: Rules,
     wanted: Wanted<'_>,
     writers: usize,
 ) -> (End, Option<Error>) {
-    let shared = Talk::new(supervisor.shared.clone());
+    let shared = Talk::new(dialogue.request.clone());
     let writers = if matches!(destination, Destination::Pipe) { 1 } else { writers };
     let (finish, finishing) = crossbeam_channel::unbounded();
     let (open, over) = crossbeam_channel::bounded(0);
@@ -292,12 +292,12 @@ pub(crate) fn run(
         tree: Mutex::new(Tree::within(&shared.budget)),
         links: Mutex::new(Links::within(&shared.budget)),
         ambiguous: Mutex::default(),
-        failures: Failures::new(supervisor.is_client()),
+        failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
-        not_taken: NotTaken::new(supervisor.is_client()),
+        not_taken: NotTaken::new(dialogue.is_client()),
         counts: Counts::default(),
         notes: wanted.notes,
-        is_client: supervisor.is_client(),
+        is_client: dialogue.is_client(),
         moves: Moves::within(&shared.budget),
         original: OnceLock::new(),
     };
@@ -334,33 +334,33 @@ pub(crate) fn run(
         if let Some(names) = wanted.names {
             crew.start("names", || receiver.ask_for(names))?;
         }
-        receiver.converse(supervisor, &finish, Queues { compare, patch })
+        receiver.converse(dialogue, &finish, Queues { compare, patch })
     });
     match ended {
-        Ok(theirs) => (receiver.end(supervisor, theirs), None),
-        Err(error) => (receiver.end(supervisor, EndFigures::default()), Some(error)),
+        Ok(theirs) => (receiver.end(dialogue, theirs), None),
+        Err(error) => (receiver.end(dialogue, EndFigures::default()), Some(error)),
     }
 }
 
 impl Receiver {
     fn converse(
         &self,
-        supervisor: &mut Supervisor,
+        dialogue: &mut Dialogue,
         finish: &crossbeam_channel::Sender<Arc<Incoming>>,
         queues: Queues,
     ) -> Result<EndFigures, Error> {
         let (mut decoder, mut conversation) = (Decoder::default(), Conversation::new(self, queues));
         loop {
             let step = match conversation.finish_sent {
-                false => supervisor.step()?,
-                true => supervisor.step_after_finish()?,
+                false => dialogue.step()?,
+                true => dialogue.step_after_finish()?,
             };
             match step {
                 Step::Finish(theirs) if conversation.finish_sent => return Ok(theirs),
                 Step::Finish(_) => return Err(unexpected("finish")),
                 Step::Message(bytes) => match decoder.decode(bytes).map_err(senseless)? {
                     Message::PresentEnd { is_complete } => {
-                        self.delete_surplus(is_complete, supervisor, &mut conversation);
+                        self.delete_surplus(is_complete, dialogue, &mut conversation);
                     }
                     message => {
                         self.handle(message, &mut conversation, finish)?;
@@ -372,7 +372,7 @@ impl Receiver {
                     }
                 },
                 Step::Idle => {
-                    if supervisor.peer_seems_gone() {
+                    if dialogue.peer_seems_gone() {
                         self.make_room_for_another()?;
                     } else {
                         self.retry_locked(&mut conversation)?;
@@ -380,7 +380,7 @@ impl Receiver {
                         self.go_on_renaming(&mut conversation)?;
                     }
                     self.answer(&mut conversation.replies);
-                    self.finish_if_done(supervisor, &mut conversation)?;
+                    self.finish_if_done(dialogue, &mut conversation)?;
                 }
             }
         }
@@ -414,11 +414,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn finish_if_done(
-        &self,
-        supervisor: &mut Supervisor,
-        conversation: &mut Conversation,
-    ) -> Result<(), Error> {
+    fn finish_if_done(&self, dialogue: &mut Dialogue, conversation: &mut Conversation) -> Result<(), Error> {
         if conversation.finish_sent
             || !conversation.entries_done
             || !(conversation.locked.is_empty() && conversation.postponed.is_empty())
@@ -433,7 +429,7 @@ impl Receiver {
             return Ok(());
         }
         if conversation.sync.is_none() {
-            self.delete_surplus(!conversation.listing_failed, supervisor, conversation);
+            self.delete_surplus(!conversation.listing_failed, dialogue, conversation);
             self.part_links();
         }
         if self.rules.durable
@@ -451,18 +447,18 @@ impl Receiver {
             });
             let Some(outcome) = sync.outcome() else { return Ok(()) };
             if let Err(error) = outcome {
-                supervisor.abort(&error);
+                dialogue.abort(&error);
                 return Err(error);
             }
         }
         conversation.finish_sent = true;
         let count = self.counts.directories.load(Relaxed);
         self.shared.send(&[Message::DirectoriesDone { count }]);
-        supervisor.say_finished(encode_spread(&self.spread_figures()));
+        dialogue.say_finished(encode_spread(&self.spread_figures()));
         Ok(())
     }
 
-    fn end(&self, supervisor: &Supervisor, theirs: EndFigures) -> End {
+    fn end(&self, dialogue: &Dialogue, theirs: EndFigures) -> End {
         End {
             files: self.counts.files.load(Relaxed),
             directories: self.counts.directories.load(Relaxed),
@@ -484,7 +480,7 @@ impl Receiver {
             failures: self.failures.take(),
             not_taken: self.not_taken.take(),
             spread: self.spread_figures(),
-            figures: Figures { ours: supervisor.figures(), theirs },
+            figures: Figures { ours: dialogue.figures(), theirs },
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a copy is asked for: the words of this service in the hello, and in the answer to it.
 //!
-//! Always true: what comes from a peer is judged in [`Request::of`] before anybody acts by it.
+//! Always true: what comes from a peer is judged in [`CopyRequest::of`] before anybody acts by it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,6 +8,7 @@ use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
 use farhaul_connect::{Admitted, session_needs};
 use farhaul_session::error::Error;
+use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -63,7 +64,7 @@ pub enum Direction {
 
 /// What the client wants done.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Request {
+pub struct CopyRequest {
     /// Which way.
     pub direction: Direction,
     /// Pull: the sources; push: one destination. Any bytes, as the user typed them.
@@ -85,20 +86,35 @@ pub struct Request {
     pub options: TransferOptions,
 }
 
-impl Request {
-    /// What the client opens a session for.
-    pub fn opening(&self, needs: Features) -> Result<Opening, Error> {
-        let request = serde_json::to_vec(self)
-            .map_err(|error| Error::Usage(format!("the options cannot be told to the far end: {error}")))?;
-        Ok(Opening { service: SERVICE.into(), needs, request, network: self.options.network.clone() })
+impl CopyRequest {
+    /// What goes to a pipe has to come in order.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.direction == Direction::Pull && self.single_file
     }
 
-    /// What the client has asked for. The one place that judges it.
-    pub fn of(opening: &Opening) -> Result<Request, Error> {
+    /// What the client opens a session for.
+    pub fn opening(&self, needs: Features) -> Result<Opening, Error> {
+        let network = self.options.network.clone();
+        Ok(Opening { service: SERVICE.into(), needs, request: self.words()?, many: false, network })
+    }
+
+    /// The request as the far end is told it.
+    pub(crate) fn words(&self) -> Result<Vec<u8>, Error> {
+        serde_json::to_vec(self)
+            .map_err(|error| Error::Usage(format!("the options cannot be told to the far end: {error}")))
+    }
+
+    /// What the client has opened a session for.
+    pub fn of(opening: &Opening) -> Result<CopyRequest, Error> {
         is_ours(opening).map_err(Refusal::into_error)?;
+        CopyRequest::read(&opening.request, &opening.network)
+    }
+
+    /// What the client has asked for, in a session with these options. The one place that judges it.
+    pub(crate) fn read(words: &[u8], network: &NetworkOptions) -> Result<CopyRequest, Error> {
         let bad =
             |what: &str| Err(Error::Usage(format!("the far end cannot understand the request: {what}")));
-        let mut request: Request = match serde_json::from_slice(&opening.request) {
+        let mut request: CopyRequest = match serde_json::from_slice(words) {
             Ok(request) => request,
             Err(error) => return bad(&printable(error.to_string().as_bytes(), 120)),
         };
@@ -109,7 +125,7 @@ impl Request {
         if request.direction == Direction::Push && paths != 1 {
             return bad("a push has one destination");
         }
-        request.options.network = opening.network.clone();
+        request.options.network = network.clone();
         request.options = request.options.checked()?;
         Ok(request)
     }
@@ -159,13 +175,12 @@ pub(crate) mod base64_list {
 
 #[cfg(test)]
 mod tests {
-    use farhaul_session::options::NetworkOptions;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn request() -> Request {
-        Request {
+    fn request() -> CopyRequest {
+        CopyRequest {
             direction: Direction::Pull,
             paths: vec![b"run7/\xff\x00x".to_vec(), b"~/b".to_vec()],
             target_is_directory: true,
@@ -176,17 +191,17 @@ mod tests {
     }
 
     /// The request as JSON, changed by hand.
-    fn changed(change: impl FnOnce(&mut Value)) -> Result<Request, Error> {
+    fn changed(change: impl FnOnce(&mut Value)) -> Result<CopyRequest, Error> {
         let opening = request().opening(Features::default()).unwrap();
         let mut value = serde_json::from_slice(&opening.request).unwrap();
         change(&mut value);
-        Request::of(&Opening { request: serde_json::to_vec(&value).unwrap(), ..opening })
+        CopyRequest::of(&Opening { request: serde_json::to_vec(&value).unwrap(), ..opening })
     }
 
     #[test]
     fn a_request_survives_the_way_and_the_sessions_options_come_beside_it() {
         let opening = request().opening(Features::default()).unwrap();
-        assert_eq!(Request::of(&opening).unwrap(), request());
+        assert_eq!(CopyRequest::of(&opening).unwrap(), request());
         assert!(!String::from_utf8_lossy(&opening.request).contains("memory_bytes"));
         assert!(changed(|v| v["tomorrow"] = json!({"x": 1})).is_ok());
     }
@@ -205,7 +220,7 @@ mod tests {
         let opening = request().opening(Features::default()).unwrap();
         for cut in 0..opening.request.len() {
             let opening = Opening { request: opening.request[..cut].to_vec(), ..opening.clone() };
-            assert!(Request::of(&opening).is_err());
+            assert!(CopyRequest::of(&opening).is_err());
         }
     }
 

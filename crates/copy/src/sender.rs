@@ -31,8 +31,8 @@ use farhaul_session::error::Error;
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::Figures;
-use farhaul_session::shared::Shared;
-use farhaul_session::supervisor::{Step, Supervisor};
+use farhaul_session::request::Request;
+use farhaul_session::session::{Dialogue, Step};
 use farhaul_session::unread::Unread;
 
 use self::outstanding::{Booking, Outstanding};
@@ -244,14 +244,14 @@ struct Finished {
 
 /// Runs the sending end to its end.
 pub(crate) fn run(
-    supervisor: &mut Supervisor,
+    dialogue: &mut Dialogue,
     origin: Origin,
     plan: ReadPlan,
     log: Option<Arc<Log>>,
 ) -> (End, Option<Error>) {
     let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
-    let shared = Talk::new(supervisor.shared.clone());
+    let shared = Talk::new(dialogue.request.clone());
     let queue =
         Arc::new(ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order)));
     let sender = Sender {
@@ -265,17 +265,17 @@ pub(crate) fn run(
         growth,
         taking,
         sync,
-        not_taken: NotTaken::new(supervisor.is_client()),
-        is_client: supervisor.is_client(),
+        not_taken: NotTaken::new(dialogue.is_client()),
+        is_client: dialogue.is_client(),
         names: Mutex::new(Names::new(is_awaited, &shared.budget)),
         renewals: Mutex::default(),
-        failures: Failures::new(supervisor.is_client()),
+        failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
         counts: Mutex::default(),
         log,
         directories: Mutex::default(),
     };
-    let scanning = Unread::new(&shared);
+    let scanning = Unread::new(shared.session());
     let let_go = || {
         queue.close();
         sender.room.notify_all();
@@ -286,23 +286,23 @@ pub(crate) fn run(
         for _ in 0..readers {
             crew.start("read", || queue.read())?;
         }
-        sender.converse(supervisor)
+        sender.converse(dialogue)
     });
     match ended {
-        Ok(theirs) => (sender.end(supervisor, Some(theirs)), None),
-        Err(error) => (sender.end(supervisor, None), Some(error)),
+        Ok(theirs) => (sender.end(dialogue, Some(theirs)), None),
+        Err(error) => (sender.end(dialogue, None), Some(error)),
     }
 }
 
 impl Sender {
     /// Speaks with the receiver until it has finished.
-    fn converse(&self, supervisor: &mut Supervisor) -> Result<Finished, Error> {
+    fn converse(&self, dialogue: &mut Dialogue) -> Result<Finished, Error> {
         let (mut decoder, mut watched) = (Decoder::default(), Vec::new());
         loop {
-            match supervisor.step()? {
+            match dialogue.step()? {
                 Step::Finish(figures) => {
                     let spread = decode_spread(&figures.of_service).map_err(senseless)?;
-                    self.finish(supervisor)?;
+                    self.finish(dialogue)?;
                     return Ok(Finished { figures, spread });
                 }
                 Step::Message(bytes) => {
@@ -557,7 +557,7 @@ impl Sender {
         pending
     }
 
-    fn finish(&self, supervisor: &Supervisor) -> Result<(), Error> {
+    fn finish(&self, dialogue: &Dialogue) -> Result<(), Error> {
         {
             let table = self.table.lock().expect(LOCK);
             if !table.entries_done || !table.pending.is_empty() {
@@ -566,12 +566,12 @@ impl Sender {
                 ));
             }
         }
-        supervisor.finish();
+        dialogue.finish();
         Ok(())
     }
 
     /// `theirs` have come if the end is a good one.
-    fn end(&self, supervisor: &Supervisor, theirs: Option<Finished>) -> End {
+    fn end(&self, dialogue: &Dialogue, theirs: Option<Finished>) -> End {
         let counts = in_any_case(self.counts.lock());
         let table = in_any_case(self.table.lock());
         let given_up = theirs.as_ref().map(|_| counts.given_up);
@@ -594,7 +594,7 @@ impl Sender {
             failures: self.failures.take(),
             not_taken: self.not_taken.take(),
             spread: theirs.spread,
-            figures: Figures { ours: supervisor.figures(), theirs: theirs.figures },
+            figures: Figures { ours: dialogue.figures(), theirs: theirs.figures },
         }
     }
 }
@@ -602,7 +602,7 @@ impl Sender {
 const LOCK: &str = "no thread panics while it holds the sender's table";
 
 /// A line for what has been removed at the other end or here.
-pub(crate) fn tell_deleted(shared: &Shared, path: &[u8], dry_run: bool) {
+pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
     let path = || farhaul_text::escape(path);
     if dry_run {
         shared.progress.notice(format!("would delete {}", path()));
@@ -612,7 +612,7 @@ pub(crate) fn tell_deleted(shared: &Shared, path: &[u8], dry_run: bool) {
 }
 
 /// A file that was there under another name.
-pub(crate) fn count_renamed(shared: &Shared, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
+pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
     shared.progress.bytes_skipped.fetch_add(size, Relaxed);
     shared.progress.bytes_done.fetch_add(size, Relaxed);
     shared.progress.files_done.fetch_add(1, Relaxed);

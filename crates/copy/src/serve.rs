@@ -4,13 +4,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use farhaul_connect::Established;
 use farhaul_session::budget::Budget;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
-use farhaul_session::options::Cipher;
+use farhaul_session::options::{Cipher, NetworkOptions};
 use farhaul_session::progress::Progress;
+use farhaul_session::session::{Opened, Session};
+use farhaul_session::supervisor::Order;
 use farhaul_session::testing::Testing;
 
 use super::destination::is_null;
@@ -18,8 +21,8 @@ use super::outcome::Outcome;
 use super::paths;
 use super::paths::{Confinement, Wish};
 use super::report::Report;
-use super::request::{Direction, Request};
-use super::{Agreed, Destination, Side, Terms, refuse, run};
+use super::request::{CopyRequest, Direction};
+use super::{Agreed, Destination, Side, Terms, converse, refuse, run};
 
 /// Bytes of blocks that one client of a daemon may have.
 const CLIENT_MEMORY_MAX: u64 = 1 << 30;
@@ -81,14 +84,22 @@ fn serve_in(
         names: None,
         log: None,
     };
-    let asked = contained(|| Request::of(&established.opening)).flatten();
+    let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
+    let is_too_much = established.opening.many && policy.is_some();
+    let asked = match asked {
+        Ok(_) if is_too_much => Err(Error::Usage("this daemon takes one request a session".into())),
+        asked => asked,
+    };
     let direction = asked.as_ref().ok().map(|request| request.direction);
     let budget = &established.session.budget;
     let judged = asked.and_then(|request| {
-        let side = contained(|| side(confinement, &request, budget, policy)).flatten()?;
+        let side = contained(|| side(confinement.clone(), &request, budget, policy)).flatten()?;
         Ok((request, side))
     });
     let outcome = match judged {
+        Ok((request, side)) if established.opening.many => {
+            serve_many(confinement, Agreed::new(established, request), side, &terms, &progress)
+        }
         Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &progress),
         Err(error) => refuse(established, error, &progress),
     };
@@ -96,9 +107,84 @@ fn serve_in(
     SessionSummary { direction, report, error }
 }
 
+/// How often it is looked whether a session goes on while it has nothing to do.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Serves copies until the client has no more; says how the first one ended.
+fn serve_many(
+    confinement: Confinement,
+    agreed: Agreed,
+    side: Side,
+    terms: &Terms,
+    progress: &Arc<Progress>,
+) -> Outcome {
+    let Agreed { session, request } = agreed;
+    let network = request.options.network.clone();
+    let budget = session.budget.clone();
+    let started = Session::start(session, network.clone(), side.role(), Order::Any, progress);
+    let (session, first) = match started {
+        Ok(started) => started,
+        Err(error) => return Outcome::failed(error),
+    };
+    session.stay();
+    let further = &Further { confinement: &confinement, budget: &budget, network: &network, terms };
+    let outcome = std::thread::scope(|scope| {
+        let run_first =
+            || contained(|| converse(first, request, side, terms)).unwrap_or_else(Outcome::failed);
+        let first = std::thread::Builder::new().name("request".into()).spawn_scoped(scope, run_first);
+        let first = match first {
+            Ok(first) => first,
+            Err(source) => {
+                return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source });
+            }
+        };
+        // It ends with the session.
+        while let Ok(next) = session.accept(LOOK_EVERY) {
+            let Some((opened, words)) = next else { continue };
+            let refused = opened.clone();
+            let serve = move || further.serve(opened, &words);
+            if let Err(error) = std::thread::Builder::new().name("request".into()).spawn_scoped(scope, serve)
+            {
+                refused
+                    .refuse(&Error::Io { what: "the far end cannot start a thread".into(), source: error });
+            }
+        }
+        first.join().unwrap_or_else(|_| Outcome::failed(Error::Internal("a request".into())))
+    });
+    session.close(None);
+    outcome
+}
+
+/// What the requests of a session have in common.
+struct Further<'a> {
+    confinement: &'a Confinement,
+    budget: &'a Budget,
+    network: &'a NetworkOptions,
+    terms: &'a Terms,
+}
+
+impl Further<'_> {
+    fn serve(&self, opened: Opened, words: &[u8]) {
+        let judged = contained(|| {
+            let request = CopyRequest::read(words, self.network)?;
+            let side = side(self.confinement.clone(), &request, self.budget, None)?;
+            Ok((request, side))
+        });
+        let (request, side) = match judged.flatten() {
+            Ok(judged) => judged,
+            Err(error) => return opened.refuse(&error),
+        };
+        let dialogue = opened.begin(side.role());
+        let outcome = contained(|| converse(dialogue, request, side, self.terms));
+        if let Some(error) = outcome.unwrap_or_else(Outcome::failed).error {
+            tracing::debug!(%error, "a further request of a session");
+        }
+    }
+}
+
 fn side(
     confinement: Confinement,
-    request: &Request,
+    request: &CopyRequest,
     budget: &Budget,
     policy: Option<&ServerPolicy>,
 ) -> Result<Side, Error> {

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use farhaul_session::shared::Shared;
+use farhaul_session::request::Request;
 
 use super::messages::{Encoder, Message};
 
@@ -12,12 +12,12 @@ use super::messages::{Encoder, Message};
 /// Always true: messages are encoded in the order in which they go, since a path is told by what it has in common
 /// with the path before. So the encoder is locked only while the session takes messages.
 pub(crate) struct Talk {
-    shared: Arc<Shared>,
+    shared: Arc<Request>,
     encoder: Mutex<Encoder>,
 }
 
 impl Talk {
-    pub(crate) fn new(shared: Arc<Shared>) -> Arc<Talk> {
+    pub(crate) fn new(shared: Arc<Request>) -> Arc<Talk> {
         Arc::new(Talk { shared, encoder: Mutex::default() })
     }
 
@@ -33,9 +33,9 @@ impl Talk {
 }
 
 impl Deref for Talk {
-    type Target = Arc<Shared>;
+    type Target = Arc<Request>;
 
-    fn deref(&self) -> &Arc<Shared> {
+    fn deref(&self) -> &Arc<Request> {
         &self.shared
     }
 }

@@ -2,7 +2,7 @@
 
 use farhaul_connect::Admitted;
 use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
-use farhaul_copy::{Direction, Request, admit};
+use farhaul_copy::{CopyRequest, Direction, admit};
 use farhaul_session::Cipher;
 
 /// A daemon's rules.
@@ -17,7 +17,7 @@ pub(crate) struct Admission {
 impl Admission {
     pub(crate) fn judge(self, opening: &Opening) -> Result<Admitted, Refusal> {
         let admitted = admit(opening, self.mask)?;
-        let request = Request::of(opening).map_err(|error| Refusal::from_error(&error))?;
+        let request = CopyRequest::of(opening).map_err(|error| Refusal::from_error(&error))?;
         let refuse = |text: &str, hint: &str| {
             Err(Refusal { hint: Some(hint.into()), ..Refusal::new(RefusalCode::Forbidden, text) })
         };
@@ -49,7 +49,7 @@ mod tests {
             (Direction::Pull, Cipher::None, false),
         ] {
             let options = TransferOptions::from(NetworkOptions { cipher, ..NetworkOptions::default() });
-            let request = Request {
+            let request = CopyRequest {
                 direction,
                 paths: vec![b"x".to_vec()],
                 target_is_directory: false,

@@ -1,4 +1,4 @@
-//! Threads of a session that work on the same thing and end together.
+//! Threads of a request that work on the same thing and end together.
 //!
 //! Always true: who leaves [`together`], well or because a thread could not be started or something panicked, leaves no thread behind
 //! and waits for none that nobody has told to end.
@@ -6,27 +6,26 @@
 use std::thread::{Builder, Scope};
 
 use super::contained::contained;
-use super::shared::Shared;
+use super::request::Request;
 use crate::error::Error;
 
 /// Starts threads that end with [`together`].
 pub struct Crew<'scope, 'env: 'scope> {
     scope: &'scope Scope<'scope, 'env>,
-    shared: &'env Shared,
+    request: &'env Request,
 }
 
 /// Runs `work`, which may start threads, and waits for them. When `work` is over, `let_go` makes them end; when it has failed,
-/// the session has been stopped by then.
+/// the request has been stopped by then.
 pub fn together<'env, T>(
-    shared: &'env Shared,
+    request: &'env Request,
     let_go: impl FnOnce(),
     work: impl for<'scope> FnOnce(&Crew<'scope, 'env>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     std::thread::scope(|scope| {
-        let ended = contained(|| work(&Crew { scope, shared })).flatten();
+        let ended = contained(|| work(&Crew { scope, request })).flatten();
         if let Err(error) = &ended {
-            shared.set_goodbye(error.to_string());
-            shared.stop();
+            request.stop(&error.to_string());
         }
         let_go();
         ended
@@ -35,10 +34,10 @@ pub fn together<'env, T>(
 
 impl<'scope> Crew<'scope, '_> {
     pub fn start(&self, name: &str, work: impl FnOnce() + Send + 'scope) -> Result<(), Error> {
-        let shared = self.shared;
+        let request = self.request;
         Builder::new()
             .name(name.into())
-            .spawn_scoped(self.scope, move || shared.work(work))
+            .spawn_scoped(self.scope, move || request.work(work))
             .map(drop)
             .map_err(Error::io("cannot start a thread"))
     }
@@ -52,29 +51,32 @@ mod tests {
     use farhaul_blocks::BlockPool;
 
     use super::super::budget::Budget;
+    use super::super::shared::Shared;
     use super::*;
 
-    fn shared() -> Arc<Shared> {
-        Shared::new("sender", Vec::new(), BlockPool::new(1, 1).unwrap(), 0, Arc::default(), Budget::default())
+    fn request() -> Arc<Request> {
+        let pool = || BlockPool::new(1, 1).unwrap();
+        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Budget::default());
+        shared.requests.add(&shared, 1, Arc::default())
     }
 
     /// A thread works until it is let go of; what `end` does to the session is how that ends.
     fn ended_by(end: impl Fn(&Crew<'_, '_>) -> Result<(), Error>) -> Result<(), Error> {
-        let (shared, over) = (shared(), AtomicBool::new(false));
+        let (request, over) = (request(), AtomicBool::new(false));
         let until_over = || {
             while !over.load(Ordering::Relaxed) {
                 std::thread::yield_now();
             }
         };
         let ended = together(
-            &shared,
+            &request,
             || over.store(true, Ordering::Relaxed),
             |crew| {
                 crew.start("works", until_over)?;
                 end(crew)
             },
         );
-        assert_eq!(shared.is_stopped(), ended.is_err());
+        assert_eq!(request.is_stopped(), ended.is_err());
         ended
     }
 
@@ -87,16 +89,16 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_thread_fails_the_session() {
-        let shared = shared();
+        let request = request();
         let wait = |_: &Crew<'_, '_>| {
-            while !shared.is_stopped() {
+            while !request.is_stopped() {
                 std::thread::yield_now();
             }
             Ok(())
         };
-        together(&shared, || {}, |crew| crew.start("fails", || panic!("oh")).and_then(|()| wait(crew)))
+        together(&request, || {}, |crew| crew.start("fails", || panic!("oh")).and_then(|()| wait(crew)))
             .unwrap();
-        assert!(matches!(shared.take_failure(), Some(Error::Internal(place)) if place.contains("oh")));
-        assert!(shared.goodbye().contains("oh"));
+        assert!(matches!(request.take_failure(), Some(Error::Internal(place)) if place.contains("oh")));
+        assert!(request.goodbye().contains("oh"));
     }
 }

@@ -134,6 +134,25 @@ impl Error {
         }
     }
 
+    /// The same error, for the next who asks.
+    pub fn again(&self) -> Error {
+        match self {
+            Error::Usage(what) => Error::Usage(what.clone()),
+            Error::Connect { what, hint } => Error::Connect { what: what.clone(), hint: hint.clone() },
+            Error::Auth { what, hint } => Error::Auth { what: what.clone(), hint: hint.clone() },
+            Error::Incompatible(what) => Error::Incompatible(what.clone()),
+            Error::Misbehaved(what) => Error::Misbehaved(what.clone()),
+            Error::Files { what, hint } => Error::Files { what: what.clone(), hint: hint.clone() },
+            Error::Lost { what, hint } => Error::Lost { what: what.clone(), hint: hint.clone() },
+            Error::Interrupted => Error::Interrupted,
+            Error::Internal(place) => Error::Internal(place.clone()),
+            Error::Io { what, source } => {
+                let source = std::io::Error::new(source.kind(), source.to_string());
+                Error::Io { what: what.clone(), source }
+            }
+        }
+    }
+
     /// A resource of this host that did not work, for `map_err`.
     pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();

@@ -11,18 +11,42 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 use farhaul_blocks::Block;
 use farhaul_handover::{Bell, HandOver};
+pub use farhaul_proto::Class;
 
-use super::shared::{Arrived, Filled, Shared};
+use super::held::Held;
+use super::request::Request;
+use super::shared::{Arrived, Filled};
+
+/// Bytes at the end of each block that say whose it is: the number of the request, little-endian.
+pub const NUMBER_LEN: usize = 8;
 
 /// How soon whoever waits sees that there is nothing more to wait for.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// A block that is to be sent.
+pub struct Load {
+    pub block: Block,
+    /// Bytes that are filled.
+    pub len: usize,
+    /// Bytes of content at its front, and those of them that were put before.
+    pub content: u32,
+    pub again: u32,
+    pub class: Class,
+}
+
+impl Load {
+    /// The first `len` bytes of a block, `content` of them content, to go in its turn.
+    pub fn new(block: Block, len: usize, content: usize) -> Load {
+        Load { block, len, content: content as u32, again: 0, class: Class::Bulk }
+    }
+}
+
 /// The way in.
-pub struct Outlet(Arc<Shared>);
+pub struct Outlet(Arc<Request>);
 
 impl Outlet {
-    pub fn new(shared: Arc<Shared>) -> Outlet {
-        Outlet(shared)
+    pub fn new(request: Arc<Request>) -> Outlet {
+        Outlet(request)
     }
 
     /// A block to fill; waits until one is free, and returns none when it is over.
@@ -45,10 +69,22 @@ impl Outlet {
         })
     }
 
-    /// Hands a block to the flows; waits while they have enough, and returns false when it is over.
-    pub fn put(&self, mut filled: Filled, is_over: impl Fn() -> bool) -> bool {
+    /// Hands a block to the flows; waits while they have enough, and returns false when it is over. One that is urgent
+    /// does not wait.
+    pub fn put(&self, load: Load, is_over: impl Fn() -> bool) -> bool {
+        let Load { mut block, len, content, again, class } = load;
+        let number = self.0.number().to_le_bytes();
+        block.set_len(len + NUMBER_LEN);
+        block[len..].copy_from_slice(&number);
+        let (block, len) = (Held::Here(block), (len + NUMBER_LEN) as u32);
+        let mut filled = Filled { block, len, content, again, class, request: self.0.clone() };
         self.0.content_put.fetch_add(filled.first(), Relaxed);
         self.0.content_resent.fetch_add(u64::from(filled.again), Relaxed);
+        if class == Class::Urgent {
+            self.0.urgent.push(filled);
+            self.0.wake_carriers();
+            return true;
+        }
         while let Err(back) = self.0.filled.put(filled) {
             if is_over() {
                 return false;
@@ -64,9 +100,9 @@ impl Outlet {
 /// Content bytes that the receiver has got, as far as the sender can know. After a good end that is all that was put, but for
 /// what belongs to files that the receiver has given up (`given_up` bytes, none after another end): of that, as of everything
 /// until then, what was acknowledged counts. The end itself may be ahead of the flows' last acknowledgements.
-pub fn arrived_bytes(shared: &Shared, given_up: Option<u64>) -> u64 {
-    let acked = shared.content_acked.load(Relaxed);
-    given_up.map_or(acked, |given_up| acked.max(shared.content_put.load(Relaxed).saturating_sub(given_up)))
+pub fn arrived_bytes(request: &Request, given_up: Option<u64>) -> u64 {
+    let acked = request.content_acked.load(Relaxed);
+    given_up.map_or(acked, |given_up| acked.max(request.content_put.load(Relaxed).saturating_sub(given_up)))
 }
 
 /// The way out: complete blocks, in the order of their completion. Any thread takes any block.

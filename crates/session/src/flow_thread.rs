@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
-use farhaul_proto::{ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
+use farhaul_proto::{Class, ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
 
 use super::BLOCK_BYTES;
 use super::budget::Charge;
@@ -117,6 +117,9 @@ struct Running {
     meters: Meters,
     is_sender: bool,
     can_gather: bool,
+    /// Requests that have ended, as last looked at, and blocks that the peer has given up.
+    cancellations: u64,
+    given_up: u64,
     /// Datagrams received since the last wait.
     unslept: usize,
     /// Bytes a second that a stream brings, and those acknowledged when that was looked at last.
@@ -150,7 +153,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     let now = shared.now();
     let mut running = Running {
         outgoing: Outgoing::new(meter("park")),
-        incoming: Incoming::new(shared.pool.clone(), thread.window_max, meter("park")),
+        incoming: Incoming::new(shared.incoming.clone(), thread.window_max, meter("park")),
         complete: Complete::new(thread.window_max),
         credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
         window_kept: shared.budget.nothing(),
@@ -173,6 +176,8 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         meters,
         is_sender,
         can_gather: false,
+        cancellations: 0,
+        given_up: 0,
         unslept: 0,
         stream_rate: 0.0,
         acked_before: 0,
@@ -220,6 +225,7 @@ impl Running {
             let arrived = self.receive(&mut recv_batch)?;
             let now = self.thread.shared.now();
             self.tick(now);
+            self.let_go();
             if self.is_open() {
                 self.take_blocks()?;
                 self.grant(now)?;
@@ -396,11 +402,21 @@ impl Running {
                 Event::BlockAcked(number) => {
                     if let Some(filled) = self.outgoing.take(number) {
                         let content = filled.first();
-                        self.thread.shared.content_acked.fetch_add(content, Ordering::Relaxed);
-                        self.thread.shared.progress.bytes_done.fetch_add(content, Ordering::Relaxed);
+                        filled.request.content_acked.fetch_add(content, Ordering::Relaxed);
+                        filled.request.progress.bytes_done.fetch_add(content, Ordering::Relaxed);
                     }
                 }
                 Event::BlockComplete { block, len } => self.complete(block, len)?,
+                Event::BlockGivenUp(number) => {
+                    if let Some(filled) = self.outgoing.take(number) {
+                        let is_late = !filled.request.is_stopped();
+                        filled.request.blocks_late.fetch_add(is_late.into(), Ordering::Relaxed);
+                    }
+                }
+                Event::PeerGaveUp(blocks) => {
+                    self.given_up += blocks.end - blocks.start;
+                    self.incoming.drop_given_up(blocks);
+                }
                 Event::PeerClosed { reason, .. } => {
                     self.thread.shared.set_peer_closed(reason);
                     control_changed = true;
@@ -421,7 +437,7 @@ impl Running {
 
     /// Grants what was written back, and more where the path holds more.
     fn grant(&mut self, now: Timestamp) -> Result<(), Error> {
-        if self.is_sender {
+        if !self.thread.shared.receives.load(Ordering::Relaxed) {
             return Ok(());
         }
         let rtt = self.thread.flow.rtt();
@@ -434,7 +450,9 @@ impl Running {
         let reserve = |blocks| self.incoming.reserve(|| shared.overflow(), blocks);
         let kept = &mut self.window_kept;
         let afford = |blocks: u64| kept.set(blocks.saturating_sub(WINDOW_MIN) * BLOCK_BYTES as u64).is_ok();
-        if let Some(granted) = self.credit.grant(now, round_trip, open, released, afford, reserve) {
+        if let Some(granted) =
+            self.credit.grant(now, round_trip, open, released + self.given_up, afford, reserve)
+        {
             self.thread.flow.grant(granted);
         }
         Ok(())
@@ -706,7 +724,12 @@ impl Running {
             for (number, _) in unacked {
                 if let Some(filled) = self.outgoing.take(number) {
                     thread.shared.content_resent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
-                    thread.shared.returned.push(filled);
+                    let queue = if filled.class == Class::Urgent {
+                        &thread.shared.urgent
+                    } else {
+                        &thread.shared.returned
+                    };
+                    queue.push(filled);
                 }
             }
             thread.shared.wake_flows();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use farhaul_blocks::Block;
 
+use super::request::FIRST;
 use super::shared::{Arrived, Credit, FlowShared, Place, Shared};
 
 /// What stands where the bytes of the control stream come in.
@@ -74,9 +75,10 @@ impl FedFlow {
         FlowShared::new(place).ok().map(FedFlow)
     }
 
-    /// A block of `len` bytes has come.
+    /// A block with `len` bytes of the first request's service has come.
     pub fn bring(&self, shared: &Shared, block: Block, len: usize) {
-        shared.arrived.put([Arrived { block, len, _credit: Credit(self.0.clone()) }]);
+        let Some(request) = shared.requests.get(FIRST) else { return };
+        request.arrived.put([Arrived { block, len, request: FIRST, _credit: Credit(self.0.clone()) }]);
     }
 
     /// Blocks that have been let go of.

@@ -1,7 +1,9 @@
-//! A running session: flows, what they carry, and what the two ends have to say of it.
+//! A running session: flows, what they carry, and the requests that it is for.
 //!
-//! `supervisor.rs` owns a session's main thread and its flows (`flow_thread.rs`, with `packets.rs` and
-//! `peer_address.rs`). All threads of one end meet in `shared.rs`; blocks come and go by `exchange.rs`.
+//! A service sees `session.rs`: it starts a session, begins and accepts requests, and speaks with the peer in a `Dialogue`.
+//! What a request's threads share is in `request.rs`; their blocks come and go by `exchange.rs`. Below that,
+//! `supervisor.rs` owns the flows (`flow_thread.rs`, with `packets.rs` and `peer_address.rs`) and looks after them; all
+//! threads of one end meet in `shared.rs`.
 #![forbid(unsafe_code)]
 
 pub mod blocked;
@@ -31,7 +33,10 @@ pub mod pending;
 mod placement;
 pub mod progress;
 pub mod report;
+pub mod request;
 pub mod secret;
+#[allow(clippy::module_inception, reason = "the crate is what is around a session, the module is that")]
+pub mod session;
 pub mod setup;
 pub mod shared;
 mod standing;

@@ -1,10 +1,12 @@
 //! What the two ends of a session say to each other on the control stream, as values and as bytes.
 //!
-//! Each message is a varint length and its body; the first byte of the body is the message's code. Some codes are
-//! the session's own. All others are those of the service that the session is for, a copy or a stream of blocks: of
-//! such a message the session knows the length and nothing more. docs/wire.md has the table.
+//! The control stream is pieces, each a varint number of a request, a varint length and so many bytes. A piece of request 0
+//! is one message of the session's own; the first byte of it is the message's code. The pieces of another request are its
+//! service's words, of which the session knows nothing more: put together they are messages, each behind its own length,
+//! which [`Frames`] takes apart. docs/wire.md has the table.
 //!
-//! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused at its length.
+//! Always true: decoding never panics, and a message longer than [`MESSAGE_MAX`] is refused at its length; words of a request
+//! are handed out as they come, so that a length allocates nothing.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -25,8 +27,12 @@ const WARNINGS_MAX: usize = 16;
 pub enum Message {
     /// The initiator's first word, so that the acceptor has something to wait for.
     Start,
-    /// The side has nothing more to do; its figures.
-    Finish(EndFigures),
+    /// Request `request` begins: what its service is asked for.
+    Open { request: u64, words: Vec<u8> },
+    /// The side has nothing more to do in this request; its figures.
+    Finish { request: u64, figures: EndFigures },
+    /// The request ends here; the code is the exit code that a command would end with.
+    Fail { request: u64, code: u8, reason: String, hint: String },
     /// The session ends here; the code is the exit code that the sender of this ends with.
     Abort { code: u8, reason: String, hint: String },
     /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
@@ -69,6 +75,27 @@ pub struct EndFigures {
     pub of_service: Vec<u8>,
 }
 
+impl EndFigures {
+    /// What has come since these, of what is counted from the session's beginning.
+    pub(crate) fn since(mut self, before: &EndFigures) -> EndFigures {
+        for (now, then) in [
+            (&mut self.cpu_us, before.cpu_us),
+            (&mut self.segments_duplicate, before.segments_duplicate),
+            (&mut self.segments_sent, before.segments_sent),
+            (&mut self.segments_retransmitted, before.segments_retransmitted),
+            (&mut self.segments_proactive, before.segments_proactive),
+            (&mut self.packets_sent, before.packets_sent),
+            (&mut self.packets_lost, before.packets_lost),
+            (&mut self.wire_bytes_sent, before.wire_bytes_sent),
+            (&mut self.content_bytes_sent, before.content_bytes_sent),
+            (&mut self.content_bytes_resent, before.content_bytes_resent),
+        ] {
+            *now = now.saturating_sub(then);
+        }
+        self
+    }
+}
+
 /// The end of a session whose peer has said something that is no message.
 pub fn senseless(_: Malformed) -> Error {
     Error::Misbehaved("a control message makes no sense".into())
@@ -85,22 +112,49 @@ pub fn unexpected(name: &str) -> Error {
 pub fn put_message(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     write(out);
+    debug_assert!(out.len() - start <= MESSAGE_MAX, "reasons are cut and paths are bounded");
+    put_before(out, start, &[(out.len() - start) as u64]);
+}
+
+/// Appends what `write` writes as a piece of a request's words; nothing, if it writes nothing.
+pub fn put_words(out: &mut Vec<u8>, request: u64, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    write(out);
+    if out.len() > start {
+        put_before(out, start, &[request, (out.len() - start) as u64]);
+    }
+}
+
+/// Numbers that are known only when what stands behind them is written.
+fn put_before(out: &mut Vec<u8>, start: usize, numbers: &[u64]) {
     let end = out.len();
-    debug_assert!(end - start <= MESSAGE_MAX, "reasons are cut and paths are bounded");
-    put_varint(out, (end - start) as u64);
-    let length_bytes = out.len() - end;
-    out[start..].rotate_right(length_bytes);
+    numbers.iter().for_each(|&number| put_varint(out, number));
+    let bytes = out.len() - end;
+    out[start..].rotate_right(bytes);
 }
 
 impl Message {
-    /// Appends the message and the length before it.
+    /// Appends the message as a piece of its own.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, SESSION);
         put_message(out, |out| self.encode_body(out));
     }
 
     fn encode_body(&self, out: &mut Vec<u8>) {
         match self {
-            Message::Finish(figures) => encode_figures(figures, out),
+            Message::Open { request, words } => {
+                put_numbers(out, 59, &[*request]);
+                out.extend_from_slice(words);
+            }
+            Message::Finish { request, figures } => {
+                put_numbers(out, 32, &[*request]);
+                encode_figures(figures, out);
+            }
+            Message::Fail { request, code, reason, hint } => {
+                put_numbers(out, 60, &[*request, u64::from(*code)]);
+                put_reason(out, reason);
+                put_reason(out, hint);
+            }
             Message::Abort { code, reason, hint } => {
                 out.extend_from_slice(&[33, *code]);
                 put_reason(out, reason);
@@ -137,8 +191,7 @@ impl Message {
 }
 
 fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
-    let numbers = figures_numbers(figures);
-    put_numbers(out, 32, &numbers);
+    figures_numbers(figures).into_iter().for_each(|number| put_varint(out, number));
     put_varint(out, figures.stages.len() as u64);
     for stage in &figures.stages {
         put_reason(out, &stage.name);
@@ -180,21 +233,26 @@ fn put_address(out: &mut Vec<u8>, address: IpAddr) {
 
 // ---- bytes as messages ------------------------------------------------------------------------------------
 
-/// What has come on the control stream and was not looked at, and the message that was looked at last.
+/// The number under which the session speaks for itself.
+const SESSION: u64 = 0;
+
+/// What has come on the control stream and was not looked at.
 #[derive(Default)]
 pub struct Inbox {
     buffer: Vec<u8>,
     /// Bytes of `buffer` that have been looked at.
     used: usize,
-    last: Range<usize>,
+    /// The request whose piece goes on, and bytes of it that have not been handed out.
+    piece: Option<(u64, u64)>,
+    words: Range<usize>,
 }
 
 /// What came next.
 #[derive(Debug, PartialEq)]
 pub enum Next {
     Own(Message),
-    /// Of the service: [`Inbox::last`] has it.
-    OfService,
+    /// Words of a request: [`Inbox::words`] has them.
+    Words(u64),
 }
 
 impl Inbox {
@@ -202,45 +260,128 @@ impl Inbox {
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         self.buffer.drain(..self.used);
         self.used = 0;
+        self.words = 0..0;
+        &mut self.buffer
+    }
+
+    /// The next message, or words as far as they are there; none if more bytes are needed.
+    pub fn take(&mut self) -> Result<Option<Next>, Malformed> {
+        loop {
+            if let Some((request, left)) = self.piece {
+                let len = left.min((self.buffer.len() - self.used) as u64);
+                if len == 0 {
+                    return Ok(None);
+                }
+                self.piece = (len < left).then_some((request, left - len));
+                self.words = self.used..self.used + len as usize;
+                self.used = self.words.end;
+                return Ok(Some(Next::Words(request)));
+            }
+            let Some((request, head)) = number_at(&self.buffer[self.used..])? else { return Ok(None) };
+            if request == SESSION {
+                let Some(body) = message_at(&self.buffer, self.used + head)? else { return Ok(None) };
+                let message = Message::decode(&self.buffer[body.clone()])?;
+                self.used = body.end;
+                return Ok(Some(Next::Own(message)));
+            }
+            let Some((len, more)) = number_at(&self.buffer[self.used + head..])? else { return Ok(None) };
+            self.used += head + more;
+            self.piece = (len > 0).then_some((request, len));
+        }
+    }
+
+    /// The words that were handed out last, until further bytes are appended.
+    pub fn words(&self) -> &[u8] {
+        &self.buffer[self.words.clone()]
+    }
+}
+
+/// The words of a request as messages, each with its code first.
+#[derive(Default)]
+pub struct Frames {
+    buffer: Vec<u8>,
+    used: usize,
+    last: Range<usize>,
+}
+
+impl Frames {
+    /// Where the request's words are to be appended.
+    pub fn buffer(&mut self) -> &mut Vec<u8> {
+        self.buffer.drain(..self.used);
+        self.used = 0;
         self.last = 0..0;
         &mut self.buffer
     }
 
-    /// The next whole message, if there is one.
-    pub fn take(&mut self) -> Result<Option<Next>, Malformed> {
-        let mut reader = Reader(&self.buffer[self.used..]);
-        let Ok(len) = reader.varint() else {
-            // Either more bytes are needed, or this is no number at all.
-            return if self.buffer.len() - self.used >= 10 { Err(Malformed) } else { Ok(None) };
-        };
-        if len > MESSAGE_MAX as u64 {
+    /// Whether there is a whole message next, which [`Frames::last`] has then.
+    pub fn take(&mut self) -> Result<bool, Malformed> {
+        let Some(body) = message_at(&self.buffer, self.used)? else { return Ok(false) };
+        if body.is_empty() {
             return Err(Malformed);
         }
-        let Ok(body) = reader.take(len as usize) else { return Ok(None) };
-        let next = decode_body(body)?;
-        self.used = self.buffer.len() - reader.0.len();
-        self.last = self.used - body.len()..self.used;
-        Ok(Some(next))
+        self.used = body.end;
+        self.last = body;
+        Ok(true)
     }
 
     /// Code and body of the last message, until further bytes are appended.
     pub fn last(&self) -> &[u8] {
         &self.buffer[self.last.clone()]
     }
+
+    /// Bytes that belong to no message that was taken.
+    pub fn waiting(&self) -> usize {
+        self.buffer.len() - self.used
+    }
 }
 
-fn decode_body(body: &[u8]) -> Result<Next, Malformed> {
-    let mut reader = Reader(body);
-    let message = match reader.byte()? {
-        32 => Message::Finish(decode_figures(&mut reader)?),
+/// The number at the front of `bytes`, and how long it is; none if more bytes are needed.
+fn number_at(bytes: &[u8]) -> Result<Option<(u64, usize)>, Malformed> {
+    let mut reader = Reader(bytes);
+    match reader.varint() {
+        Ok(number) => Ok(Some((number, bytes.len() - reader.0.len()))),
+        // Either more bytes are needed, or this is no number at all.
+        Err(Malformed) if bytes.len() >= 10 => Err(Malformed),
+        Err(Malformed) => Ok(None),
+    }
+}
+
+/// Where the message is whose length stands at `at`; none if it is not all there.
+fn message_at(bytes: &[u8], at: usize) -> Result<Option<Range<usize>>, Malformed> {
+    let Some((len, head)) = number_at(&bytes[at..])? else { return Ok(None) };
+    if len > MESSAGE_MAX as u64 {
+        return Err(Malformed);
+    }
+    let start = at + head;
+    let end = start + len as usize;
+    Ok((end <= bytes.len()).then_some(start..end))
+}
+
+impl Message {
+    /// The message of this code and body.
+    pub fn decode(body: &[u8]) -> Result<Message, Malformed> {
+        let mut reader = Reader(body);
+        let message = decode_body(&mut reader)?;
+        if reader.is_empty() { Ok(message) } else { Err(Malformed) }
+    }
+}
+
+fn decode_body(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
+    Ok(match reader.byte()? {
+        32 => Message::Finish { request: decode_request(reader)?, figures: decode_figures(reader)? },
+        59 => Message::Open { request: decode_request(reader)?, words: reader.rest().to_vec() },
+        60 => {
+            let (request, code) = (decode_request(reader)?, decode_code(reader)?);
+            Message::Fail { request, code, reason: reader.text()?, hint: reader.text()? }
+        }
         33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
-        34 => Message::FlowDown { index: decode_index(&mut reader)? },
+        34 => Message::FlowDown { index: decode_index(reader)? },
         35 => Message::Start,
-        36 => Message::Rate(decode_rate(&mut reader)?),
+        36 => Message::Rate(decode_rate(reader)?),
         48 => Message::PathsUnused(reader.varint()?),
         52 => {
             let path = reader.varint()?;
-            let (local, remote) = (decode_address(&mut reader)?, decode_address(&mut reader)?);
+            let (local, remote) = (decode_address(reader)?, decode_address(reader)?);
             Message::PathAdd { path, addresses: PathAddresses { local, remote } }
         }
         53 => {
@@ -252,12 +393,20 @@ fn decode_body(body: &[u8]) -> Result<Next, Malformed> {
             let port = |_| u16::try_from(reader.varint()?).map_err(|_| Malformed);
             Message::PathOpen { path, is_open, ports: (0..count).map(port).collect::<Result<_, _>>()? }
         }
-        56 => Message::StreamUse { index: decode_index(&mut reader)?, is_used: reader.flag()? },
+        56 => Message::StreamUse { index: decode_index(reader)?, is_used: reader.flag()? },
         57 => Message::UdpUse { is_used: reader.flag()? },
         58 => Message::WantStreams,
-        _ => return Ok(Next::OfService),
-    };
-    if reader.is_empty() { Ok(Next::Own(message)) } else { Err(Malformed) }
+        _ => return Err(Malformed),
+    })
+}
+
+/// The session itself is no request.
+fn decode_request(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
+    reader.varint().and_then(|request| if request == SESSION { Err(Malformed) } else { Ok(request) })
+}
+
+fn decode_code(reader: &mut Reader<'_>) -> Result<u8, Malformed> {
+    u8::try_from(reader.varint()?).map_err(|_| Malformed)
 }
 
 fn decode_index(reader: &mut Reader<'_>) -> Result<u16, Malformed> {
@@ -327,13 +476,18 @@ mod tests {
     fn all() -> Vec<Message> {
         vec![
             Message::Start,
-            Message::Finish(EndFigures {
-                cpu_us: 5,
-                stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
-                warnings: vec!["small buffers".into()],
-                of_service: vec![1, 2, 3],
-                ..EndFigures::default()
-            }),
+            Message::Open { request: 3, words: b"list".to_vec() },
+            Message::Finish {
+                request: 300,
+                figures: EndFigures {
+                    cpu_us: 5,
+                    stages: vec![Stage { name: "read".into(), end: "sender".into(), busy: 0.5 }],
+                    warnings: vec!["small buffers".into()],
+                    of_service: vec![1, 2, 3],
+                    ..EndFigures::default()
+                },
+            },
+            Message::Fail { request: 7, code: 130, reason: "enough".into(), hint: String::new() },
             Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
             Message::FlowDown { index: 3 },
             Message::StreamUse { index: 65, is_used: true },
@@ -355,37 +509,78 @@ mod tests {
     #[test]
     fn every_message_comes_back_however_the_bytes_are_cut() {
         let messages = all();
-        let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+        let (mut bytes, mut own, mut said) = (Vec::new(), Vec::new(), Vec::new());
         for (number, message) in messages.into_iter().enumerate() {
             message.encode(&mut bytes);
-            expected.push((Next::Own(message), None));
-            // Lengths of one, two and three bytes.
-            let of_service = vec![CODE; 1 + number * MESSAGE_MAX / 11];
-            put_message(&mut bytes, |out| out.extend_from_slice(&of_service));
-            expected.push((Next::OfService, Some(of_service)));
+            own.push(message);
+            // Lengths of one, two and three bytes, two at a time.
+            let of_service = vec![CODE; 1 + number * MESSAGE_MAX / 14];
+            put_words(&mut bytes, 1, |out| {
+                put_message(out, |out| out.extend_from_slice(&of_service));
+                put_message(out, |out| out.push(7));
+            });
+            said.extend([of_service, vec![7]]);
         }
         for step in [1, 3, bytes.len()] {
-            let (mut inbox, mut back) = (Inbox::default(), Vec::new());
+            let (mut inbox, mut frames) = (Inbox::default(), Frames::default());
+            let (mut own_back, mut said_back) = (Vec::new(), Vec::new());
             for piece in bytes.chunks(step) {
                 inbox.buffer().extend_from_slice(piece);
                 while let Some(next) = inbox.take().unwrap() {
-                    let of_service = (next == Next::OfService).then(|| inbox.last().to_vec());
-                    back.push((next, of_service));
+                    match next {
+                        Next::Own(message) => own_back.push(message),
+                        Next::Words(request) => {
+                            assert_eq!(request, 1);
+                            frames.buffer().extend_from_slice(inbox.words());
+                        }
+                    }
+                    while frames.take().unwrap() {
+                        said_back.push(frames.last().to_vec());
+                    }
                 }
             }
-            assert!(back == expected, "in pieces of {step}");
+            assert!(own_back == own && said_back == said, "in pieces of {step}");
+            assert_eq!(frames.waiting(), 0);
         }
+    }
+
+    #[test]
+    fn words_of_several_requests_are_kept_apart_and_nothing_is_no_piece() {
+        let mut bytes = Vec::new();
+        put_words(&mut bytes, 5, |_| {});
+        put_words(&mut bytes, 2, |out| out.extend_from_slice(b"ab"));
+        put_words(&mut bytes, 600, |out| out.extend_from_slice(b"c"));
+        bytes.extend_from_slice(&[9, 0]);
+        put_words(&mut bytes, 2, |out| out.extend_from_slice(b"d"));
+        let mut inbox = Inbox::default();
+        inbox.buffer().extend_from_slice(&bytes);
+        let mut heard = Vec::new();
+        while let Some(Next::Words(request)) = inbox.take().unwrap() {
+            heard.push((request, inbox.words().to_vec()));
+        }
+        assert_eq!(heard, [(2, b"ab".to_vec()), (600, b"c".to_vec()), (2, b"d".to_vec())]);
     }
 
     #[test]
     fn a_message_too_long_is_refused_at_its_length() {
         let mut inbox = Inbox::default();
-        put_varint(inbox.buffer(), MESSAGE_MAX as u64 + 1);
+        put_numbers(inbox.buffer(), 0, &[MESSAGE_MAX as u64 + 1]);
         assert_eq!(inbox.take(), Err(Malformed));
+        let mut frames = Frames::default();
+        put_varint(frames.buffer(), MESSAGE_MAX as u64 + 1);
+        assert_eq!(frames.take(), Err(Malformed));
+        // Of words there may be any number, as they are handed out as they come.
+        let mut inbox = Inbox::default();
+        put_numbers(inbox.buffer(), 1, &[u64::MAX]);
+        inbox.buffer().push(b'x');
+        assert_eq!(inbox.take(), Ok(Some(Next::Words(1))));
+        assert_eq!(inbox.words(), b"x");
+        assert_eq!(inbox.take(), Ok(None));
     }
 
     fn next(body: &[u8]) -> Result<Option<Next>, Malformed> {
         let mut inbox = Inbox::default();
+        inbox.buffer().push(0);
         put_bytes(inbox.buffer(), body);
         inbox.take()
     }
@@ -393,8 +588,18 @@ mod tests {
     #[test]
     fn a_message_without_a_code_and_one_that_goes_on_behind_its_end_are_refused() {
         assert_eq!(next(&[]), Err(Malformed));
+        assert_eq!(next(&[CODE]), Err(Malformed));
         assert_eq!(next(&[58]), Ok(Some(Next::Own(Message::WantStreams))));
         assert_eq!(next(&[58, 0]), Err(Malformed));
+        let mut frames = Frames::default();
+        put_bytes(frames.buffer(), &[]);
+        assert_eq!(frames.take(), Err(Malformed));
+    }
+
+    #[test]
+    fn the_session_itself_is_no_request() {
+        assert_eq!(next(&[59, 0, b'x']), Err(Malformed));
+        assert!(next(&[59, 1, b'x']).is_ok());
     }
 
     #[test]
@@ -409,9 +614,12 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_decode_or_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let mut inbox = Inbox::default();
+            let (mut inbox, mut frames) = (Inbox::default(), Frames::default());
             inbox.buffer().extend_from_slice(&bytes);
-            while let Ok(Some(_)) = inbox.take() {}
+            while let Ok(Some(_)) = inbox.take() {
+                frames.buffer().extend_from_slice(inbox.words());
+                while let Ok(true) = frames.take() {}
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::contained::in_any_case;
 use super::figures::Stage;
+use super::supervisor::Role;
 
 /// What a sender waited for while it had something to send: no stages, but booked as such.
 pub(crate) const WAIT_CONTENT: &str = "wait-content";
@@ -43,15 +44,35 @@ impl Meter {
 /// All meters of one end of a session.
 #[derive(Debug)]
 pub struct Meters {
-    /// "sender" or "receiver".
-    end: &'static str,
-    start: Instant,
+    since: Mutex<Since>,
     all: Mutex<Vec<Arc<Meter>>>,
 }
 
+/// What the meters measure.
+#[derive(Debug, Clone, Copy)]
+struct Since {
+    /// "sender" or "receiver".
+    end: &'static str,
+    start: Instant,
+}
+
+impl Default for Meters {
+    fn default() -> Meters {
+        Meters { since: Mutex::new(Since { end: "sender", start: Instant::now() }), all: Mutex::default() }
+    }
+}
+
 impl Meters {
-    pub(crate) fn new(end: &'static str) -> Meters {
-        Meters { end, start: Instant::now(), all: Mutex::default() }
+    /// A request begins whose content goes this way: all begin anew if it is `alone`.
+    pub(crate) fn begin(&self, role: Role, alone: bool) {
+        if alone {
+            let end = if role == Role::Sender { "sender" } else { "receiver" };
+            *in_any_case(self.since.lock()) = Since { end, start: Instant::now() };
+            let mut all = in_any_case(self.all.lock());
+            // Those of threads that have ended are nobody's any more.
+            all.retain(|meter| Arc::strong_count(meter) > 1);
+            all.iter().for_each(|meter| meter.busy_ns.store(0, Relaxed));
+        }
     }
 
     /// A new meter, for one thread: two half-busy readers must not look like a full one.
@@ -63,13 +84,14 @@ impl Meters {
 
     /// Busy share of each stage: that of its busiest thread.
     pub(crate) fn stages(&self) -> Vec<Stage> {
-        let elapsed = self.start.elapsed().as_nanos().max(1) as f64;
+        let Since { end, start } = *in_any_case(self.since.lock());
+        let elapsed = start.elapsed().as_nanos().max(1) as f64;
         let mut stages: Vec<Stage> = Vec::new();
         for meter in in_any_case(self.all.lock()).iter() {
             let busy = meter.busy_ns.load(Relaxed) as f64 / elapsed;
             match stages.iter_mut().find(|stage| stage.name == meter.stage) {
                 Some(stage) => stage.busy = stage.busy.max(busy),
-                None => stages.push(Stage { name: meter.stage.into(), end: self.end.into(), busy }),
+                None => stages.push(Stage { name: meter.stage.into(), end: end.into(), busy }),
             }
         }
         stages
@@ -82,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_stage_is_as_busy_as_its_busiest_thread() {
-        let meters = Meters::new("sender");
+        let meters = Meters::default();
         meters.meter("read").add(Duration::from_secs(4));
         meters.meter("read").add(Duration::from_secs(3));
         meters.meter("seal").add(Duration::from_secs(1));

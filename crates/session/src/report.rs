@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::figures::{CpuChoice, PathFigures, Stage};
 use super::messages::EndFigures;
 use super::options::{NetworkOptions, Policy};
-use super::supervisor::{Role, Supervisor};
+use super::supervisor::{Account, Role};
 use super::verdict::verdict;
 
 /// The report of one session.
@@ -76,12 +76,12 @@ pub struct Figures {
 }
 
 impl SessionReport {
-    /// Of a session that has brought `bytes`, and began with so many flows.
-    pub fn new(
-        supervisor: &Supervisor,
+    /// Of a request that has brought `bytes` in so many seconds, in a session that began with so many flows.
+    pub(crate) fn new(
+        account: Account,
         role: Role,
         Figures { ours, theirs }: &Figures,
-        bytes: u64,
+        (bytes, seconds): (u64, f64),
         flows: u16,
         options: &NetworkOptions,
     ) -> SessionReport {
@@ -89,7 +89,6 @@ impl SessionReport {
             Role::Sender => (ours, theirs),
             Role::Receiver => (theirs, ours),
         };
-        let seconds = supervisor.shared.elapsed().as_secs_f64();
         let stages: Vec<Stage> = sender.stages.iter().chain(&receiver.stages).cloned().collect();
         let mut warnings = ours.warnings.clone();
         for warning in &theirs.warnings {
@@ -114,20 +113,20 @@ impl SessionReport {
             loss_fraction: sender.packets_lost as f64 / sender.packets_sent.max(1) as f64,
             flows,
             cipher: options.cipher.name().to_string(),
-            transport: supervisor.transport().to_string(),
+            transport: account.transport.to_string(),
             cpu_seconds_local: ours.cpu_us as f64 / 1e6,
             cpu_seconds_remote: theirs.cpu_us as f64 / 1e6,
             peak_rss_bytes_local: ours.peak_rss_bytes,
             peak_rss_bytes_remote: theirs.peak_rss_bytes,
-            bottleneck: [Some(verdict(&stages, bytes, seconds)), supervisor.policed()]
+            bottleneck: [Some(verdict(&stages, bytes, seconds)), account.policed]
                 .into_iter()
                 .flatten()
                 .collect::<Vec<_>>()
                 .join("; "),
             stages,
             warnings,
-            paths: supervisor.paths(),
-            cpus: supervisor.cpu_choice().cloned(),
+            paths: account.paths,
+            cpus: account.cpus,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! | `control` | any thread sends, flows carry | the session's main thread |
 //! | `filled` | readers (sender) | flow threads: any block goes to any flow |
 //! | `room` | flow threads, when a filled block is taken | readers that wait |
-//! | `arrived` | flow threads (receiver) | writers |
+//! | `requests` | who looks after the session; flow threads bring blocks | services |
 //! | `FlowShared::released` | whoever drops an arrived block | its flow, which turns it into credit |
 //!
 //! Always true: a flow thread never blocks on any of these; the others may.
@@ -19,18 +19,19 @@ use crossbeam_queue::SegQueue;
 use farhaul_blocks::{Block, BlockPool, Overflow, last_level_cache_bytes};
 use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
-use farhaul_proto::{ControlStream, Controller, Timestamp};
+use farhaul_proto::{Class, ControlStream, Controller, Timestamp};
 
 use super::BLOCK_BYTES;
 use super::budget::{Budget, Charge};
 use super::contained::{contained, in_any_case};
-use super::exchange::{ChannelBell, Inlet};
 use super::figures::CpuTime;
 use super::held::Held;
 use super::messages::{Inbox, Message};
 use super::meter::Meters;
 use super::options::PathAddresses;
 use super::progress::Progress;
+use super::request::{Request, Requests};
+use super::supervisor::Role;
 use crate::error::Error;
 
 /// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
@@ -40,6 +41,9 @@ pub struct Filled {
     /// Content bytes in it, for the counters, and those of them that were put before.
     pub content: u32,
     pub again: u32,
+    pub class: Class,
+    /// Whose it is.
+    pub request: Arc<Request>,
 }
 
 impl Filled {
@@ -53,6 +57,8 @@ impl Filled {
 pub struct Arrived {
     pub block: Block,
     pub len: usize,
+    /// Whose it is.
+    pub(crate) request: u64,
     pub(crate) _credit: Credit,
 }
 
@@ -311,16 +317,28 @@ pub struct Shared {
     pub absent_paths: AtomicU64,
     /// Paths that this end's program adds.
     pub additions: Mutex<Vec<Addition>>,
+    /// Blocks to fill, and blocks for what arrives.
     pub pool: BlockPool,
+    pub incoming: BlockPool,
     /// Made when it is first needed; none where there is no place for it.
     overflow: OnceLock<Option<Overflow>>,
     overflow_blocks: u32,
     pub(crate) filled: Ring<Filled>,
+    /// Those that go ahead of all others.
+    pub(crate) urgent: SegQueue<Filled>,
     /// Where those wait who have filled a block and find enough of them.
     pub(crate) room: Room,
     /// Blocks that a dead flow gave back; they go first.
     pub(crate) returned: SegQueue<Filled>,
-    pub arrived: Inlet,
+    pub(crate) requests: Requests,
+    pub(crate) is_initiator: bool,
+    /// A request sends blocks, or receives some.
+    pub(crate) sends: AtomicBool,
+    pub(crate) receives: AtomicBool,
+    /// The session goes on when its first request has ended.
+    pub(crate) stays: AtomicBool,
+    /// Requests that have ended while blocks of theirs may be on their way.
+    pub(crate) cancellations: AtomicU64,
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
     /// Where what this session keeps is counted.
     pub budget: Budget,
@@ -333,14 +351,9 @@ pub struct Shared {
     pub(crate) is_markable: AtomicBool,
     /// Counts what may still bring blocks ([`Unread`](super::unread::Unread)).
     pub(crate) unread: AtomicU64,
-    /// Content bytes: put for the first time, handed to flows, put or handed over again, acknowledged, written.
-    pub(crate) content_put: AtomicU64,
+    /// Content bytes: handed to flows, put or handed over again.
     pub(crate) content_sent: AtomicU64,
     pub(crate) content_resent: AtomicU64,
-    pub(crate) content_acked: AtomicU64,
-    pub content_written: AtomicU64,
-    /// Content bytes of changed files that the receiver had.
-    pub content_matched: AtomicU64,
     stop: AtomicBool,
     /// The peer has said that it is closing, and why if it was not the end.
     peer_closed: Mutex<Option<String>>,
@@ -368,47 +381,56 @@ fn filled_blocks(cache_bytes: Option<u64>) -> usize {
 
 impl Shared {
     pub(crate) fn new(
-        end: &'static str,
+        is_initiator: bool,
         controllers: Vec<Controller>,
         pool: BlockPool,
+        incoming: BlockPool,
         overflow_blocks: u32,
         progress: Arc<Progress>,
         budget: Budget,
     ) -> Arc<Shared> {
-        let pool_blocks = pool.total();
         Arc::new(Shared {
             control: Control::new(),
             controllers: controllers.into_iter().map(Mutex::new).collect(),
             absent_paths: AtomicU64::new(0),
             additions: Mutex::default(),
             pool,
+            incoming,
             overflow: OnceLock::new(),
             overflow_blocks,
             filled: Ring::new(filled_blocks(last_level_cache_bytes())),
+            urgent: SegQueue::new(),
             room: Room::default(),
+            cancellations: AtomicU64::new(0),
             returned: SegQueue::new(),
-            // Never full: all that arrive are the pool's.
-            arrived: Inlet::new(pool_blocks, ChannelBell::default()),
+            requests: Requests::default(),
+            is_initiator,
+            sends: AtomicBool::new(false),
+            receives: AtomicBool::new(false),
+            stays: AtomicBool::new(false),
             flows: Mutex::default(),
             blocks_kept: Mutex::new(budget.nothing()),
             budget,
-            meters: Meters::new(end),
+            meters: Meters::default(),
             cpu: CpuTime::default(),
             progress,
             is_markable: AtomicBool::new(true),
             unread: AtomicU64::new(0),
-            content_put: AtomicU64::new(0),
             content_sent: AtomicU64::new(0),
             content_resent: AtomicU64::new(0),
-            content_acked: AtomicU64::new(0),
-            content_written: AtomicU64::new(0),
-            content_matched: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             peer_closed: Mutex::default(),
             goodbye: Mutex::default(),
             failure: Mutex::default(),
             start: Instant::now(),
         })
+    }
+
+    /// A request's content goes this way.
+    pub(crate) fn allow(&self, role: Role) {
+        let way = if role == Role::Sender { &self.sends } else { &self.receives };
+        way.store(true, Ordering::Release);
+        self.wake_flows();
     }
 
     /// Where blocks lie for which memory is too small.
@@ -446,7 +468,10 @@ impl Shared {
 
     /// No block waits for a flow and none will come.
     pub(crate) fn is_all_queued(&self) -> bool {
-        self.unread.load(Ordering::Acquire) == 0 && self.filled.is_empty() && self.returned.is_empty()
+        self.unread.load(Ordering::Acquire) == 0
+            && self.filled.is_empty()
+            && self.urgent.is_empty()
+            && self.returned.is_empty()
     }
 
     /// The rate of a path. Everywhere the control stream is locked before it.
@@ -460,6 +485,11 @@ impl Shared {
 
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::from_nanos(self.start.elapsed().as_nanos() as u64)
+    }
+
+    /// A time by the session's clock, for a block's deadline.
+    pub fn time_of(&self, instant: Instant) -> Timestamp {
+        Timestamp::from_nanos(instant.saturating_duration_since(self.start).as_nanos() as u64)
     }
 
     pub(crate) fn elapsed(&self) -> Duration {
@@ -502,6 +532,8 @@ impl Shared {
         self.control.notify();
         self.wake_flows();
         self.pool.stay_cold();
+        self.incoming.stay_cold();
+        self.requests.ring();
     }
 
     pub fn set_peer_closed(&self, reason: String) {
@@ -540,24 +572,16 @@ impl Shared {
     /// Sends messages of the session's own to the peer, in this order and behind all that were sent before. Waits for
     /// room, but holds up nobody else.
     pub(crate) fn send(&self, messages: &[Message]) {
-        self.wait_until_taken(self.say(messages));
+        self.wait_until_taken(self.say(messages), || self.is_stopped() || self.progress.cancelled());
     }
 
-    /// As [`Shared::send`], for messages of the service that the session is for: `encode` appends them, each behind
-    /// its length ([`put_message`](super::messages::put_message)). What is encoded later goes later, whichever thread
-    /// says it.
-    pub fn send_encoded(&self, encode: impl FnOnce(&mut Vec<u8>)) {
-        self.wait_until_taken(self.put(encode));
-    }
-
-    fn wait_until_taken(&self, end: u64) {
+    /// Waits until the control stream has taken all before `end`, or `is_over`.
+    pub(crate) fn wait_until_taken(&self, end: u64, is_over: impl Fn() -> bool) {
         let deadline = Instant::now() + SEND_PATIENCE;
-        while self.pour() < end && !self.is_stopped() {
+        while self.pour() < end && !is_over() {
             let stream = self.control.lock();
             let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
-            if self.progress.cancelled() {
-                self.fail(Error::Interrupted);
-            } else if Instant::now() >= deadline {
+            if Instant::now() >= deadline {
                 let what = "the far end has not taken what it was told for 300 s".to_string();
                 self.fail(Error::Lost { what, hint: None });
             }
@@ -569,7 +593,7 @@ impl Shared {
         self.put(|out| messages.iter().for_each(|message| message.encode(out)))
     }
 
-    fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
+    pub(crate) fn put(&self, encode: impl FnOnce(&mut Vec<u8>)) -> u64 {
         let mut outbox = self.outbox();
         encode(&mut outbox.bytes);
         let end = outbox.end();
@@ -653,8 +677,8 @@ mod tests {
     use super::*;
 
     fn shared() -> Arc<Shared> {
-        let pool = BlockPool::new(1, BLOCK_BYTES).unwrap();
-        Shared::new("sender", Vec::new(), pool, 0, Arc::default(), Budget::default())
+        let pool = || BlockPool::new(1, BLOCK_BYTES).unwrap();
+        Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Budget::default())
     }
 
     #[test]
@@ -664,7 +688,8 @@ mod tests {
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let shared = shared.clone();
-                std::thread::spawn(move || (0..2000).for_each(|number| shared.send_encoded(much(number))))
+                let request = shared.requests.add(&shared, 1, Arc::default());
+                std::thread::spawn(move || (0..2000).for_each(|number| request.send_encoded(much(number))))
             })
             .collect();
         let is_full = || shared.control.lock().write(&[0]) == 0;

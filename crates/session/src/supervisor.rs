@@ -1,4 +1,4 @@
-//! Watches over a session from its main thread: hands out the peer's messages, notices paths and peers that are gone,
+//! Watches over a session: hands its requests what the peer says, notices paths and peers that are gone,
 //! and changes over to the stream carrier when UDP does not get through.
 //!
 //! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
@@ -36,7 +36,7 @@ use super::budget::Charge;
 use super::contained::in_any_case;
 use super::flow_thread;
 use super::flow_thread::{FILLING_MAX, FlowThread};
-use super::messages::{EndFigures, Inbox, Message, Next, senseless};
+use super::messages::{Inbox, Message, Next, senseless};
 use super::options::{Cipher, RateOptions};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
 use super::path_memory::{Memory, says_what_a_path_carries};
@@ -44,6 +44,7 @@ use super::peer_address::PeerAddress;
 use super::pending::Pending;
 use super::placement::Placement;
 use super::progress::Progress;
+use super::request::FIRST;
 use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
 use super::shared::{BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
@@ -51,6 +52,7 @@ use super::standing::grants_of;
 use crate::error::{Error, ExitCode};
 use crate::options;
 use crate::options::NetworkOptions;
+pub(crate) use account::Account;
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
 use gone::lost;
@@ -69,7 +71,7 @@ const REFUSED: Duration = Duration::from_secs(2);
 /// Nothing at all for this long: the transfer ends, resumable.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
-const CONNECT_MAX: Duration = Duration::from_secs(20);
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(20);
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// UDP payload of a first datagram that every path takes; larger ones are probed for.
 const PAYLOAD_FIRST: u16 = 1200;
@@ -78,27 +80,10 @@ const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
 /// On a stream a packet is a record; long ones cost less.
 const PAYLOAD_STREAM: u16 = 60 << 10;
 
-/// What the main thread gets from one step.
-pub enum Step<'a> {
-    /// Code and body of a message of the service that the session is for.
-    Message(&'a [u8]),
-    /// The peer has finished.
-    Finish(EndFigures),
-    /// Nothing is waiting; what was collected can be sent.
-    Idle,
-}
-
-/// A step whose message is the inbox's last one.
-enum Taken {
-    Message,
-    Finish(EndFigures),
-    Idle,
-}
-
 /// What a thread that dials hands back.
 type Dialed = Result<FlowSetup, Error>;
 
-/// One session, seen from its main thread.
+/// One session, seen by whoever looks after it.
 pub struct Supervisor {
     pub shared: Arc<Shared>,
     options: NetworkOptions,
@@ -108,7 +93,6 @@ pub struct Supervisor {
     inbox: Inbox,
     /// There may be messages that the caller has not seen.
     is_behind: bool,
-    idle_said: bool,
     next_check: Instant,
     was_up: bool,
     threads: Vec<JoinHandle<()>>,
@@ -200,17 +184,17 @@ impl Supervisor {
         let paths = first_paths + further.count();
         let shares = flows + (further.count() * usize::from(options.flows)) as u64;
         let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
-        let pool_blocks = match role {
-            Role::Sender => window_max * shares + FILLED_MAX as u64,
-            // One share more than the flows need, for the stream carrier that may take over from them.
-            Role::Receiver => window_max * (shares + 1),
-        } as usize;
+        let outgoing_blocks = window_max * shares + FILLED_MAX as u64;
+        // One share more than the flows need, for the stream carrier that may take over from them.
+        let incoming_blocks = window_max * (shares + 1);
         let keeps_blocks = order == Order::Kept && role == Role::Receiver;
         let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
         let overflow_blocks = (beside_max + FILLING_MAX) * shares;
         let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
-        let pool = BlockPool::new(pool_blocks, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))?;
-        let end = if role == Role::Sender { "sender" } else { "receiver" };
+        let pool = |blocks: u64| {
+            BlockPool::new(blocks as usize, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))
+        };
+        let (pool, incoming) = (pool(outgoing_blocks)?, pool(incoming_blocks)?);
         let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
         let rate = options.rate_options();
         let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
@@ -226,12 +210,20 @@ impl Supervisor {
                 remembered: memories.get(path).and_then(Memory::recall),
             })
         });
-        if role == Role::Sender {
-            // The others are opened as they are needed, if the session may have them.
-            pool.open_to(BLOCKS_MIN);
-        }
-        let shared =
-            Shared::new(end, controllers.collect(), pool, overflow_blocks, progress.clone(), setup.budget);
+        // The others are opened as they are needed, if the session may have them.
+        pool.open_to(BLOCKS_MIN);
+        let shared = Shared::new(
+            setup.is_initiator,
+            controllers.collect(),
+            pool,
+            incoming,
+            overflow_blocks,
+            progress.clone(),
+            setup.budget,
+        );
+        // Both ways are open before the first block can come.
+        shared.requests.add(&shared, FIRST, progress.clone());
+        shared.allow(role);
         let control_kept = shared.budget.nothing();
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
         shared.absent_paths.store(further.all_bits(), Ordering::Release);
@@ -251,7 +243,6 @@ impl Supervisor {
             master: setup.master,
             inbox: Inbox::default(),
             is_behind: false,
-            idle_said: false,
             next_check: Instant::now(),
             was_up: false,
             threads: Vec::new(),
@@ -324,7 +315,7 @@ impl Supervisor {
     /// them is open until its lost parts have come again, and the socket ran over.
     fn warm_blocks(&mut self) {
         let shared = self.shared.clone();
-        let warm = move || shared.work(|| while shared.pool.warm_next() {});
+        let warm = move || shared.work(|| while shared.incoming.warm_next() {});
         let thread = std::thread::Builder::new().name("memory".into()).spawn(warm);
         // Without it a transfer starts more slowly, and that is all.
         self.threads.extend(thread);
@@ -462,50 +453,46 @@ impl Supervisor {
         })
     }
 
-    /// The next message for the caller, or `Idle` when nothing is waiting.
-    pub fn step(&mut self) -> Result<Step<'_>, Error> {
-        let taken = self.take()?;
-        Ok(self.step_of(taken))
-    }
-
-    fn step_of(&self, taken: Taken) -> Step<'_> {
-        match taken {
-            Taken::Message => Step::Message(self.inbox.last()),
-            Taken::Finish(figures) => Step::Finish(figures),
-            Taken::Idle => Step::Idle,
-        }
-    }
-
-    fn take(&mut self) -> Result<Taken, Error> {
+    /// Looks after the session, and hands the requests what has come for them; waits for at most `wait` if nothing has.
+    pub(crate) fn drive(&mut self, wait: Duration) -> Result<(), Error> {
+        let mut is_heard = false;
         loop {
-            // Also between messages: for hundreds of thousands that have come at once, each of which may take a disk's time, is long.
+            // Also between messages: to obey hundreds of thousands that have come at once takes long.
             self.watch()?;
-            let next = self.inbox.take().map_err(senseless)?;
-            self.is_behind = next.is_some();
-            match next {
-                Some(Next::OfService) => return Ok(Taken::Message),
-                Some(Next::Own(message)) => match self.obey(message)? {
-                    Some(figures) => return Ok(Taken::Finish(figures)),
-                    None => continue,
-                },
-                None => {}
+            match self.inbox.take().map_err(senseless)? {
+                Some(Next::Words(request)) => self.shared.requests.hear(request, self.inbox.words())?,
+                Some(Next::Own(message)) => self.obey(message)?,
+                None if is_heard => return Ok(()),
+                None => {
+                    self.is_behind = false;
+                    if self.shared.requests.is_full() {
+                        return Ok(());
+                    }
+                    if self.shared.receive(&mut self.inbox, wait) == 0 {
+                        return Ok(());
+                    }
+                    self.is_behind = true;
+                    continue;
+                }
             }
-            let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
-            if self.shared.receive(&mut self.inbox, wait) > 0 {
-                self.idle_said = false;
-                self.is_behind = true;
-                continue;
-            }
-            self.idle_said = true;
-            return Ok(Taken::Idle);
+            is_heard = true;
         }
     }
 
-    /// Does what the peer says. The caller has to see only that it has finished.
-    fn obey(&mut self, message: Message) -> Result<Option<EndFigures>, Error> {
+    /// Does what the peer says.
+    fn obey(&mut self, message: Message) -> Result<(), Error> {
+        let requests = &self.shared.requests;
         match message {
             Message::Start => {}
-            Message::Finish(figures) => return Ok(Some(figures)),
+            Message::Open { request, words } => requests.open(&self.shared, request, words)?,
+            Message::Finish { request, figures } => requests.finish(request, figures)?,
+            Message::Fail { request, code, reason, hint } => {
+                let error = match code == ExitCode::Lost as u8 && hint.is_empty() {
+                    true => self.closed(&reason),
+                    false => Error::from_peer(code, reason, hint),
+                };
+                requests.fail(request, error)?;
+            }
             Message::Abort { code, reason, hint } => return Err(Error::from_peer(code, reason, hint)),
             Message::FlowDown { index } => self.retire_flow(index),
             Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
@@ -516,7 +503,7 @@ impl Supervisor {
             Message::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
             Message::PathOpen { path, is_open, ports } => self.begin_added_path(path, is_open, &ports)?,
         }
-        Ok(None)
+        Ok(())
     }
 
     // ---- watching ----------------------------------------------------------------------------------------------
@@ -544,7 +531,7 @@ impl Supervisor {
 
     /// The peer is not there any more, unless the caller has not yet seen all that it said: its last word may say why.
     fn give_up(&self, error: Error) -> Result<(), Error> {
-        if self.is_behind { Ok(()) } else { Err(error) }
+        if self.is_behind || self.shared.requests.is_behind() { Ok(()) } else { Err(error) }
     }
 
     fn check(&mut self) -> Result<(), Error> {
@@ -565,7 +552,7 @@ impl Supervisor {
             self.apply_rate(rate);
             self.shared.say(&[Message::Rate(rate)]);
         }
-        let held = self.shared.control.lock().held_bytes();
+        let held = self.shared.control.lock().held_bytes() + self.shared.requests.held_bytes();
         self.control_kept.hold(held)?;
         self.obey_path_wishes()?;
         self.ask_for_paths();
@@ -666,7 +653,9 @@ impl Supervisor {
 
     /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
     fn has_last_words(&mut self) -> bool {
-        self.is_behind = self.is_behind || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
+        self.is_behind = self.is_behind
+            || self.shared.requests.is_behind()
+            || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
         self.is_behind
     }
 
@@ -723,32 +712,46 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 pub(super) mod tests {
     use super::*;
     use crate::messages::put_message;
+    use crate::session::{Dialogue, Session, Step};
     use crate::setup::local_pair;
 
     const MESSAGES: u64 = 512;
 
-    /// A session of this end.
+    /// A session of this end, by itself.
     pub(crate) fn start(setup: Setup, role: Role) -> Supervisor {
         let options = NetworkOptions::default();
         Supervisor::start(setup, options, role, Order::Any, &Arc::default()).unwrap()
     }
 
-    /// A session in which a great many messages have come at once.
-    fn behind() -> (Supervisor, Setup, Stop) {
-        let (near, far) = local_pair().unwrap();
-        let stop = near.stop.clone();
-        let mut supervisor = start(near, Role::Receiver);
-        // Of a service, whatever it means there.
-        for _ in 0..MESSAGES {
-            put_message(supervisor.inbox.buffer(), |out| out.push(17));
+    /// Looks after it until it fails.
+    fn until_end(supervisor: &mut Supervisor) -> Error {
+        loop {
+            if let Err(error) = supervisor.drive(CHECK_INTERVAL) {
+                return error;
+            }
         }
-        (supervisor, far, stop)
     }
 
-    /// How many messages are handed out, each of which takes the caller some time, until the session ends.
-    fn seen(supervisor: &mut Supervisor) -> u64 {
+    /// The first request of a session for which a great many messages have come at once.
+    fn behind() -> (Dialogue, Setup, Stop) {
+        let (near, far) = local_pair().unwrap();
+        let stop = near.stop.clone();
+        let (_, dialogue) =
+            Session::start(near, NetworkOptions::default(), Role::Receiver, Order::Any, &Arc::default())
+                .unwrap();
+        let mut words = Vec::new();
+        // Of a service, whatever it means there.
+        for _ in 0..MESSAGES {
+            put_message(&mut words, |out| out.push(17));
+        }
+        dialogue.request.requests.hear(FIRST, &words).unwrap();
+        (dialogue, far, stop)
+    }
+
+    /// How many messages are handed out, each of which takes the service some time, until the session ends.
+    fn seen(dialogue: &mut Dialogue) -> u64 {
         let mut seen = 0;
-        while let Ok(step) = supervisor.step() {
+        while let Ok(step) = dialogue.step() {
             seen += u64::from(matches!(step, Step::Message(_)));
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -757,19 +760,19 @@ pub(super) mod tests {
 
     #[test]
     fn an_interruption_does_not_wait_for_the_messages_that_have_come() {
-        let (mut supervisor, _far, _) = behind();
-        assert!(matches!(supervisor.step(), Ok(Step::Message(_))));
-        supervisor.shared.progress.cancel();
-        assert!(matches!(supervisor.step(), Err(Error::Interrupted)));
-        supervisor.close(None);
+        let (mut dialogue, _far, _) = behind();
+        assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
+        dialogue.request.progress.cancel();
+        assert!(matches!(dialogue.step(), Err(Error::Interrupted)));
+        dialogue.close(None);
     }
 
     #[test]
     fn the_session_is_watched_while_messages_are_worked_off() {
-        let (mut supervisor, _far, stop) = behind();
+        let (mut dialogue, _far, stop) = behind();
         stop.stop();
-        assert!(seen(&mut supervisor) < MESSAGES);
-        supervisor.close(None);
+        assert!(seen(&mut dialogue) < MESSAGES);
+        dialogue.close(None);
     }
 
     #[test]
@@ -778,13 +781,9 @@ pub(super) mod tests {
         let (mut near, mut far) = (start(near, Role::Receiver), start(far, Role::Receiver));
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
-        let until_end = |supervisor: &mut Supervisor| loop {
-            if let Err(error) = supervisor.step() {
-                return error;
-            }
-        };
         let error = until_end(&mut near);
         assert!(matches!(&error, Error::Internal(place) if place.ends_with("oh")), "{error}");
+        near.shared.requests.clear();
         let weak = Arc::downgrade(&near.shared);
         drop(near);
         assert!(weak.upgrade().is_none(), "a thread is left");
@@ -794,10 +793,10 @@ pub(super) mod tests {
 
     #[test]
     fn what_a_peer_that_is_gone_has_said_is_looked_at_first() {
-        let (mut supervisor, _far, _) = behind();
-        assert!(matches!(supervisor.step(), Ok(Step::Message(_))));
-        supervisor.shared.set_peer_closed(String::new());
-        assert_eq!(seen(&mut supervisor), MESSAGES - 1);
-        supervisor.close(None);
+        let (mut dialogue, _far, _) = behind();
+        assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
+        dialogue.request.set_peer_closed(String::new());
+        assert_eq!(seen(&mut dialogue), MESSAGES - 1);
+        dialogue.close(None);
     }
 }

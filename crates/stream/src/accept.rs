@@ -16,7 +16,7 @@ use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::Error;
 use farhaul_session::options::Cipher;
 
-use super::request::{Request, own_features};
+use super::request::{StreamRequest, own_features};
 use super::session;
 use super::session::Session;
 use super::{Receiver, Sender};
@@ -165,7 +165,7 @@ fn stopped() -> Error {
 }
 
 fn judge(opening: &Opening, names: &[String], allow_cipher_none: bool) -> Result<Admitted, Refusal> {
-    let request = Request::of(opening)?;
+    let request = StreamRequest::of(opening)?;
     let refuse = |text: &str| Err(Refusal::new(RefusalCode::Forbidden, text));
     if !names.is_empty() && !names.contains(&request.name) {
         return refuse("there is no stream of that name here");
@@ -183,6 +183,6 @@ fn admitted() -> Admitted {
 /// Takes the stream of the client that started this program over ssh. Standard input and output are the stream's: what the
 /// program prints goes to standard error from here on.
 pub fn accept_stdio() -> Result<Accepted, Error> {
-    let established = endpoint_in_program(&|opening| Request::of(opening).map(|_| admitted()))?;
+    let established = endpoint_in_program(&|opening| StreamRequest::of(opening).map(|_| admitted()))?;
     Ok(Accepted::new(session::begin(established)?))
 }

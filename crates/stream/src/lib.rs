@@ -139,7 +139,7 @@ use farhaul_session::error::Error;
 use farhaul_session::options::NetworkOptions;
 use farhaul_volume::CHUNK;
 
-use request::Request;
+use request::StreamRequest;
 
 pub use accept::{Accepted, ListenOptions, Listener, accept_stdio};
 pub use label::METADATA_MAX;
@@ -182,7 +182,7 @@ impl StreamOptions {
             network.paths.truncate(1);
             (network.auto_paths, network.further_paths) = (false, 0);
         }
-        Request { name, client_sends, in_order, digests }.opening(network)
+        StreamRequest { name, client_sends, in_order, digests }.opening(network)
     }
 }
 

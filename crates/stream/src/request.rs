@@ -15,7 +15,7 @@ const NAME_MAX: usize = 255;
 
 /// What both ends of a stream keep to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Request {
+pub(super) struct StreamRequest {
     pub(super) name: String,
     /// The client sends; else it receives.
     pub(super) client_sends: bool,
@@ -25,23 +25,23 @@ pub(super) struct Request {
     pub(super) digests: bool,
 }
 
-impl Request {
+impl StreamRequest {
     /// What the client opens a session for.
     pub(super) fn opening(&self, network: NetworkOptions) -> Result<Opening, Error> {
         let network = network.checked()?;
         self.judged(&network)?;
         let request = serde_json::to_vec(self).map_err(|error| Error::Usage(error.to_string()))?;
-        Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, network })
+        Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
     }
 
     /// What a client has asked for.
-    pub(super) fn of(opening: &Opening) -> Result<Request, Refusal> {
+    pub(super) fn of(opening: &Opening) -> Result<StreamRequest, Refusal> {
         if opening.service != SERVICE {
             let service = printable(opening.service.as_bytes(), 64);
             let text = format!("this end takes streams of a program, it has no service called '{service}'");
             return Err(Refusal::new(RefusalCode::Unsupported, text));
         }
-        let request: Request = serde_json::from_slice(&opening.request).map_err(|error| {
+        let request: StreamRequest = serde_json::from_slice(&opening.request).map_err(|error| {
             Refusal::new(RefusalCode::Usage, printable(error.to_string().as_bytes(), 120))
         })?;
         request.judged(&opening.network).map_err(|error| Refusal::from_error(&error))?;
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_request_is_judged_at_both_ends() {
-        let asked = |name: &str, in_order| Request {
+        let asked = |name: &str, in_order| StreamRequest {
             name: name.into(),
             client_sends: true,
             in_order,
@@ -79,13 +79,13 @@ mod tests {
         };
         let network = |flows| NetworkOptions { flows, ..NetworkOptions::default() };
         let opening = asked("frames", true).opening(network(1)).unwrap();
-        assert_eq!(Request::of(&opening).unwrap(), asked("frames", true));
+        assert_eq!(StreamRequest::of(&opening).unwrap(), asked("frames", true));
         assert!(asked("frames", true).opening(network(2)).is_err());
         assert!(asked("", false).opening(network(1)).is_err());
         assert!(asked(&"x".repeat(256), false).opening(network(1)).is_err());
         let split = Opening { network: network(2), ..opening.clone() };
-        assert_eq!(Request::of(&split).unwrap_err().code, RefusalCode::Usage);
+        assert_eq!(StreamRequest::of(&split).unwrap_err().code, RefusalCode::Usage);
         let other = Opening { service: "copy".into(), ..opening };
-        assert_eq!(Request::of(&other).unwrap_err().code, RefusalCode::Unsupported);
+        assert_eq!(StreamRequest::of(&other).unwrap_err().code, RefusalCode::Unsupported);
     }
 }

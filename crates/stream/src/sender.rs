@@ -5,12 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farhaul_session::error::Error;
-use farhaul_session::exchange::Outlet;
+use farhaul_session::exchange::{Load, Outlet};
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
 use farhaul_session::progress::Progress;
 use farhaul_session::report::SessionReport;
-use farhaul_session::shared::Filled;
 
 use super::session::Session;
 use super::{BLOCK_LEN_MAX, Block, METADATA_MAX, label};
@@ -60,9 +59,8 @@ impl Sender {
         let _order =
             self.session.in_order.then(|| self.order.lock().expect("no thread panics while it puts a block"));
         let number = self.session.put.fetch_add(1, Ordering::AcqRel);
-        let len = label::write(&mut block, content, metadata, number, self.session.digests) as u32;
-        let filled = Filled { block: block.into(), len, content: content as u32, again: 0 };
-        if !self.outlet.put(filled, || self.session.is_over()) {
+        let len = label::write(&mut block, content, metadata, number, self.session.digests);
+        if !self.outlet.put(Load::new(block, len, content), || self.session.is_over()) {
             return Err(self.session.why());
         }
         Ok(number)

@@ -1,6 +1,6 @@
 //! What both ends of a stream have in common: a thread that keeps the session going, and what it shares with the program.
 //!
-//! The thread owns the supervisor: it hands out the peer's messages, says what has been let go of, and ends the session when both
+//! The thread owns the dialogue: it hands out the peer's messages, says what has been let go of, and ends the session when both
 //! programs are through. The program's threads never wait for it but for the end.
 //!
 //! Always true: the session ends once; whoever asks afterwards is told the same.
@@ -21,14 +21,17 @@ use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::options::{NetworkOptions, PathAddresses, RateOptions};
 use farhaul_session::progress::Progress;
 use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::request::Request;
+use farhaul_session::session as dialogue;
+use farhaul_session::session::{Dialogue, Step};
 use farhaul_session::setup::bind_side_by_side;
-use farhaul_session::shared::{Addition, Shared};
-use farhaul_session::supervisor::{Order, Role, Step, Supervisor};
+use farhaul_session::shared::Addition;
+use farhaul_session::supervisor::{Order, Role};
 use farhaul_session::unread::Unread;
 
 use super::MESSAGE_LEN_MAX;
 use super::messages::Message;
-use super::request::Request;
+use super::request::StreamRequest;
 
 /// Bytes of messages that wait for the program; more means that it does not read them.
 const UNREAD_MAX: usize = 16 << 20;
@@ -42,7 +45,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One end of a stream.
 pub(super) struct Session {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<Request>,
     pub(super) progress: Arc<Progress>,
     pub(super) name: String,
     pub(super) peer: String,
@@ -115,7 +118,7 @@ pub(super) fn begin_here(
     started: impl FnOnce(Result<Arc<Session>, Error>),
 ) -> Option<SessionReport> {
     let Established { session: setup, opening, peer_key, .. } = established;
-    let request = match Request::of(&opening) {
+    let request = match StreamRequest::of(&opening) {
         Ok(request) => request,
         Err(refusal) => {
             started(Err(refusal.into_error()));
@@ -123,23 +126,23 @@ pub(super) fn begin_here(
         }
     };
     let role = if setup.is_initiator == request.client_sends { Role::Sender } else { Role::Receiver };
-    let Request { name, in_order, digests, .. } = request;
-    let (options, peer, flows) = (opening.network, setup.peer.clone(), setup.flows.len() as u16);
+    let StreamRequest { name, in_order, digests, .. } = request;
+    let (options, peer) = (opening.network, setup.peer.clone());
     let progress = Arc::new(Progress::default());
-    let begun =
-        contained(|| Supervisor::start(setup, options.clone(), role, Order::Kept, &progress)).flatten();
-    let mut supervisor = match begun {
-        Ok(supervisor) => supervisor,
+    let begun = contained(|| dialogue::Session::start(setup, options.clone(), role, Order::Kept, &progress))
+        .flatten();
+    let mut dialogue = match begun {
+        Ok((_, dialogue)) => dialogue,
         Err(error) => {
             started(Err(error));
             return None;
         }
     };
-    let shared = supervisor.shared.clone();
+    let shared = dialogue.request.clone();
     let (open, over) = bounded(0);
     let session = Arc::new(Session {
-        unread: Mutex::new((role == Role::Sender).then(|| Unread::new(&shared))),
-        is_initiator: supervisor.is_client(),
+        unread: Mutex::new((role == Role::Sender).then(|| Unread::new(shared.session()))),
+        is_initiator: dialogue.is_client(),
         flows: options.flows.into(),
         first_paths: shared.path_count() - shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
         further_paths: shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
@@ -165,8 +168,8 @@ pub(super) fn begin_here(
         thread: Mutex::default(),
     });
     started(Ok(session.clone()));
-    let ended = contained(|| session.converse(&mut supervisor)).flatten();
-    match contained(|| session.close(supervisor, ended, flows, &options)) {
+    let ended = contained(|| session.converse(&mut dialogue)).flatten();
+    match contained(|| session.close(dialogue, ended)) {
         Ok(report) => Some(report),
         Err(panic) => {
             // Whoever waits for the end gets one.
@@ -179,13 +182,13 @@ pub(super) fn begin_here(
 impl Session {
     // ---- the session's thread ----------------------------------------------------------------------------------
 
-    fn converse(&self, supervisor: &mut Supervisor) -> Result<EndFigures, Error> {
+    fn converse(&self, dialogue: &mut Dialogue) -> Result<EndFigures, Error> {
         let mut finish_sent = false;
         let mut last_said = Instant::now();
         loop {
             let step = match finish_sent {
-                false => supervisor.step()?,
-                true => supervisor.step_after_finish()?,
+                false => dialogue.step()?,
+                true => dialogue.step_after_finish()?,
             };
             match step {
                 Step::Finish(theirs) if self.is_sender => {
@@ -194,7 +197,7 @@ impl Session {
                         return Err(Error::Misbehaved("it says that it has finished, but it has not".into()));
                     }
                     drop(state);
-                    supervisor.finish();
+                    dialogue.finish();
                     return Ok(theirs);
                 }
                 Step::Finish(theirs) if finish_sent => return Ok(theirs),
@@ -205,7 +208,7 @@ impl Session {
                     self.confirm(&mut last_said);
                     if !finish_sent && self.has_everything() && self.finishing.load(Ordering::Acquire) {
                         finish_sent = true;
-                        supervisor.say_finished(Vec::new());
+                        dialogue.say_finished(Vec::new());
                     }
                 }
             }
@@ -288,13 +291,7 @@ impl Session {
         state.end.is_some_and(|end| end == state.confirmed)
     }
 
-    fn close(
-        &self,
-        supervisor: Supervisor,
-        ended: Result<EndFigures, Error>,
-        flows: u16,
-        options: &NetworkOptions,
-    ) -> SessionReport {
+    fn close(&self, dialogue: Dialogue, ended: Result<EndFigures, Error>) -> SessionReport {
         let (theirs, error) = match ended {
             Ok(theirs) => (theirs, None),
             Err(error) => (EndFigures::default(), Some(error)),
@@ -303,10 +300,9 @@ impl Session {
             true => arrived_bytes(&self.shared, error.is_none().then_some(0)),
             false => self.shared.content_written.load(Ordering::Relaxed),
         };
-        let role = if self.is_sender { Role::Sender } else { Role::Receiver };
-        let figures = Figures { ours: supervisor.figures(), theirs };
-        let report = SessionReport::new(&supervisor, role, &figures, bytes, flows, options);
-        supervisor.close(error.as_ref());
+        let figures = Figures { ours: dialogue.figures(), theirs };
+        let report = dialogue.report(&figures, bytes);
+        dialogue.close(error.as_ref());
         self.set_ended(report.clone(), error);
         report
     }
@@ -327,7 +323,7 @@ impl Session {
     /// Why nothing more can be done, if so.
     pub(super) fn ended(&self) -> Option<Error> {
         let state = in_any_case(self.state.lock());
-        state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, again))
+        state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, Error::again))
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -340,7 +336,7 @@ impl Session {
         while state.ended.is_none() {
             (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
         }
-        state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, again)
+        state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, Error::again)
     }
 
     /// Waits until the receiver has let go of `count` blocks.
@@ -363,7 +359,7 @@ impl Session {
         if confirmed < count {
             return Err(self.why());
         }
-        in_any_case(self.unread.lock()).get_or_insert_with(|| Unread::new(&self.shared));
+        in_any_case(self.unread.lock()).get_or_insert_with(|| Unread::new(self.shared.session()));
         Ok(())
     }
 
@@ -490,7 +486,7 @@ impl Session {
         }
         let ended = state.ended.as_ref().expect("waited for just before");
         let result = match &ended.error {
-            Some(error) => Err(again(error)),
+            Some(error) => Err(error.again()),
             None => Ok(ended.report.clone()),
         };
         drop(state);
@@ -517,23 +513,4 @@ impl Session {
 
 fn closed() -> Error {
     Error::Usage("the stream has ended".into())
-}
-
-/// The same error for the next who asks.
-fn again(error: &Error) -> Error {
-    let text = |text: &String| text.clone();
-    match error {
-        Error::Usage(what) => Error::Usage(text(what)),
-        Error::Connect { what, hint } => Error::Connect { what: text(what), hint: hint.clone() },
-        Error::Auth { what, hint } => Error::Auth { what: text(what), hint: hint.clone() },
-        Error::Incompatible(what) => Error::Incompatible(text(what)),
-        Error::Misbehaved(what) => Error::Misbehaved(text(what)),
-        Error::Files { what, hint } => Error::Files { what: text(what), hint: hint.clone() },
-        Error::Lost { what, hint } => Error::Lost { what: text(what), hint: hint.clone() },
-        Error::Interrupted => Error::Interrupted,
-        Error::Internal(place) => Error::Internal(text(place)),
-        Error::Io { what, source } => {
-            Error::Io { what: text(what), source: std::io::Error::new(source.kind(), source.to_string()) }
-        }
-    }
 }

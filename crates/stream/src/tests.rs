@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use farhaul_connect::keygen;
 use farhaul_session::options::{PathAddresses, Policy, RateOptions};
-use farhaul_session::supervisor::{Order, Role, Step, Supervisor};
+use farhaul_session::session::{Session, Step};
+use farhaul_session::supervisor::{Order, Role};
 
 use super::messages::Message;
 use super::*;
@@ -465,9 +466,9 @@ fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, E
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let receiver = Receiver::new(session::begin(far).unwrap());
     let options = near.opening.network.clone();
-    let begun = Supervisor::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
-    let mut sender = begun.unwrap();
-    sender.shared.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
+    let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let (_, mut sender) = begun.unwrap();
+    sender.request.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());
     while !matches!(sender.step().unwrap(), Step::Finish(_)) {}
     sender.close(complaint.as_ref());

@@ -2,7 +2,8 @@
 
 use farhaul_session::codec::Malformed;
 use farhaul_session::messages as session;
-use farhaul_session::messages::{Inbox, MESSAGE_MAX, Next};
+use farhaul_session::messages::{Frames, Inbox, MESSAGE_MAX, Next, put_words};
+use farhaul_session::request::FIRST;
 
 use super::super::manifest;
 use super::super::messages::{Decoder, Encoder, Message, decode_spread, encode_spread};
@@ -10,23 +11,44 @@ use super::super::trailer;
 
 /// A message of whoever may say something on a control stream.
 #[derive(PartialEq)]
-enum Heard {
+pub(super) enum Heard {
     Session(session::Message),
     Copy(Message),
 }
 
-impl Heard {
-    fn new(next: Next, inbox: &Inbox, decoder: &mut Decoder) -> Result<Heard, Malformed> {
-        match next {
-            Next::Own(message) => Ok(Heard::Session(message)),
-            Next::OfService => decoder.decode(inbox.last()).map(Heard::Copy),
-        }
+/// Whoever listens to the control stream of a copy.
+#[derive(Default)]
+pub(super) struct Listener {
+    inbox: Inbox,
+    frames: Frames,
+    decoder: Decoder,
+}
+
+impl Listener {
+    pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
+        self.inbox.buffer()
     }
 
-    fn encode(&self, encoder: &mut Encoder, out: &mut Vec<u8>) {
+    /// The next message, if there is a whole one; words of any request are those of the copy.
+    pub(super) fn next(&mut self) -> Result<Option<Heard>, Malformed> {
+        loop {
+            if self.frames.take()? {
+                return self.decoder.decode(self.frames.last()).map(|message| Some(Heard::Copy(message)));
+            }
+            match self.inbox.take()? {
+                Some(Next::Own(message)) => return Ok(Some(Heard::Session(message))),
+                Some(Next::Words(_)) => self.frames.buffer().extend_from_slice(self.inbox.words()),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Heard {
+    pub(super) fn encode(&self, encoder: &mut Encoder, out: &mut Vec<u8>) {
         match self {
             Heard::Session(message) => message.encode(out),
-            Heard::Copy(message) => encoder.encode(message, out),
+            Heard::Copy(message) => put_words(out, FIRST, |out| encoder.encode(message, out)),
         }
     }
 
@@ -49,7 +71,7 @@ pub fn messages(bytes: &[u8]) -> usize {
         }
         let before = again.len();
         message.encode(&mut encoder, &mut again);
-        if let Heard::Session(session::Message::Finish(figures)) = message {
+        if let Heard::Session(session::Message::Finish { figures, .. }) = message {
             spread(&figures.of_service);
             // Figures lose digits.
             continue;
@@ -74,14 +96,13 @@ fn spread(bytes: &[u8]) {
 }
 
 fn decode(bytes: &[u8], piece: usize) -> Vec<Heard> {
-    let (mut inbox, mut decoder, mut messages) = (Inbox::default(), Decoder::default(), Vec::new());
+    let (mut listener, mut messages) = (Listener::default(), Vec::new());
     for piece in bytes.chunks(piece) {
-        inbox.buffer().extend_from_slice(piece);
+        listener.buffer().extend_from_slice(piece);
         loop {
-            let Ok(next) = inbox.take() else { return messages };
+            let Ok(next) = listener.next() else { return messages };
             let Some(next) = next else { break };
-            let Ok(message) = Heard::new(next, &inbox, &mut decoder) else { return messages };
-            messages.push(message);
+            messages.push(next);
         }
     }
     messages
@@ -89,15 +110,13 @@ fn decode(bytes: &[u8], piece: usize) -> Vec<Heard> {
 
 /// The message of these bytes; a path's prefix is that of an entry before it.
 fn decode_after(bytes: &[u8], before: &[Heard]) -> Option<Heard> {
-    let (mut inbox, mut decoder) = (Inbox::default(), Decoder::default());
+    let mut listener = Listener::default();
     if let Some(last) = before.iter().rev().find(|one| one.has_path()) {
-        last.encode(&mut Encoder::default(), inbox.buffer());
-        let next = inbox.take().ok()??;
-        Heard::new(next, &inbox, &mut decoder).ok()?;
+        last.encode(&mut Encoder::default(), listener.buffer());
+        listener.next().ok()??;
     }
-    inbox.buffer().extend_from_slice(bytes);
-    let next = inbox.take().ok()??;
-    Heard::new(next, &inbox, &mut decoder).ok()
+    listener.buffer().extend_from_slice(bytes);
+    listener.next().ok()?
 }
 
 /// The end of a block.

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_session::error::Error;
-use farhaul_session::supervisor::Supervisor;
+use farhaul_session::session::Dialogue;
 use farhaul_volume::{RelPath, Removal, Removed, Root};
 
 use super::super::destination::Target;
@@ -118,7 +118,7 @@ impl Receiver {
     pub(super) fn delete_surplus(
         &self,
         is_complete: bool,
-        supervisor: &mut Supervisor,
+        dialogue: &mut Dialogue,
         conversation: &mut Conversation,
     ) {
         let (Some(delete), Some(mut surplus)) = (self.delete_options(), conversation.surplus.take()) else {
@@ -128,18 +128,18 @@ impl Receiver {
         let found = match surplus.take() {
             Ok(found) if is_complete => found,
             Ok(_) => {
-                supervisor.warn("nothing was deleted: the source could not be listed completely".into());
+                dialogue.warn("nothing was deleted: the source could not be listed completely".into());
                 return;
             }
             Err(why) => {
-                supervisor.warn(format!("nothing was deleted: {why}"));
+                dialogue.warn(format!("nothing was deleted: {why}"));
                 return;
             }
         };
         for found in found {
             if self.is_ambiguous(&found.directory) {
                 let directory = &found.directory;
-                supervisor
+                dialogue
                     .warn(format!("nothing was deleted in {directory}: names there are taken for others"));
                 continue;
             }

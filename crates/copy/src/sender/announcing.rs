@@ -42,6 +42,10 @@ impl Sender {
             Origin::Pipe { name } => self.announce_pipe(name),
             Origin::Scan(scan) => self.announce_scan(*scan),
         }
+        if self.shared.is_stopped() {
+            // What was announced may be anything but all.
+            return;
+        }
         self.table.lock().expect(LOCK).entries_done = true;
         self.shared.progress.scan_done.store(true, Relaxed);
         self.shared.send(&[Message::EntriesEnd]);
@@ -102,6 +106,8 @@ impl Sender {
                 self.shared.send(&std::mem::take(&mut batch));
             }
         }
+        // Of a listing that was broken off the receiver must not hear that it is complete.
+        let is_complete = is_complete && !self.shared.is_stopped();
         batch.push(Message::PresentEnd { is_complete });
         self.shared.send(&batch);
     }
@@ -222,7 +228,7 @@ impl Sender {
         booking: Booking,
     ) {
         let size = entry.size();
-        let unread = job.is_some().then(|| Unread::new(&self.shared));
+        let unread = job.is_some().then(|| Unread::new(self.shared.session()));
         let pending = Pending {
             size,
             job,

@@ -151,7 +151,7 @@ impl Sender {
             if let Some(large) = old.stage.large() {
                 large.cancel();
             }
-            let stage = Stage::Undecided { compared: true, unread: Some(Unread::new(&self.shared)) };
+            let stage = Stage::Undecided { compared: true, unread: Some(Unread::new(self.shared.session())) };
             // The manifest has one line for it, of what it is now.
             let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
             let kind = manifest::Kind::File { size };

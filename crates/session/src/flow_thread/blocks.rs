@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farhaul_blocks::{Overflow, OverflowShare};
-use farhaul_proto::Segment;
+use farhaul_proto::{Class, Segment};
 
 use super::super::BLOCK_BYTES;
 use super::super::flow_thread::Running;
@@ -28,7 +28,7 @@ const PARKED_STEP: u32 = 16;
 impl Running {
     /// Takes filled blocks for as long as the peer's credit and the flow's short queue have room.
     pub(super) fn take_blocks(&mut self) -> Result<(), Error> {
-        if !self.is_sender {
+        if !self.thread.shared.sends.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.queue_blocks();
@@ -93,21 +93,46 @@ impl Running {
         own.delay_us.store(flow.rtt().smoothed.as_micros() as u64 / 2, Ordering::Relaxed);
     }
 
+    /// Gives up what belongs to requests that have ended.
+    pub(super) fn let_go(&mut self) {
+        let cancellations = self.thread.shared.cancellations.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.cancellations, cancellations) != cancellations {
+            for number in self.outgoing.of_ended() {
+                self.thread.flow.give_up(number);
+            }
+        }
+    }
+
     fn queue_blocks(&mut self) {
+        while self.thread.flow.room_for(Class::Urgent) > 0
+            && let Some(filled) = self.thread.shared.urgent.pop()
+        {
+            self.queue(filled);
+        }
         while self.thread.flow.block_room() > 0 {
             let shared = &self.thread.shared;
             let Some(filled) = shared.returned.pop().or_else(|| shared.take_filled()) else {
                 return;
             };
-            if self.is_sooner_elsewhere(u64::from(filled.len)) {
+            // Those with a deadline have a queue of their own in the flow.
+            let has_room = self.thread.flow.room_for(filled.class) > 0;
+            if !has_room || self.is_sooner_elsewhere(u64::from(filled.len)) {
                 shared.returned.push(filled);
                 return;
             }
-            let number =
-                self.thread.flow.queue_block(filled.len).expect("block_room() was asked just before");
-            shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
-            self.outgoing.put(number, filled);
+            self.queue(filled);
         }
+    }
+
+    /// What belongs to a request that has ended is dropped.
+    fn queue(&mut self, filled: Filled) {
+        if filled.request.is_stopped() {
+            return;
+        }
+        let queued = self.thread.flow.queue_block_as(filled.class, filled.len);
+        let number = queued.expect("for which there is room was asked just before");
+        self.thread.shared.content_sent.fetch_add(u64::from(filled.content), Ordering::Relaxed);
+        self.outgoing.put(number, filled);
     }
 }
 
@@ -152,6 +177,17 @@ impl Outgoing {
 
     pub(super) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
+    }
+
+    /// The numbers of blocks whose request has ended.
+    fn of_ended(&self) -> Vec<u64> {
+        let is_ended =
+            |filled: &Option<Filled>| filled.as_ref().is_some_and(|filled| filled.request.is_stopped());
+        (self.base..)
+            .zip(&self.blocks)
+            .filter(|(_, filled)| is_ended(filled))
+            .map(|(number, _)| number)
+            .collect()
     }
 
     pub(super) fn take(&mut self, number: u64) -> Option<Filled> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use farhaul_blocks::Block;
 use farhaul_proto::Timestamp;
 
+use super::super::exchange::NUMBER_LEN;
 use super::super::flow_thread::Running;
 use super::super::shared::{Arrived, Credit};
 use crate::error::Error;
@@ -61,7 +62,8 @@ impl Running {
     /// Takes complete blocks out, as long as there are any.
     pub(super) fn collect(&mut self, mut ready: Option<(Block, u32)>) -> Result<(), Error> {
         while let Some((block, len)) = ready {
-            let arrived = Arrived { block, len: len as usize, _credit: Credit(self.thread.own.clone()) };
+            let (request, len) = whose(&block, len as usize)?;
+            let arrived = Arrived { block, len, request, _credit: Credit(self.thread.own.clone()) };
             self.complete.push(arrived, || self.thread.shared.now());
             // To read from the overflow or write to it may take a disk's time.
             if self.complete.is_full() || self.incoming.is_overflowing() {
@@ -79,14 +81,26 @@ impl Running {
 
     /// Gives the writers what was collected.
     pub(super) fn hand_over(&mut self) -> Result<(), Error> {
-        if self.complete.blocks.is_empty() {
-            return Ok(());
+        let requests = &self.thread.shared.requests;
+        while let Some(first) = self.complete.blocks.first() {
+            let number = first.request;
+            let together = self.complete.blocks.iter().take_while(|next| next.request == number).count();
+            let blocks = self.complete.blocks.drain(..together);
+            // Those of a request that has ended are nobody's any more.
+            let Some(request) = requests.get(number) else { continue };
+            if !request.arrived.put(blocks) {
+                return Err(Error::Misbehaved("more blocks than were granted".to_string()));
+            }
         }
-        match self.thread.shared.arrived.put(self.complete.blocks.drain(..)) {
-            true => Ok(()),
-            false => Err(Error::Misbehaved("more blocks than were granted".to_string())),
-        }
+        Ok(())
     }
+}
+
+/// The request that a block of `len` bytes belongs to, and what of it is the service's.
+fn whose(block: &Block, len: usize) -> Result<(u64, usize), Error> {
+    let number = block[..len].last_chunk::<NUMBER_LEN>();
+    let number = number.ok_or_else(|| Error::Misbehaved("a block that is nobody's".into()))?;
+    Ok((u64::from_le_bytes(*number), len - NUMBER_LEN))
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! over once.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use farhaul_blocks::{Block, BlockPool, Overflow, OverflowShare, Parked};
@@ -74,6 +75,19 @@ impl Incoming {
         self.blocks.clear();
         self.here = 0;
         self.front = None;
+    }
+
+    /// Lets go of what has arrived of blocks that the peer has given up.
+    pub(super) fn drop_given_up(&mut self, numbers: Range<u64>) {
+        if self.front.is_some_and(|front| numbers.contains(&front.block)) {
+            self.front = None;
+        }
+        let held: Vec<u64> = self.blocks.range(numbers).map(|(number, _)| *number).collect();
+        for number in held {
+            if let Some(Held::Here(_)) = self.blocks.remove(&number) {
+                self.here -= 1;
+            }
+        }
     }
 
     /// Blocks that have arrived in part.
@@ -221,7 +235,7 @@ mod tests {
 
     fn incoming(memory: u64) -> Incoming {
         let pool = BlockPool::new(memory as usize + 1, LEN).expect("memory");
-        Incoming::new(pool, memory, Meters::new("receiver").meter("park"))
+        Incoming::new(pool, memory, Meters::default().meter("park"))
     }
 
     fn overflow() -> Option<Overflow> {

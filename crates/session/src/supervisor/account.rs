@@ -10,7 +10,25 @@ use super::super::supervisor::Supervisor;
 use crate::figures;
 use crate::options;
 
+/// What a report says of the session besides its figures.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) transport: &'static str,
+    pub(crate) paths: Vec<PathFigures>,
+    pub(crate) policed: Option<String>,
+    pub(crate) cpus: Option<CpuChoice>,
+}
+
 impl Supervisor {
+    pub(crate) fn account(&self) -> Account {
+        Account {
+            transport: self.transport,
+            paths: self.paths(),
+            policed: self.policed(),
+            cpus: self.cpu_choice().cloned(),
+        }
+    }
+
     /// This end's figures so far.
     pub fn figures(&self) -> EndFigures {
         let mut sum = EndFigures {
@@ -48,7 +66,7 @@ impl Supervisor {
     }
 
     /// The paths that were named or found, and by which of them the peer has answered.
-    pub(crate) fn paths(&self) -> Vec<PathFigures> {
+    fn paths(&self) -> Vec<PathFigures> {
         let flows = self.shared.flow_list();
         let has_answered = |path: usize| {
             flows.iter().any(|flow| flow.path == path && !flow.is_stream && flow.peer_ip.get().is_some())
@@ -63,9 +81,5 @@ impl Supervisor {
     /// The addresses of a path, if they were named or found.
     pub(super) fn addresses_of(&self, path: usize) -> Option<options::PathAddresses> {
         self.options.paths.get(path).copied().or_else(|| self.further.addresses_of(path))
-    }
-
-    pub(crate) fn transport(&self) -> &'static str {
-        self.transport
     }
 }

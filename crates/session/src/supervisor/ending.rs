@@ -1,10 +1,10 @@
 //! How a session ends: well, by an error at this end, or by a peer that has heard all and leaves first.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::super::messages::{EndFigures, Message};
+use super::super::messages::Message;
 use super::super::shared::FlowState;
-use super::super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Step, Supervisor, Taken};
+use super::super::supervisor::Supervisor;
 use super::carriers::is_live_udp;
 use crate::error::Error;
 
@@ -22,18 +22,6 @@ fn abort_for(error: &Error) -> Message {
 }
 
 impl Supervisor {
-    /// Tells the peer why there will be no transfer, as soon as there is a way to tell it.
-    pub fn abort(&mut self, error: &Error) {
-        self.shared.say(&[abort_for(error)]);
-        let end = Instant::now() + CONNECT_MAX;
-        // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
-        while Instant::now() < end && !self.shared.flush(CHECK_INTERVAL) {
-            if self.step().is_err() {
-                return;
-            }
-        }
-    }
-
     /// The peer's key was taken off the list: it hears so, if it takes no time, and that is all.
     pub(super) fn revoked(&self) -> Error {
         let what = "the client's key is no longer authorized by the daemon".to_string();
@@ -43,35 +31,14 @@ impl Supervisor {
         error
     }
 
-    /// Says that this end has finished, and what the service has to say with that.
-    pub fn say_finished(&self, of_service: Vec<u8>) {
-        self.shared.send(&[Message::Finish(EndFigures { of_service, ..self.figures() })]);
-    }
-
-    /// As [`Supervisor::say_finished`], where that is the last that either end says. Where a user waits, nobody waits
-    /// for an answer: the last packets of UDP flows say it, too, and more than once. A peer that has finished before
-    /// takes silence for the same.
-    pub fn finish(&self) {
-        self.say_finished(Vec::new());
+    /// What was said last arrives, or goes with the close of a client over UDP.
+    pub(crate) fn wait_for_last_words(&self) {
         let flows = self.shared.flow_list();
         let is_udp = flows.iter().any(|flow| is_live_udp(flow) && flow.state() == FlowState::Up);
         let goes_with_close = is_udp && self.shared.control.lock().unacked() <= LAST_WORDS_BYTES;
         if !(self.is_initiator && goes_with_close) {
             self.shared.flush(LAST_WORDS);
         }
-    }
-
-    /// As [`Supervisor::step`] for an end that has said that it has finished: a peer that is gone then has said the same, unless it
-    /// complained.
-    pub fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
-        let has_complained = |reason: String| !reason.is_empty();
-        let taken = match self.take() {
-            Err(Error::Lost { .. }) if !self.shared.peer_closed().is_some_and(has_complained) => {
-                Taken::Finish(EndFigures::default())
-            }
-            taken => taken?,
-        };
-        Ok(self.step_of(taken))
     }
 
     /// Ends the flows; with `error` the peer is told why.

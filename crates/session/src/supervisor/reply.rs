@@ -51,12 +51,13 @@ impl Supervisor {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
     use super::super::tests::start;
     use super::*;
     use crate::setup::Fallback;
     use crate::setup::{Setup, local_pair};
-    use crate::supervisor::{Role, Step};
+    use crate::supervisor::Role;
 
     /// A session that waits for this reply, and its far end.
     fn waiting(answer: Result<Agreed, Refused>) -> (Supervisor, Setup) {
@@ -74,7 +75,8 @@ mod tests {
         for then in [Then::End, Then::Again] {
             let (mut supervisor, _far) = waiting(refused(then));
             let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
-            assert!(matches!(supervisor.step(), Err(Error::Connect { what, .. }) if what == "no place"));
+            let ended = supervisor.drive(Duration::ZERO);
+            assert!(matches!(ended, Err(Error::Connect { what, .. }) if what == "no place"));
             assert_eq!(again.is_due(), then == Then::Again);
             supervisor.close(None);
         }
@@ -84,7 +86,7 @@ mod tests {
     fn who_answers_on_a_flow_has_agreed() {
         let (mut supervisor, _far) = waiting(refused(Then::Again));
         supervisor.shared.flow_list()[0].set_state(FlowState::Up);
-        assert!(matches!(supervisor.step(), Ok(Step::Idle)));
+        assert!(supervisor.drive(Duration::ZERO).is_ok());
         supervisor.close(None);
     }
 
@@ -93,7 +95,7 @@ mod tests {
         let (mut supervisor, _far) = waiting(refused(Then::AgainInAnyCase));
         let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
         supervisor.shared.flow_list()[0].set_state(FlowState::Up);
-        assert!(supervisor.step().is_err() && again.is_due());
+        assert!(supervisor.drive(Duration::ZERO).is_err() && again.is_due());
         supervisor.close(None);
     }
 

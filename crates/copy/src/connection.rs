@@ -1,0 +1,220 @@
+//! Several copies over one session, one after the other or at once: those behind the first begin without a handshake, and at
+//! the rate that the path has shown.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use farhaul_connect as connect;
+use farhaul_connect::HelloParams;
+use farhaul_connect::features::Features;
+use farhaul_connect::hello::Refusal;
+use farhaul_session::contained::contained;
+use farhaul_session::error::Error;
+use farhaul_session::options::NetworkOptions;
+use farhaul_session::progress::Progress;
+use farhaul_session::session::Session;
+use farhaul_session::supervisor::Order;
+
+use super::job::{CopyJob, Far, Plan, Ready};
+use super::outcome::Outcome;
+use super::report::Report;
+use super::request::{DELTA, own_features};
+use super::{converse, serve_here};
+
+/// A session with a far end that stays open for further copies. Dropped, it ends, and what runs in it.
+pub struct Connection {
+    session: Arc<Session>,
+    far: Far,
+    features: Features,
+    network: NetworkOptions,
+    /// The far end, where that is here.
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Connection {
+    /// Connects with a first copy, and runs that to its end. There is a connection if there was a session, whatever became of
+    /// the copy.
+    pub fn open(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>, Option<Connection>) {
+        match contained(|| Connection::begin(job, progress)).flatten() {
+            Ok((outcome, connection)) => (outcome.report, outcome.error, Some(connection)),
+            Err(error) => {
+                let Outcome { report, error } = Outcome::failed(error);
+                (report, error, None)
+            }
+        }
+    }
+
+    fn begin(job: CopyJob, progress: &Arc<Progress>) -> Result<(Outcome, Connection), Error> {
+        let plan = Plan::new(job)?;
+        let Ready { mut request, needs, side, terms } = one_of_many(&plan)?;
+        let mut opening = request.opening(needs)?;
+        opening.many = true;
+        let (established, serving) = match &plan.far {
+            Far::Here => {
+                let (near, far) = connect::local_pair(&opening, &own_features())?;
+                let serve = move || drop(serve_here(far));
+                let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
+                (near, Some(serving.map_err(Error::io("cannot start a thread"))?))
+            }
+            far => {
+                let params = HelloParams { opening, features: own_features(), udp: true, early: false };
+                let established = match far {
+                    Far::Ssh(target) => connect::ssh_connect(target, params)?,
+                    Far::Daemon(target) => connect::daemon_connect(target, params)?,
+                    Far::Here => unreachable!("that was looked at before"),
+                };
+                (established, None)
+            }
+        };
+        let (features, network) = (established.features, established.opening.network);
+        request.options.network = network.clone();
+        if !features.has(DELTA) {
+            request.options.delta = Some(false);
+        }
+        let (session, dialogue) =
+            Session::start(established.session, network.clone(), side.role(), Order::Any, progress)?;
+        session.stay();
+        let connection = Connection { session, far: plan.far, features, network, serving };
+        let log = terms.log.clone();
+        let outcome = contained(|| converse(dialogue, request, side, &terms)).unwrap_or_else(Outcome::failed);
+        Ok((outcome.and_manifest(log.as_deref()), connection))
+    }
+
+    /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the session's
+    /// options, whatever those of the job say of the network.
+    pub fn copy(&self, job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
+        let outcome = contained(|| self.run(job, progress)).flatten().unwrap_or_else(Outcome::failed);
+        (outcome.report, outcome.error)
+    }
+
+    fn run(&self, job: CopyJob, progress: &Arc<Progress>) -> Result<Outcome, Error> {
+        let plan = Plan::new(job)?;
+        if !plan.far.is_same(&self.far) {
+            return Err(Error::Usage("the connection is with another host".into()));
+        }
+        let Ready { mut request, needs, side, terms } = one_of_many(&plan)?;
+        self.features.satisfy(&needs).map_err(Refusal::into_error)?;
+        request.options.network = self.network.clone();
+        if !self.features.has(DELTA) {
+            request.options.delta = Some(false);
+        }
+        let dialogue = self.session.open(request.words()?, side.role(), progress);
+        let log = terms.log.clone();
+        Ok(converse(dialogue, request, side, &terms).and_manifest(log.as_deref()))
+    }
+}
+
+/// What goes to a pipe has to come in order, which a session does for all that it carries or for nothing.
+fn one_of_many(plan: &Plan) -> Result<Ready, Error> {
+    let ready = plan.ready()?;
+    match ready.request.is_in_order() {
+        true => Err(Error::Usage("a copy to a pipe needs a session of its own".into())),
+        false => Ok(ready),
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.session.close(None);
+        if let Some(serving) = self.serving.take() {
+            let _ = serving.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::job::Location;
+    use crate::options::TransferOptions;
+
+    fn job(source: PathBuf, destination: &Path) -> CopyJob {
+        CopyJob {
+            sources: vec![Location::Local(source)],
+            destination: Location::Local(destination.to_path_buf()),
+            names: None,
+            retry: None,
+            options: TransferOptions::default(),
+            spread: Vec::new(),
+            manifest: None,
+            verbose: false,
+        }
+    }
+
+    /// A tree of a large file and of small ones, told apart by `seed`.
+    fn tree(folder: &Path, seed: u8) -> PathBuf {
+        let tree = folder.join(format!("tree{seed}"));
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("large"), vec![seed; 5_000_000]).unwrap();
+        for number in 0..50u8 {
+            std::fs::write(tree.join(format!("small{number}")), vec![seed ^ number; 3000]).unwrap();
+        }
+        tree
+    }
+
+    fn is_there(tree: &Path, copied: &Path) -> bool {
+        std::fs::read_dir(tree).unwrap().all(|entry| {
+            let name = entry.unwrap().file_name();
+            std::fs::read(tree.join(&name)).unwrap() == std::fs::read(copied.join(&name)).unwrap_or_default()
+        })
+    }
+
+    #[test]
+    fn copies_go_one_after_the_other_and_at_once_over_one_session() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let trees: Vec<_> = (0..6).map(|seed| tree(from.path(), seed)).collect();
+        let progress = || Arc::new(Progress::default());
+        let (report, error, connection) = Connection::open(job(trees[0].clone(), to.path()), &progress());
+        assert!(error.is_none() && report.files == 51, "{error:?}");
+        let connection = connection.expect("there was a session");
+        let copy = |tree: &PathBuf| {
+            let (report, error) = connection.copy(job(tree.clone(), to.path()), &progress());
+            assert!(error.is_none() && report.ok && report.files == 51, "{error:?}");
+            assert_eq!(report.session.bytes, 5_150_000);
+        };
+        copy(&trees[1]);
+        // One that fails takes nothing else with it.
+        let (_, error) = connection.copy(job(from.path().join("none"), to.path()), &progress());
+        assert!(matches!(error, Some(Error::Files { .. })), "{error:?}");
+        copy(&trees[2]);
+        std::thread::scope(|scope| {
+            for tree in &trees[3..] {
+                scope.spawn(|| copy(tree));
+            }
+        });
+        drop(connection);
+        for (seed, tree) in trees.iter().enumerate() {
+            assert!(is_there(tree, &to.path().join(format!("tree{seed}"))), "tree {seed}");
+        }
+    }
+
+    #[test]
+    fn a_copy_that_is_cancelled_leaves_the_session_to_the_others() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (first, second) = (tree(from.path(), 1), tree(from.path(), 2));
+        let (_, error, connection) = Connection::open(job(first.clone(), to.path()), &Arc::default());
+        let connection = connection.filter(|_| error.is_none()).expect("there was a session");
+        let cancelled = Arc::new(Progress::default());
+        cancelled.cancel();
+        let (_, error) = connection.copy(job(second.clone(), to.path()), &cancelled);
+        assert!(matches!(error, Some(Error::Interrupted)), "{error:?}");
+        let (report, error) = connection.copy(job(second.clone(), to.path()), &Arc::default());
+        assert!(error.is_none() && report.ok, "{error:?}");
+        assert!(is_there(&second, &to.path().join("tree2")));
+    }
+
+    #[test]
+    fn what_the_far_end_refuses_is_said_of_that_copy_alone() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = tree(from.path(), 1);
+        let (_, _, connection) = Connection::open(job(first.clone(), to.path()), &Arc::default());
+        let connection = connection.expect("there was a session");
+        let (_, error) =
+            connection.copy(job(first.clone(), &to.path().join("no/such/place/")), &Arc::default());
+        assert!(error.is_some());
+        let (report, error) = connection.copy(job(first, &to.path().join("other")), &Arc::default());
+        assert!(error.is_none() && report.files == 51, "{error:?}");
+    }
+}

@@ -1,0 +1,401 @@
+//! One of a session's requests: what the threads of its service share at this end.
+//!
+//! Always true: blocks of a request that has ended, queued or on their way, are given up. What a request keeps is given back when its service drops it; what comes for one that has ended is dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
+
+use super::contained::{contained, in_any_case};
+use super::exchange::{ChannelBell, Inlet};
+use super::messages::{EndFigures, Message, put_words};
+use super::progress::Progress;
+use super::shared::Shared;
+use crate::error::{Error, ExitCode};
+
+/// The request that a session begins with; the hello says what it is about.
+pub const FIRST: u64 = 1;
+/// Requests that the peer may have open at a time.
+const OPEN_MAX: usize = 256;
+/// Words of a request that wait for its service. Who reads them more slowly than they come holds up all that the peer says.
+const WORDS_MAX: usize = 4 << 20;
+/// What a request takes besides its words: its table, and its queue of blocks.
+const REQUEST_BYTES: usize = 64 << 10;
+
+/// A request, as its service's threads share it; what is the session's is reached through it.
+pub struct Request {
+    session: Arc<Shared>,
+    number: u64,
+    pub progress: Arc<Progress>,
+    /// Complete blocks for the service, in the order of their completion.
+    pub arrived: Inlet,
+    /// Content bytes: put for the first time, acknowledged, written, and of changed files that the receiver had.
+    pub(crate) content_put: AtomicU64,
+    pub(crate) content_acked: AtomicU64,
+    pub content_written: AtomicU64,
+    pub content_matched: AtomicU64,
+    /// Blocks whose deadline has passed before the peer was known to have them.
+    pub blocks_late: AtomicU64,
+    is_over: AtomicBool,
+    /// Why a thread of the service has ended it.
+    failure: Mutex<Option<Error>>,
+}
+
+impl Deref for Request {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.session
+    }
+}
+
+impl Request {
+    /// As [`Shared::send_encoded`], for words of this request: `encode` appends whole messages, each behind its length
+    /// ([`put_message`](super::messages::put_message)). What is encoded later goes later, whichever thread says it. Waits
+    /// for room, but holds up nobody else.
+    ///
+    /// Once the request has been stopped nothing is said any more: a thread that breaks off its work must not say by its
+    /// last words that it has come to an end.
+    pub fn send_encoded(&self, encode: impl FnOnce(&mut Vec<u8>)) {
+        if self.is_stopped() {
+            return;
+        }
+        let end = self.session.put(|out| put_words(out, self.number, encode));
+        self.session.wait_until_taken(end, || {
+            if self.progress.cancelled() {
+                self.fail(Error::Interrupted);
+            }
+            self.is_stopped()
+        });
+    }
+
+    /// Whether its threads have to end.
+    pub fn is_stopped(&self) -> bool {
+        self.is_over.load(Ordering::Acquire) || self.session.is_stopped()
+    }
+
+    /// Ends the request's threads because of `error`; the first error is kept.
+    pub fn fail(&self, error: Error) {
+        let reason = error.to_string();
+        let mut failure = in_any_case(self.failure.lock());
+        if failure.is_none() && !self.is_stopped() {
+            *failure = Some(error);
+        }
+        drop(failure);
+        self.stop(&reason);
+    }
+
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        in_any_case(self.failure.lock()).take()
+    }
+
+    /// Ends the request's threads, and the session if that is for this request alone.
+    pub(crate) fn stop(&self, reason: &str) {
+        let was_over = self.is_over.load(Ordering::Acquire);
+        self.set_over();
+        if !self.session.stays.load(Ordering::Acquire) {
+            self.session.set_goodbye(reason.to_string());
+            self.session.stop();
+        } else if !was_over {
+            let code = ExitCode::Lost as u8;
+            let (reason, hint) = (reason.to_string(), String::new());
+            self.session.say(&[Message::Fail { request: self.number, code, reason, hint }]);
+        }
+        self.session.requests.ring();
+        // Whoever looks after the session does so for this request, too.
+        self.session.control.notify();
+    }
+
+    /// Nothing more comes of it: what is queued of it is dropped.
+    pub(crate) fn set_over(&self) {
+        let was_over = self.is_over.swap(true, Ordering::AcqRel);
+        if !was_over && self.session.stays.load(Ordering::Acquire) {
+            self.session.cancellations.fetch_add(1, Ordering::AcqRel);
+            self.session.wake_flows();
+        }
+    }
+
+    /// Runs `work` as one of the request's threads: its time is counted, and a panic in it ends the request.
+    pub fn work(&self, work: impl FnOnce()) {
+        if let Err(error) = self.session.cpu.count(|| contained(work)) {
+            tracing::debug!(%error, "a thread of a request has failed");
+            self.fail(error);
+        }
+    }
+
+    /// What all requests of the session have in common.
+    pub fn session(&self) -> &Arc<Shared> {
+        &self.session
+    }
+
+    /// Which of the session's it is.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+/// All requests of a session, by number.
+#[derive(Default)]
+pub(crate) struct Requests {
+    /// Whose blocks are taken.
+    live: RwLock<BTreeMap<u64, Arc<Request>>>,
+    table: Mutex<Table>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+pub(crate) struct Table {
+    entries: BTreeMap<u64, Entry>,
+    /// Those of the peer that nobody has taken yet.
+    opened: VecDeque<(Arc<Request>, Vec<u8>)>,
+    /// A thread looks after the session.
+    is_led: bool,
+    /// Why the session has ended.
+    ended: Option<Error>,
+    /// The last number that either end has given.
+    last_own: u64,
+    last_theirs: u64,
+}
+
+/// What has come for a request.
+#[derive(Default)]
+struct Entry {
+    words: Vec<u8>,
+    /// Its service works on words that it has taken.
+    is_read: bool,
+    finished: Option<EndFigures>,
+    failed: Option<Error>,
+}
+
+/// What a service gets of a request.
+pub(crate) enum Heard {
+    /// Words were appended.
+    Words,
+    Finished(EndFigures),
+    Nothing,
+}
+
+impl Requests {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        in_any_case(self.table.lock())
+    }
+
+    /// The request of this number, while it lasts.
+    pub(crate) fn get(&self, number: u64) -> Option<Arc<Request>> {
+        in_any_case(self.live.read()).get(&number).cloned()
+    }
+
+    pub(crate) fn ring(&self) {
+        self.changed.notify_all();
+    }
+
+    // ---- opening and ending --------------------------------------------------------------------------------------
+
+    /// A request of this end, or the first one.
+    pub(crate) fn add(&self, session: &Arc<Shared>, number: u64, progress: Arc<Progress>) -> Arc<Request> {
+        let request = Arc::new(Request {
+            session: session.clone(),
+            number,
+            progress,
+            // Never full: all that arrive are the pool's.
+            arrived: Inlet::new(session.incoming.total(), ChannelBell::default()),
+            content_put: AtomicU64::new(0),
+            content_acked: AtomicU64::new(0),
+            content_written: AtomicU64::new(0),
+            content_matched: AtomicU64::new(0),
+            blocks_late: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            failure: Mutex::default(),
+        });
+        in_any_case(self.live.write()).insert(number, request.clone());
+        self.table().entries.entry(number).or_default();
+        request
+    }
+
+    /// The number of this end's next request: those of the initiator are odd, those of the acceptor even.
+    pub(crate) fn next_number(&self, is_initiator: bool) -> u64 {
+        let mut table = self.table();
+        let first = if is_initiator { FIRST } else { 2 };
+        table.last_own =
+            if table.last_own == 0 && !is_initiator { first } else { table.last_own.max(first) + 2 };
+        table.last_own
+    }
+
+    /// The peer opens a request.
+    pub(crate) fn open(&self, session: &Arc<Shared>, number: u64, words: Vec<u8>) -> Result<(), Error> {
+        let mut table = self.table();
+        let is_theirs = number.is_multiple_of(2) == session.is_initiator && number > FIRST;
+        if !session.stays.load(Ordering::Acquire) {
+            return Err(Error::Misbehaved("it opens a request in a session that is for one".into()));
+        }
+        if !is_theirs || number <= table.last_theirs {
+            return Err(Error::Misbehaved(format!("it opens request {number} out of turn")));
+        }
+        if table.entries.len() >= OPEN_MAX {
+            return Err(Error::Misbehaved(format!("it has more than {OPEN_MAX} requests open")));
+        }
+        table.last_theirs = number;
+        drop(table);
+        // Its blocks may come before anybody has taken it up.
+        let request = self.add(session, number, Arc::new(Progress::unheard()));
+        self.table().opened.push_back((request, words));
+        Ok(())
+    }
+
+    /// The next request that the peer has opened.
+    pub(crate) fn take_opened(&self) -> Option<(Arc<Request>, Vec<u8>)> {
+        self.table().opened.pop_front()
+    }
+
+    /// Nothing more comes for this request.
+    pub(crate) fn remove(&self, number: u64) {
+        in_any_case(self.live.write()).remove(&number);
+        self.table().entries.remove(&number);
+    }
+
+    /// The session is over, and nobody can take a request up any more.
+    pub(crate) fn clear(&self) {
+        in_any_case(self.live.write()).clear();
+    }
+
+    // ---- what the peer says ----------------------------------------------------------------------------------------
+
+    /// Words of one that has ended here are dropped.
+    pub(crate) fn hear(&self, number: u64, words: &[u8]) -> Result<(), Error> {
+        let mut table = self.table();
+        if let Some(entry) = table.entry(number)? {
+            entry.words.extend_from_slice(words);
+        }
+        Ok(())
+    }
+
+    /// The peer has nothing more to do in it.
+    pub(crate) fn finish(&self, number: u64, figures: EndFigures) -> Result<(), Error> {
+        let mut table = self.table();
+        if let Some(entry) = table.entry(number)? {
+            entry.finished = Some(figures);
+        }
+        Ok(())
+    }
+
+    /// The peer has ended it.
+    pub(crate) fn fail(&self, number: u64, error: Error) -> Result<(), Error> {
+        let mut table = self.table();
+        if let Some(entry) = table.entry(number)? {
+            entry.failed.get_or_insert(error);
+        }
+        Ok(())
+    }
+
+    /// Whether something has come for this request that its service has not seen, or the session has ended.
+    pub(crate) fn has_news(&self, number: u64) -> bool {
+        let table = self.table();
+        let of_entry =
+            |entry: &Entry| !entry.words.is_empty() || entry.finished.is_some() || entry.failed.is_some();
+        table.ended.is_some() || table.entries.get(&number).is_none_or(of_entry)
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.table().entries.len()
+    }
+
+    /// A service does not keep up with what it is told: nothing more is taken until it does.
+    pub(crate) fn is_full(&self) -> bool {
+        self.table().entries.values().any(|entry| entry.words.len() >= WORDS_MAX)
+    }
+
+    /// A service has not looked at all that it was told.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.table().entries.values().any(|entry| entry.is_read || !entry.words.is_empty())
+    }
+
+    /// Bytes that are kept here for the peer.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let table = self.table();
+        let words: usize = table.entries.values().map(|entry| entry.words.capacity()).sum();
+        let opened: usize = table.opened.iter().map(|opened| opened.1.len()).sum();
+        // The first one is the session's own.
+        (words + opened + table.entries.len().saturating_sub(1) * REQUEST_BYTES) as u64
+    }
+
+    // ---- what a service hears ----------------------------------------------------------------------------------------
+
+    /// What has come for a request: its words are appended to `frames`.
+    pub(crate) fn collect(&self, number: u64, frames: &mut Vec<u8>) -> Result<Heard, Error> {
+        let mut table = self.table();
+        let Some(entry) = table.entries.get_mut(&number) else { return Err(Error::Interrupted) };
+        entry.is_read = !entry.words.is_empty();
+        if entry.is_read {
+            match frames.is_empty() {
+                true => std::mem::swap(frames, &mut entry.words),
+                false => frames.append(&mut entry.words),
+            }
+            return Ok(Heard::Words);
+        }
+        if let Some(figures) = entry.finished.take() {
+            return Ok(Heard::Finished(figures));
+        }
+        if let Some(error) = entry.failed.take() {
+            return Err(error);
+        }
+        table.ended()?;
+        Ok(Heard::Nothing)
+    }
+
+    /// Why the session has ended, if it has.
+    pub(crate) fn ended(&self) -> Result<(), Error> {
+        self.table().ended()
+    }
+
+    // ---- who looks after the session ---------------------------------------------------------------------------------
+
+    /// Has this thread look after the session with `drive`, unless another one does: then waits for at most `wait`.
+    pub(crate) fn lead(&self, wait: Duration, drive: impl FnOnce() -> Result<(), Error>) {
+        let mut table = self.table();
+        if table.ended.is_some() {
+            return;
+        }
+        if table.is_led {
+            if !wait.is_zero() {
+                drop(in_any_case(self.changed.wait_timeout(table, wait)));
+            }
+            return;
+        }
+        table.is_led = true;
+        drop(table);
+        let lead = Lead(self);
+        let driven = drive();
+        if let Err(error) = driven {
+            self.table().ended.get_or_insert(error);
+        }
+        drop(lead);
+    }
+}
+
+impl Table {
+    /// None for a request that is over.
+    fn entry(&mut self, number: u64) -> Result<Option<&mut Entry>, Error> {
+        let is_known = number == FIRST || number <= self.last_own.max(self.last_theirs);
+        if !is_known {
+            return Err(Error::Misbehaved(format!("it speaks of request {number}, which nobody has opened")));
+        }
+        Ok(self.entries.get_mut(&number))
+    }
+
+    fn ended(&self) -> Result<(), Error> {
+        self.ended.as_ref().map_or(Ok(()), |error| Err(error.again()))
+    }
+}
+
+/// Whoever looks after the session stops doing so, however that ends.
+struct Lead<'a>(&'a Requests);
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        self.0.table().is_led = false;
+        self.0.ring();
+    }
+}

@@ -1,0 +1,640 @@
+//! A session as a service sees it: requests, begun by either end, several at a time, one after the other or at once.
+//!
+//! Nobody has a thread for the session alone: of the threads that wait for something of the peer's, one looks after it
+//! (`Supervisor::drive`) and hands the others what has come for them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::contained::in_any_case;
+use super::messages::{EndFigures, Frames, Message, senseless};
+use super::options::NetworkOptions;
+use super::progress::Progress;
+use super::report::{Figures, SessionReport};
+use super::request::{FIRST, Heard, Request, Requests};
+use super::setup::Setup;
+use super::shared::Shared;
+use super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Order, Role, Supervisor};
+use crate::error::Error;
+
+/// One end of a session.
+pub struct Session {
+    shared: Arc<Shared>,
+    supervisor: Mutex<Option<Supervisor>>,
+    /// Held by whoever begins a request.
+    opening: Mutex<()>,
+    is_initiator: bool,
+    options: NetworkOptions,
+    flows: u16,
+}
+
+/// What a service hears of its request.
+pub enum Step<'a> {
+    /// Code and body of a message of the service.
+    Message(&'a [u8]),
+    /// The peer has finished.
+    Finish(EndFigures),
+    /// Nothing is waiting; what was collected can be sent.
+    Idle,
+}
+
+impl Session {
+    /// Starts the flows, and the request that the session was opened for. It ends with that request, unless it is to
+    /// [stay](Session::stay).
+    pub fn start(
+        setup: Setup,
+        options: NetworkOptions,
+        role: Role,
+        order: Order,
+        progress: &Arc<Progress>,
+    ) -> Result<(Arc<Session>, Dialogue), Error> {
+        let flows = setup.flows.len() as u16;
+        let supervisor = Supervisor::start(setup, options.clone(), role, order, progress)?;
+        let shared = supervisor.shared.clone();
+        let is_initiator = supervisor.is_client();
+        let request = shared.requests.get(FIRST).expect("a session begins with its first request");
+        let supervisor = Mutex::new(Some(supervisor));
+        let session =
+            Arc::new(Session { shared, supervisor, opening: Mutex::default(), is_initiator, options, flows });
+        let dialogue = Dialogue::new(session.clone(), request, role);
+        Ok((session, dialogue))
+    }
+
+    /// Further requests may follow the first: the end of one does not end the session.
+    pub fn stay(&self) {
+        self.shared.stays.store(true, Ordering::Release);
+    }
+
+    /// Begins a request: `words` say what its service is asked for.
+    pub fn open(self: &Arc<Session>, words: Vec<u8>, role: Role, progress: &Arc<Progress>) -> Dialogue {
+        self.stay();
+        // The peer hears of requests in the order of their numbers.
+        let _turn = in_any_case(self.opening.lock());
+        let number = self.shared.requests.next_number(self.is_initiator);
+        let request = self.shared.requests.add(&self.shared, number, progress.clone());
+        self.shared.say(&[Message::Open { request: number, words }]);
+        Dialogue::new(self.clone(), request, role)
+    }
+
+    /// The next request that the peer begins, and what it is about; none if none comes in time.
+    pub fn accept(self: &Arc<Session>, wait: Duration) -> Result<Option<(Opened, Vec<u8>)>, Error> {
+        let end = Instant::now() + wait;
+        loop {
+            if let Some((request, words)) = self.shared.requests.take_opened() {
+                return Ok(Some((Opened { session: self.clone(), request }, words)));
+            }
+            self.shared.requests.ended()?;
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.look_after(left.min(CHECK_INTERVAL));
+        }
+    }
+
+    /// Ends the session; with `error` the peer is told why.
+    pub fn close(&self, error: Option<&Error>) {
+        let supervisor = self.supervisor().take();
+        self.shared.requests.clear();
+        if let Some(supervisor) = supervisor {
+            supervisor.close(error);
+        }
+        self.shared.requests.ring();
+    }
+
+    fn supervisor(&self) -> MutexGuard<'_, Option<Supervisor>> {
+        in_any_case(self.supervisor.lock())
+    }
+
+    fn look_after(&self, wait: Duration) {
+        self.shared.requests.lead(wait, || match &mut *self.supervisor() {
+            Some(supervisor) => supervisor.drive(wait),
+            None => Err(Error::Interrupted),
+        });
+    }
+}
+
+/// Whatever a session was left by, none of its threads stays behind, and no request keeps it.
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close(None);
+    }
+}
+
+/// A request of the peer's that no service has taken up.
+#[derive(Clone)]
+pub struct Opened {
+    session: Arc<Session>,
+    request: Arc<Request>,
+}
+
+impl Opened {
+    /// Takes it up.
+    pub fn begin(self, role: Role) -> Dialogue {
+        Dialogue::new(self.session, self.request, role)
+    }
+
+    /// Tells the peer why not.
+    pub fn refuse(self, error: &Error) {
+        self.session.shared.say(&[fail_for(self.request.number(), error)]);
+        self.session.shared.requests.remove(self.request.number());
+    }
+}
+
+/// A request, seen from the thread of its service that speaks with the peer.
+pub struct Dialogue {
+    pub request: Arc<Request>,
+    session: Arc<Session>,
+    role: Role,
+    frames: Frames,
+    idle_said: bool,
+    next_look: Instant,
+    /// This end's figures when the request began.
+    before: EndFigures,
+    began: Instant,
+    is_over: bool,
+}
+
+/// What [`Dialogue::take`] yields; a message is the last of `frames`.
+enum Taken {
+    Message,
+    Finish(EndFigures),
+    Idle,
+}
+
+impl Dialogue {
+    fn new(session: Arc<Session>, request: Arc<Request>, role: Role) -> Dialogue {
+        session.shared.allow(role);
+        session.shared.meters.begin(role, session.shared.requests.count() == 1);
+        let before = session.supervisor().as_ref().map(Supervisor::figures).unwrap_or_default();
+        Dialogue {
+            request,
+            session,
+            role,
+            frames: Frames::default(),
+            idle_said: false,
+            next_look: Instant::now(),
+            before,
+            began: Instant::now(),
+            is_over: false,
+        }
+    }
+
+    /// The next message, or `Idle` when nothing is waiting.
+    pub fn step(&mut self) -> Result<Step<'_>, Error> {
+        let taken = self.take()?;
+        Ok(self.step_of(taken))
+    }
+
+    /// As [`Dialogue::step`] for an end that has said that it has finished: a peer that is gone then has said the same,
+    /// unless it complained.
+    pub fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
+        let has_complained = |reason: String| !reason.is_empty();
+        let taken = match self.take() {
+            Err(Error::Lost { .. }) if !self.request.peer_closed().is_some_and(has_complained) => {
+                Taken::Finish(EndFigures::default())
+            }
+            taken => taken?,
+        };
+        Ok(self.step_of(taken))
+    }
+
+    fn step_of(&self, taken: Taken) -> Step<'_> {
+        match taken {
+            Taken::Message => Step::Message(self.frames.last()),
+            Taken::Finish(figures) => Step::Finish(figures),
+            Taken::Idle => Step::Idle,
+        }
+    }
+
+    fn take(&mut self) -> Result<Taken, Error> {
+        loop {
+            // Also between messages: to work off what has come at once may take long.
+            if Instant::now() >= self.next_look {
+                self.look_after(Duration::ZERO);
+            }
+            self.is_still_on()?;
+            if self.frames.take().map_err(senseless)? {
+                return Ok(Taken::Message);
+            }
+            let requests = &self.session.shared.requests;
+            match requests.collect(self.request.number(), self.frames.buffer())? {
+                Heard::Words => {
+                    self.idle_said = false;
+                    continue;
+                }
+                Heard::Finished(figures) => return Ok(Taken::Finish(figures)),
+                Heard::Nothing => {}
+            }
+            let wait = if self.idle_said { CHECK_INTERVAL } else { Duration::ZERO };
+            self.look_after(wait);
+            self.idle_said = !self.requests().has_news(self.request.number());
+            if self.idle_said {
+                return Ok(Taken::Idle);
+            }
+        }
+    }
+
+    fn look_after(&mut self, wait: Duration) {
+        self.session.look_after(wait);
+        self.next_look = Instant::now() + CHECK_INTERVAL;
+    }
+
+    fn requests(&self) -> &Requests {
+        &self.session.shared.requests
+    }
+
+    /// Whether neither end has ended the request or the session, and the user has not.
+    fn is_still_on(&mut self) -> Result<(), Error> {
+        if let Some(failure) = self.request.take_failure() {
+            return Err(failure);
+        }
+        let is_cancelled = self.request.progress.cancelled();
+        if is_cancelled && self.session.shared.stays.load(Ordering::Acquire) {
+            self.request.say(&[fail_for(self.request.number(), &Error::Interrupted)]);
+            self.request.set_over();
+            return Err(Error::Interrupted);
+        }
+        if !is_cancelled && !self.request.is_stopped() {
+            return self.requests().ended();
+        }
+        // Why it has ended is found out by whoever looks after the session.
+        while self.requests().ended().is_ok() && (is_cancelled || self.session.shared.is_stopped()) {
+            self.look_after(CHECK_INTERVAL);
+        }
+        self.requests().ended()?;
+        Err(Error::Interrupted)
+    }
+
+    // ---- what this end says ------------------------------------------------------------------------------------------
+
+    /// Tells the peer why nothing will come of it, as soon as there is a way to tell it.
+    pub fn abort(&mut self, error: &Error) {
+        self.request.say(&[fail_for(self.request.number(), error)]);
+        let end = Instant::now() + CONNECT_MAX;
+        // What the peer says no longer matters, but the carriers have to be watched until it has heard us.
+        while Instant::now() < end && !self.request.flush(CHECK_INTERVAL) {
+            if self.step().is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Says that this end has finished, and what the service has to say with that.
+    pub fn say_finished(&self, of_service: Vec<u8>) {
+        let figures = EndFigures { of_service, ..self.figures() };
+        self.request.send(&[Message::Finish { request: self.request.number(), figures }]);
+    }
+
+    /// As [`Dialogue::say_finished`], where that is the last that either end says. Where a user waits, nobody waits
+    /// for an answer: the last packets of UDP flows say it, too, and more than once. A peer that has finished before
+    /// takes silence for the same.
+    pub fn finish(&self) {
+        self.say_finished(Vec::new());
+        if !self.session.shared.stays.load(Ordering::Acquire)
+            && let Some(supervisor) = &*self.session.supervisor()
+        {
+            supervisor.wait_for_last_words();
+        }
+    }
+
+    /// Something that both users should know although nothing failed.
+    pub fn warn(&self, text: String) {
+        if let Some(supervisor) = &mut *self.session.supervisor() {
+            supervisor.warn(text);
+        }
+    }
+
+    // ---- what can be told of it --------------------------------------------------------------------------------------
+
+    /// Whether the user is at this end.
+    pub fn is_client(&self) -> bool {
+        self.session.is_initiator
+    }
+
+    /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
+    pub fn peer_seems_gone(&self) -> bool {
+        self.session.supervisor().as_ref().is_none_or(Supervisor::peer_seems_gone)
+    }
+
+    /// This end's figures so far.
+    pub fn figures(&self) -> EndFigures {
+        let figures = self.session.supervisor().as_ref().map(Supervisor::figures);
+        figures.unwrap_or_default().since(&self.before)
+    }
+
+    /// The report of the request, which has brought `bytes`.
+    pub fn report(&self, figures: &Figures, bytes: u64) -> SessionReport {
+        let (session, supervisor) = (&self.session, self.session.supervisor());
+        let account = supervisor.as_ref().map(Supervisor::account).unwrap_or_default();
+        let moved = (bytes, self.began.elapsed().as_secs_f64());
+        SessionReport::new(account, self.role, figures, moved, session.flows, &session.options)
+    }
+
+    /// The session that it belongs to.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    // ---- its end -------------------------------------------------------------------------------------------------------
+
+    /// Ends the request, and the session unless that stays; with `error` the peer is told why.
+    pub fn close(mut self, error: Option<&Error>) {
+        self.end(error);
+    }
+
+    fn end(&mut self, error: Option<&Error>) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.request.set_over();
+        let shared = &self.session.shared;
+        if !shared.stays.load(Ordering::Acquire) {
+            self.session.close(error);
+        } else if let Some(error) = error {
+            shared.say(&[fail_for(self.request.number(), error)]);
+        }
+        shared.requests.remove(self.request.number());
+    }
+}
+
+/// A service that has gone without a word has failed.
+impl Drop for Dialogue {
+    fn drop(&mut self) {
+        if self.session.shared.stays.load(Ordering::Acquire) {
+            self.end(Some(&Error::Interrupted));
+        }
+    }
+}
+
+fn fail_for(request: u64, error: &Error) -> Message {
+    let hint = error.hint().unwrap_or_default().to_string();
+    Message::Fail { request, code: error.exit_code() as u8, reason: error.to_string(), hint }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::exchange::{Class, Load, Outlet};
+    use crate::messages::put_message;
+    use crate::setup::local_pair;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const CONTENT: usize = 70_000;
+
+    /// Both ends of a session that stays, and their first request, in which the near one sends.
+    fn ends() -> [(Arc<Session>, Dialogue); 2] {
+        let (near, far) = local_pair().unwrap();
+        [(near, Role::Sender), (far, Role::Receiver)].map(|(setup, role)| {
+            let started =
+                Session::start(setup, NetworkOptions::default(), role, Order::Any, &Arc::default()).unwrap();
+            started.0.stay();
+            started
+        })
+    }
+
+    /// A request that `one` opens and `other` takes up; `role` is the opener's.
+    fn request(one: &Arc<Session>, other: &Arc<Session>, role: Role) -> (Dialogue, Dialogue) {
+        let opened = one.open(b"what is wanted".to_vec(), role, &Arc::default());
+        let (far, words) = other.accept(PATIENCE).unwrap().expect("it comes in time");
+        assert_eq!(words, b"what is wanted");
+        let far = far.begin(if role == Role::Sender { Role::Receiver } else { Role::Sender });
+        assert_eq!(opened.request.number(), far.request.number());
+        (opened, far)
+    }
+
+    fn say(dialogue: &Dialogue, text: &[u8]) {
+        dialogue.request.send_encoded(|out| put_message(out, |out| out.extend_from_slice(text)));
+    }
+
+    fn hear(dialogue: &mut Dialogue) -> Vec<u8> {
+        loop {
+            match dialogue.step().unwrap() {
+                Step::Message(bytes) => return bytes.to_vec(),
+                Step::Finish(_) => panic!("it has finished"),
+                Step::Idle => {}
+            }
+        }
+    }
+
+    /// Says that this end has finished, and waits for the other one.
+    fn finish(mut dialogue: Dialogue) -> EndFigures {
+        dialogue.say_finished(Vec::new());
+        loop {
+            if let Step::Finish(figures) = dialogue.step().unwrap() {
+                dialogue.close(None);
+                return figures;
+            }
+        }
+    }
+
+    fn send_blocks(dialogue: &Dialogue, count: u8) {
+        let outlet = Outlet::new(dialogue.request.clone());
+        for number in 0..count {
+            let mut block = outlet.claim(|| dialogue.request.is_stopped()).unwrap();
+            block.set_len(CONTENT);
+            block.fill(number);
+            let load = Load::new(block, CONTENT, CONTENT);
+            assert!(outlet.put(load, || dialogue.request.is_stopped()));
+        }
+    }
+
+    /// Takes blocks until there were so many; each is of one byte, and no two are of the same.
+    fn take_blocks(dialogue: &mut Dialogue, count: usize) {
+        let mut seen = BTreeSet::new();
+        while seen.len() < count {
+            while let Some(arrived) = dialogue.request.arrived.take() {
+                let content = &arrived.block[..arrived.len];
+                assert!(content.len() == CONTENT && content.iter().all(|byte| *byte == content[0]));
+                assert!(seen.insert(content[0]), "block {} came twice", content[0]);
+            }
+            assert!(matches!(dialogue.step().unwrap(), Step::Idle));
+        }
+    }
+
+    #[test]
+    fn requests_of_either_end_follow_one_another() {
+        let [(near, near_first), (far, far_first)] = ends();
+        std::thread::scope(|scope| {
+            scope.spawn(|| finish(near_first));
+            finish(far_first);
+        });
+        for (one, other, number) in [(&near, &far, 3), (&far, &near, 2), (&near, &far, 5)] {
+            let (opened, mut taken) = request(one, other, Role::Sender);
+            assert_eq!(opened.request.number(), number);
+            say(&opened, b"\x11question");
+            assert_eq!(hear(&mut taken), b"\x11question");
+            std::thread::scope(|scope| {
+                scope.spawn(|| finish(opened));
+                finish(taken);
+            });
+        }
+        near.close(None);
+        assert!(matches!(far.accept(PATIENCE), Err(Error::Lost { .. })));
+    }
+
+    #[test]
+    fn blocks_of_several_requests_go_both_ways_at_once() {
+        let [(near, near_first), (far, mut far_first)] = ends();
+        let (mut near_second, far_second) = request(&near, &far, Role::Receiver);
+        let (near_third, mut far_third) = request(&near, &far, Role::Sender);
+        std::thread::scope(|scope| {
+            scope.spawn(|| send_blocks(&near_first, 40));
+            scope.spawn(|| send_blocks(&far_second, 50));
+            scope.spawn(|| send_blocks(&near_third, 60));
+            scope.spawn(|| take_blocks(&mut far_first, 40));
+            scope.spawn(|| take_blocks(&mut near_second, 50));
+            take_blocks(&mut far_third, 60);
+        });
+        let bytes = |dialogue: &Dialogue| dialogue.request.content_put.load(Ordering::Relaxed);
+        assert_eq!(
+            [&near_first, &far_second, &near_third].map(bytes),
+            [40, 50, 60].map(|n| n * CONTENT as u64)
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_cancelled_ends_alone() {
+        let [(near, mut near_first), (far, mut far_first)] = ends();
+        let (near_second, mut far_second) = request(&near, &far, Role::Sender);
+        // Nobody takes them.
+        send_blocks(&near_second, 8);
+        near_second.request.progress.cancel();
+        let ended = std::thread::scope(|scope| {
+            let cancelled = scope.spawn(move || {
+                let mut dialogue = near_second;
+                loop {
+                    if let Err(error) = dialogue.step() {
+                        return error;
+                    }
+                }
+            });
+            let ended = loop {
+                if let Err(error) = far_second.step() {
+                    break error;
+                }
+            };
+            assert!(matches!(cancelled.join().unwrap(), Error::Interrupted));
+            ended
+        });
+        assert!(matches!(&ended, Error::Lost { what, .. } if what.contains("interrupted")), "{ended}");
+        drop(far_second);
+        // The other one has all the room that there is.
+        std::thread::scope(|scope| {
+            scope.spawn(|| send_blocks(&near_first, 200));
+            take_blocks(&mut far_first, 200);
+        });
+        say(&far_first, b"\x11still here");
+        assert_eq!(hear(&mut near_first), b"\x11still here");
+    }
+
+    #[test]
+    fn requests_that_begin_at_once_are_heard_of_in_their_order() {
+        let [(near, _near_first), (far, _far_first)] = ends();
+        let opened: Vec<_> = std::thread::scope(|scope| {
+            let open = || near.open(Vec::new(), Role::Sender, &Arc::default());
+            let threads: Vec<_> =
+                (0..4).map(|_| scope.spawn(move || (0..20).map(|_| open()).collect::<Vec<_>>())).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        for _ in &opened {
+            assert!(far.accept(PATIENCE).unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn who_has_failed_says_nothing_more() {
+        let [(_near, near_first), (_far, mut far_first)] = ends();
+        say(&near_first, b"\x11before");
+        assert_eq!(hear(&mut far_first), b"\x11before");
+        near_first
+            .request
+            .fail(Error::Io { what: "no thread".into(), source: std::io::ErrorKind::WouldBlock.into() });
+        say(&near_first, b"\x11that was all");
+        let error = loop {
+            match far_first.step() {
+                Ok(Step::Idle) => {}
+                Ok(_) => panic!("it has spoken"),
+                Err(error) => break error,
+            }
+        };
+        assert!(error.to_string().contains("no thread"), "{error}");
+    }
+
+    #[test]
+    fn what_is_urgent_overtakes_what_waits() {
+        let [(near, near_first), (far, mut far_first)] = ends();
+        let (near_second, mut far_second) = request(&near, &far, Role::Sender);
+        std::thread::scope(|scope| {
+            scope.spawn(|| send_blocks(&near_first, 250));
+            let outlet = Outlet::new(near_second.request.clone());
+            for number in 0..20 {
+                let mut block = outlet.claim(|| false).unwrap();
+                block.set_len(CONTENT);
+                block.fill(number);
+                let load = Load { class: Class::Urgent, ..Load::new(block, CONTENT, CONTENT) };
+                assert!(outlet.put(load, || false));
+            }
+            scope.spawn(|| take_blocks(&mut far_first, 250));
+            take_blocks(&mut far_second, 20);
+        });
+    }
+
+    #[test]
+    fn a_block_that_is_too_late_is_given_up_and_its_room_comes_back() {
+        const BLOCKS: u64 = 300;
+        let [(_near, near_first), (_far, far_first)] = ends();
+        let outlet = Outlet::new(near_first.request.clone());
+        let is_over = || near_first.request.is_stopped();
+        let begun = Instant::now();
+        for _ in 0..BLOCKS {
+            let mut block = outlet.claim(is_over).unwrap();
+            block.set_len(CONTENT);
+            let class = Class::Until(near_first.request.time_of(begun));
+            assert!(outlet.put(Load { class, ..Load::new(block, CONTENT, CONTENT) }, is_over));
+        }
+        // One that leaves with the turn in which it was queued may come all the same.
+        let (mut came, late) = (0, || near_first.request.blocks_late.load(Ordering::Relaxed));
+        while late() + came < BLOCKS {
+            came += u64::from(far_first.request.arrived.take().is_some());
+            assert!(!is_over());
+            std::thread::yield_now();
+        }
+        assert!(late() > 0);
+    }
+
+    #[test]
+    fn a_request_that_is_refused_says_why() {
+        let [(near, _near_first), (far, _far_first)] = ends();
+        let mut opened = near.open(b"nonsense".to_vec(), Role::Sender, &Arc::default());
+        let (refused, _) = far.accept(PATIENCE).unwrap().unwrap();
+        refused.refuse(&Error::Files { what: "there is no such thing".into(), hint: Some("make it".into()) });
+        let error = loop {
+            if let Err(error) = opened.step() {
+                break error;
+            }
+        };
+        assert!(
+            matches!(&error, Error::Files { what, hint: Some(hint) } if what.contains("no such") && hint == "make it")
+        );
+    }
+
+    #[test]
+    fn a_session_that_stays_for_nobody_takes_one_request() {
+        let (near, far) = local_pair().unwrap();
+        let start = |setup, role| {
+            Session::start(setup, NetworkOptions::default(), role, Order::Any, &Arc::default()).unwrap()
+        };
+        let ((near, _first), (_far, mut dialogue)) = (start(near, Role::Sender), start(far, Role::Receiver));
+        let _opened = near.open(Vec::new(), Role::Sender, &Arc::default());
+        let error = loop {
+            if let Err(error) = dialogue.step() {
+                break error;
+            }
+        };
+        assert!(matches!(&error, Error::Misbehaved(what) if what.contains("for one")), "{error}");
+    }
+}

@@ -507,6 +507,26 @@ mod tests {
     }
 
     #[test]
+    fn every_message_has_the_bytes_of_this_version() {
+        let name = |message: &Message| {
+            let text = format!("{message:?}");
+            text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_string()
+        };
+        let bytes = |message: &Message| {
+            let mut out = Vec::new();
+            message.encode(&mut out);
+            (name(message), out)
+        };
+        let mut messages: Vec<_> = all().iter().map(bytes).collect();
+        let mut words = Vec::new();
+        put_words(&mut words, 300, |out| {
+            put_message(out, |out| out.extend_from_slice(b"\x11what a service says"))
+        });
+        messages.push(("Words".into(), words));
+        farhaul_vectors::compare("session", &messages);
+    }
+
+    #[test]
     fn every_message_comes_back_however_the_bytes_are_cut() {
         let messages = all();
         let (mut bytes, mut own, mut said) = (Vec::new(), Vec::new(), Vec::new());

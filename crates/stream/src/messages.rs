@@ -61,6 +61,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_message_has_the_bytes_of_this_version() {
+        let bytes = |name: &str, message: Message| {
+            let mut out = Vec::new();
+            message.encode(&mut out);
+            (name.to_string(), out)
+        };
+        farhaul_vectors::compare(
+            "stream",
+            &[
+                bytes("Confirmed", Message::Confirmed { count: 1 << 40 }),
+                bytes("BlocksPut", Message::BlocksPut { count: 7, is_last: true }),
+                bytes("Word", Message::Word(b"what a program says".to_vec())),
+            ],
+        );
+    }
+
+    #[test]
     fn every_message_comes_back() {
         let messages = [
             Message::Confirmed { count: 1 << 40 },

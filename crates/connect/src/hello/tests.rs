@@ -36,6 +36,30 @@ fn a_hello_survives_the_way_and_nothing_behind_it_is_read() {
 }
 
 #[test]
+fn the_first_words_have_the_bytes_of_this_version() {
+    let mut reply = HelloReply::accept(vec![9, 10, 11]);
+    reply.features = Features::of(&["a"]);
+    reply.terms = b"agreed".to_vec();
+    reply.ticket = Some(Token([3; 32]));
+    let refusal = Refusal { hint: Some("do this".into()), ..Refusal::new(RefusalCode::Unsupported, "no") };
+    let version = env!("CARGO_PKG_VERSION");
+    let bytes = |name: &str, frame: Zeroizing<Vec<u8>>| {
+        // Of the program's version nothing depends.
+        let text = String::from_utf8_lossy(&frame[4..]).replace(&format!("\"{version}\""), "\"0.0.0\"");
+        (name.to_string(), text.into_bytes())
+    };
+    farhaul_vectors::compare(
+        "hello",
+        &[
+            bytes("Hello", encode(&hello()).unwrap()),
+            bytes("Attach", encode(&Attach::new(Token([3; 32]), 77, 5)).unwrap()),
+            bytes("Reply", encode(&reply).unwrap()),
+            bytes("Refusal", encode(&HelloReply::refuse(refusal)).unwrap()),
+        ],
+    );
+}
+
+#[test]
 fn a_reply_and_an_attach_survive_the_way() {
     let mut reply = HelloReply::accept(vec![9]);
     reply.ticket = Some(Token([3; 32]));

@@ -95,6 +95,19 @@ fn decode(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<Message> {
 }
 
 #[test]
+fn every_message_has_the_bytes_of_this_version() {
+    let mut encoder = Encoder::default();
+    let mut bytes = |message: &Message| {
+        let text = format!("{message:?}");
+        let name = text.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_string();
+        let mut out = Vec::new();
+        encoder.encode(message, &mut out);
+        (name, out)
+    };
+    farhaul_vectors::compare("copy", &all().iter().map(&mut bytes).collect::<Vec<_>>());
+}
+
+#[test]
 fn every_message_comes_back() {
     let messages = all();
     let (mut encoder, mut bytes) = (Encoder::default(), Vec::new());

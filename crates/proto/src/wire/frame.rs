@@ -339,6 +339,39 @@ mod tests {
     }
 
     #[test]
+    fn every_frame_has_the_bytes_of_this_version() {
+        let bytes = |name: &str, put: &dyn Fn(&mut Vec<u8>)| {
+            let mut out = Vec::new();
+            put(&mut out);
+            (name.to_string(), out)
+        };
+        let arrived = [(3, 70), (4, 70_000), (9, 70_001)].map(|(number, at_us)| Note { number, at_us });
+        let given_up = |out: &mut Vec<u8>| {
+            let mut frame = GivenUpFrame::new(15);
+            assert!(frame.push(3, 4) && frame.push(9, 1000));
+            frame.put(out);
+        };
+        let stream = |out: &mut Vec<u8>| {
+            put_stream_head(out, 300, 3);
+            out.extend_from_slice(b"abc");
+        };
+        farhaul_vectors::compare(
+            "frames",
+            &[
+                bytes("Ping", &put_ping),
+                bytes("Report", &put_report),
+                bytes("Challenge", &|out| put_challenge(out, *b"12345678")),
+                bytes("Answer", &|out| put_answer(out, *b"87654321")),
+                bytes("Arrivals", &|out| put_arrivals(out, &arrived)),
+                bytes("GivenUp", &given_up),
+                bytes("Floor", &|out| put_floor(out, 1 << 39)),
+                bytes("Close", &|out| put_close(out, 7, "\u{f6}ff")),
+                bytes("Stream", &stream),
+            ],
+        );
+    }
+
+    #[test]
     fn each_frame_comes_back() {
         let mut out = Vec::new();
         put_ping(&mut out);

@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+pub use farhaul_proto::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
@@ -43,21 +44,6 @@ impl Cipher {
             Cipher::None => "none",
         }
     }
-}
-
-/// How the sending rate is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Policy {
-    /// Shares the path, guided by its delay and delivery rate; random loss does not slow it down.
-    #[default]
-    Fair,
-    /// As fair, with about two shares.
-    High,
-    /// Takes what others leave.
-    Low,
-    /// Holds the rate given whatever happens.
-    Fixed,
 }
 
 /// A way between the two hosts: an address of the client and one of the far end.

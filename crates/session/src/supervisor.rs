@@ -57,7 +57,7 @@ use carriers::is_live_udp;
 use further_paths::FurtherPaths;
 use gone::lost;
 pub use memory::{session_bytes_max, session_bytes_min};
-use rate::{part_of, rate_policy};
+use rate::part_of;
 use streams::{DIRECT_TIME, FORESIGHT, Streams};
 
 /// So many times what memory holds may lie in a file beside it.
@@ -203,7 +203,7 @@ impl Supervisor {
         };
         let controllers = (0..paths).map(|path| {
             Controller::new(RateConfig {
-                policy: rate_policy(rate.policy),
+                policy: rate.policy,
                 rate_bps: part_of(rate.rate_bps, first_paths),
                 floor_bps: part_of(rate.rate_min_bps, first_paths),
                 queue_bytes_max,

@@ -38,10 +38,11 @@ const HIGH_SHARES: f64 = 2.0;
 
 /// How the rate is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
 pub enum Policy {
     /// Holds [`RateConfig::rate_bps`], whatever happens. Without a rate it is [`Policy::Fair`].
     Fixed,
-    /// Fills the path while its queue stays short, and shares it evenly.
+    /// Shares the path evenly, guided by its delay and delivery rate; random loss does not slow it down.
     #[default]
     Fair,
     /// As fair, with about two shares.

@@ -7,7 +7,6 @@ use farhaul_proto::Policy;
 use super::super::options::RateOptions;
 use super::super::path_memory::says_what_a_path_carries;
 use super::super::supervisor::Supervisor;
-use crate::options;
 
 impl Supervisor {
     /// From now on the rate is set so, also by flows that are opened later.
@@ -18,11 +17,11 @@ impl Supervisor {
         let used = (0..paths).filter(|&path| self.is_used(path)).filter(is_alive).count().max(1);
         for path in (0..paths).filter(|&path| self.is_used(path)) {
             let mut controller = self.shared.controller(path);
-            controller.set_policy(rate_policy(rate.policy));
+            controller.set_policy(rate.policy);
             controller.set_rate(part_of(rate.rate_bps, used));
             controller.set_floor(part_of(rate.rate_min_bps, used));
         }
-        self.shared.is_markable.store(rate.policy != options::Policy::Fixed, Ordering::Release);
+        self.shared.is_markable.store(rate.policy != Policy::Fixed, Ordering::Release);
         if !says_what_a_path_carries(rate) {
             self.memories.clear();
         }
@@ -39,15 +38,6 @@ impl Supervisor {
                 memory.watch.look(seen);
             }
         }
-    }
-}
-
-pub(super) fn rate_policy(policy: options::Policy) -> Policy {
-    match policy {
-        options::Policy::Fair => Policy::Fair,
-        options::Policy::High => Policy::High,
-        options::Policy::Low => Policy::Low,
-        options::Policy::Fixed => Policy::Fixed,
     }
 }
 

@@ -35,7 +35,7 @@ pub enum Verify {
     Readback,
 }
 
-/// Which of the sources' entries are taken. Judged in [`SelectOptions::scan`].
+/// Which of the sources' entries are taken. Judged before a scan begins.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SelectOptions {

@@ -32,7 +32,7 @@ const END_TIME: Duration = Duration::from_secs(30);
 pub type Judge = dyn Fn(&Opening) -> Result<Admitted, Refusal>;
 
 /// Answers the client's hello on standard input and output, which become the channel: what the process prints from
-/// here on goes to standard error, so that it cannot damage it. When standard input ends, the stop of its session is set,
+/// here on goes to standard error, so that it cannot damage it. When standard input ends, its session is stopped,
 /// and the process ends half a minute later if it has not by then. An error has been told to the client already.
 pub fn endpoint_stdio(admit: &Judge) -> Result<Established, Error> {
     let (stdin, stdout) = take_stdio()?;

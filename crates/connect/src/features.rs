@@ -1,5 +1,5 @@
-//! What an end can do beyond what every end of its protocol version can. Each end names its features in the hello; one
-//! that the other lacks is left out, or refused by its name where the user has asked for what it does.
+//! What an end can do beyond what every end of its protocol version can. Each end names its features in the hello;
+//! one that the other lacks is left out, or refused by its name where the user has asked for what it does.
 
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -534,7 +534,8 @@ fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, HelloError> {
         .map_err(|error| HelloError::Malformed(printable(error.to_string().as_bytes(), 120)))
 }
 
-/// The one place that judges a hello's lists and the options of the session; what the service is told, it judges itself.
+/// The one place that judges a hello's lists and the options of the session; what the service is told, it judges
+/// itself.
 fn checked_hello(mut hello: Hello) -> Result<Hello, HelloError> {
     let bad = |what: &str| Err(HelloError::Malformed(what.into()));
     if hello.opening.service.is_empty() || hello.opening.service.len() > SERVICE_LEN_MAX {

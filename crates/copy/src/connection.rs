@@ -1,5 +1,5 @@
-//! Several copies over one session, one after the other or at once: those behind the first begin without a handshake, and at
-//! the rate that the path has shown.
+//! Several copies over one session, one after the other or at once: those behind the first begin without a
+//! handshake, and at the rate that the path has shown.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -18,7 +18,7 @@ use farhaul_session::supervisor::Order;
 use super::job::{CopyJob, Far, Plan, Ready};
 use super::outcome::Outcome;
 use super::report::Report;
-use super::request::{DELTA, own_features};
+use super::request::own_features;
 use super::{converse, serve_here};
 
 /// A session with a far end that stays open for further copies. Dropped, it ends, and what runs in it.
@@ -32,8 +32,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects with a first copy, and runs that to its end. There is a connection if there was a session, whatever became of
-    /// the copy.
+    /// Connects with a first copy, and runs that to its end. There is a connection if there was a session, whatever
+    /// became of the copy.
     pub fn open(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>, Option<Connection>) {
         match contained(|| Connection::begin(job, progress)).flatten() {
             Ok((outcome, connection)) => (outcome.report, outcome.error, Some(connection)),
@@ -46,7 +46,7 @@ impl Connection {
 
     fn begin(job: CopyJob, progress: &Arc<Progress>) -> Result<(Outcome, Connection), Error> {
         let plan = Plan::new(job)?;
-        let Ready { mut request, needs, side, terms } = one_of_many(&plan)?;
+        let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         let mut opening = request.opening(needs)?;
         opening.many = true;
         let (established, serving) = match &plan.far {
@@ -67,10 +67,7 @@ impl Connection {
             }
         };
         let (features, network) = (established.features, established.opening.network);
-        request.options.network = network.clone();
-        if !features.has(DELTA) {
-            request.options.delta = Some(false);
-        }
+        let request = request.agreed(network.clone(), &features);
         let (session, dialogue) =
             Session::start(established.session, network.clone(), side.role(), Order::Any, progress)?;
         session.stay();
@@ -80,8 +77,8 @@ impl Connection {
         Ok((outcome.and_manifest(log.as_deref()), connection))
     }
 
-    /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the session's
-    /// options, whatever those of the job say of the network.
+    /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the
+    /// session's options, whatever those of the job say of the network.
     pub fn copy(&self, job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
         let outcome = contained(|| self.run(job, progress)).flatten().unwrap_or_else(Outcome::failed);
         (outcome.report, outcome.error)
@@ -92,12 +89,9 @@ impl Connection {
         if !plan.far.is_same(&self.far) {
             return Err(Error::Usage("the connection is with another host".into()));
         }
-        let Ready { mut request, needs, side, terms } = one_of_many(&plan)?;
+        let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         self.features.satisfy(&needs).map_err(Refusal::into_error)?;
-        request.options.network = self.network.clone();
-        if !self.features.has(DELTA) {
-            request.options.delta = Some(false);
-        }
+        let request = request.agreed(self.network.clone(), &self.features);
         let dialogue = self.session.open(request.words()?, side.role(), progress);
         let log = terms.log.clone();
         Ok(converse(dialogue, request, side, &terms).and_manifest(log.as_deref()))

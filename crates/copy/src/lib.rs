@@ -125,14 +125,9 @@ pub(crate) struct Agreed {
 }
 
 impl Agreed {
-    /// What one end lacks is not done.
-    pub(crate) fn new(established: Established, mut request: CopyRequest) -> Agreed {
+    pub(crate) fn new(established: Established, request: CopyRequest) -> Agreed {
         let Established { session, opening, features, .. } = established;
-        request.options.network = opening.network;
-        if !features.has(request::DELTA) {
-            request.options.delta = Some(false);
-        }
-        Agreed { session, request }
+        Agreed { session, request: request.agreed(opening.network, &features) }
     }
 }
 

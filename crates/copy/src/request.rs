@@ -92,6 +92,15 @@ impl CopyRequest {
         self.direction == Direction::Pull && self.single_file
     }
 
+    /// The request as both ends have agreed on it: with the session's options, and without what one end lacks.
+    pub(crate) fn agreed(mut self, network: NetworkOptions, features: &Features) -> CopyRequest {
+        self.options.network = network;
+        if !features.has(DELTA) {
+            self.options.delta = Some(false);
+        }
+        self
+    }
+
     /// What the client opens a session for.
     pub fn opening(&self, needs: Features) -> Result<Opening, Error> {
         let network = self.options.network.clone();

@@ -35,7 +35,6 @@ pub mod progress;
 pub mod report;
 pub mod request;
 pub mod secret;
-#[allow(clippy::module_inception, reason = "the crate is what is around a session, the module is that")]
 pub mod session;
 pub mod setup;
 pub mod shared;

@@ -1,6 +1,7 @@
 //! One of a session's requests: what the threads of its service share at this end.
 //!
-//! Always true: blocks of a request that has ended, queued or on their way, are given up. What a request keeps is given back when its service drops it; what comes for one that has ended is dropped.
+//! Always true: blocks of a request that has ended, queued or on their way, are given up, and what comes for it is
+//! dropped. What a request keeps is given back when its service drops it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Deref;
@@ -19,7 +20,8 @@ use crate::error::{Error, ExitCode};
 pub const FIRST: u64 = 1;
 /// Requests that the peer may have open at a time.
 const OPEN_MAX: usize = 256;
-/// Words of a request that wait for its service. Who reads them more slowly than they come holds up all that the peer says.
+/// Words of a request that wait for its service. Who reads them more slowly than they come holds up all that the
+/// peer says.
 const WORDS_MAX: usize = 4 << 20;
 /// What a request takes besides its words: its table, and its queue of blocks.
 const REQUEST_BYTES: usize = 64 << 10;
@@ -217,9 +219,9 @@ impl Requests {
     /// The number of this end's next request: those of the initiator are odd, those of the acceptor even.
     pub(crate) fn next_number(&self, is_initiator: bool) -> u64 {
         let mut table = self.table();
-        let first = if is_initiator { FIRST } else { 2 };
-        table.last_own =
-            if table.last_own == 0 && !is_initiator { first } else { table.last_own.max(first) + 2 };
+        // The first one of all was the initiator's.
+        let last = if is_initiator { table.last_own.max(FIRST) } else { table.last_own };
+        table.last_own = last + 2;
         table.last_own
     }
 

@@ -24,7 +24,6 @@ pub struct Session {
     supervisor: Mutex<Option<Supervisor>>,
     /// Held by whoever begins a request.
     opening: Mutex<()>,
-    is_initiator: bool,
     options: NetworkOptions,
     flows: u16,
 }
@@ -52,11 +51,9 @@ impl Session {
         let flows = setup.flows.len() as u16;
         let supervisor = Supervisor::start(setup, options.clone(), role, order, progress)?;
         let shared = supervisor.shared.clone();
-        let is_initiator = supervisor.is_client();
         let request = shared.requests.get(FIRST).expect("a session begins with its first request");
         let supervisor = Mutex::new(Some(supervisor));
-        let session =
-            Arc::new(Session { shared, supervisor, opening: Mutex::default(), is_initiator, options, flows });
+        let session = Arc::new(Session { shared, supervisor, opening: Mutex::default(), options, flows });
         let dialogue = Dialogue::new(session.clone(), request, role);
         Ok((session, dialogue))
     }
@@ -71,7 +68,7 @@ impl Session {
         self.stay();
         // The peer hears of requests in the order of their numbers.
         let _turn = in_any_case(self.opening.lock());
-        let number = self.shared.requests.next_number(self.is_initiator);
+        let number = self.shared.requests.next_number(self.shared.is_initiator);
         let request = self.shared.requests.add(&self.shared, number, progress.clone());
         self.shared.say(&[Message::Open { request: number, words }]);
         Dialogue::new(self.clone(), request, role)
@@ -310,7 +307,7 @@ impl Dialogue {
 
     /// Whether the user is at this end.
     pub fn is_client(&self) -> bool {
-        self.session.is_initiator
+        self.session.shared.is_initiator
     }
 
     /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.

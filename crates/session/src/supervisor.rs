@@ -659,11 +659,6 @@ impl Supervisor {
         self.is_behind
     }
 
-    /// Whether the user is at this end.
-    pub fn is_client(&self) -> bool {
-        self.is_initiator
-    }
-
     /// Something that both users should know although nothing failed.
     pub fn warn(&mut self, text: String) {
         self.shared.progress.notice(format!("warning: {text}"));

@@ -88,7 +88,6 @@ pub struct Supervisor {
     pub shared: Arc<Shared>,
     options: NetworkOptions,
     is_sender: bool,
-    is_initiator: bool,
     master: Secret,
     inbox: Inbox,
     /// There may be messages that the caller has not seen.
@@ -239,7 +238,6 @@ impl Supervisor {
         let mut supervisor = Supervisor {
             shared,
             is_sender: role == Role::Sender,
-            is_initiator: setup.is_initiator,
             master: setup.master,
             inbox: Inbox::default(),
             is_behind: false,
@@ -295,7 +293,7 @@ impl Supervisor {
         if supervisor.channel.is_some() {
             supervisor.fallback = setup.direct;
         }
-        if supervisor.is_initiator {
+        if supervisor.shared.is_initiator {
             supervisor.shared.say(&[Message::Start]);
         }
         if role == Role::Receiver {
@@ -330,7 +328,7 @@ impl Supervisor {
             index: setup.index,
             send_id: setup.send_id,
             recv_id: setup.recv_id,
-            is_initiator: self.is_initiator,
+            is_initiator: self.shared.is_initiator,
         };
         let packets =
             Packets::new(&self.master, &identity, self.options.cipher, self.options.testing.epoch_bits);
@@ -349,7 +347,7 @@ impl Supervisor {
         let grants = grants_of(setup.index, self.flow_count);
         let (link, peer): (Box<dyn Link>, PeerAddress) = match setup.link {
             FlowLink::Udp { socket, candidates } => {
-                let peer = match self.is_initiator {
+                let peer = match self.shared.is_initiator {
                     true => PeerAddress::candidates(candidates),
                     false => PeerAddress::open(candidates, self.shown, grants),
                 };
@@ -643,7 +641,7 @@ impl Supervisor {
             return Ok(());
         }
         // The initiator's user is the one to tell, so it is the first to give up, in words of its own.
-        let is_hopeless = self.options.udp_only && self.is_initiator;
+        let is_hopeless = self.options.udp_only && self.shared.is_initiator;
         if !self.was_up && (is_hopeless || answered > CONNECT_MAX) {
             return Err(self.unreachable());
         }

@@ -147,7 +147,7 @@ impl Supervisor {
         }
         self.dead_paths.push(path);
         self.apply_rate(self.rate);
-        if let Some(addresses) = self.addresses_of(path).filter(|_| self.is_initiator) {
+        if let Some(addresses) = self.addresses_of(path).filter(|_| self.shared.is_initiator) {
             let warning = format!(
                 "nothing comes back by the path {}={}; going on without it until something does",
                 addresses.local, addresses.remote
@@ -169,7 +169,7 @@ impl Supervisor {
             self.apply_rate(self.rate);
         }
         for addresses in back.iter().filter_map(|&path| self.addresses_of(path)) {
-            if !self.is_initiator {
+            if !self.shared.is_initiator {
                 return;
             }
             let line = format!("the path {}={} is used again", addresses.local, addresses.remote);
@@ -181,7 +181,7 @@ impl Supervisor {
     /// so, and keeps to the streams where it has seen that they bring more.
     pub(super) fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
         let carried = streams.iter().any(|stream| stream.active.load(Ordering::Acquire));
-        if !carried || !self.is_initiator || self.has_better_streams() {
+        if !carried || !self.shared.is_initiator || self.has_better_streams() {
             return;
         }
         self.transport = "udp";
@@ -194,7 +194,7 @@ impl Supervisor {
         self.transport = if self.is_channel(stream) { self.stream_transport } else { "tcp" };
         let is_noted = self.blocked.as_ref().is_some_and(Blocked::was_noted);
         // The initiator's user is the one to tell, and the far end's ports are the ones to open.
-        if self.is_initiator && was_udp && !self.has_better_streams() {
+        if self.shared.is_initiator && was_udp && !self.has_better_streams() {
             let (peer, ports, instead) = (&self.peer, &self.udp_ports, self.transport);
             let warning = match is_noted && !self.was_up {
                 true => udp_noted_warning(peer, ports, instead),
@@ -206,7 +206,7 @@ impl Supervisor {
             }
         }
         let was_used = stream.active.swap(true, Ordering::AcqRel);
-        if self.is_initiator && !was_used {
+        if self.shared.is_initiator && !was_used {
             self.shared.say(&[Message::StreamUse { index: stream.index, is_used: true }]);
         }
         stream.wake();

@@ -36,7 +36,7 @@ impl Supervisor {
         let flows = self.shared.flow_list();
         let is_udp = flows.iter().any(|flow| is_live_udp(flow) && flow.state() == FlowState::Up);
         let goes_with_close = is_udp && self.shared.control.lock().unacked() <= LAST_WORDS_BYTES;
-        if !(self.is_initiator && goes_with_close) {
+        if !(self.shared.is_initiator && goes_with_close) {
             self.shared.flush(LAST_WORDS);
         }
     }

@@ -87,7 +87,7 @@ impl Supervisor {
     /// The initiator adds a path.
     pub(super) fn open_added_path(&mut self, path: u64, addresses: PathAddresses) -> Result<(), Error> {
         let number = path as usize;
-        if self.is_initiator || self.further.added.get(number).is_none_or(Option::is_some) {
+        if self.shared.is_initiator || self.further.added.get(number).is_none_or(Option::is_some) {
             return Err(Error::Misbehaved("it added a path that was not agreed on".into()));
         }
         let reserved = self.further.take(number);

@@ -194,7 +194,7 @@ impl Supervisor {
         let carries = |flow: &&Arc<FlowShared>| is_up(flow) && flow.active.load(Ordering::Acquire);
         self.streams.udp.look(now, moved(udp));
         self.watch_for_policing(udp, streams, now);
-        if !self.is_initiator {
+        if !self.shared.is_initiator {
             self.hint_at_more(streams, now);
             return Ok(());
         }
@@ -371,7 +371,9 @@ impl Supervisor {
             let begun = Duration::from_millis(flow.begun_ms);
             let never_came =
                 flow.state() == FlowState::Connecting && now.saturating_sub(begun) >= STREAM_SILENCE;
-            if never_came && self.is_initiator || any_heard && is_up(flow) && silent(flow) >= STREAM_SILENCE {
+            if never_came && self.shared.is_initiator
+                || any_heard && is_up(flow) && silent(flow) >= STREAM_SILENCE
+            {
                 self.retire_stream(flow);
                 self.shared.say(&[Message::FlowDown { index: flow.index }]);
             }
@@ -450,7 +452,7 @@ impl Supervisor {
         let since = *self.streams.policed_since.get_or_insert(now);
         if now.saturating_sub(since) >= POLICED_TIME && now >= self.streams.next_trial {
             self.streams.policed_since = None;
-            match self.is_initiator {
+            match self.shared.is_initiator {
                 true => self.streams.is_trial_wanted = true,
                 false => {
                     self.streams.next_trial = now + TRIAL_PAUSE / 4;

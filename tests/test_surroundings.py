@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 from harness import product
+from harness.hosts import NETNS_ETC, PREFIX, netns_exists
 
 #: One of each kind: over ssh and to a daemon, with modes, without a far end, in the lab, without a farhaul where one is sought.
 SAMPLE = [
@@ -61,3 +62,14 @@ def test_on_an_odd_machine(tmp_path):
     assert not called.exists(), called.read_text()
     assert sorted(path.name for path in home.rglob("*") if path.is_file()) == [
         ".bashrc", "config", "id_ed25519", "paths.json"], "nothing is left in the home of whoever runs the tests"
+
+
+def test_runs_that_start_together_sweep_up_what_one_that_was_killed_has_left(tmp_path):
+    left = [f"{PREFIX}{os.getpid()}-1-{number}-a" for number in range(40)]
+    for name in left:
+        subprocess.run(["ip", "netns", "add", name], check=True)
+        (NETNS_ETC / name).mkdir(parents=True)
+    sweep = [sys.executable, "-c", "from harness.hosts import sweep; sweep()"]
+    runs = [subprocess.Popen(sweep, cwd=product.ROOT / "tests", stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [(run.communicate(timeout=120)[1], run.returncode) for run in runs] == [("", 0)] * 3
+    assert not [name for name in left if netns_exists(name) or (NETNS_ETC / name).exists()]

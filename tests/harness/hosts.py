@@ -11,6 +11,7 @@ work as they do for a user. `surroundings` says what else of the machine a host 
 
 import atexit
 import contextlib
+import fcntl
 import os
 import pathlib
 import shutil
@@ -24,6 +25,7 @@ from . import surroundings
 from .surroundings import PREFIX, start_time
 
 NETNS_ETC = pathlib.Path("/etc/netns")
+SWEEPING = "/run/farhaul-tests.lock"
 USER = "fhuser"
 USER_ID = 54321
 LINK_MTU = 1500
@@ -365,7 +367,14 @@ def owner_is_gone(name):
 
 
 def sweep(base=None):
-    """Takes down what runs that were killed have left behind, in `base` too."""
+    """Takes down what runs that were killed have left behind, in `base` too. The runs of a machine do so one after another,
+    or one would look for what another has just taken down."""
+    with open(SWEEPING, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        sweep_alone(base)
+
+
+def sweep_alone(base):
     folders = [pathlib.Path("/run/netns"), NETNS_ETC]
     for name in {entry.name for folder in folders if folder.is_dir() for entry in folder.iterdir()}:
         if name.startswith(PREFIX) and owner_is_gone(name):

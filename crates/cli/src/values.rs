@@ -1,16 +1,15 @@
 //! The values that options take: rates in bits a second, sizes in bytes, port ranges, and names from a list.
 //!
-//! Always true: a rate's units are decimal (2G = 2,000,000,000 bit/s), a size's are binary (1M = 1,048,576 bytes);
-//! nothing overflows or rounds a non-zero value to zero.
+//! Always true: nothing overflows or rounds a non-zero value to zero. The engine reads rates and sizes
+//! (`amounts`), as they stand in files as well.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use farhaul::{Algorithm, PathAddresses};
+use farhaul::{Algorithm, PathAddresses, amounts};
 use serde::de::DeserializeOwned;
 
 /// Bits a second: `2G`, `800M`, `1.5g`, `64000`; `2Gbit/s` and `2Gbps` as well.
 pub fn rate(text: &str) -> Result<u64, String> {
-    let number = ["bit/s", "bps", "bit"].iter().find_map(|end| text.strip_suffix(end)).unwrap_or(text);
-    scaled(number, 1000)
+    amounts::rate(text)
         .ok_or_else(|| format!("'{text}' is not a rate; write bits a second, such as 800M or 2G"))
 }
 
@@ -32,8 +31,7 @@ pub fn algorithm(text: &str) -> Result<Algorithm, String> {
 
 /// Bytes: `64M`, `1G`, `1GiB`, `1048576`.
 pub fn size(text: &str) -> Result<u64, String> {
-    let number = text.strip_suffix("iB").unwrap_or(text);
-    scaled(number, 1024).ok_or_else(|| format!("'{text}' is not a size; write bytes, such as 256M or 1G"))
+    amounts::size(text).ok_or_else(|| format!("'{text}' is not a size; write bytes, such as 256M or 1G"))
 }
 
 /// Seconds, up to an hour: `3`, `0.5`.
@@ -136,33 +134,6 @@ where
 {
     PossibleValuesParser::new(names)
         .try_map(|name| serde_json::from_value::<T>(serde_json::Value::String(name)))
-}
-
-/// A positive decimal number with an optional unit k, M, G or T (either case) of powers of `base`.
-fn scaled(text: &str, base: u64) -> Option<u64> {
-    let (number, power) = match text.char_indices().next_back()? {
-        (at, 'k' | 'K') => (&text[..at], 1),
-        (at, 'm' | 'M') => (&text[..at], 2),
-        (at, 'g' | 'G') => (&text[..at], 3),
-        (at, 't' | 'T') => (&text[..at], 4),
-        _ => (text, 0),
-    };
-    let unit = base.pow(power);
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty()
-        || !digits(whole)
-        || !digits(fraction)
-        || (number.contains('.') && fraction.is_empty())
-    {
-        return None;
-    }
-    // Nine digits behind the point are more than any link's rate needs; the rest is cut.
-    let fraction = &fraction[..fraction.len().min(9)];
-    let nanos = format!("{fraction:0<9}").parse::<u64>().ok()?;
-    let part = u128::from(nanos) * u128::from(unit) / 1_000_000_000;
-    let value = whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(u64::try_from(part).ok()?)?;
-    (value > 0).then_some(value)
 }
 
 #[cfg(test)]

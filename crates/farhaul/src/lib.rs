@@ -48,6 +48,7 @@ pub use farhaul_copy::{
     Overwrite, REPORT_SCHEMA, Report, Retry, SelectOptions, SpreadFigures, SpreadOptions, SyncOptions,
     TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport, clean, copy, serve_endpoint, verify,
 };
+pub use farhaul_session::amounts;
 pub use farhaul_session::{
     Cipher, CpuChoice, CpuList, Error, ExitCode, FLOWS_MAX, Fault, MEMORY_MIN, MemoryLimits, NetworkOptions,
     PathAddresses, PathFigures, Policy, Progress, RateOptions, SessionReport, Stage, Testing, contained,

@@ -6,6 +6,7 @@
 //! threads of one end meet in `shared.rs`.
 #![forbid(unsafe_code)]
 
+pub mod amounts;
 pub mod blocked;
 pub mod budget;
 pub mod cipher;

@@ -50,13 +50,12 @@ mod tests {
 
     use farhaul_blocks::BlockPool;
 
-    use super::super::budget::Budget;
-    use super::super::shared::Shared;
+    use super::super::shared::{Allowance, Shared};
     use super::*;
 
     fn request() -> Arc<Request> {
         let pool = || BlockPool::new(1, 1).unwrap();
-        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Budget::default());
+        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Allowance::default());
         shared.requests.add(&shared, 1, Arc::default())
     }
 

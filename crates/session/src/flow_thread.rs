@@ -90,6 +90,12 @@ struct Running {
     incoming: Incoming,
     complete: Complete,
     credit: CreditWindow,
+    /// Blocks in all: that the window would have granted, that were, and that are complete.
+    wanted: u64,
+    granted: u64,
+    completed: u64,
+    /// How long the last blocks were.
+    block_bytes: f64,
     /// For the blocks that it has granted, beyond those that every flow may have.
     window_kept: Charge,
     send_batch: SendBatch,
@@ -156,6 +162,10 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
         incoming: Incoming::new(shared.incoming.clone(), thread.window_max, meter("park")),
         complete: Complete::new(thread.window_max),
         credit: CreditWindow::new(now, thread.window_max, thread.beside_max),
+        wanted: 0,
+        granted: 0,
+        completed: 0,
+        block_bytes: BLOCK_BYTES as f64,
         window_kept: shared.budget.nothing(),
         send_batch: SendBatch::new(SEND_BATCH_BYTES + SEND_BATCH_MORE),
         plan: Plan::new(planned_bytes(&own) / thread.flow.datagram_max() as usize),
@@ -450,12 +460,28 @@ impl Running {
         let reserve = |blocks| self.incoming.reserve(|| shared.overflow(), blocks);
         let kept = &mut self.window_kept;
         let afford = |blocks: u64| kept.set(blocks.saturating_sub(WINDOW_MIN) * BLOCK_BYTES as u64).is_ok();
-        if let Some(granted) =
+        if let Some(wanted) =
             self.credit.grant(now, round_trip, open, released + self.given_up, afford, reserve)
         {
-            self.thread.flow.grant(granted);
+            self.wanted = wanted;
+        }
+        if self.wanted > self.granted {
+            self.granted += self.within_share(self.wanted - self.granted, round_trip);
+            self.thread.flow.grant(self.granted);
         }
         Ok(())
+    }
+
+    /// How many of so many further blocks may be granted now. A session that may move so much and no more
+    /// grants no faster than that, whatever the sender keeps to; and no flow gets many before it needs them,
+    /// as they would be missing elsewhere.
+    fn within_share(&self, more: u64, round_trip: Option<Duration>) -> u64 {
+        let Some(share) = &self.thread.shared.rate_share else { return more };
+        // What of a block that was given up has come is not known here: it counts as a whole one.
+        let used = self.completed + self.given_up + self.incoming.open();
+        let unused = self.granted.saturating_sub(used);
+        let ahead = share.blocks_ahead(round_trip.unwrap_or_default(), self.block_bytes);
+        share.take_blocks(more.min(ahead.saturating_sub(unused)), Instant::now())
     }
 
     /// Tries every candidate address until the far end is seen to hear us.
@@ -701,6 +727,7 @@ impl Running {
         figures.packets_lost = stats.packets_lost;
         figures.wire_bytes_sent = stats.bytes_sent;
         figures.bytes_moved = if self.is_sender { stats.bytes_acked } else { stats.bytes_received };
+        figures.bytes_both_ways = stats.bytes_acked + stats.bytes_received;
         if rtt.samples > 0 {
             figures.rtt_min_us = rtt.min.as_micros() as u64;
             figures.rtt_smoothed_us = rtt.smoothed.as_micros() as u64;

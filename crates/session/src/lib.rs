@@ -33,6 +33,7 @@ mod peer_address;
 pub mod pending;
 mod placement;
 pub mod progress;
+pub mod rate_cap;
 pub mod report;
 pub mod request;
 pub mod secret;

@@ -12,6 +12,8 @@ use crate::testing::Testing;
 
 /// Most flows of a session at a time.
 pub const FLOWS_MAX: usize = 16;
+/// Smallest rate that can be set, in bits a second.
+pub const RATE_MIN_BPS: u64 = 8_000;
 /// Smallest budget that still lets blocks overlap on the way through the stages.
 pub const MEMORY_MIN: u64 = 16 << 20;
 
@@ -126,7 +128,7 @@ impl RateOptions {
         if self.policy == Policy::Fixed && self.rate_bps.is_none() {
             return bad("--policy fixed needs --rate");
         }
-        if [self.rate_bps, self.rate_min_bps].into_iter().flatten().any(|rate| rate < 8_000) {
+        if [self.rate_bps, self.rate_min_bps].into_iter().flatten().any(|rate| rate < RATE_MIN_BPS) {
             return bad("--rate and --min-rate must be at least 8k (bits per second)");
         }
         if self.policy == Policy::Fixed && self.rate_min_bps.is_some() {

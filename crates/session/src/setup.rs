@@ -17,6 +17,7 @@ use farhaul_net::{Link, StreamLink, UdpLink};
 use super::blocked::Blocked;
 use super::budget::{Budget, Charge};
 use super::pending::Pending;
+use super::rate_cap::RateShare;
 use super::secret::Secret;
 use crate::error::Error;
 
@@ -76,6 +77,8 @@ pub struct Setup {
     pub pending: Option<Pending>,
     /// Where what this session keeps is counted: at a daemon within what its key may have.
     pub budget: Budget,
+    /// At a daemon: this session's part of what its key may move together, if there is a most.
+    pub rate_share: Option<RateShare>,
     /// What has to live as long as the session.
     pub keeps: Option<Box<dyn Send>>,
 }
@@ -107,6 +110,7 @@ impl Setup {
             control_process: None,
             pending: None,
             budget: Budget::default(),
+            rate_share: None,
             keeps: None,
         }
     }

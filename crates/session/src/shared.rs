@@ -30,6 +30,7 @@ use super::messages::{Inbox, Message};
 use super::meter::Meters;
 use super::options::PathAddresses;
 use super::progress::Progress;
+use super::rate_cap::RateShare;
 use super::request::{Request, Requests};
 use super::supervisor::Role;
 use crate::error::Error;
@@ -152,6 +153,7 @@ pub struct FlowFigures {
     pub(crate) wire_bytes_sent: u64,
     /// What has arrived: at a sender what was acknowledged.
     pub(crate) bytes_moved: u64,
+    pub(crate) bytes_both_ways: u64,
     pub(crate) rtt_min_us: u64,
     pub(crate) rtt_sum_us: u64,
     pub(crate) rtt_samples: u64,
@@ -342,6 +344,8 @@ pub struct Shared {
     pub(crate) flows: Mutex<Vec<Arc<FlowShared>>>,
     /// Where what this session keeps is counted.
     pub budget: Budget,
+    /// Its part of a rate that it has together with others.
+    pub(crate) rate_share: Option<RateShare>,
     /// A sender's blocks beyond those that every session may have.
     blocks_kept: Mutex<Charge>,
     pub meters: Meters,
@@ -379,6 +383,13 @@ fn filled_blocks(cache_bytes: Option<u64>) -> usize {
     (fitting as usize).clamp(FILLED_MIN, FILLED_MAX)
 }
 
+/// What a session may have of what it has together with others.
+#[derive(Debug, Default)]
+pub(crate) struct Allowance {
+    pub(crate) budget: Budget,
+    pub(crate) rate_share: Option<RateShare>,
+}
+
 impl Shared {
     pub(crate) fn new(
         is_initiator: bool,
@@ -387,7 +398,7 @@ impl Shared {
         incoming: BlockPool,
         overflow_blocks: u32,
         progress: Arc<Progress>,
-        budget: Budget,
+        Allowance { budget, rate_share }: Allowance,
     ) -> Arc<Shared> {
         Arc::new(Shared {
             control: Control::new(),
@@ -411,6 +422,7 @@ impl Shared {
             flows: Mutex::default(),
             blocks_kept: Mutex::new(budget.nothing()),
             budget,
+            rate_share,
             meters: Meters::default(),
             cpu: CpuTime::default(),
             progress,
@@ -430,6 +442,9 @@ impl Shared {
     pub(crate) fn allow(&self, role: Role) {
         let way = if role == Role::Sender { &self.sends } else { &self.receives };
         way.store(true, Ordering::Release);
+        if let Some(share) = &self.rate_share {
+            share.allow(role);
+        }
         self.wake_flows();
     }
 
@@ -678,7 +693,7 @@ mod tests {
 
     fn shared() -> Arc<Shared> {
         let pool = || BlockPool::new(1, BLOCK_BYTES).unwrap();
-        Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Budget::default())
+        Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Allowance::default())
     }
 
     #[test]

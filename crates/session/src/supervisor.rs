@@ -47,7 +47,7 @@ use super::progress::Progress;
 use super::request::FIRST;
 use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
-use super::shared::{BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
+use super::shared::{Allowance, BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
 use super::standing::grants_of;
 use crate::error::{Error, ExitCode};
 use crate::options;
@@ -123,8 +123,11 @@ pub struct Supervisor {
     flow_count: u16,
     /// Paths by which nothing comes back.
     dead_paths: Vec<usize>,
-    /// How the rate is set now, and the paths that get nothing new, by the bits of their numbers.
+    /// How the two users want the rate to be set, how it is set now, what the peer takes it for, and the
+    /// paths that get nothing new, by the bits of their numbers.
+    rate_wish: RateOptions,
     rate: RateOptions,
+    rate_taken: RateOptions,
     unused_paths: u64,
     short_buffer_said: bool,
     /// For what the control stream holds.
@@ -195,7 +198,8 @@ impl Supervisor {
         };
         let (pool, incoming) = (pool(outgoing_blocks)?, pool(incoming_blocks)?);
         let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
-        let rate = options.rate_options();
+        let rate_wish = options.rate_options();
+        let rate = rate::begin(setup.rate_share.as_ref(), rate_wish);
         let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
             true => (0..first_paths).map(|path| Memory::new(&setup.flows, path, first_paths)).collect(),
             false => Vec::new(),
@@ -218,7 +222,7 @@ impl Supervisor {
             incoming,
             overflow_blocks,
             progress.clone(),
-            setup.budget,
+            Allowance { budget: setup.budget, rate_share: setup.rate_share },
         );
         // Both ways are open before the first block can come.
         shared.requests.add(&shared, FIRST, progress.clone());
@@ -265,7 +269,9 @@ impl Supervisor {
             due_spares,
             further,
             dead_paths: Vec::new(),
+            rate_wish,
             rate,
+            rate_taken: rate_wish,
             unused_paths: 0,
             short_buffer_said: false,
             control_kept,
@@ -298,6 +304,7 @@ impl Supervisor {
         }
         if role == Role::Receiver {
             supervisor.warm_blocks();
+            supervisor.correct_rate();
         }
         if let Some(choice) = supervisor.cpu_choice() {
             progress.detail(|| format!("on {choice}"));
@@ -496,7 +503,7 @@ impl Supervisor {
             Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
             Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
             Message::WantStreams => self.want_trial(),
-            Message::Rate(rate) => self.apply_rate(rate),
+            Message::Rate(rate) => self.obey_rate(rate),
             Message::PathsUnused(paths) => self.apply_paths(paths)?,
             Message::PathAdd { path, addresses } => self.open_added_path(path, addresses)?,
             Message::PathOpen { path, is_open, ports } => self.begin_added_path(path, is_open, &ports)?,
@@ -547,9 +554,10 @@ impl Supervisor {
             return Err(self.closed(&reason));
         }
         if let Some(rate) = self.shared.progress.take_rate_wish() {
-            self.apply_rate(rate);
-            self.shared.say(&[Message::Rate(rate)]);
+            self.wish_rate(rate);
+            self.tell_rate();
         }
+        self.watch_rate_share();
         let held = self.shared.control.lock().held_bytes() + self.shared.requests.held_bytes();
         self.control_kept.hold(held)?;
         self.obey_path_wishes()?;

@@ -22,6 +22,9 @@ const MEMORY_PART: u64 = 8;
 /// Packets that bring no more blocks, wherever they come from, keep nobody from what is there.
 const HELD_MAX: Duration = Duration::from_millis(5);
 
+/// What the newest block counts in how long they are.
+const LENGTH_SMOOTHING: f64 = 1.0 / 16.0;
+
 pub(super) struct Complete<T = Arrived> {
     blocks: Vec<T>,
     together: usize,
@@ -55,6 +58,11 @@ impl<T> Complete<T> {
 
 impl Running {
     pub(super) fn complete(&mut self, number: u64, len: u32) -> Result<(), Error> {
+        self.completed += 1;
+        self.block_bytes += LENGTH_SMOOTHING * (f64::from(len) - self.block_bytes);
+        if let Some(share) = &self.thread.shared.rate_share {
+            share.give_back_rest(len);
+        }
         let ready = self.incoming.complete(number, len)?;
         self.collect(ready)
     }

@@ -1,0 +1,438 @@
+//! The most that several sessions may move together, and each one's part of it: those of one principal at a
+//! daemon.
+//!
+//! A session that sends keeps to its part by its own pace. One that receives asks the far end to do so, and
+//! grants it no more blocks than its part allows: who does not listen gets no further for it.
+//!
+//! Parts are even, but what a session does not want, or has not used of late, is the others'.
+//!
+//! Always true: the parts come to no more than the cap, and to all of it where the wishes do; the blocks that
+//! all receivers together have granted come to no more than what their parts allow since the cap began, and
+//! [`burst`].
+
+mod demand;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use demand::Demand;
+
+use super::BLOCK_BYTES;
+use super::contained::in_any_case;
+use super::options::{RATE_MIN_BPS, RateOptions};
+use super::supervisor::Role;
+
+/// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
+/// more: grants come as seldom as a flow thread wakes by itself.
+const BURST_BLOCKS: f64 = 4.0;
+const BURST_SECONDS: f64 = 0.25;
+/// Blocks that a flow has before it needs them, on the nearest path.
+const BLOCKS_AHEAD: u64 = 1;
+/// Bytes of a bit.
+const BITS: f64 = 1.0 / 8.0;
+
+/// What may be moved together. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct RateCap(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    most_bps: Option<u64>,
+    members: Vec<Member>,
+    next_id: u64,
+    /// Bytes that receivers may grant now, and when that was.
+    bytes: f64,
+    at: Instant,
+}
+
+#[derive(Debug)]
+struct Member {
+    id: u64,
+    /// What its users want at most, if they said so.
+    wish_bps: Option<u64>,
+    /// What it seems to need.
+    demand: Demand,
+    sends: bool,
+    receives: bool,
+    part_bps: u64,
+}
+
+impl Member {
+    /// Of its part, what goes each way.
+    fn each_way_bps(&self) -> u64 {
+        let ways = if self.sends && self.receives { 2 } else { 1 };
+        (self.part_bps / ways).max(RATE_MIN_BPS)
+    }
+}
+
+/// A session's part of a cap, which is the others' again when it is dropped.
+#[derive(Debug)]
+pub struct RateShare {
+    cap: RateCap,
+    id: u64,
+}
+
+impl RateCap {
+    pub fn new(most_bps: Option<u64>, now: Instant) -> RateCap {
+        let bytes = burst(most_bps.unwrap_or(0) as f64);
+        RateCap(Arc::new(Mutex::new(State { most_bps, members: Vec::new(), next_id: 0, bytes, at: now })))
+    }
+
+    /// Another session. `None` if each would have less than the smallest rate then.
+    pub fn join(&self, now: Instant) -> Option<RateShare> {
+        let mut state = in_any_case(self.0.lock());
+        let each = state.most_bps.map(|most| most / (state.members.len() as u64 + 1));
+        if each.is_some_and(|each| each < RATE_MIN_BPS) {
+            return None;
+        }
+        let id = state.next_id;
+        state.next_id += 1;
+        state.change(now, |state| {
+            let demand = Demand::new(now);
+            let member = Member { id, wish_bps: None, demand, sends: false, receives: false, part_bps: 0 };
+            state.members.push(member);
+        });
+        Some(RateShare { cap: self.clone(), id })
+    }
+
+    /// From now on so much; running sessions go on at it.
+    pub fn set_most(&self, most_bps: Option<u64>, now: Instant) {
+        let mut state = in_any_case(self.0.lock());
+        if state.most_bps != most_bps {
+            state.change(now, |state| state.most_bps = most_bps);
+        }
+    }
+
+    /// Whether nothing would be known less without it: no session has a part, and all that may be saved is.
+    pub fn is_idle(&self, now: Instant) -> bool {
+        let mut state = in_any_case(self.0.lock());
+        state.settle(now);
+        state.members.is_empty() && state.bytes >= state.burst()
+    }
+}
+
+impl RateShare {
+    /// Bits a second that go each way, at most; `None` for as many as it likes.
+    pub fn bps(&self) -> Option<u64> {
+        let state = in_any_case(self.cap.0.lock());
+        state
+            .most_bps
+            .and_then(|_| state.members.iter().find(|member| member.id == self.id))
+            .map(Member::each_way_bps)
+    }
+
+    /// What the two users want, within this part.
+    pub(crate) fn bounds(&self, wish: RateOptions) -> RateOptions {
+        let Some(part) = self.bps() else { return wish };
+        let rate_bps = wish.rate_bps.map_or(part, |bps| bps.min(part));
+        let rate_min_bps = wish.rate_min_bps.map(|bps| bps.min(rate_bps));
+        RateOptions { rate_bps: Some(rate_bps), rate_min_bps, ..wish }
+    }
+
+    /// What its users want at most: what they leave is the others'.
+    pub(crate) fn set_wish(&self, wish_bps: Option<u64>) {
+        self.change(Instant::now(), |member| member.wish_bps = wish_bps);
+    }
+
+    /// It has moved so many bytes in all: what it does not use is the others' until it does.
+    pub(crate) fn has_moved(&self, bytes: u64, now: Instant) {
+        let mut state = in_any_case(self.cap.0.lock());
+        let Some(most) = state.most_bps else { return };
+        let even = most / state.members.len().max(1) as u64;
+        let Some(member) = state.members.iter_mut().find(|member| member.id == self.id) else { return };
+        if member.demand.look(bytes, member.part_bps, even, now) {
+            state.change(now, |_| {});
+        }
+    }
+
+    /// This end sends from now on, or it receives: then its part counts where blocks are granted. One that does
+    /// both has half of its part for each.
+    pub(crate) fn allow(&self, role: Role) {
+        self.change(Instant::now(), |member| match role {
+            Role::Sender => member.sends = true,
+            Role::Receiver => member.receives = true,
+        });
+    }
+
+    /// Blocks of such a length that a flow needs before it has begun with them: what its part brings in a
+    /// round trip, and one that follows.
+    pub(crate) fn blocks_ahead(&self, round_trip: Duration, block_bytes: f64) -> u64 {
+        let bytes = |bps: u64| bps as f64 * BITS * round_trip.as_secs_f64();
+        self.bps().map_or(u64::MAX, |bps| BLOCKS_AHEAD + (bytes(bps) / block_bytes.max(1.0)).ceil() as u64)
+    }
+
+    /// Takes so many blocks, or as many as may be granted now.
+    pub(crate) fn take_blocks(&self, wanted: u64, now: Instant) -> u64 {
+        let mut state = in_any_case(self.cap.0.lock());
+        if state.most_bps.is_none() {
+            return wanted;
+        }
+        state.settle(now);
+        let taken = wanted.min((state.bytes / BLOCK_BYTES as f64).max(0.0) as u64);
+        state.bytes -= (taken * BLOCK_BYTES as u64) as f64;
+        taken
+    }
+
+    /// A block that was taken is only so long.
+    pub(crate) fn give_back_rest(&self, len: u32) {
+        let mut state = in_any_case(self.cap.0.lock());
+        state.bytes += (BLOCK_BYTES as u64).saturating_sub(len.into()) as f64;
+    }
+
+    fn change(&self, now: Instant, change: impl FnOnce(&mut Member)) {
+        let mut state = in_any_case(self.cap.0.lock());
+        state.change(now, |state| {
+            if let Some(member) = state.members.iter_mut().find(|member| member.id == self.id) {
+                change(member);
+            }
+        });
+    }
+}
+
+impl Drop for RateShare {
+    fn drop(&mut self) {
+        let mut state = in_any_case(self.cap.0.lock());
+        state.change(Instant::now(), |state| state.members.retain(|member| member.id != self.id));
+    }
+}
+
+impl State {
+    /// The time until now counts by the parts that there were.
+    fn change(&mut self, now: Instant, change: impl FnOnce(&mut State)) {
+        self.settle(now);
+        change(self);
+        let Some(most) = self.most_bps else { return };
+        let wishes: Vec<_> =
+            self.members.iter().map(|member| (member.wish_bps, member.demand.bps())).collect();
+        for (member, part) in self.members.iter_mut().zip(parts(most, &wishes)) {
+            member.part_bps = part.max(RATE_MIN_BPS);
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        let seconds = now.saturating_duration_since(self.at).as_secs_f64();
+        self.at = self.at.max(now);
+        // Without sessions nobody sends, and all of it is saved up.
+        let rate =
+            if self.members.is_empty() { self.most_bps.unwrap_or(0) as f64 } else { self.granting_bps() };
+        let burst = self.burst();
+        if self.bytes < burst {
+            self.bytes = (self.bytes + seconds * rate * BITS).min(burst);
+        }
+    }
+
+    /// The parts of those that receive.
+    fn granting_bps(&self) -> f64 {
+        let receivers = self.members.iter().filter(|member| member.receives);
+        receivers.map(|member| member.each_way_bps() as f64).sum()
+    }
+
+    fn burst(&self) -> f64 {
+        burst(self.granting_bps())
+    }
+}
+
+/// Bytes that may be granted at once at most, where so many bits a second are.
+fn burst(bps: f64) -> f64 {
+    (BURST_BLOCKS * BLOCK_BYTES as f64).max(bps * BITS * BURST_SECONDS)
+}
+
+/// Parts of `most` for sessions that wish and seem to need so much: even ones, but nobody has more than it
+/// wishes, nor more than it needs where others need that.
+fn parts(most: u64, sessions: &[(Option<u64>, Option<u64>)]) -> Vec<u64> {
+    let least = |wish: Option<u64>, need: Option<u64>| wish.into_iter().chain(need).min();
+    let needed: Vec<_> = sessions.iter().map(|&(wish, need)| least(wish, need)).collect();
+    let first = divide(most, &needed);
+    // What nobody needs is nobody's loss.
+    let left = most - first.iter().sum::<u64>();
+    let room: Vec<_> = sessions
+        .iter()
+        .zip(&first)
+        .map(|(&(wish, _), part)| wish.map(|wish| wish.saturating_sub(*part)))
+        .collect();
+    first.iter().zip(divide(left, &room)).map(|(first, more)| first + more).collect()
+}
+
+/// Even parts of `most`, but nobody has more than it wishes: the others share what it leaves.
+fn divide(most: u64, wishes: &[Option<u64>]) -> Vec<u64> {
+    let mut order: Vec<usize> = (0..wishes.len()).collect();
+    order.sort_by_key(|&index| wishes[index].unwrap_or(u64::MAX));
+    let (mut left, mut parts) = (most, vec![0; wishes.len()]);
+    for (done, &index) in order.iter().enumerate() {
+        let even = left / (wishes.len() - done) as u64;
+        parts[index] = wishes[index].map_or(even, |wish| wish.min(even));
+        left -= parts[index];
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::options::Policy;
+
+    const BLOCK: u64 = BLOCK_BYTES as u64;
+    /// Two blocks a second.
+    const MOST: u64 = 2 * 8 * BLOCK;
+
+    #[test]
+    fn parts_are_even_but_for_who_wants_less() {
+        for (wishes, parts) in [
+            (vec![], vec![]),
+            (vec![None], vec![90]),
+            (vec![None, None, None], vec![30, 30, 30]),
+            (vec![Some(10), None, None], vec![10, 40, 40]),
+            (vec![None, Some(100), Some(20)], vec![35, 35, 20]),
+            (vec![Some(5), Some(6)], vec![5, 6]),
+        ] {
+            assert_eq!(divide(90, &wishes), parts, "{wishes:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parts_never_come_to_more_than_there_is(
+            most in 0u64..1_000_000,
+            wishes in proptest::collection::vec(proptest::option::of(0u64..300_000), 1..20),
+        ) {
+            let parts = divide(most, &wishes);
+            let sum: u64 = parts.iter().sum();
+            prop_assert!(sum <= most);
+            prop_assert!(parts.iter().zip(&wishes).all(|(part, wish)| wish.is_none_or(|wish| *part <= wish)));
+            // What is left is what nobody wants, or what cannot be divided.
+            let are_content = parts.iter().zip(&wishes).all(|(part, wish)| *wish == Some(*part));
+            prop_assert!(are_content || most - sum < wishes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn what_one_does_not_use_is_the_others() {
+        for (sessions, expected) in [
+            (vec![], vec![]),
+            (vec![(None, Some(10))], vec![90]),
+            (vec![(None, Some(10)), (None, None)], vec![10, 80]),
+            (vec![(None, Some(10)), (None, Some(20))], vec![40, 50]),
+            (vec![(Some(30), Some(10)), (None, Some(20))], vec![30, 60]),
+            (vec![(Some(20), None), (None, None), (None, Some(70))], vec![20, 35, 35]),
+        ] {
+            assert_eq!(parts(90, &sessions), expected, "{sessions:?}");
+        }
+        let begin = Instant::now();
+        let cap = RateCap::new(Some(MOST), begin);
+        let (idle, busy) = (cap.join(begin).unwrap(), cap.join(begin).unwrap());
+        let mut moved = 0;
+        for step in 1..=40 {
+            let now = begin + step * Duration::from_millis(100);
+            moved += busy.bps().unwrap() / 80;
+            busy.has_moved(moved, now);
+            idle.has_moved(0, now);
+        }
+        assert_eq!((idle.bps(), busy.bps()), (Some(MOST / 8), Some(MOST - MOST / 8)));
+        idle.has_moved(MOST, begin + Duration::from_secs(5));
+        assert_eq!((idle.bps(), busy.bps()), (Some(MOST / 2), Some(MOST / 2)));
+    }
+
+    #[test]
+    fn whoever_comes_or_goes_the_parts_are_the_cap() {
+        let now = Instant::now();
+        let cap = RateCap::new(Some(MOST), now);
+        let one = cap.join(now).unwrap();
+        assert_eq!(one.bps(), Some(MOST));
+        let other = cap.join(now).unwrap();
+        assert_eq!((one.bps(), other.bps()), (Some(MOST / 2), Some(MOST / 2)));
+        other.set_wish(Some(MOST / 8));
+        assert_eq!((one.bps(), other.bps()), (Some(MOST - MOST / 8), Some(MOST / 8)));
+        cap.set_most(Some(2 * MOST), now);
+        assert_eq!(one.bps(), Some(2 * MOST - MOST / 8));
+        cap.set_most(None, now);
+        assert_eq!(one.bps(), None);
+        cap.set_most(Some(MOST), now);
+        drop(one);
+        other.set_wish(None);
+        assert_eq!(other.bps(), Some(MOST));
+        let small = RateCap::new(Some(2 * RATE_MIN_BPS), now);
+        let both = (small.join(now), small.join(now));
+        assert!(both.0.is_some() && both.1.is_some() && small.join(now).is_none(), "no room for a third");
+    }
+
+    #[test]
+    fn a_wish_is_bounded_and_stays_one() {
+        let now = Instant::now();
+        let share = RateCap::new(Some(1_000_000), now).join(now).unwrap();
+        let rate = |policy, rate_bps, rate_min_bps| RateOptions { policy, rate_bps, rate_min_bps };
+        for (wish, bounded) in [
+            (rate(Policy::Fair, None, None), rate(Policy::Fair, Some(1_000_000), None)),
+            (rate(Policy::Fixed, Some(5_000_000), None), rate(Policy::Fixed, Some(1_000_000), None)),
+            (rate(Policy::Low, Some(20_000), Some(10_000)), rate(Policy::Low, Some(20_000), Some(10_000))),
+            (rate(Policy::High, None, Some(2_000_000)), rate(Policy::High, Some(1_000_000), Some(1_000_000))),
+        ] {
+            assert_eq!(share.bounds(wish), bounded);
+            assert!(bounded.checked().is_ok());
+        }
+    }
+
+    #[test]
+    fn no_more_is_granted_than_the_receivers_parts_come_to() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let cap = RateCap::new(Some(MOST), begin);
+        let sender = cap.join(begin).unwrap();
+        let [one, other] = [(); 2].map(|()| cap.join(begin).unwrap());
+        for receiver in [&one, &other] {
+            receiver.allow(Role::Receiver);
+        }
+        drop(sender);
+        // Nobody counts what was taken in which session.
+        let mut taken = one.take_blocks(100, at(0));
+        assert_eq!(taken, BURST_BLOCKS as u64);
+        for step in 1..=1000 {
+            taken += [&one, &other][step % 2].take_blocks(100, at(100 * step as u64));
+        }
+        assert!((199..=204).contains(&taken), "{taken}");
+        // A session that comes again gets nothing for it.
+        drop((one, other));
+        assert!(!cap.is_idle(at(100_100)));
+        let again = cap.join(at(100_100)).unwrap();
+        again.allow(Role::Receiver);
+        assert!(again.take_blocks(100, at(100_100)) <= 1);
+        drop(again);
+        assert!(cap.is_idle(at(110_000)));
+    }
+
+    #[test]
+    fn both_ways_of_a_session_come_to_its_part() {
+        let begin = Instant::now();
+        let share = RateCap::new(Some(MOST), begin).join(begin).unwrap();
+        share.allow(Role::Sender);
+        assert_eq!(share.bps(), Some(MOST));
+        share.allow(Role::Receiver);
+        share.allow(Role::Receiver);
+        assert_eq!(share.bps(), Some(MOST / 2));
+        let taken = |ms| share.take_blocks(100, begin + Duration::from_millis(ms));
+        assert_eq!((taken(10), taken(1010), taken(2010)), (BURST_BLOCKS as u64, 1, 1));
+    }
+
+    #[test]
+    fn a_flow_has_what_it_needs_ahead() {
+        let now = Instant::now();
+        let share = RateCap::new(Some(MOST), now).join(now).unwrap();
+        let ahead = |ms, bytes| share.blocks_ahead(Duration::from_millis(ms), bytes);
+        let block = BLOCK as f64;
+        assert_eq!([ahead(0, block), ahead(1, block), ahead(1000, block)], [1, 2, 3]);
+        assert_eq!([ahead(1000, block / 2.0), ahead(0, 0.0)], [5, 1]);
+    }
+
+    #[test]
+    fn short_blocks_count_as_what_they_are() {
+        let now = Instant::now();
+        let share = RateCap::new(Some(RATE_MIN_BPS), now).join(now).unwrap();
+        share.allow(Role::Receiver);
+        for _ in 0..1000 {
+            assert_eq!(share.take_blocks(1, now), 1);
+            share.give_back_rest(1);
+        }
+        assert_eq!(share.take_blocks(9, now), BURST_BLOCKS as u64 - 1);
+    }
+}

@@ -1,0 +1,95 @@
+//! What a session would use of a rate that it shares, judged by what it has used of its part.
+//!
+//! Always true: who is held back by its part counts as wanting more than that within two looks; who uses
+//! little keeps enough to show that it wants more.
+
+use std::time::{Duration, Instant};
+
+/// How often it is looked, and how long a session has to find its rate on a long path.
+const EVERY: Duration = Duration::from_millis(250);
+const BEGINNING: Duration = Duration::from_secs(3);
+/// Of its part: who uses more than the first wants more, who uses less than the second wants less.
+const HELD_BACK: f64 = 0.75;
+const LITTLE: f64 = 0.5;
+/// Who uses little keeps twice that, and this part of an even share.
+const KEPT: u64 = 4;
+
+/// What a session uses.
+#[derive(Debug)]
+pub(super) struct Demand {
+    begun: Instant,
+    looked: Instant,
+    /// Bytes that it had moved then.
+    moved: u64,
+    /// Bits a second; `None` for whatever there is.
+    bps: Option<u64>,
+}
+
+impl Demand {
+    pub(super) fn new(now: Instant) -> Demand {
+        Demand { begun: now, looked: now, moved: 0, bps: None }
+    }
+
+    pub(super) fn bps(&self) -> Option<u64> {
+        self.bps
+    }
+
+    /// It has moved so many bytes in all, with this part of the rate, where an even one would be `even`. Returns
+    /// whether it wants more or less than before.
+    pub(super) fn look(&mut self, moved: u64, part: u64, even: u64, now: Instant) -> bool {
+        let time = now.saturating_duration_since(self.looked);
+        if time < EVERY {
+            return false;
+        }
+        let used = 8.0 * moved.saturating_sub(self.moved) as f64 / time.as_secs_f64();
+        (self.looked, self.moved) = (now, moved);
+        if now.saturating_duration_since(self.begun) < BEGINNING {
+            return false;
+        }
+        let before = self.bps;
+        if used > HELD_BACK * part as f64 {
+            self.bps = None;
+        } else if used < LITTLE * part as f64 {
+            let kept = (2.0 * used) as u64;
+            self.bps = Some(kept.max(even / KEPT)).filter(|&bps| bps < part.max(even));
+        }
+        self.bps != before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_uses_little_wants_little_until_it_uses_what_it_has() {
+        let begin = Instant::now();
+        let mut demand = Demand::new(begin);
+        let mut moved = 0;
+        let mut step = 0;
+        // Seconds in which it moves so many bits a second of its part, and what it wants after them; even are 800.
+        for (part, used, wanted) in [
+            (800, 0, None),
+            (800, 0, None),
+            (800, 0, Some(200)),
+            (800, 0, Some(200)),
+            (200, 90, Some(200)),
+            (200, 120, Some(200)),
+            (200, 190, None),
+            (800, 500, None),
+            (800, 300, Some(600)),
+            (600, 400, Some(600)),
+            (600, 500, None),
+            // Alone it has all; that it does not use it takes nothing from anybody.
+            (8000, 300, Some(600)),
+        ] {
+            for _ in 0..4 {
+                step += 1;
+                moved += used / 8 / 4;
+                demand.look(moved, part, 800, begin + 250 * Duration::from_millis(step));
+            }
+            let is_near = |bps: u64| wanted.is_some_and(|wanted: u64| bps.abs_diff(wanted) <= wanted / 10);
+            assert!(demand.bps().map_or(wanted.is_none(), is_near), "{part} {used}: {:?}", demand.bps());
+        }
+    }
+}

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use farhaul_connect::AuthorizedKeys;
 use farhaul_connect::hello::{self, FirstFrame, HelloError};
+use farhaul_connect::{AuthorizedKeys, Bounds};
 use farhaul_copy::{CopyRequest, FailedRun, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
 use farhaul_proto::{Header, PlannedPacket, Span};
@@ -87,7 +87,8 @@ target!(known_hosts, 2000, {
 target!(authorized_keys, 2000, {
     let scratch = Scratch::new();
     move |bytes: &[u8]| {
-        let keys = AuthorizedKeys::load(&scratch.file(bytes));
+        let bounds = Bounds { root: vec!["/srv".into()], ..Bounds::default() };
+        let keys = AuthorizedKeys::load(&scratch.file(bytes), bounds);
         assert!(keys.is_err() || keys.is_ok_and(|keys| keys.len() <= bytes.len() / 50));
     }
 });

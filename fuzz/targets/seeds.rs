@@ -151,7 +151,14 @@ fn frames_and_files() {
     let key = folder.path().join("key");
     keygen(&key, "fuzz").expect("a key is made");
     let public = std::fs::read(key.with_extension("pub")).expect("it is there");
-    put("reading__authorized_keys", "keys", &[b"# who\n\n".to_vec(), public.clone(), public].concat());
+    put(
+        "reading__authorized_keys",
+        "keys",
+        &[b"# who\n\n".to_vec(), public.clone(), public.clone()].concat(),
+    );
+    let options = b"root=\"/srv/my \\\"data\\\", all\",read-only,no-cipher-none,max-rate=1.5G,memory=512M ";
+    let wrong = b"write-only,root=/etc,read-olny ";
+    put("reading__authorized_keys", "options", &[&wrong[..], &public, options, &public].concat());
     put("reading__known_hosts", "hosts", b"# seen\nhost:4000 SHA256:abcdef\n[fd00::2]:4000 SHA256:ghi\n");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
     let note =

@@ -32,6 +32,10 @@ const EXIT_CODES: &str = "Exit codes: 0 all done, 1 some files failed, 2 wrong u
 authorized, 5 versions do not fit, 6 source or destination unusable, 7 connection lost (run again to go on), \
 8 protocol broken, 9 internal, 130 interrupted.";
 
+const KEY_OPTIONS: &str = "Before a key in the list may stand what it may not do, separated by commas: \
+root=DIR, read-only, write-only, no-cipher-none, max-rate=RATE, memory=SIZE. For example: \
+root=/srv/a,read-only,max-rate=1G farhaul-ed25519 ... A line with anything else lets nobody in; the log says why.";
+
 #[derive(Subcommand, Debug)]
 pub enum Verb {
     Cp(Box<Cp>),
@@ -344,7 +348,7 @@ pub struct Output {
 
 /// Serve files to clients that hold an authorized key, all under one port number
 #[derive(Group, Debug)]
-#[command(after_help = EXIT_CODES)]
+#[command(after_help = format!("{KEY_OPTIONS}\n\n{EXIT_CODES}"))]
 pub struct Serve {
     /// Address and port to listen on, UDP and TCP; may be repeated
     #[arg(long, value_name = "ADDRESS", default_value = "[::]:33001")]
@@ -352,7 +356,8 @@ pub struct Serve {
     /// Directory to serve; nothing outside it can be reached
     #[arg(long, value_name = "DIR")]
     pub root: PathBuf,
-    /// Public keys of those who may connect, one a line [default: ~/.config/farhaul/authorized_keys]
+    /// Public keys of those who may connect, one a line, with options before them [default:
+    /// ~/.config/farhaul/authorized_keys]
     #[arg(long, value_name = "FILE")]
     pub authorized_keys: Option<PathBuf>,
     /// Private key of this daemon, see keygen [default: ~/.config/farhaul/id_ed25519]

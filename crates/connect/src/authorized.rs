@@ -1,24 +1,27 @@
-//! Clients that a daemon serves: lines as in a `.pub` file, read again whenever somebody is judged.
+//! Clients that a daemon serves: lines as in a `.pub` file, with options before them, read again whenever
+//! somebody is judged.
 //!
 //! Always true: what counts is the content of the file now. Neither its times nor its size can hide a change.
+
+mod line;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use farhaul_session::contained::in_any_case;
 use farhaul_session::error::Error;
 
-use super::identity::KEY_TYPE;
+use super::principal::{Authenticated, Authenticator, PrincipalId, Proof};
+use super::rights::Rights;
+use line::LineError;
 
-/// An Ed25519 SubjectPublicKeyInfo: a fixed head (RFC 8410 section 4) and 32 bytes.
-const SPKI_LEN: usize = 44;
-const SPKI_HEAD: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
+pub use line::Bounds;
 
 /// The authorized-keys file.
 #[derive(Debug)]
 pub struct AuthorizedKeys {
     path: PathBuf,
+    bounds: Bounds,
     state: Mutex<State>,
 }
 
@@ -29,29 +32,30 @@ struct State {
     keys: Arc<Keys>,
 }
 
-/// Public keys, each with its comment.
+/// Whom the lines let in, and where each stands.
 #[derive(Debug, Default)]
-pub(crate) struct Keys(Vec<(Vec<u8>, String)>);
+struct Keys(Vec<(usize, Authenticated)>);
 
 impl Keys {
-    pub(crate) fn has(&self, spki: &[u8]) -> bool {
-        self.0.iter().any(|key| key.0 == spki)
+    fn find(&self, id: &PrincipalId) -> Option<&Authenticated> {
+        self.0.iter().map(|(_, who)| who).find(|who| who.principal.id == *id)
     }
 }
 
 impl AuthorizedKeys {
-    /// Reads the file; a line that is no key is reported in the log and skipped.
-    pub fn load(path: &Path) -> Result<AuthorizedKeys, Error> {
+    /// Reads the file; no line gives more than `bounds`. One that is no key, or has an option that is not
+    /// understood, lets nobody in; the log says which and why.
+    pub fn load(path: &Path, bounds: Bounds) -> Result<AuthorizedKeys, Error> {
         let failed = Error::io(format!("cannot read the authorized keys {}", path.display()));
         let content = std::fs::read(path).map_err(failed)?;
-        let keys = Arc::new(parse(&content, path));
+        let keys = Arc::new(parse(&content, path, &bounds));
         let state = Mutex::new(State { content: Some(content), keys });
-        Ok(AuthorizedKeys { path: path.to_path_buf(), state })
+        Ok(AuthorizedKeys { path: path.to_path_buf(), bounds, state })
     }
 
     /// The keys as they are now.
-    pub(crate) fn now(&self) -> Arc<Keys> {
-        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    fn now(&self) -> Arc<Keys> {
+        let mut state = in_any_case(self.state.lock());
         self.refresh(&mut state);
         Arc::clone(&state.keys)
     }
@@ -73,53 +77,71 @@ impl AuthorizedKeys {
         if content == state.content {
             return;
         }
-        state.keys =
-            Arc::new(content.as_deref().map(|content| parse(content, &self.path)).unwrap_or_default());
+        let parsed = content.as_deref().map(|content| parse(content, &self.path, &self.bounds));
+        state.keys = Arc::new(parsed.unwrap_or_default());
         if content.is_some() {
             tracing::info!(authorized = state.keys.0.len(), "the authorized keys have changed");
         }
         state.content = content;
     }
 
+    /// How many keys are let in.
     pub fn len(&self) -> usize {
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).keys.0.len()
+        in_any_case(self.state.lock()).keys.0.len()
     }
 
+    /// Whether nobody is.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-fn parse(content: &[u8], path: &Path) -> Keys {
-    let mut keys = Vec::new();
-    for (index, line) in String::from_utf8_lossy(content).lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        match parse_line(line) {
-            Some(key) => keys.push(key),
-            None => tracing::warn!("{}:{}: not a farhaul public key, skipped", path.display(), index + 1),
-        }
+impl Authenticator for AuthorizedKeys {
+    fn authenticate(&self, proof: Proof<'_>) -> Option<Authenticated> {
+        let Proof::Ed25519(spki) = proof;
+        self.now().find(&PrincipalId::Ed25519(spki.to_vec())).cloned()
     }
-    Keys(keys)
+
+    fn rights_now(&self, of: &[PrincipalId]) -> Vec<Option<Rights>> {
+        let keys = self.now();
+        of.iter().map(|id| keys.find(id).map(|who| who.rights.clone())).collect()
+    }
 }
 
-fn parse_line(line: &str) -> Option<(Vec<u8>, String)> {
-    let mut words = line.splitn(3, char::is_whitespace);
-    if words.next()? != KEY_TYPE {
-        return None;
+fn parse(content: &[u8], path: &Path, bounds: &Bounds) -> Keys {
+    let mut keys = Keys::default();
+    for (line, number) in content.split(|&byte| byte == b'\n').zip(1..) {
+        let refused = match line::parse(line, bounds) {
+            Ok(None) => continue,
+            // Which of two lines is meant is not guessed: it is the first, as with ssh.
+            Ok(Some(who)) => match keys.0.iter().find(|(_, other)| other.principal.id == who.principal.id) {
+                None => {
+                    warn_of_missing_root(&who.rights, bounds, (path, number));
+                    keys.0.push((number, who));
+                    continue;
+                }
+                Some((first, _)) => LineError::KeyTwice(*first),
+            },
+            Err(refused) => refused,
+        };
+        tracing::warn!("{}:{number}: {refused}; this line lets nobody in", path.display());
     }
-    let spki = STANDARD.decode(words.next()?).ok()?;
-    if spki.len() != SPKI_LEN || !spki.starts_with(&SPKI_HEAD) {
-        return None;
+    keys
+}
+
+/// The line is good all the same: what is missing may come, and each session looks for itself.
+fn warn_of_missing_root(rights: &Rights, bounds: &Bounds, (path, number): (&Path, usize)) {
+    let Some(whole) = bounds.root.first().filter(|_| !rights.root.as_os_str().is_empty()) else { return };
+    let root = whole.join(&rights.root);
+    if !root.is_dir() {
+        tracing::warn!("{}:{number}: there is no directory {} now", path.display(), root.display());
     }
-    Some((spki, words.next().unwrap_or("").trim().to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::identity::{Identity, keygen};
+    use super::super::rights::Access;
     use super::*;
 
     #[test]
@@ -138,9 +160,9 @@ mod tests {
             format!("# us\n{}\nssh-ed25519 AAAA x\nfarhaul-ed25519 MCow short\n", alice.public_line("alice")),
         )
         .unwrap();
-        let keys = AuthorizedKeys::load(&file).unwrap();
+        let keys = AuthorizedKeys::load(&file, Bounds::default()).unwrap();
         assert_eq!(keys.len(), 1);
-        let lets_in = |who: &Identity| keys.now().has(&spki(who));
+        let lets_in = |who: &Identity| keys.authenticate(Proof::Ed25519(&spki(who))).is_some();
         assert!(lets_in(&alice) && !lets_in(&bob));
         std::fs::write(&file, format!("{}\n", bob.public_line("1"))).unwrap();
         assert!(!lets_in(&alice) && lets_in(&bob));
@@ -159,5 +181,27 @@ mod tests {
         assert!(!lets_in(&alice) && !lets_in(&bob));
         std::fs::write(&file, [bob.public_line("Bj").as_bytes(), b"\xf6rn\n"].concat()).unwrap();
         assert!(lets_in(&bob));
+    }
+
+    #[test]
+    fn the_first_good_line_of_a_key_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        keygen(&path, "").unwrap();
+        let key = Identity::load(&path).unwrap();
+        let file = folder.path().join("authorized_keys");
+        let (line, id) = (key.public_line("me"), PrincipalId::Ed25519(key.certified().cert[0].to_vec()));
+        let rights = |content: String| {
+            std::fs::write(&file, content).unwrap();
+            let keys = AuthorizedKeys::load(&file, Bounds::default()).unwrap();
+            let rights = keys.rights_now(&[PrincipalId::Ed25519(Vec::new()), id.clone()]);
+            assert_eq!(rights[0], None);
+            rights[1].clone()
+        };
+        let read_only = Rights { access: Access::ReadOnly, ..Rights::default() };
+        assert_eq!(rights(format!("read-only {line}\n{line}\n")), Some(read_only.clone()));
+        assert_eq!(rights(format!("{line}\nread-only {line}\n")), Some(Rights::default()));
+        assert_eq!(rights(format!("readonly {line}\nread-only {line}\n")), Some(read_only));
+        assert_eq!(rights(format!("readonly {line}\n")), None);
     }
 }

@@ -426,6 +426,7 @@ impl Attempt<'_> {
             features: with_session(&self.params.features),
             terms: Vec::new(),
             peer_key: None,
+            guest: None,
             peer_version: String::new(),
         }
     }

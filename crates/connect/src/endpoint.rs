@@ -21,8 +21,7 @@ use super::hello;
 use super::hello::{Hello, HelloError, HelloReply, Opening, Refusal, Token};
 use super::ssh::{client_ip, server_ip, session_secret};
 use super::{
-    Admitted, Established, admitted, attached_indices, direct, discovery, random_flow_ids, reachable_from,
-    reserved_ids,
+    Admitted, Established, attached_indices, direct, discovery, random_flow_ids, reachable_from, reserved_ids,
 };
 
 /// What a session may take to end after its client has gone, before the process ends without it.
@@ -76,7 +75,7 @@ pub(super) fn establish(
         Ok(hello) => hello,
         Err(error) => return Err(refuse(&mut output, error)),
     };
-    let admitted = match admitted(&hello.opening, admit) {
+    let admitted = match admit(&hello.opening).and_then(|admitted| admitted.meeting(&hello.opening.needs)) {
         Ok(admitted) => admitted,
         Err(refusal) => return Err(tell(&mut output, refusal)),
     };
@@ -240,6 +239,7 @@ fn join(
         terms: reply.terms,
         opening: hello.opening,
         peer_key: None,
+        guest: None,
         peer_version: printable(hello.version.as_bytes(), 40),
     })
 }

@@ -1,13 +1,16 @@
 //! Finding the far end: over ssh or by a daemon's port, both roads yield an [`Established`] session.
 //!
 //! How to read it: [`ssh_connect`] with [`ssh_endpoint`] at the other end (`ssh.rs`, `endpoint.rs`), and
-//! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`, `demux.rs`,
-//! `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`.
+//! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
+//! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
+//! session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
+//! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`.
 //!
 //! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
 //! keys derive, is used once a session: the client chooses it, and neither end takes one for the second time.
 #![forbid(unsafe_code)]
 
+mod accounts;
 mod authorized;
 mod demux;
 mod dial;
@@ -25,10 +28,12 @@ mod identity;
 mod insistent;
 mod known_hosts;
 mod listen;
+mod principal;
 mod quic;
 mod race;
 mod registry;
 mod remote;
+mod rights;
 mod serve;
 mod ssh;
 mod tcp;
@@ -49,7 +54,7 @@ use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, bind_s
 use features::Features;
 use hello::{GENERATIONS, Opening, Refusal};
 
-pub use authorized::AuthorizedKeys;
+pub use authorized::{AuthorizedKeys, Bounds};
 pub use dial::{DaemonTarget, daemon_connect};
 pub use discovery::Interface;
 pub use endpoint::endpoint_in_program;
@@ -57,7 +62,9 @@ pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};
+pub use principal::{Authenticated, Authenticator, Guest, Principal, PrincipalId, Proof};
 pub use remote::RemoteProgram;
+pub use rights::{Access, Allowed, Asked, Rights, Way};
 pub use ssh::{SshTarget, ssh_connect};
 
 /// The port of a daemon, and the first of the ports that far ends over ssh use.
@@ -86,6 +93,8 @@ pub struct Established {
     pub terms: Vec<u8>,
     /// Fingerprint of the far end's key; none over ssh, which did that itself.
     pub peer_key: Option<String>,
+    /// At a daemon: who came, and what it may do.
+    pub guest: Option<Guest>,
     pub peer_version: String,
 }
 
@@ -122,15 +131,13 @@ pub fn session_needs(options: &NetworkOptions) -> Features {
     Features::of(&asked.iter().filter(|feature| feature.1).map(|feature| feature.0).collect::<Vec<_>>())
 }
 
-/// Lets a client in whose needs are met; `admit` is the service's own judgement.
-pub(crate) fn admitted(
-    opening: &Opening,
-    admit: impl FnOnce(&Opening) -> Result<Admitted, Refusal>,
-) -> Result<Admitted, Refusal> {
-    let Admitted { features, terms } = admit(opening)?;
-    let features = with_session(&features);
-    features.satisfy(&opening.needs)?;
-    Ok(Admitted { features, terms })
+impl Admitted {
+    /// With what sessions can do, if that is what the client needs.
+    pub(crate) fn meeting(self, needs: &Features) -> Result<Admitted, Refusal> {
+        let features = with_session(&self.features);
+        features.satisfy(needs)?;
+        Ok(Admitted { features, ..self })
+    }
 }
 
 impl std::fmt::Debug for Established {
@@ -153,6 +160,7 @@ pub fn local_pair(opening: &Opening, features: &Features) -> Result<(Established
         features: with_session(features),
         terms: Vec::new(),
         peer_key: None,
+        guest: None,
         peer_version: env!("CARGO_PKG_VERSION").into(),
     };
     Ok((with(near), with(far)))

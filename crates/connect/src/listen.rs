@@ -4,22 +4,24 @@
 //! known to receive at its address, and comes again; a QUIC client that has not shown
 //! that it receives at its address gets answers three times as long as its questions at most (RFC 9000 section 8).
 
+use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_net::UdpLink;
-use farhaul_session::budget::{Budgets, MemoryLimits};
+use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::Error;
 use farhaul_session::setup::Stop;
 use quinn::{Endpoint, EndpointConfig, Runtime as _, TokioRuntime};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-use super::authorized::AuthorizedKeys;
+use super::accounts::Accounts;
 use super::demux::Demux;
 use super::half_open::{Admission, HalfOpen};
 use super::identity::Identity;
+use super::principal::Authenticator;
 use super::registry::Registry;
 use super::serve::{Shared, serve_quic, serve_tcp};
 use super::{Established, quic, tcp, tls};
@@ -30,8 +32,9 @@ pub use super::serve::Admit;
 const SESSIONS_END_TIME: Duration = Duration::from_secs(10);
 /// Connections that wait until they are looked at; the system may have a lower bound.
 const ACCEPT_BACKLOG: i32 = 4096;
-/// How often it is looked who is still let in; a session of somebody who is not ends after two looks.
-const KEYS_INTERVAL: Duration = Duration::from_millis(300);
+/// How often it is looked who may still do what; a session that may not be there any more ends after two
+/// looks.
+const RIGHTS_INTERVAL: Duration = Duration::from_millis(300);
 /// Pause after the system refused a connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -40,7 +43,8 @@ pub struct ListenConfig {
     /// Addresses; port 0 lets the system choose.
     pub listen: Vec<SocketAddr>,
     pub identity: Identity,
-    pub authorized: Arc<AuthorizedKeys>,
+    /// Says who is let in.
+    pub authenticator: Arc<dyn Authenticator>,
     /// Judges each request.
     pub admit: Arc<Admit>,
     /// What its sessions may keep in memory.
@@ -93,14 +97,14 @@ impl Daemon {
     /// Serves until stopped; `handler` runs each session, in a thread of its own.
     pub fn run(self, handler: Arc<dyn Fn(Established) + Send + Sync>) -> Result<(), Error> {
         let Daemon { config, sockets, stop } = self;
-        let (tls, _) = tls::server_config(&config.identity, Arc::clone(&config.authorized))?;
+        let (tls, _) = tls::server_config(&config.identity, Arc::clone(&config.authenticator))?;
         let quic = quic::server_config(tls)?;
         let shared = Arc::new(Shared {
             registry: Registry::default(),
-            budgets: Budgets::new(config.memory),
+            accounts: Accounts::new(config.memory),
             half_open: HalfOpen::default(),
             identity: config.identity,
-            authorized: config.authorized,
+            authenticator: config.authenticator,
             quic: quic.clone(),
             admit: config.admit,
             handler,
@@ -124,7 +128,7 @@ impl Daemon {
                 tokio::spawn(accept_tcp(Arc::clone(&shared), tcp, address.port()));
                 endpoints.push(endpoint);
             }
-            tokio::spawn(watch_keys(Arc::clone(&shared)));
+            tokio::spawn(watch_rights(Arc::clone(&shared)));
             stop.wake.notified().await;
             shared.registry.stop_all();
             for endpoint in &endpoints {
@@ -188,14 +192,23 @@ fn endpoint(
     Endpoint::new_with_abstract_socket(EndpointConfig::default(), Some(config), demux, Arc::new(TokioRuntime))
 }
 
-/// Ends sessions of keys that were removed from the list.
-async fn watch_keys(shared: Arc<Shared>) {
+/// Ends sessions whose clients have lost some of their rights; those of clients that have more go on with
+/// more.
+async fn watch_rights(shared: Arc<Shared>) {
     loop {
-        tokio::time::sleep(KEYS_INTERVAL).await;
-        if !shared.registry.is_empty() {
-            let keys = shared.authorized.now();
-            shared.registry.end_strangers(|client| keys.has(client));
+        tokio::time::sleep(RIGHTS_INTERVAL).await;
+        let clients = shared.registry.clients();
+        if clients.is_empty() {
+            continue;
         }
+        let rights = shared.authenticator.rights_now(&clients);
+        let now: HashMap<_, _> = clients.into_iter().zip(rights).collect();
+        for (id, rights) in &now {
+            if let Some(rights) = rights {
+                shared.accounts.adjust(id, rights);
+            }
+        }
+        shared.registry.end_what_is_not_allowed(&now);
     }
 }
 

@@ -19,6 +19,17 @@ use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
 use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
 use super::*;
 
+/// Any files.
+fn served() -> Bounds {
+    Bounds { root: vec!["/srv".into()], ..Bounds::default() }
+}
+
+/// Whatever it asks for.
+fn all_of(client: &Authenticated) -> Result<(Admitted, Allowed), Refusal> {
+    let admitted = Admitted { features: Features::of(&["juggling"]), terms: b"agreed".to_vec() };
+    Ok((admitted, client.rights.judge(Asked { way: Way::Read, cipher: Cipher::default() })?))
+}
+
 /// A daemon that hands its sessions to the test.
 struct Fixture {
     folder: tempfile::TempDir,
@@ -38,10 +49,10 @@ impl Fixture {
             memory: MemoryLimits::default(),
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: Identity::load_or_generate(&path("host"), "").unwrap(),
-            authorized: Arc::new(AuthorizedKeys::load(&path("authorized")).unwrap()),
-            admit: Arc::new(|opening, _| match opening.request.starts_with(b"/forbidden") {
+            authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), served()).unwrap()),
+            admit: Arc::new(|opening, client| match opening.request.starts_with(b"/forbidden") {
                 true => Err(Refusal::new(RefusalCode::Forbidden, "not for you")),
-                false => Ok(Admitted { features: Features::of(&["juggling"]), terms: b"agreed".to_vec() }),
+                false => all_of(client),
             }),
         })
         .unwrap();
@@ -305,7 +316,7 @@ fn the_answer_to_an_attach_does_not_choose_the_flow_index() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (port, identity) =
         (listener.local_addr().unwrap().port(), Identity::load(&fixture.path("host")).unwrap());
-    let authorized = Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap());
+    let authorized = Arc::new(AuthorizedKeys::load(&fixture.path("authorized"), Bounds::default()).unwrap());
     let (config, _) = tls::server_config(&identity, authorized).unwrap();
     relay(UdpSocket::bind(("127.0.0.1", port)).unwrap(), fixture.address, |_| true);
     listener.set_nonblocking(true).unwrap();
@@ -598,8 +609,10 @@ fn a_second_daemon_on_the_same_port_is_refused() {
         memory: MemoryLimits::default(),
         listen: vec![fixture.address],
         identity: Identity::load(&fixture.path("host")).unwrap(),
-        authorized: Arc::new(AuthorizedKeys::load(&fixture.path("authorized")).unwrap()),
-        admit: Arc::new(|_, _| Ok(Admitted::default())),
+        authenticator: Arc::new(
+            AuthorizedKeys::load(&fixture.path("authorized"), Bounds::default()).unwrap(),
+        ),
+        admit: Arc::new(|_, client| all_of(client)),
     });
     assert!(matches!(result, Err(Error::Connect { hint: Some(_), .. })));
 }
@@ -640,4 +653,23 @@ fn a_session_that_begins_before_a_refusal_hears_of_it_and_keeps_no_key() {
     let Some(Err(Refused { error, then })) = answer else { panic!("the daemon refuses") };
     assert!(matches!(&error, Error::Auth { what, .. } if what == "not for you"), "{error}");
     assert!(then == Then::End && !fixture.path("known_hosts").exists());
+}
+
+#[test]
+fn who_came_and_what_it_may_do_is_what_its_connection_proved() {
+    let fixture = Fixture::start();
+    let line = std::fs::read_to_string(fixture.path("authorized")).unwrap();
+    let key = Identity::load(&fixture.path("client")).unwrap().fingerprint();
+    for (udp, options, root) in
+        [(true, "root=/srv/a ", "a"), (false, "read-only,root=/srv ", ""), (true, "", "")]
+    {
+        std::fs::write(fixture.path("authorized"), format!("{options}{line}")).unwrap();
+        let (_near, far) = fixture.connect(udp);
+        let guest = far.guest.unwrap();
+        assert_eq!((guest.principal.id.name(), guest.principal.comment), (key.clone(), "client".into()));
+        assert_eq!((guest.allowed.root().to_str(), far.peer_key.as_ref()), (Some(root), Some(&key)));
+    }
+    std::fs::write(fixture.path("authorized"), format!("read-olny {line}")).unwrap();
+    let error = connect_asking(&fixture.target(), params(true, 1), &|_| None).unwrap_err();
+    assert!(error.to_string().contains("does not know this key"), "{error}");
 }

@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::Error;
-use farhaul_session::setup::FirstDatagram;
-use farhaul_session::setup::{FlowSetup, Stop};
+use farhaul_session::rate_cap::RateShare;
+use farhaul_session::setup::{FirstDatagram, FlowSetup, Stop};
 
 use super::hello::Token;
+use super::principal::{Authenticated, PrincipalId};
+use super::rights::Rights;
 use super::{attached_indices, random_flow_ids};
 
 /// First datagrams that wait for a session's thread; more are dropped, and the sender repeats them.
@@ -64,12 +66,13 @@ struct Early {
 }
 
 struct Session {
-    client: Vec<u8>,
+    /// Who, and with which rights it began.
+    client: Authenticated,
     /// Those that further connections may have, and those that had one.
     indices: Range<u16>,
     taken: HashSet<u16>,
     stop: Stop,
-    /// The client was not among those who are let in when that was looked at last.
+    /// The client had lost some of its rights when that was looked at last.
     is_missed: bool,
     attached: Sender<FlowSetup>,
 }
@@ -89,12 +92,18 @@ pub struct Registration {
     /// Where what the session keeps is counted, and what it may have whatever others have.
     budget: Budget,
     _minimum: Charge,
+    /// Until its session takes it.
+    rate: Option<RateShare>,
 }
 
 impl Registration {
-    /// The session may have what its budget allows; `minimum` of it is its own from the start.
-    pub(crate) fn admit(&mut self, budget: Budget, minimum: Charge) {
-        (self.budget, self._minimum) = (budget, minimum);
+    /// The session may have what its budget allows; `minimum` of it is its own from the start. So is `rate`.
+    pub(crate) fn admit(&mut self, budget: Budget, minimum: Charge, rate: Option<RateShare>) {
+        (self.budget, self._minimum, self.rate) = (budget, minimum, rate);
+    }
+
+    pub(crate) fn take_rate(&mut self) -> Option<RateShare> {
+        self.rate.take()
     }
 
     pub(crate) fn budget(&self) -> Budget {
@@ -124,11 +133,11 @@ pub(crate) struct Registered {
 }
 
 impl Registry {
-    /// Enters a session of the client with the key `client`, with as many `flows`. Those that travel as
+    /// Enters a session of this client, with as many `flows`. Those that travel as
     /// datagrams get the `offered` ids where all of these are free.
     pub(crate) fn register(
         &self,
-        client: &[u8],
+        client: &Authenticated,
         flows: usize,
         offered: Option<&[u16]>,
     ) -> Result<Registered, Error> {
@@ -144,7 +153,7 @@ impl Registry {
                 });
             }
             let session = Session {
-                client: client.to_vec(),
+                client: client.clone(),
                 indices: attached_indices(flows),
                 taken: HashSet::new(),
                 stop: stop.clone(),
@@ -159,6 +168,7 @@ impl Registry {
             ticket: ticket.clone(),
             budget: Budget::default(),
             _minimum: Charge::default(),
+            rate: None,
         };
         let mut table = self.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         let is_free = |ids: &[u16]| {
@@ -228,15 +238,16 @@ impl Registry {
         }
     }
 
-    /// Lets in a further flow of who shows `ticket` and has the key it was given to, under the index that he has chosen.
+    /// Lets in a further flow of who shows `ticket` and is whom it was given to, under the index that he has
+    /// chosen.
     pub(crate) fn admit(
         &self,
         ticket: &Token,
-        client: &[u8],
+        client: &PrincipalId,
         index: u16,
     ) -> Result<Sender<FlowSetup>, NotAdmitted> {
         let mut tickets = self.tickets();
-        let session = tickets.get_mut(&ticket.0).filter(|session| session.client == client);
+        let session = tickets.get_mut(&ticket.0).filter(|session| session.client.principal.id == *client);
         let session = session.ok_or(NotAdmitted::Ended)?;
         if !session.indices.contains(&index) || !session.taken.insert(index) {
             return Err(NotAdmitted::Index(index));
@@ -248,24 +259,48 @@ impl Registry {
         self.tickets().values().for_each(|session| session.stop.stop());
     }
 
-    /// Ends the sessions of clients that are not let in any more. A client has to be missed twice: the first
-    /// look may have met a list that was just being written.
-    pub(crate) fn end_strangers(&self, is_let_in: impl Fn(&[u8]) -> bool) {
-        for session in self.tickets().values_mut() {
-            let is_missed = !is_let_in(&session.client);
-            if is_missed && session.is_missed {
-                session.stop.revoke();
-            }
-            session.is_missed = is_missed;
-        }
+    /// Whose sessions are running.
+    pub(crate) fn clients(&self) -> Vec<PrincipalId> {
+        let tickets = self.tickets();
+        let ids: HashSet<_> = tickets.values().map(|session| &session.client.principal.id).collect();
+        ids.into_iter().cloned().collect()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tickets().is_empty()
+    /// Ends the sessions of clients that have lost some of the rights that they began with; `now` has what
+    /// they have now. A right has to be missed twice: the first look may have met a list that was just being
+    /// written.
+    pub(crate) fn end_what_is_not_allowed(&self, now: &HashMap<PrincipalId, Option<Rights>>) {
+        for session in self.tickets().values_mut() {
+            let Authenticated { principal, rights } = &session.client;
+            // Who has come since is looked at next time.
+            let Some(now) = now.get(&principal.id) else { continue };
+            let missed = match now {
+                None => Some(not_let_in()),
+                Some(now) => now.lack(rights).map(narrowed),
+            };
+            let was_missed = std::mem::replace(&mut session.is_missed, missed.is_some());
+            if let Some(why) = missed.filter(|_| was_missed) {
+                session.stop.revoke(why);
+            }
+        }
     }
 
     fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
         self.0.tickets.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+fn not_let_in() -> Error {
+    let what = "the client's key is no longer authorized by the daemon".into();
+    Error::Auth { what, hint: Some("ask who runs the daemon".into()) }
+}
+
+/// What is still allowed goes on with the next session.
+fn narrowed(lost: &str) -> Error {
+    let hint = "run the same command again; it goes on where it stopped, or is told why it may not";
+    Error::Lost {
+        what: format!("the daemon has narrowed what this key may do: {lost}"),
+        hint: Some(hint.into()),
     }
 }
 
@@ -281,7 +316,18 @@ impl Drop for Registration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::principal::Principal;
+    use super::super::rights::Access;
     use super::*;
+
+    fn id(name: &str) -> PrincipalId {
+        PrincipalId::Ed25519(name.into())
+    }
+
+    fn client(name: &str) -> Authenticated {
+        let principal = Principal { id: id(name), comment: String::new() };
+        Authenticated { principal, rights: Rights::default() }
+    }
 
     fn datagram() -> FirstDatagram {
         let address = "127.0.0.1:9".parse().unwrap();
@@ -291,8 +337,8 @@ mod tests {
     #[test]
     fn datagrams_find_their_session_within_bounds() {
         let registry = Registry::default();
-        let one = registry.register(b"a", 2, Some(&[])).unwrap();
-        let two = registry.register(b"b", 1, None).unwrap();
+        let one = registry.register(&client("a"), 2, Some(&[])).unwrap();
+        let two = registry.register(&client("b"), 1, None).unwrap();
         for _ in 0..1000 {
             registry.deliver(one.ids[1], 30, datagram);
             registry.deliver(two.ids[0], 30, datagram);
@@ -310,7 +356,7 @@ mod tests {
     #[test]
     fn the_clients_ids_are_taken_where_they_are_free() {
         let registry = Registry::default();
-        let register = |ids: &[u16]| registry.register(b"a", 2, Some(ids)).unwrap();
+        let register = |ids: &[u16]| registry.register(&client("a"), 2, Some(ids)).unwrap();
         let one = register(&[7, 9]);
         assert_eq!(one.ids, [7, 9]);
         for taken in [[9, 11], [8, 8]] {
@@ -329,19 +375,19 @@ mod tests {
         deliver(7, 3);
         deliver(8, 2);
         registry.deliver(7, EARLY_LEN_MAX + 1, || panic!("nobody has asked for so much"));
-        let session = registry.register(b"a", 1, Some(&[7])).unwrap();
+        let session = registry.register(&client("a"), 1, Some(&[7])).unwrap();
         assert_eq!(session.first[0].len(), 3);
         assert_eq!(registry.early().len(), 2, "those of others still wait");
         deliver(9, 2 * EARLY_MAX);
         assert_eq!(registry.early().len(), EARLY_MAX);
-        let late = registry.register(b"b", 1, Some(&[8])).unwrap();
+        let late = registry.register(&client("b"), 1, Some(&[8])).unwrap();
         assert_eq!(late.first[0].len(), 0, "they had to make room");
     }
 
     #[test]
     fn the_first_datagrams_of_all_flows_take_only_so_much() {
         let registry = Registry::default();
-        let session = registry.register(b"a", 16, Some(&[])).unwrap();
+        let session = registry.register(&client("a"), 16, Some(&[])).unwrap();
         let large = || FirstDatagram { bytes: vec![5; 60_000], ..datagram() };
         let deliver =
             || session.ids.iter().for_each(|&id| (0..64).for_each(|_| registry.deliver(id, 60_000, large)));
@@ -357,29 +403,49 @@ mod tests {
     #[test]
     fn who_is_missed_twice_is_stopped_and_nobody_else() {
         let registry = Registry::default();
-        assert!(registry.is_empty());
+        assert!(registry.clients().is_empty());
         let [alice, bob] =
-            [b"alice", b"bob__"].map(|client| registry.register(client, 1, Some(&[])).unwrap());
-        let without = |name: &'static [u8]| registry.end_strangers(|client| client != name);
-        without(b"alice");
-        without(b"bob__");
-        without(b"alice");
+            ["alice", "bob"].map(|name| registry.register(&client(name), 1, Some(&[])).unwrap());
+        let mut clients = registry.clients();
+        clients.sort_by_key(PrincipalId::name);
+        let mut expected = vec![id("alice"), id("bob")];
+        expected.sort_by_key(PrincipalId::name);
+        assert_eq!(clients, expected);
+        let with = |alice: Option<Rights>, bob: Option<Rights>| {
+            registry.end_what_is_not_allowed(&HashMap::from([(id("alice"), alice), (id("bob"), bob)]));
+        };
+        let all = || Some(Rights::default());
+        with(None, all());
+        with(all(), None);
+        with(None, all());
         assert!(!alice.stop.is_set() && !bob.stop.is_set(), "each was missed once at a time");
-        without(b"alice");
-        assert!(alice.stop.is_revoked() && !bob.stop.is_set());
+        registry.end_what_is_not_allowed(&HashMap::new());
+        with(None, all());
+        assert!(alice.stop.is_set() && !bob.stop.is_set());
+        assert!(matches!(alice.stop.take_revocation(), Some(Error::Auth { .. })));
+        assert!(alice.stop.take_revocation().is_none(), "it is told once");
+        with(all(), Some(Rights { access: Access::ReadOnly, ..Rights::default() }));
+        with(all(), Some(Rights { rate_max_bps: Some(9), ..Rights::default() }));
+        let why = bob.stop.take_revocation().unwrap();
+        assert!(matches!(&why, Error::Lost { what, .. } if what.contains("its rate is limited")), "{why}");
+    }
+
+    #[test]
+    fn all_sessions_end_when_the_daemon_does() {
+        let registry = Registry::default();
+        let session = registry.register(&client("a"), 1, Some(&[])).unwrap();
         registry.stop_all();
-        assert!(bob.stop.is_set() && !bob.stop.is_revoked());
-        assert!(!registry.is_empty());
+        assert!(session.stop.is_set() && session.stop.take_revocation().is_none());
     }
 
     #[test]
     fn a_ticket_serves_its_owner_while_the_session_lives_and_an_index_once() {
         let registry = Registry::default();
-        let session = registry.register(b"alice", 3, Some(&[])).unwrap();
-        let admit = |ticket: &Token, client: &[u8], index| registry.admit(ticket, client, index).map(drop);
+        let session = registry.register(&client("alice"), 3, Some(&[])).unwrap();
+        let admit = |ticket: &Token, client, index| registry.admit(ticket, &id(client), index).map(drop);
         let ticket = session.ticket.clone();
-        assert_eq!(admit(&ticket, b"mallory", 3), Err(NotAdmitted::Ended));
-        assert_eq!(admit(&Token([0; 32]), b"alice", 3), Err(NotAdmitted::Ended));
+        assert_eq!(admit(&ticket, "mallory", 3), Err(NotAdmitted::Ended));
+        assert_eq!(admit(&Token([0; 32]), "alice", 3), Err(NotAdmitted::Ended));
         let last = attached_indices(3).end - 1;
         for (index, is_fresh) in [
             (3, true),
@@ -395,9 +461,9 @@ mod tests {
             (u16::MAX, false),
         ] {
             let expected = if is_fresh { Ok(()) } else { Err(NotAdmitted::Index(index)) };
-            assert_eq!(admit(&ticket, b"alice", index), expected);
+            assert_eq!(admit(&ticket, "alice", index), expected);
         }
         drop(session);
-        assert_eq!(admit(&ticket, b"alice", 5), Err(NotAdmitted::Ended));
+        assert_eq!(admit(&ticket, "alice", 5), Err(NotAdmitted::Ended));
     }
 }

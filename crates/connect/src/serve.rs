@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use farhaul_session::budget::Budgets;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
 use farhaul_session::secret::Secret;
@@ -19,19 +18,22 @@ use farhaul_text::printable;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::authorized::AuthorizedKeys;
+use super::accounts::{Accounts, NoRateLeft};
 use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal, RefusalCode};
 use super::identity::Identity;
+use super::principal::{Authenticated, Authenticator, Guest};
 use super::registry::{NotAdmitted, Registered, Registry};
+use super::rights::Allowed;
 use super::tls;
-use super::tls::Refused;
-use super::{Admitted, Established, admitted, discovery, fingerprint, quic, reserved_ids, tcp};
+use super::tls::Shown;
+use super::{Admitted, Established, discovery, quic, reserved_ids, tcp};
 
-/// Judges what a client wants before anything is set up for it; the second argument is the client's fingerprint.
-pub type Admit = dyn Fn(&Opening, &str) -> Result<Admitted, Refusal> + Send + Sync;
+/// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
+/// rights let it do.
+pub type Admit = dyn Fn(&Opening, &Authenticated) -> Result<(Admitted, Allowed), Refusal> + Send + Sync;
 /// What runs a session, in a thread of its own.
 pub(crate) type Handler = dyn Fn(Established) + Send + Sync;
 
@@ -41,10 +43,10 @@ const GOODBYE_TIME: Duration = HANDSHAKE_TIME;
 /// What all handshakes of a daemon share.
 pub(crate) struct Shared {
     pub(crate) registry: Registry,
-    pub(crate) budgets: Budgets,
+    pub(crate) accounts: Accounts,
     pub(crate) half_open: HalfOpen,
     pub(crate) identity: Identity,
-    pub(crate) authorized: Arc<AuthorizedKeys>,
+    pub(crate) authenticator: Arc<dyn Authenticator>,
     /// Of connections that have no TLS yet.
     pub(crate) quic: quinn::ServerConfig,
     pub(crate) admit: Arc<Admit>,
@@ -103,7 +105,7 @@ impl Shared {
 
 /// Who is at the other end, and what the two share.
 struct Client {
-    key: Vec<u8>,
+    who: Authenticated,
     remote: SocketAddr,
     master: Secret,
     port: u16,
@@ -137,8 +139,8 @@ enum Failure {
 
 impl Failure {
     /// A key that is not authorized is the reason, whatever the connection reports.
-    fn unless(self, refused: &Refused) -> Failure {
-        refused.key().map_or(self, |key| Failure::UnknownKey(key.to_string()))
+    fn unless(self, shown: &Shown) -> Failure {
+        shown.stranger().map_or(self, |key| Failure::UnknownKey(key.to_string()))
     }
 }
 
@@ -178,13 +180,13 @@ async fn quic_handshake(
     port: u16,
     mut place: Place,
 ) -> Result<(), Failure> {
-    let (tls, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
+    let (tls, shown) = tls::server_config(&shared.identity, Arc::clone(&shared.authenticator))?;
     let config = quic::with_tls(&shared.quic, tls)?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(incoming.accept_with(Arc::new(config))?.await?) };
     let connection =
-        in_place(&mut place, until, handshake).await.map_err(|failure| failure.unless(&refused))?;
-    let key = quic::peer_key(&connection).ok_or(Failure::NoKey)?;
+        in_place(&mut place, until, handshake).await.map_err(|failure| failure.unless(&shown))?;
+    let who = shown.client().ok_or(Failure::NoKey)?.clone();
     if !place.show_key() {
         connection.close(quic::BUSY, b"busy");
         return Err(Failure::Crowded);
@@ -195,8 +197,8 @@ async fn quic_handshake(
     };
     let (mut send, body) = in_time(until, first).await?;
     drop(place);
-    let (spki, key) = (key.clone(), fingerprint(&key));
-    let client = Client { key: spki, remote, master: quic::export_secret(&connection)?, port };
+    let key = who.principal.id.name();
+    let client = Client { who, remote, master: quic::export_secret(&connection)?, port };
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
         Ok(FirstFrame::Attach(_)) => {
@@ -205,11 +207,11 @@ async fn quic_handshake(
         Err(error) => Err(refusal_of(&error)),
     };
     let result = match answer {
-        Ok((mut hello, (reply, registered))) => {
+        Ok((mut hello, Prepared { reply, registered, allowed })) => {
             discovery::found(&mut hello.opening.network, &reply.paths);
             // The session's thread begins before the reply leaves, so that first datagrams find it awake.
             let flows = datagram_flows(&hello, &registered, client.remote.ip(), hello.flow_ids.len());
-            let started = start(shared, *hello, &reply, client, flows, Transport::Udp, registered);
+            let started = start(shared, *hello, &reply, client, flows, Transport::Udp, (registered, allowed));
             let reply =
                 started.as_ref().map_or_else(|refusal| HelloReply::refuse(refusal.clone()), |()| reply);
             quic::write_frame(&mut send, &reply).await.map_err(Failure::from)
@@ -245,12 +247,12 @@ async fn tcp_handshake(
     port: u16,
     mut place: Place,
 ) -> Result<(), Failure> {
-    let (config, refused) = tls::server_config(&shared.identity, Arc::clone(&shared.authorized))?;
+    let (config, shown) = tls::server_config(&shared.identity, Arc::clone(&shared.authenticator))?;
     let until = Instant::now() + HANDSHAKE_TIME;
     let handshake = async { Ok(tcp::accept(Arc::new(config), stream).await?) };
     let shaken = in_place(&mut place, until, handshake).await;
-    let mut tls = shaken.map_err(|failure| failure.unless(&refused))?;
-    let key = tls.peer_key().ok_or(Failure::NoKey)?;
+    let mut tls = shaken.map_err(|failure| failure.unless(&shown))?;
+    let who = shown.client().ok_or(Failure::NoKey)?.clone();
     if !place.show_key() {
         let busy = Refusal::new(RefusalCode::Busy, Failure::Crowded.to_string());
         in_time(until, tls.write_frame(&HelloReply::refuse(busy))).await?;
@@ -258,13 +260,11 @@ async fn tcp_handshake(
     }
     let body = in_time(until, tls.read_frame()).await?;
     drop(place);
-    let (spki, key) = (key.clone(), fingerprint(&key));
-    let client = Client { key: spki, remote, master: tls.export_secret()?, port };
+    let key = who.principal.id.name();
+    let client = Client { who, remote, master: tls.export_secret()?, port };
     let refusal = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => match prepare(shared, &hello, &client, false) {
-            Ok((reply, registered)) => {
-                return start_stream(shared, tls, *hello, client, reply, registered).await;
-            }
+            Ok(prepared) => return start_stream(shared, tls, *hello, client, prepared).await,
             Err(refusal) => refusal,
         },
         Ok(FirstFrame::Attach(attach)) => match attach_stream(shared, &mut tls, &attach, &client).await? {
@@ -289,8 +289,7 @@ async fn start_stream(
     mut tls: tcp::Tls,
     hello: Hello,
     client: Client,
-    reply: HelloReply,
-    registered: Registered,
+    Prepared { reply, registered, allowed }: Prepared,
 ) -> Result<(), Failure> {
     timeout(GOODBYE_TIME, tls.write_frame(&reply)).await.map_err(|_| Failure::TooSlow)??;
     let link = FlowLink::Stream(tls.into_link()?);
@@ -302,8 +301,8 @@ async fn start_stream(
         true => datagram_flows(&hello, &registered, client.remote.ip(), last).behind(flow),
         false => Flows { flows: vec![flow], spares: Vec::new(), reserved: Vec::new() },
     };
-    let key = fingerprint(&client.key);
-    start(shared, hello, &reply, client, flows, Transport::Tcp, registered)
+    let key = client.who.principal.id.name();
+    start(shared, hello, &reply, client, flows, Transport::Tcp, (registered, allowed))
         .map_err(|refusal| Failure::Refused { key, text: refusal.text })
 }
 
@@ -315,7 +314,7 @@ async fn attach_stream(
     client: &Client,
 ) -> Result<Result<(FlowIds, crossbeam_channel::Sender<FlowSetup>), Refusal>, Failure> {
     let index = attach.flow_index;
-    let session = match shared.registry.admit(&attach.ticket, &client.key, index) {
+    let session = match shared.registry.admit(&attach.ticket, &client.who.principal.id, index) {
         Ok(session) => session,
         Err(reason) => {
             let code = match reason {
@@ -338,13 +337,15 @@ struct FlowIds {
     recv_id: u16,
 }
 
+/// A session that may begin.
+struct Prepared {
+    reply: HelloReply,
+    registered: Registered,
+    allowed: Allowed,
+}
+
 /// Judges a hello and enters its session.
-fn prepare(
-    shared: &Shared,
-    hello: &Hello,
-    client: &Client,
-    datagrams: bool,
-) -> Result<(HelloReply, Registered), Refusal> {
+fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> Result<Prepared, Refusal> {
     if shared.stop.is_set() {
         return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
     }
@@ -361,15 +362,19 @@ fn prepare(
         return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
     }
     let datagrams = datagrams || hello.udp;
-    let key = fingerprint(&client.key);
-    let Admitted { features, terms } = admitted(&hello.opening, |opening| (shared.admit)(opening, &key))?;
+    let (admitted, allowed) = (shared.admit)(&hello.opening, &client.who)?;
+    let Admitted { features, terms } = admitted.meeting(&hello.opening.needs)?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
     let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
-    let budget = shared.budgets.of_key(&client.key).within("this session", session_bytes_max(options));
+    let (id, rights) = (&client.who.principal.id, &client.who.rights);
+    let rate = shared.accounts.rate_of(id, rights).map_err(|NoRateLeft| {
+        Refusal::new(RefusalCode::Busy, "your other transfers have all of the rate that you may have here")
+    })?;
+    let budget = shared.accounts.memory_of(id, rights).within("this session", session_bytes_max(options));
     let minimum = budget.charge(session_bytes_min(options)).map_err(|full| busy(full.into()))?;
     let offered = datagrams.then_some(&hello.flow_ids[..]);
-    let mut registered = shared.registry.register(&client.key, flows, offered).map_err(busy)?;
-    registered.registration.admit(budget, minimum);
+    let mut registered = shared.registry.register(&client.who, flows, offered).map_err(busy)?;
+    registered.registration.admit(budget, minimum, rate);
     if shared.stop.is_set() {
         // It may have been too late for who ends all sessions.
         registered.stop.stop();
@@ -379,7 +384,7 @@ fn prepare(
     reply.udp_ports = vec![client.port];
     (reply.features, reply.terms) = (features, terms);
     reply.paths = paths;
-    Ok((reply, registered))
+    Ok(Prepared { reply, registered, allowed })
 }
 
 /// Flows by the first `count` ids, and what may take their places.
@@ -435,7 +440,7 @@ fn start(
     client: Client,
     Flows { flows, spares, reserved }: Flows,
     transport: Transport,
-    registered: Registered,
+    (mut registered, allowed): (Registered, Allowed),
 ) -> Result<(), Refusal> {
     let session = Setup::new(client.master, false, flows, transport, client.remote.to_string());
     let established = Established {
@@ -447,13 +452,15 @@ fn start(
             udp_ports: vec![client.port],
             stop: registered.stop,
             budget: registered.registration.budget(),
+            rate_share: registered.registration.take_rate(),
             keeps: Some(Box::new(registered.registration)),
             ..session
         },
         opening: hello.opening,
         features: reply.features.common(&hello.features),
         terms: reply.terms.clone(),
-        peer_key: Some(fingerprint(&client.key)),
+        peer_key: Some(client.who.principal.id.name()),
+        guest: Some(Guest { principal: client.who.principal, allowed }),
         peer_version: printable(hello.version.as_bytes(), 40),
     };
     let handler = Arc::clone(&shared.handler);

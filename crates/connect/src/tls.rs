@@ -18,8 +18,8 @@ use rustls::{
     ServerConfig, SignatureScheme,
 };
 
-use super::authorized::AuthorizedKeys;
 use super::identity::{Identity, fingerprint};
+use super::principal::{Authenticated, Authenticator, Proof};
 
 const ALPN: &[u8] = b"farhaul";
 /// Label of the session's secret in the TLS exporter (RFC 8446 section 7.5).
@@ -61,6 +61,22 @@ impl Refused {
     }
 }
 
+/// Who the client of one connection has proved to be, once it has.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shown(Arc<OnceLock<Result<Authenticated, String>>>);
+
+impl Shown {
+    /// Somebody who is let in.
+    pub(crate) fn client(&self) -> Option<&Authenticated> {
+        self.0.get()?.as_ref().ok()
+    }
+
+    /// The fingerprint of somebody who is not.
+    pub(crate) fn stranger(&self) -> Option<&str> {
+        self.0.get()?.as_ref().err().map(String::as_str)
+    }
+}
+
 fn provider() -> Arc<CryptoProvider> {
     static PROVIDER: OnceLock<Arc<CryptoProvider>> = OnceLock::new();
     Arc::clone(PROVIDER.get_or_init(|| Arc::new(rustls::crypto::aws_lc_rs::default_provider())))
@@ -88,15 +104,15 @@ pub(crate) fn client_config(identity: &Identity, pin: Pin) -> Result<(ClientConf
     Ok((config, refused))
 }
 
-/// The daemon's side of one connection: clients without an authorized key do not get past the handshake.
+/// The daemon's side of one connection: who is not let in does not get past the handshake.
 pub(crate) fn server_config(
     identity: &Identity,
-    authorized: Arc<AuthorizedKeys>,
-) -> Result<(ServerConfig, Refused), Error> {
+    authenticator: Arc<dyn Authenticator>,
+) -> Result<(ServerConfig, Shown), Error> {
     let provider = provider();
     let signatures = Signatures(provider.signature_verification_algorithms);
-    let refused = Refused::default();
-    let verifier = ClientKeys { authorized, refused: refused.clone(), signatures };
+    let shown = Shown::default();
+    let verifier = ClientKeys { authenticator, shown: shown.clone(), signatures };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(setup_failed)?
@@ -106,7 +122,7 @@ pub(crate) fn server_config(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.max_early_data_size = 0;
-    Ok((config, refused))
+    Ok((config, shown))
 }
 
 /// The fingerprint of the key that a peer showed, out of what TLS calls its certificates.
@@ -189,8 +205,8 @@ impl ServerCertVerifier for ServerKey {
 
 #[derive(Debug)]
 struct ClientKeys {
-    authorized: Arc<AuthorizedKeys>,
-    refused: Refused,
+    authenticator: Arc<dyn Authenticator>,
+    shown: Shown,
     signatures: Signatures,
 }
 
@@ -225,7 +241,10 @@ impl ClientCertVerifier for ClientKeys {
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, TlsError> {
         let proved = self.signatures.verify(message, cert, dss)?;
-        if self.authorized.now().has(cert) { Ok(proved) } else { Err(self.refused.refuse(fingerprint(cert))) }
+        let who = self.authenticator.authenticate(Proof::Ed25519(cert)).ok_or_else(|| fingerprint(cert));
+        // A connection has one handshake, so this is its first key.
+        let is_known = self.shown.0.get_or_init(|| who).is_ok();
+        if is_known { Ok(proved) } else { Err(CertificateError::ApplicationVerificationFailure.into()) }
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -64,7 +64,7 @@ pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
-pub use request::{CopyRequest, Direction, admit};
+pub use request::{CopyRequest, Direction, admit, admit_within};
 pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
 pub(crate) use serve::serve_here;
 pub use serve::{ServerPolicy, SessionSummary, serve};

@@ -52,8 +52,22 @@ fn shown(path: &[u8]) -> String {
     farhaul_text::escape(path)
 }
 
-pub(crate) fn open_root(path: &Path) -> Result<Root, Error> {
-    Root::open(path).map_err(|error| files(format!("cannot open {}: {}", path.display(), plain(&error))))
+/// A daemon's root, or what is `/` to a client that may use only a directory in it. No link leads to that
+/// one: whoever may write above it could choose where it leads.
+pub(crate) fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
+    let whole = Root::open(root);
+    let whole = whole.map_err(|error| files(format!("cannot open {}: {}", root.display(), plain(&error))))?;
+    if below.as_os_str().is_empty() {
+        return Ok(whole);
+    }
+    // Its name is for who runs the daemon, and in the log.
+    let missing = |reason: String| Error::Files {
+        what: format!("the directory that you may use here cannot be opened: {reason}"),
+        hint: Some("ask who runs the daemon: it may be missing, or a link".into()),
+    };
+    let below =
+        RelPath::from_bytes(below.as_os_str().as_bytes()).map_err(|error| missing(error.to_string()))?;
+    whole.subdir(&below).map_err(|error| missing(plain(&error)))
 }
 
 /// What a client sends of its own files; of their content only what `names` ask for, if given.

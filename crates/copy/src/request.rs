@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
-use farhaul_connect::{Admitted, session_needs};
+use farhaul_connect::{Admitted, Allowed, Asked, Rights, Way, session_needs};
 use farhaul_session::error::Error;
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
@@ -101,6 +101,15 @@ impl CopyRequest {
         self
     }
 
+    /// As far as the client's rights are concerned.
+    fn asked(&self) -> Asked {
+        let way = match self.direction {
+            Direction::Pull => Way::Read,
+            Direction::Push => Way::Write,
+        };
+        Asked { way, cipher: self.options.network.cipher }
+    }
+
     /// What the client opens a session for.
     pub fn opening(&self, needs: Features) -> Result<Opening, Error> {
         let network = self.options.network.clone();
@@ -162,6 +171,13 @@ pub fn admit(opening: &Opening, mask: u32) -> Result<Admitted, Refusal> {
     is_ours(opening)?;
     let terms = if mask == 0 { Vec::new() } else { serde_json::to_vec(&Answer { mask }).unwrap_or_default() };
     Ok(Admitted { features: own_features(), terms })
+}
+
+/// As [`admit`], at a daemon: within what its client may do there.
+pub fn admit_within(rights: &Rights, opening: &Opening, mask: u32) -> Result<(Admitted, Allowed), Refusal> {
+    let admitted = admit(opening, mask)?;
+    let request = CopyRequest::of(opening).map_err(|error| Refusal::from_error(&error))?;
+    Ok((admitted, rights.judge(request.asked())?))
 }
 
 /// The bits that nothing gets at the far end, by its answer.

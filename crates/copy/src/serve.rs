@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul_connect::Established;
+use farhaul_connect::{Established, Guest};
 use farhaul_session::budget::Budget;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
-use farhaul_session::options::{Cipher, NetworkOptions};
+use farhaul_session::options::NetworkOptions;
 use farhaul_session::progress::Progress;
 use farhaul_session::session::{Opened, Session};
 use farhaul_session::supervisor::Order;
@@ -29,13 +29,12 @@ const CLIENT_MEMORY_MAX: u64 = 1 << 30;
 /// Disks that one client of a daemon may keep busy; each takes two threads.
 const CLIENT_LANES_MAX: usize = 16;
 
-/// What a far end allows whoever it serves.
+/// How a far end serves those whom it has let in. What each of them may do is in its
+/// [`Rights`](farhaul_connect::Rights).
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerPolicy {
-    /// Paths of requests are resolved beneath it.
+    /// Paths of requests are resolved beneath it, or beneath the directory in it that a client may use.
     pub root: PathBuf,
-    /// Whether `--cipher none` may be asked for.
-    pub allow_cipher_none: bool,
     /// Whether set-user-id and set-group-id bits are taken off what arrives.
     pub strip_setuid: bool,
     /// Mode bits of group and others that nothing gets here.
@@ -93,14 +92,16 @@ fn serve_in(
     let direction = asked.as_ref().ok().map(|request| request.direction);
     let budget = &established.session.budget;
     let judged = asked.and_then(|request| {
-        let side = contained(|| side(confinement.clone(), &request, budget, policy)).flatten()?;
-        Ok((request, side))
+        let confinement =
+            contained(|| confined(confinement, established.guest.as_ref(), policy)).flatten()?;
+        let side = contained(|| side(&confinement, &request, budget)).flatten()?;
+        Ok((request, side, confinement))
     });
     let outcome = match judged {
-        Ok((request, side)) if established.opening.many => {
+        Ok((request, side, confinement)) if established.opening.many => {
             serve_many(confinement, Agreed::new(established, request), side, &terms, &progress)
         }
-        Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &progress),
+        Ok((request, side, _)) => run(Agreed::new(established, request), side, &terms, &progress),
         Err(error) => refuse(established, error, &progress),
     };
     let Outcome { report, error } = outcome;
@@ -167,7 +168,7 @@ impl Further<'_> {
     fn serve(&self, opened: Opened, words: &[u8]) {
         let judged = contained(|| {
             let request = CopyRequest::read(words, self.network)?;
-            let side = side(self.confinement.clone(), &request, self.budget, None)?;
+            let side = side(self.confinement, &request, self.budget)?;
             Ok((request, side))
         });
         let (request, side) = match judged.flatten() {
@@ -182,24 +183,25 @@ impl Further<'_> {
     }
 }
 
-fn side(
+/// What a daemon's client is confined to; another one stays where it is.
+fn confined(
     confinement: Confinement,
-    request: &CopyRequest,
-    budget: &Budget,
+    guest: Option<&Guest>,
     policy: Option<&ServerPolicy>,
-) -> Result<Side, Error> {
-    if request.options.network.cipher == Cipher::None
-        && policy.is_some_and(|policy| !policy.allow_cipher_none)
-    {
-        let what = "this daemon does not allow transfers without encryption".to_string();
-        return Err(Error::Auth { what, hint: Some("leave out --cipher none".into()) });
+) -> Result<Confinement, Error> {
+    match (policy, guest) {
+        (Some(policy), Some(guest)) => {
+            Ok(Confinement::Root(paths::open_root(&policy.root, guest.allowed.root())?))
+        }
+        // Nobody comes here without having been judged.
+        (Some(_), None) => Err(Error::Auth { what: "you were not let in here".into(), hint: None }),
+        (None, _) => Ok(confinement),
     }
-    let confinement = match policy {
-        Some(policy) => Confinement::Root(paths::open_root(&policy.root)?),
-        None => confinement,
-    };
+}
+
+fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Result<Side, Error> {
     match request.direction {
-        Direction::Pull => Ok(Side::Send(paths::far_origin(&confinement, request, budget)?)),
+        Direction::Pull => Ok(Side::Send(paths::far_origin(confinement, request, budget)?)),
         Direction::Push => {
             let path =
                 request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
@@ -211,7 +213,7 @@ fn side(
                 is_name: request.target_is_name,
                 dry_run: request.options.dry_run,
             };
-            let target = paths::far_target(&confinement, path, wish, &request.options.spread.target)?;
+            let target = paths::far_target(confinement, path, wish, &request.options.spread.target)?;
             Ok(Side::Receive(Destination::Tree(Box::new(target))))
         }
     }

@@ -1,48 +1,25 @@
-//! What a daemon lets an authorized client ask for, judged before anything is set up for it.
+//! What a daemon lets its clients do, as far as that is the same for all.
 
-use farhaul_connect::Admitted;
-use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
-use farhaul_copy::{CopyRequest, Direction, admit};
-use farhaul_session::Cipher;
+use farhaul_connect::{Access, Rights};
 
-/// A daemon's rules.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Admission {
-    pub(crate) read_only: bool,
-    pub(crate) allow_cipher_none: bool,
-    /// Mode bits of group and others that nothing gets.
-    pub(crate) mask: u32,
-}
-
-impl Admission {
-    pub(crate) fn judge(self, opening: &Opening) -> Result<Admitted, Refusal> {
-        let admitted = admit(opening, self.mask)?;
-        let request = CopyRequest::of(opening).map_err(|error| Refusal::from_error(&error))?;
-        let refuse = |text: &str, hint: &str| {
-            Err(Refusal { hint: Some(hint.into()), ..Refusal::new(RefusalCode::Forbidden, text) })
-        };
-        if self.read_only && request.direction == Direction::Push {
-            return refuse("this daemon serves its files read-only", "copy from it, or to another host");
-        }
-        if !self.allow_cipher_none && request.options.network.cipher == Cipher::None {
-            return refuse("this daemon does not allow --cipher none", "choose another cipher");
-        }
-        Ok(admitted)
-    }
+/// What every client may do whose key's line says nothing else, and the most that one may.
+pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
+    let access = if read_only { Access::ReadOnly } else { Access::ReadWrite };
+    Rights { access, cipher_none: allow_cipher_none, ..Rights::default() }
 }
 
 #[cfg(test)]
 mod tests {
     use farhaul_connect::features::Features;
-    use farhaul_copy::TransferOptions;
-    use farhaul_session::NetworkOptions;
+    use farhaul_connect::hello::{Opening, RefusalCode};
+    use farhaul_copy::{CopyRequest, Direction, TransferOptions, admit_within};
+    use farhaul_session::{Cipher, NetworkOptions};
 
     use super::*;
 
     #[test]
     fn every_rule_refuses_only_what_it_is_about() {
-        let strict = Admission { read_only: true, allow_cipher_none: false, mask: 0 };
-        let open = Admission { read_only: false, allow_cipher_none: true, mask: 0 };
+        let (strict, open) = (rights(true, false), rights(false, true));
         for (direction, cipher, strict_allows) in [
             (Direction::Pull, Cipher::Aes128Gcm, true),
             (Direction::Push, Cipher::Aes128Gcm, false),
@@ -58,8 +35,15 @@ mod tests {
                 options,
             };
             let opening = request.opening(Features::default()).unwrap();
-            assert_eq!(strict.judge(&opening).is_ok(), strict_allows, "{direction:?} {cipher:?}");
-            assert!(open.judge(&opening).is_ok());
+            let judged = admit_within(&strict, &opening, 0);
+            assert_eq!(judged.is_ok(), strict_allows, "{direction:?} {cipher:?}");
+            assert!(judged.map_or_else(|refusal| refusal.code == RefusalCode::Forbidden, |_| true));
+            assert!(admit_within(&open, &opening, 0).is_ok());
+            // The cipher is the session's, whatever the request says of its own.
+            let clear = NetworkOptions { cipher: Cipher::None, ..NetworkOptions::default() };
+            assert!(admit_within(&strict, &Opening { network: clear, ..opening.clone() }, 0).is_err());
+            let stream = Opening { service: "stream".into(), ..opening };
+            assert!(admit_within(&open, &stream, 0).is_err());
         }
     }
 }

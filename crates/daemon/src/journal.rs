@@ -8,18 +8,25 @@ use farhaul_session::Error;
 pub(crate) struct Visitor {
     peer: String,
     key: String,
+    /// What the list of keys calls it.
+    comment: String,
 }
 
 impl Visitor {
     pub(crate) fn of(established: &Established) -> Visitor {
         let key = established.peer_key.clone().unwrap_or_default();
+        let guest = established.guest.as_ref();
+        let comment = guest.map(|guest| guest.principal.comment.clone()).unwrap_or_default();
+        let root = guest.map(|guest| guest.allowed.root()).filter(|root| !root.as_os_str().is_empty());
         tracing::info!(
             peer = established.session.peer,
             key,
+            comment,
+            root = root.map(|root| tracing::field::display(root.display())),
             transport = established.session.transport.name(),
             "session begins"
         );
-        Visitor { peer: established.session.peer.clone(), key }
+        Visitor { peer: established.session.peer.clone(), key, comment }
     }
 
     pub(crate) fn log(&self, summary: &SessionSummary) {
@@ -40,6 +47,7 @@ impl Visitor {
         tracing::info!(
             peer = self.peer,
             key = self.key,
+            comment = self.comment,
             direction,
             transport = report.session.transport,
             files = report.files,

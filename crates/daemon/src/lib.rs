@@ -1,8 +1,9 @@
 //! The long-running server: listens, lets authorized clients in, runs a session for each.
 //!
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
-//! (`connect::Daemon`), and so are the sessions (`engine::serve`); here is what a daemon decides: who may do what
-//! (`admission.rs`), what is never served (`own_files.rs`), what is logged (`journal.rs`) and when it ends (`signals.rs`).
+//! (`connect::Daemon`), who is who (`connect::AuthorizedKeys`) and the sessions (`engine::serve`); here is
+//! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`own_files.rs`),
+//! what is logged (`journal.rs`) and when it ends (`signals.rs`).
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
@@ -17,11 +18,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use farhaul_connect::{AuthorizedKeys, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_copy::ServerPolicy;
+use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
+use farhaul_copy::{ServerPolicy, admit_within};
 use farhaul_session::{Error, MemoryLimits, Testing};
 
-use admission::Admission;
 use own_files::Own;
 
 /// What `farhaul serve` was told.
@@ -31,7 +31,8 @@ pub struct ServeConfig {
     pub listen: Vec<SocketAddr>,
     /// Nothing outside it is read or written.
     pub root: PathBuf,
-    /// Public keys of those who are let in, one a line; read again when it changes.
+    /// Public keys of those who are let in, one a line, with what each may not do before it; read again when
+    /// it changes.
     pub authorized_keys: PathBuf,
     /// The daemon's own key; made on the first start.
     pub identity: PathBuf,
@@ -52,15 +53,14 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let root = usable_root(&config.root)?;
     own_files::keep_out_of(&root, &own_files(&config))?;
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
-    let authorized = AuthorizedKeys::load(&config.authorized_keys)?;
-    let (mask, allow_cipher_none) = (config.mask, config.allow_cipher_none);
-    let admission = Admission { read_only: config.read_only, allow_cipher_none, mask };
+    let authorized = AuthorizedKeys::load(&config.authorized_keys, bounds(&config, &root)?)?;
+    let mask = config.mask;
     let keys = authorized.len();
     let daemon = Daemon::bind(ListenConfig {
         listen: config.listen,
         identity: identity.clone(),
-        authorized: Arc::new(authorized),
-        admit: Arc::new(move |opening, _key| admission.judge(opening)),
+        authenticator: Arc::new(authorized),
+        admit: Arc::new(move |opening, client| admit_within(&client.rights, opening, mask)),
         memory: config.memory,
     })?;
     let stop = daemon.stop_handle();
@@ -85,7 +85,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
             config.authorized_keys.display()
         );
     }
-    let policy = ServerPolicy { root, allow_cipher_none, strip_setuid: true, mask, testing: config.testing };
+    let policy = ServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
     daemon.run(Arc::new(move |established| {
         let visitor = journal::Visitor::of(&established);
         let summary = farhaul_copy::serve(established, Some(&policy));
@@ -93,6 +93,17 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }))?;
     tracing::info!("ended");
     Ok(())
+}
+
+/// What no key's line goes beyond.
+fn bounds(config: &ServeConfig, root: &std::path::Path) -> Result<Bounds, Error> {
+    let written = std::path::absolute(&config.root);
+    let written = written.map_err(|error| Error::Io {
+        what: format!("cannot find {}", config.root.display()),
+        source: error,
+    })?;
+    let rights = admission::rights(config.read_only, config.allow_cipher_none);
+    Ok(Bounds { root: vec![root.to_path_buf(), written], rights })
 }
 
 /// All that this process reads and writes besides what it serves.

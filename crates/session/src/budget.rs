@@ -3,9 +3,11 @@
 //!
 //! What is kept holds a [`Charge`], and gives it back with itself. At a limit whoever wanted more waits, goes without, or is refused.
 //!
-//! Always true: what a level counts is the sum of the charges below it, and never more than its limit.
+//! Always true: what a level counts is the sum of the charges below it, and no charge takes it beyond its
+//! limit.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -20,7 +22,7 @@ pub struct Budget(Arc<Level>);
 struct Level {
     /// Whose it is, as people are told.
     whose: &'static str,
-    limit: u64,
+    limit: AtomicU64,
     used: AtomicU64,
     above: Option<Budget>,
 }
@@ -35,8 +37,8 @@ pub struct Full {
 
 impl From<Full> for Error {
     fn from(full: Full) -> Error {
-        let hint =
-            "try again when others have ended, or give the far end more (serve --memory, --memory-per-key)";
+        let hint = "try again when others have ended, or give the far end more (serve --memory, \
+                    --memory-per-key; memory= before its key)";
         Error::Lost { what: full.to_string(), hint: Some(hint.into()) }
     }
 }
@@ -51,12 +53,21 @@ impl Default for Budget {
 impl Budget {
     /// A budget within no other.
     pub fn new(whose: &'static str, limit: u64) -> Budget {
-        Budget(Arc::new(Level { whose, limit, used: AtomicU64::new(0), above: None }))
+        Budget::of(whose, limit, None)
     }
 
     /// A budget within this one: what is charged to it is charged here, too.
     pub fn within(&self, whose: &'static str, limit: u64) -> Budget {
-        Budget(Arc::new(Level { whose, limit, used: AtomicU64::new(0), above: Some(self.clone()) }))
+        Budget::of(whose, limit, Some(self.clone()))
+    }
+
+    fn of(whose: &'static str, limit: u64, above: Option<Budget>) -> Budget {
+        Budget(Arc::new(Level { whose, limit: limit.into(), used: AtomicU64::new(0), above }))
+    }
+
+    /// What is charged already stays.
+    fn set_limit(&self, limit: u64) {
+        self.0.limit.store(limit, Relaxed);
     }
 
     /// Takes so many bytes, as long as the charge lives.
@@ -78,8 +89,9 @@ impl Budget {
 
     fn take(&self, bytes: u64) -> Result<(), Full> {
         let Level { whose, limit, used, above } = &*self.0;
-        let fits = |used: u64| used.checked_add(bytes).filter(|sum| sum <= limit);
-        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| Full { whose, limit: *limit })?;
+        let limit = limit.load(Relaxed);
+        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
+        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| Full { whose, limit })?;
         above.as_ref().map_or(Ok(()), |above| above.take(bytes)).inspect_err(|_| {
             used.fetch_sub(bytes, Relaxed);
         })
@@ -165,30 +177,45 @@ impl MemoryLimits {
 /// Taken for a host's memory where the system does not tell.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
 
-/// The budgets of a daemon: its own, and one for each key that has sessions.
+/// The budgets of a daemon: its own, and one for each key that has sessions. What a key is does not matter
+/// here.
 #[derive(Debug)]
-pub struct Budgets {
+pub struct Budgets<K> {
     process: Budget,
     key_limit: u64,
-    keys: Mutex<HashMap<Vec<u8>, Weak<Level>>>,
+    keys: Mutex<HashMap<K, Weak<Level>>>,
 }
 
-impl Budgets {
-    pub fn new(limits: MemoryLimits) -> Budgets {
+impl<K: Clone + Eq + Hash> Budgets<K> {
+    pub fn new(limits: MemoryLimits) -> Budgets<K> {
         let process = Budget::new("this daemon", limits.process);
         Budgets { process, key_limit: limits.key, keys: Mutex::default() }
     }
 
-    /// That of a key, as long as somebody has it.
-    pub fn of_key(&self, key: &[u8]) -> Budget {
+    /// That of a key, as long as somebody has it; `most` is a limit of its own.
+    pub fn of_key(&self, key: &K, most: Option<u64>) -> Budget {
+        let limit = self.limit(most);
         let mut keys = in_any_case(self.keys.lock());
         if let Some(level) = keys.get(key).and_then(Weak::upgrade) {
-            return Budget(level);
+            let budget = Budget(level);
+            budget.set_limit(limit);
+            return budget;
         }
         keys.retain(|_, level| level.strong_count() > 0);
-        let budget = self.process.within("this key", self.key_limit);
-        keys.insert(key.to_vec(), Arc::downgrade(&budget.0));
+        let budget = self.process.within("this key", limit);
+        keys.insert(key.clone(), Arc::downgrade(&budget.0));
         budget
+    }
+
+    /// A key has this limit now.
+    pub fn adjust(&self, key: &K, most: Option<u64>) {
+        if let Some(level) = in_any_case(self.keys.lock()).get(key).and_then(Weak::upgrade) {
+            Budget(level).set_limit(self.limit(most));
+        }
+    }
+
+    fn limit(&self, most: Option<u64>) -> u64 {
+        most.unwrap_or(u64::MAX).min(self.key_limit)
     }
 }
 
@@ -234,12 +261,18 @@ mod tests {
     #[test]
     fn a_key_has_one_budget_while_it_has_sessions() {
         let budgets = Budgets::new(MemoryLimits { process: 100, key: 60 });
-        let (one, again) = (budgets.of_key(b"a"), budgets.of_key(b"a"));
+        let of = |key, most| budgets.of_key(&key, most);
+        let (one, again) = (of('a', None), of('a', None));
         let charge = one.charge(40).unwrap();
-        assert!(again.charge(21).is_err() && budgets.of_key(b"b").charge(61).is_err());
-        assert!(budgets.of_key(b"b").charge(60).is_ok());
-        drop((charge, one, again));
-        assert!(budgets.of_key(b"c").charge(60).is_ok());
+        assert!(again.charge(21).is_err() && of('b', None).charge(61).is_err());
+        assert!(of('b', None).charge(60).is_ok());
+        // A limit of its own, which may change while it has sessions, lies within that of every key.
+        let small = of('d', Some(10));
+        assert_eq!(small.charge(11).unwrap_err(), Full { whose: "this key", limit: 10 });
+        budgets.adjust(&'d', Some(1000));
+        assert!(small.charge(60).is_ok() && small.charge(61).is_err());
+        drop((charge, one, again, small));
+        assert!(of('c', None).charge(60).is_ok());
         assert_eq!(in_any_case(budgets.keys.lock()).len(), 1, "no memory of keys that have left");
     }
 

@@ -7,8 +7,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
@@ -16,6 +16,7 @@ use farhaul_net::{Link, StreamLink, UdpLink};
 
 use super::blocked::Blocked;
 use super::budget::{Budget, Charge};
+use super::contained::in_any_case;
 use super::pending::Pending;
 use super::rate_cap::RateShare;
 use super::secret::Secret;
@@ -270,27 +271,33 @@ pub trait Door: Send {
 
 /// A flag that ends a session from outside.
 #[derive(Debug, Clone, Default)]
-pub struct Stop(Arc<AtomicU8>);
+pub struct Stop(Arc<StopState>);
 
-const STOPPED: u8 = 1;
-const REVOKED: u8 = 2;
+#[derive(Debug, Default)]
+struct StopState {
+    is_set: AtomicBool,
+    /// Why what was allowed is not allowed any more, until the session has taken it.
+    revoked: Mutex<Option<Error>>,
+}
 
 impl Stop {
     pub fn stop(&self) {
-        self.0.fetch_or(STOPPED, Relaxed);
+        self.0.is_set.store(true, Relaxed);
     }
 
-    /// Whoever is at the other end may not be here any more.
-    pub fn revoke(&self) {
-        self.0.fetch_or(REVOKED, Relaxed);
+    /// Whoever is at the other end may not do any more what the session does: both ends hear `why`.
+    pub fn revoke(&self, why: Error) {
+        in_any_case(self.0.revoked.lock()).get_or_insert(why);
+        self.0.is_set.store(true, Relaxed);
     }
 
     pub fn is_set(&self) -> bool {
-        self.0.load(Relaxed) != 0
+        self.0.is_set.load(Relaxed)
     }
 
-    pub fn is_revoked(&self) -> bool {
-        self.0.load(Relaxed) & REVOKED != 0
+    /// Why the session was revoked, if it was; once.
+    pub fn take_revocation(&self) -> Option<Error> {
+        if self.is_set() { in_any_case(self.0.revoked.lock()).take() } else { None }
     }
 }
 

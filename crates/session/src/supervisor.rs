@@ -540,8 +540,8 @@ impl Supervisor {
     }
 
     fn check(&mut self) -> Result<(), Error> {
-        if self.stop.is_revoked() {
-            return Err(self.revoked());
+        if let Some(why) = self.stop.take_revocation() {
+            return Err(self.revoked(why));
         }
         if self.stop.is_set() {
             return Err(lost(format!("the session with {} was ended by the far end", self.peer)));

@@ -9,12 +9,11 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
 use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
 use farhaul_connect::{
-    Admitted, AuthorizedKeys, DEFAULT_PORT, Daemon, DaemonStop, Established, Identity, ListenConfig,
-    default_identity_path, endpoint_in_program,
+    Admitted, Allowed, Asked, Authenticated, AuthorizedKeys, Bounds, DEFAULT_PORT, Daemon, DaemonStop,
+    Established, Identity, ListenConfig, Rights, Way, default_identity_path, endpoint_in_program,
 };
 use farhaul_session::budget::MemoryLimits;
 use farhaul_session::error::Error;
-use farhaul_session::options::Cipher;
 
 use super::request::{StreamRequest, own_features};
 use super::session;
@@ -58,7 +57,8 @@ pub struct ListenOptions {
     pub listen: Vec<SocketAddr>,
     /// This program's own key; made if there is none. By default the user's, as for `farhaul serve`.
     pub identity: PathBuf,
-    /// Public keys of those who are let in, one a line (`farhaul keygen` prints one); read again when it changes.
+    /// Public keys of those who are let in, one a line (`farhaul keygen` prints one); read again when it
+    /// changes. Options before a key are as for `farhaul serve`; a line with `root=` lets nobody in here.
     pub authorized_keys: PathBuf,
     /// The streams that may be asked for; empty for any.
     pub names: Vec<String>,
@@ -95,14 +95,16 @@ impl Listener {
     /// Begins to listen.
     pub fn bind(options: ListenOptions) -> Result<Listener, Error> {
         let identity = Identity::load_or_generate(&options.identity, "listener")?;
-        let authorized = Arc::new(AuthorizedKeys::load(&options.authorized_keys)?);
+        let rights = Rights { cipher_none: options.allow_cipher_none, ..Rights::default() };
+        let bounds = Bounds { root: Vec::new(), rights };
+        let authorized = Arc::new(AuthorizedKeys::load(&options.authorized_keys, bounds)?);
         let fingerprint = identity.fingerprint();
-        let (names, allow_cipher_none) = (options.names, options.allow_cipher_none);
-        let admit = move |opening: &Opening, _key: &str| judge(opening, &names, allow_cipher_none);
+        let names = options.names;
+        let admit = move |opening: &Opening, client: &Authenticated| judge(opening, &names, client);
         let daemon = Daemon::bind(ListenConfig {
             listen: options.listen,
             identity,
-            authorized,
+            authenticator: authorized,
             admit: Arc::new(admit),
             memory: MemoryLimits::of_this_host(),
         })?;
@@ -164,16 +166,18 @@ fn stopped() -> Error {
     Error::Usage("the listener has ended".into())
 }
 
-fn judge(opening: &Opening, names: &[String], allow_cipher_none: bool) -> Result<Admitted, Refusal> {
+fn judge(
+    opening: &Opening,
+    names: &[String],
+    client: &Authenticated,
+) -> Result<(Admitted, Allowed), Refusal> {
     let request = StreamRequest::of(opening)?;
     let refuse = |text: &str| Err(Refusal::new(RefusalCode::Forbidden, text));
     if !names.is_empty() && !names.contains(&request.name) {
         return refuse("there is no stream of that name here");
     }
-    if opening.network.cipher == Cipher::None && !allow_cipher_none {
-        return refuse("streams without encryption are not allowed here");
-    }
-    Ok(admitted())
+    let way = if request.client_sends { Way::Write } else { Way::Read };
+    Ok((admitted(), client.rights.judge(Asked { way, cipher: opening.network.cipher })?))
 }
 
 fn admitted() -> Admitted {

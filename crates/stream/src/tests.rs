@@ -458,6 +458,15 @@ fn only_what_is_allowed_is_begun() {
     let mut clear = frames();
     clear.network.cipher = farhaul_session::Cipher::None;
     assert!(matches!(refused(clear), Error::Auth { .. }));
+    let path = fixture.folder.path().join("authorized");
+    let line = std::fs::read_to_string(&path).unwrap();
+    let allow = |options: &str| std::fs::write(&path, format!("{options} {line}")).unwrap();
+    allow("read-only");
+    assert!(refused(frames()).to_string().contains("only read"));
+    drop(connect_to_receive(&fixture.target(), frames()).unwrap());
+    // A key that is for a directory is for no streams.
+    allow("root=/srv");
+    assert!(refused(frames()).to_string().contains("does not know this key"));
 }
 
 /// A sender that goes once it has been told that the receiver has finished, with nothing more to say or with a complaint.

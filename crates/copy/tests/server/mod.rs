@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use farhaul_connect::{AuthorizedKeys, Daemon, DaemonStop, Identity, ListenConfig};
+use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, DaemonStop, Identity, ListenConfig};
 use farhaul_connect::{DaemonTarget, keygen};
-use farhaul_copy::{Location, ServerPolicy, admit};
+use farhaul_copy::{Location, ServerPolicy, admit_within};
 use farhaul_session::Testing;
 
 /// A daemon that serves the folder `root` in a folder of its own.
@@ -66,14 +66,13 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     let daemon = Daemon::bind(ListenConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         identity: Identity::load_or_generate(&path("host"), "").unwrap(),
-        authorized: Arc::new(AuthorizedKeys::load(&path("client.pub")).unwrap()),
-        admit: Arc::new(|opening, _| admit(opening, 0)),
+        authenticator: Arc::new(AuthorizedKeys::load(&path("client.pub"), Bounds::default()).unwrap()),
+        admit: Arc::new(|opening, client| admit_within(&client.rights, opening, 0)),
         memory: farhaul_session::MemoryLimits::default(),
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
-    let policy =
-        ServerPolicy { root: path("root"), allow_cipher_none: false, strip_setuid: false, mask: 0, testing };
+    let policy = ServerPolicy { root: path("root"), strip_setuid: false, mask: 0, testing };
     let run = move || {
         let serve = move |established| drop(farhaul_copy::serve(established, Some(&policy)));
         daemon.run(Arc::new(serve)).unwrap();

@@ -22,13 +22,12 @@ fn abort_for(error: &Error) -> Message {
 }
 
 impl Supervisor {
-    /// The peer's key was taken off the list: it hears so, if it takes no time, and that is all.
-    pub(super) fn revoked(&self) -> Error {
-        let what = "the client's key is no longer authorized by the daemon".to_string();
-        let error = Error::Auth { what, hint: Some("ask who runs the daemon".into()) };
-        self.shared.send(&[abort_for(&error)]);
+    /// The peer may not do any more what it does: it hears so, if it takes no time, and that is all.
+    pub(super) fn revoked(&self, why: Error) -> Error {
+        // Not `send`, which waits for a peer that takes nothing.
+        self.shared.say(&[abort_for(&why)]);
         self.shared.flush(GOODBYE);
-        error
+        why
     }
 
     /// What was said last arrives, or goes with the close of a client over UDP.

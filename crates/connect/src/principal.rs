@@ -1,0 +1,69 @@
+//! Who is at the other end of a connection to a daemon, and who says so.
+//!
+//! Always true: a principal and its rights come from the handshake of the very connection that proved it;
+//! what is counted for a principal is found by its [`PrincipalId`], of which all its sessions have the same.
+
+use super::identity::fingerprint;
+use super::rights::{Allowed, Rights};
+
+/// What a handshake has proved. A certificate and a token will be others.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Proof<'a> {
+    /// The client has the private half of this Ed25519 key, a SubjectPublicKeyInfo.
+    Ed25519(&'a [u8]),
+}
+
+/// What makes somebody the same in all its sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PrincipalId {
+    /// An Ed25519 key, as a SubjectPublicKeyInfo.
+    Ed25519(Vec<u8>),
+}
+
+impl PrincipalId {
+    /// For people and logs: a key's fingerprint.
+    pub fn name(&self) -> String {
+        match self {
+            PrincipalId::Ed25519(spki) => fingerprint(spki),
+        }
+    }
+}
+
+/// Who somebody is once authenticated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// By what it is told apart from others.
+    pub id: PrincipalId,
+    /// What whoever let it in calls it: the comment of a key's line. It proves nothing.
+    pub comment: String,
+}
+
+/// Who came, and what it may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authenticated {
+    /// Who.
+    pub principal: Principal,
+    /// What it may do, as of the handshake.
+    pub rights: Rights,
+}
+
+/// Whom a daemon has let in for a session, and to do what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    /// Who.
+    pub principal: Principal,
+    /// What its request may do here.
+    pub allowed: Allowed,
+}
+
+/// Says who somebody is, and what that one may do.
+pub trait Authenticator: std::fmt::Debug + Send + Sync {
+    /// Who has proved this, if that is somebody who is let in. Asked in each handshake.
+    fn authenticate(&self, proof: Proof<'_>) -> Option<Authenticated>;
+
+    /// What these may do as things are now, in their order; `None` for who is let in no more. Asked several
+    /// times a second for whoever has running sessions, and all at once, so that one look serves them all.
+    fn rights_now(&self, of: &[PrincipalId]) -> Vec<Option<Rights>>;
+}

@@ -1,0 +1,226 @@
+//! What a principal may do at a daemon: a value that is made once, compared with what it was, and judged
+//! against a request in one place, before anything is opened for it.
+//!
+//! Always true: nothing in here looks at a file, a clock or a peer.
+
+use std::path::{Path, PathBuf};
+
+use farhaul_session::options::Cipher;
+
+use super::hello::{Refusal, RefusalCode};
+
+/// Whether files may be read, written, or both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// Both.
+    #[default]
+    ReadWrite,
+    /// No pushes.
+    ReadOnly,
+    /// No pulls.
+    WriteOnly,
+}
+
+impl Access {
+    fn allows(self, way: Way) -> bool {
+        match self {
+            Access::ReadWrite => true,
+            Access::ReadOnly => way == Way::Read,
+            Access::WriteOnly => way == Way::Write,
+        }
+    }
+
+    /// What both allow, if anything is left.
+    pub fn and(self, other: Access) -> Option<Access> {
+        match (self, other) {
+            (Access::ReadWrite, one) | (one, Access::ReadWrite) => Some(one),
+            (one, other) => (one == other).then_some(one),
+        }
+    }
+}
+
+/// What somebody may do. The default is all that there is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rights {
+    /// Its `/`: a directory below the daemon's root, by names alone; empty for all of it.
+    pub root: PathBuf,
+    /// What it may do with files, or with blocks of a stream.
+    pub access: Access,
+    /// Whether its contents may travel in the clear.
+    pub cipher_none: bool,
+    /// Bits a second of all its sessions together, both ways. Default none.
+    pub rate_max_bps: Option<u64>,
+    /// Bytes that all its sessions together may have kept, within what a daemon gives to each. Default none
+    /// of its own.
+    pub memory_max: Option<u64>,
+}
+
+impl Default for Rights {
+    fn default() -> Rights {
+        Rights {
+            root: PathBuf::new(),
+            access: Access::default(),
+            cipher_none: true,
+            rate_max_bps: None,
+            memory_max: None,
+        }
+    }
+}
+
+/// Which way content would go, seen from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From here: a pull.
+    Read,
+    /// To here: a push.
+    Write,
+}
+
+/// What a request would do here, as far as rights are concerned. Its paths are not in it: whatever they are,
+/// they are looked up below the root that is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// Which way its content goes.
+    pub way: Way,
+    /// How that travels.
+    pub cipher: Cipher,
+}
+
+/// What a request that was judged may do. Only [`Rights::judge`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Allowed {
+    root: PathBuf,
+}
+
+impl Allowed {
+    /// The directory below the daemon's root that its paths are looked up in.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+impl Rights {
+    /// The one place that says whether a request may be served.
+    pub fn judge(&self, asked: Asked) -> Result<Allowed, Refusal> {
+        let refuse = |text: &str, hint: &str| {
+            Err(Refusal { hint: Some(hint.into()), ..Refusal::new(RefusalCode::Forbidden, text) })
+        };
+        if !self.access.allows(asked.way) {
+            let ask = "or ask who runs the far end for more";
+            return match asked.way {
+                Way::Read => refuse("you may only write here, not read", &format!("copy to it, {ask}")),
+                Way::Write => refuse("you may only read here, not write", &format!("copy from it, {ask}")),
+            };
+        }
+        if asked.cipher == Cipher::None && !self.cipher_none {
+            return refuse("you may not use --cipher none here", "choose another cipher");
+        }
+        Ok(Allowed { root: self.root.clone() })
+    }
+
+    /// What of `before` these rights do not have any more, in words; `None` if nothing. What they have more
+    /// does not matter.
+    pub fn lack(&self, before: &Rights) -> Option<&'static str> {
+        let has_shrunk =
+            |now: Option<u64>, before: Option<u64>| now.unwrap_or(u64::MAX) < before.unwrap_or(u64::MAX);
+        let lost = |way| before.access.allows(way) && !self.access.allows(way);
+        if !before.root.starts_with(&self.root) {
+            Some("it has another root")
+        } else if lost(Way::Write) {
+            Some("it may not write any more")
+        } else if lost(Way::Read) {
+            Some("it may not read any more")
+        } else if before.cipher_none && !self.cipher_none {
+            Some("it may not use --cipher none any more")
+        } else if has_shrunk(self.rate_max_bps, before.rate_max_bps) {
+            Some("its rate is limited further")
+        } else if has_shrunk(self.memory_max, before.memory_max) {
+            Some("its memory is limited further")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAYS: [Way; 2] = [Way::Read, Way::Write];
+    const CIPHERS: [Cipher; 2] = [Cipher::Aes128Gcm, Cipher::None];
+
+    #[test]
+    fn each_right_refuses_what_it_is_about_and_nothing_else() {
+        let all = Rights::default;
+        // What of reading, writing, reading in the clear and writing in the clear is let in.
+        for (rights, expected) in [
+            (all(), [true, true, true, true]),
+            (Rights { access: Access::ReadOnly, ..all() }, [true, false, true, false]),
+            (Rights { access: Access::WriteOnly, ..all() }, [false, true, false, true]),
+            (Rights { cipher_none: false, ..all() }, [true, true, false, false]),
+            (Rights { access: Access::ReadOnly, cipher_none: false, ..all() }, [true, false, false, false]),
+            (Rights { root: "a".into(), rate_max_bps: Some(1), memory_max: Some(1), ..all() }, [true; 4]),
+        ] {
+            let asked = CIPHERS.iter().flat_map(|&cipher| WAYS.map(|way| Asked { way, cipher }));
+            for (asked, is_allowed) in asked.zip(expected) {
+                let judged = rights.judge(asked);
+                assert_eq!(judged.is_ok(), is_allowed, "{rights:?} {asked:?}");
+                match judged {
+                    Ok(allowed) => assert_eq!(allowed.root(), rights.root),
+                    Err(Refusal { code, text, hint }) => {
+                        assert!(code == RefusalCode::Forbidden && !text.is_empty() && hint.is_some());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_was_taken_away_is_missed() {
+        let rights = |root: &str, access, cipher_none, rate_max_bps, memory_max| Rights {
+            root: root.into(),
+            access,
+            cipher_none,
+            rate_max_bps,
+            memory_max,
+        };
+        let (both, read, write) = (Access::ReadWrite, Access::ReadOnly, Access::WriteOnly);
+        let before = rights("a/b", read, false, Some(9), Some(9));
+        for (now, is_enough) in [
+            (before.clone(), true),
+            (Rights::default(), true),
+            (rights("a", read, false, Some(9), Some(9)), true),
+            (rights("a/b", both, true, Some(10), None), true),
+            (rights("a/b/c", read, false, Some(9), Some(9)), false),
+            (rights("a/bc", read, false, Some(9), Some(9)), false),
+            (rights("a/b", write, false, Some(9), Some(9)), false),
+            (rights("a/b", read, false, Some(8), Some(9)), false),
+            (rights("a/b", read, false, Some(9), Some(8)), false),
+        ] {
+            assert_eq!(now.lack(&before).is_none(), is_enough, "{now:?}");
+        }
+        let before = Rights::default();
+        for now in [
+            rights("", read, true, None, None),
+            rights("", write, true, None, None),
+            rights("", both, false, None, None),
+            rights("", both, true, Some(1_000_000_000), None),
+            rights("", both, true, None, Some(1 << 40)),
+            rights("a", both, true, None, None),
+        ] {
+            assert!(now.lack(&before).is_some() && before.lack(&now).is_none(), "{now:?}");
+        }
+    }
+
+    #[test]
+    fn what_two_allow_is_what_each_of_them_does() {
+        for one in [Access::ReadWrite, Access::ReadOnly, Access::WriteOnly] {
+            for other in [Access::ReadWrite, Access::ReadOnly, Access::WriteOnly] {
+                for way in WAYS {
+                    let both = one.and(other).is_some_and(|access| access.allows(way));
+                    assert_eq!(both, one.allows(way) && other.allows(way), "{one:?} {other:?} {way:?}");
+                }
+            }
+        }
+    }
+}

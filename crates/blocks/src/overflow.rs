@@ -10,8 +10,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use farhaul_handover::Held as _;
 use rustix::fs::{self, FallocateFlags, Mode, OFlags};
 
 /// A file in memory would be no other place than memory is.
@@ -71,7 +72,7 @@ impl Overflow {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         // Whole at every point where a holder could panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().in_any_case()
     }
 }
 

@@ -10,9 +10,10 @@ use std::ffi::c_void;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::{self, NonNull};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const PAGE: usize = 4096;
@@ -104,7 +105,7 @@ impl BlockPool {
             if let Some(block) = self.pop(&mut free) {
                 return block;
             }
-            free = self.shared.returned.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free = self.shared.returned.wait(free).in_any_case();
         }
     }
 
@@ -112,7 +113,7 @@ impl BlockPool {
     pub fn take_timeout(&self, timeout: Duration) -> Option<Block> {
         let free = self.shared.free();
         let waited = self.shared.returned.wait_timeout_while(free, timeout, |free| !free.has_open());
-        let (mut free, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut free, _) = waited.in_any_case();
         self.pop(&mut free)
     }
 
@@ -161,7 +162,7 @@ impl BlockPool {
             if next < free.wants_warm() {
                 break next;
             }
-            free = shared.fresh_taken.wait(free).unwrap_or_else(PoisonError::into_inner);
+            free = shared.fresh_taken.wait(free).in_any_case();
         };
         free.warm = next + 1;
         drop(free);
@@ -207,7 +208,7 @@ impl FreeList {
 impl Shared {
     fn free(&self) -> MutexGuard<'_, FreeList> {
         // The list is whole at every point where a holder could panic.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        self.free.lock().in_any_case()
     }
 
     fn start(&self, index: u32) -> *mut u8 {

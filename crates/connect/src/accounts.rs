@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Budgets, MemoryLimits};
-use farhaul_session::contained::in_any_case;
 use farhaul_session::rate_cap::{RateCap, RateShare};
 
 use super::principal::PrincipalId;
@@ -38,7 +38,7 @@ impl Accounts {
     /// A session's part of its principal's rate, if there is a most.
     pub(crate) fn rate_of(&self, id: &PrincipalId, rights: &Rights) -> Result<Option<RateShare>, NoRateLeft> {
         let now = Instant::now();
-        let mut rates = in_any_case(self.rates.lock());
+        let mut rates = self.rates.lock().in_any_case();
         rates.retain(|_, cap| !cap.is_idle(now));
         let Some(most) = rights.rate_max_bps else { return Ok(None) };
         let cap = rates.entry(id.clone()).or_insert_with(|| RateCap::new(Some(most), now));
@@ -48,7 +48,7 @@ impl Accounts {
 
     /// A principal has these rights now: its running sessions may have become faster.
     pub(crate) fn adjust(&self, id: &PrincipalId, rights: &Rights) {
-        if let Some(cap) = in_any_case(self.rates.lock()).get(id) {
+        if let Some(cap) = self.rates.lock().in_any_case().get(id) {
             cap.set_most(rights.rate_max_bps, Instant::now());
         }
         self.memory.adjust(id, rights.memory_max);

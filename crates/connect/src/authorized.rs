@@ -8,7 +8,7 @@ mod line;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use farhaul_session::contained::in_any_case;
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 
 use super::principal::{Authenticated, Authenticator, PrincipalId, Proof};
@@ -55,7 +55,7 @@ impl AuthorizedKeys {
 
     /// The keys as they are now.
     fn now(&self) -> Arc<Keys> {
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         self.refresh(&mut state);
         Arc::clone(&state.keys)
     }
@@ -87,7 +87,7 @@ impl AuthorizedKeys {
 
     /// How many keys are let in.
     pub fn len(&self) -> usize {
-        in_any_case(self.state.lock()).keys.0.len()
+        self.state.lock().in_any_case().keys.0.len()
     }
 
     /// Whether nobody is.

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use farhaul_handover::Held as _;
 use tokio::sync::oneshot;
 
 /// All half-open handshakes together.
@@ -105,7 +106,7 @@ impl HalfOpen {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock().in_any_case()
     }
 }
 

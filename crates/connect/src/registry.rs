@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
+use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::Error;
 use farhaul_session::rate_cap::RateShare;
@@ -170,7 +171,7 @@ impl Registry {
             _minimum: Charge::default(),
             rate: None,
         };
-        let mut table = self.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut table = self.0.flows.write().in_any_case();
         let is_free = |ids: &[u16]| {
             let different: HashSet<_> = ids.iter().collect();
             different.len() == flows && ids.len() == flows && !ids.iter().any(|id| table.contains_key(id))
@@ -214,13 +215,13 @@ impl Registry {
     }
 
     fn early(&self) -> MutexGuard<'_, VecDeque<Early>> {
-        self.0.early.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.early.lock().in_any_case()
     }
 
     /// Hands a datagram to the session that waits for it. What belongs to nobody waits a moment among a few
     /// of its kind; what comes too fast is dropped.
     pub(crate) fn deliver(&self, flow_id: u16, len: usize, datagram: impl FnOnce() -> FirstDatagram) {
-        let table = self.0.flows.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let table = self.0.flows.read().in_any_case();
         let known = table.get(&flow_id);
         if known.is_none() && len <= EARLY_LEN_MAX {
             let mut early = self.early();
@@ -286,7 +287,7 @@ impl Registry {
     }
 
     fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
-        self.0.tickets.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.tickets.lock().in_any_case()
     }
 }
 
@@ -307,7 +308,7 @@ fn narrowed(lost: &str) -> Error {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.tables.tickets().remove(&self.ticket.0);
-        let mut flows = self.tables.0.flows.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut flows = self.tables.0.flows.write().in_any_case();
         for id in &self.ids {
             flows.remove(id);
         }

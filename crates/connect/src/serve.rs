@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
 use farhaul_session::secret::Secret;
@@ -85,7 +86,7 @@ impl Shared {
     fn log(&self, peer: SocketAddr, failure: &Failure) {
         match failure {
             Failure::UnknownKey(key) => {
-                let mut strangers = self.strangers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                let mut strangers = self.strangers.lock().in_any_case();
                 match strangers.count(Instant::now()) {
                     Some(0) => tracing::warn!(%peer, key, "refused: the key is not authorized"),
                     Some(untold) => tracing::warn!(

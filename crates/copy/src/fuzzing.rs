@@ -20,6 +20,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 
+use farhaul_handover::Held as _;
 use farhaul_session::codec::{Malformed, Reader, put_varint};
 use farhaul_session::error::Error;
 use farhaul_session::fuzzing::{FedFlow, Tap, is_fed, tapped};
@@ -39,7 +40,6 @@ use crate::options::{
 use crate::request::{CopyRequest, Direction};
 use crate::trailer;
 use crate::trailer::Piece;
-
 use words::{Heard, Listener};
 pub use words::{block_trailer, manifest_line, messages};
 
@@ -316,10 +316,7 @@ fn watch_panics() {
             // Threads that run other tests are called by the tests' paths.
             let is_other = std::thread::current().name().is_some_and(|name| name.contains("::"));
             if !is_other || is_fed() {
-                PANIC
-                    .lock()
-                    .unwrap_or_else(|poisoned| poisoned.into_inner())
-                    .get_or_insert(panic.to_string());
+                PANIC.lock().in_any_case().get_or_insert(panic.to_string());
             }
             before(panic);
         }));
@@ -327,7 +324,7 @@ fn watch_panics() {
 }
 
 fn take_panic() -> Option<String> {
-    PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    PANIC.lock().in_any_case().take()
 }
 
 // ---- recording -----------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use farhaul_handover::Held as _;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, Time, is_changed};
 
@@ -51,8 +52,6 @@ impl Trouble {
         }
     }
 }
-
-const LOCK: &str = "no thread panics while it holds a file's state";
 
 /// A file that the receiver may want.
 pub(crate) struct FileJob {
@@ -160,15 +159,15 @@ impl Large {
 
     /// The receiver says something of this chunk; false if it may not.
     pub(super) fn tell(&self, chunk: u64) -> bool {
-        let mut told = self.told.lock().expect(LOCK);
+        let mut told = self.told.lock().whole();
         chunk < self.old_chunks && told.as_mut().is_some_and(|told| told.insert(chunk))
     }
 
     /// The receiver says nothing more: the rest is to be read. False if it had said so before.
     pub(super) fn tell_end(&self) -> bool {
-        let Some(told) = self.told.lock().expect(LOCK).take() else { return false };
+        let Some(told) = self.told.lock().whole().take() else { return false };
         let rest = told.gaps(self.old_chunks).map(|(first, end)| first..end);
-        self.left.lock().expect(LOCK).extend(rest);
+        self.left.lock().whole().extend(rest);
         true
     }
 
@@ -203,18 +202,18 @@ impl Large {
             let expected = *self.ctime.get_or_init(|| if self.had > 0 { listed } else { file.ctime() });
             if file.ctime() == expected { Ok(Arc::new(file)) } else { Err(Trouble::changed()) }
         };
-        self.file.lock().expect(LOCK).get_or_insert_with(open).clone()
+        self.file.lock().whole().get_or_insert_with(open).clone()
     }
 
     /// Should a chunk be asked for again, it is opened again.
     fn close(&self) {
-        self.file.lock().expect(LOCK).take_if(|file| file.is_ok());
+        self.file.lock().whole().take_if(|file| file.is_ok());
     }
 
     /// The next chunk that has data and that the receiver lacks.
     pub(super) fn next_chunk(&self) -> Option<u64> {
         let file = self.file().ok()?;
-        let mut left = self.left.lock().expect(LOCK);
+        let mut left = self.left.lock().whole();
         loop {
             if self.failed.load(Ordering::Acquire) {
                 return None;
@@ -237,7 +236,7 @@ impl Large {
     }
 
     pub(super) fn keep_unread(&self, unread: Unread) {
-        *self.unread.lock().expect(LOCK) = Some(unread);
+        *self.unread.lock().whole() = Some(unread);
     }
 
     /// A chunk goes to the receiver for the first time, in so many bytes; false if it is not wanted any more.
@@ -257,7 +256,7 @@ impl Large {
         if self.in_hand.fetch_sub(1, Ordering::AcqRel) != 1 {
             return None;
         }
-        let unread = self.unread.lock().expect(LOCK).take();
+        let unread = self.unread.lock().whole().take();
         let unchanged = |file: Arc<SourceFile>| match file.unchanged() {
             Ok(true) if file.ends_at_its_size().unwrap_or(true) => {
                 Ok(self.had + self.chunks_sent.load(Ordering::Acquire))

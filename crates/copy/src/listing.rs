@@ -4,7 +4,7 @@
 
 use std::sync::Mutex;
 
-use farhaul_session::contained::in_any_case;
+use farhaul_handover::Held as _;
 
 /// What an entry takes besides its text.
 const ENTRY_BYTES: usize = 64;
@@ -39,7 +39,7 @@ impl<T> Listing<T> {
 
     /// Counts one more and lists it while there is room; how many there are with it.
     pub(crate) fn add(&self, path: &[u8], reason: &str, entry: impl FnOnce(String, String) -> T) -> u64 {
-        let mut list = in_any_case(self.list.lock());
+        let mut list = self.list.lock().in_any_case();
         list.count += 1;
         if list.bytes < self.bytes_max {
             let (path, reason) = shown(path, reason);
@@ -50,7 +50,7 @@ impl<T> Listing<T> {
     }
 
     pub(crate) fn take(&self) -> Listed<T> {
-        std::mem::take(&mut *in_any_case(self.list.lock()))
+        std::mem::take(&mut *self.list.lock().in_any_case())
     }
 }
 

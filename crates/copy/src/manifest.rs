@@ -14,6 +14,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_volume::{Algorithm, Node};
 
@@ -142,8 +143,6 @@ struct State {
     is_broken: bool,
 }
 
-const LOCK: &str = "no thread panics while it holds the manifest's records";
-
 impl Log {
     /// Begins a manifest, in the place of whatever file is there.
     pub(crate) fn create(path: &Path) -> Result<Arc<Log>, Error> {
@@ -164,7 +163,7 @@ impl Log {
         });
         let writer = log.clone();
         let thread = std::thread::Builder::new().name("manifest".into()).spawn(move || writer.write(file));
-        *log.thread.lock().expect(LOCK) = Some(thread.map_err(Error::io("cannot start a thread"))?);
+        *log.thread.lock().whole() = Some(thread.map_err(Error::io("cannot start a thread"))?);
         Ok(log)
     }
 
@@ -179,9 +178,9 @@ impl Log {
     }
 
     pub(crate) fn add(&self, record: Record) {
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = self.state.lock().whole();
         while state.waiting.len() >= WAITING_MAX && !state.is_broken {
-            state = self.room.wait(state).expect(LOCK);
+            state = self.room.wait(state).whole();
         }
         if state.is_broken {
             return;
@@ -194,9 +193,9 @@ impl Log {
 
     /// Writes what waits and the end of the manifest.
     pub(crate) fn finish(&self, report: &Report) -> Result<(), Error> {
-        self.state.lock().expect(LOCK).end = Some(text::end(report));
+        self.state.lock().whole().end = Some(text::end(report));
         self.more.notify_one();
-        let thread = self.thread.lock().expect(LOCK).take();
+        let thread = self.thread.lock().whole().take();
         let written = thread.map_or(Ok(()), |thread| {
             thread.join().unwrap_or_else(|_| Err(io::Error::other("its writer has ended too early")))
         });
@@ -227,9 +226,9 @@ impl Log {
 
     /// Moves what waits into `records`, which is empty; returns the end if that has come.
     fn wait_for_more(&self, records: &mut Vec<Record>) -> Option<Vec<u8>> {
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = self.state.lock().whole();
         if state.waiting.len() < BATCH && state.end.is_none() {
-            (state, _) = self.more.wait_timeout(state, INTERVAL).expect(LOCK);
+            (state, _) = self.more.wait_timeout(state, INTERVAL).whole();
         }
         std::mem::swap(&mut state.waiting, records);
         self.room.notify_all();
@@ -240,7 +239,7 @@ impl Log {
         let written = file.write_all(out);
         out.clear();
         if written.is_err() {
-            let mut state = self.state.lock().expect(LOCK);
+            let mut state = self.state.lock().whole();
             state.is_broken = true;
             state.waiting = Vec::new();
             self.room.notify_all();

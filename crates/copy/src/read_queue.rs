@@ -17,10 +17,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use farhaul_blocks::Block;
+use farhaul_handover::Held as _;
 use farhaul_volume::{CHUNK, Kind, Marks, SourceFile, chunk_cv, whole_digest, write_patch};
 
 pub(super) use self::told::Theirs;
-use farhaul_session::contained::in_any_case;
 use farhaul_session::exchange::{Class, Load, Outlet};
 use farhaul_session::meter::Meter;
 use farhaul_session::unread::Unread;
@@ -128,8 +128,6 @@ pub(super) enum Unsettled {
     Young(Arc<FileJob>, Option<Unread>),
 }
 
-const LOCK: &str = "no thread panics while it holds the read queue";
-
 impl ReadQueue {
     pub(crate) fn new(
         shared: Arc<Talk>,
@@ -225,16 +223,16 @@ impl ReadQueue {
 
     /// Whether the receiver wants files that nobody has begun to read.
     pub(crate) fn is_waiting(&self) -> bool {
-        !self.waiting.lock().expect(LOCK).files.is_empty()
+        !self.waiting.lock().whole().files.is_empty()
     }
 
     pub(crate) fn close(&self) {
-        in_any_case(self.waiting.lock()).closed = true;
+        self.waiting.lock().in_any_case().closed = true;
         self.more.notify_all();
     }
 
     fn push<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
-        let mut waiting = self.waiting.lock().expect(LOCK);
+        let mut waiting = self.waiting.lock().whole();
         let changed = change(&mut waiting);
         let is_awaited = waiting.idle > 0;
         drop(waiting);
@@ -245,7 +243,7 @@ impl ReadQueue {
     }
 
     fn next(&self, wait: bool) -> Work {
-        let mut waiting = self.waiting.lock().expect(LOCK);
+        let mut waiting = self.waiting.lock().whole();
         loop {
             if waiting.closed || self.shared.is_stopped() {
                 return Work::Closed;
@@ -270,7 +268,7 @@ impl ReadQueue {
                 }
                 drop(waiting);
                 self.let_go(&large);
-                waiting = self.waiting.lock().expect(LOCK);
+                waiting = self.waiting.lock().whole();
                 continue;
             }
             match waiting.files.front() {
@@ -287,7 +285,7 @@ impl ReadQueue {
                     waiting.files.pop_front();
                     drop(waiting);
                     self.let_go(&large);
-                    waiting = self.waiting.lock().expect(LOCK);
+                    waiting = self.waiting.lock().whole();
                 }
                 Some(Waited::Compare(..)) => {
                     if let Some(Waited::Compare(job, digest)) = waiting.files.pop_front() {
@@ -301,7 +299,7 @@ impl ReadQueue {
                 }
                 None if wait => {
                     waiting.idle += 1;
-                    (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).expect(LOCK);
+                    (waiting, _) = self.more.wait_timeout(waiting, Duration::from_millis(200)).whole();
                     waiting.idle -= 1;
                 }
                 None => return Work::Nothing,
@@ -358,18 +356,18 @@ impl ReadQueue {
     }
 
     fn settle_later(&self, what: Unsettled) {
-        self.unsettled.lock().expect(LOCK).push(what);
+        self.unsettled.lock().whole().push(what);
         self.shared.control.notify();
     }
 
     /// What has come up since the last call, for whoever knows what becomes of it.
     pub(super) fn take_unsettled(&self) -> Vec<Unsettled> {
-        std::mem::take(&mut *self.unsettled.lock().expect(LOCK))
+        std::mem::take(&mut *self.unsettled.lock().whole())
     }
 
     /// Nothing more will be sent: the session ends, or the receiver has all that it wanted.
     pub(super) fn is_over(&self) -> bool {
-        self.shared.is_stopped() || self.waiting.lock().expect(LOCK).closed
+        self.shared.is_stopped() || self.waiting.lock().whole().closed
     }
 
     fn fail(&self, large: &Large, trouble: Trouble) {
@@ -456,7 +454,7 @@ impl Reader<'_> {
             false => [0; 32],
         };
         if queue.digests {
-            *job.digest.lock().expect(LOCK) = Some(digest);
+            *job.digest.lock().whole() = Some(digest);
         }
         match sent {
             Sent::First if !job.put.add(size) => return,
@@ -480,7 +478,7 @@ impl Reader<'_> {
         };
         let is_same = self.digesting.time(read).is_ok_and(|own| own.0 == digest);
         if is_same {
-            *job.digest.lock().expect(LOCK) = Some(digest);
+            *job.digest.lock().whole() = Some(digest);
         }
         queue.shared.send(&[Message::Compared { id: job.id, is_same }]);
     }

@@ -26,6 +26,7 @@ use std::sync::atomic::Ordering::{self, Relaxed};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use farhaul_handover::Held as _;
 use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
 
 use self::comparing::{Comparing, Look};
@@ -258,7 +259,6 @@ struct Waiting {
     _request: Option<Request>,
 }
 
-const LOCK: &str = "no thread panics while it holds the receiver's tables";
 /// Old versions are read and digested by at most so many threads; where there are none to be read, one tells what was kept.
 const PATCHERS_MAX: usize = 2;
 
@@ -404,7 +404,7 @@ impl Receiver {
     /// A peer that seems gone may have come again as another transfer, which then waits for the files that this one
     /// holds. It gets them.
     fn make_room_for_another(&self) -> Result<(), Error> {
-        let files: Vec<_> = self.files.lock().expect(LOCK).values().cloned().collect();
+        let files: Vec<_> = self.files.lock().whole().values().cloned().collect();
         if files.iter().any(|file| file.is_requested()) {
             return Err(Error::Lost {
                 what: "the peer fell silent, and another transfer has taken over its files".into(),
@@ -421,7 +421,7 @@ impl Receiver {
         {
             return Ok(());
         }
-        if !self.files.lock().expect(LOCK).is_empty() || !self.tree.lock().expect(LOCK).is_done() {
+        if !self.files.lock().whole().is_empty() || !self.tree.lock().whole().is_done() {
             return Ok(());
         }
         // Looked at last: a file leaves the table before its writer has told the sender.
@@ -486,7 +486,7 @@ impl Receiver {
 
     /// Content bytes of files that the end of the session leaves unfinished.
     fn unfinished_bytes(&self) -> u64 {
-        let files = self.files.lock().expect(LOCK);
+        let files = self.files.lock().whole();
         files.values().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
     }
 
@@ -516,7 +516,7 @@ impl Receiver {
         match message {
             Message::Entry(entry) => self.entry(entry, conversation),
             Message::DirectoryEnd { id } => {
-                let done = self.tree.lock().expect(LOCK).end(id)?;
+                let done = self.tree.lock().whole().end(id)?;
                 self.note_end(conversation)?;
                 self.finish_directories(done);
                 Ok(())
@@ -537,7 +537,7 @@ impl Receiver {
                 Ok(())
             }
             Message::FileEnd { id, size, chunks } => {
-                let file = self.files.lock().expect(LOCK).get(&id).cloned();
+                let file = self.files.lock().whole().get(&id).cloned();
                 if let Some(file) = file
                     && file.expect_end(size, chunks)?
                 {
@@ -565,7 +565,7 @@ impl Receiver {
     // ---- settling ----------------------------------------------------------------------------------------------
 
     pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
-        let file = self.files.lock().expect(LOCK).remove(&id)?;
+        let file = self.files.lock().whole().remove(&id)?;
         if file.is_large() {
             self.large_open.remove();
         }
@@ -661,7 +661,7 @@ impl Receiver {
         if !is_again && !matches!(item.entry.what, What::File { linked: true, .. }) {
             return;
         }
-        let waiting = self.links.lock().expect(LOCK).settle(item.id() % RENEWAL, outcome, &item.path);
+        let waiting = self.links.lock().whole().settle(item.id() % RENEWAL, outcome, &item.path);
         let Destination::Tree(target) = &self.destination else { return };
         for link in waiting {
             let made = self.make_hard_link(target, outcome, &item.path, &link);
@@ -671,14 +671,14 @@ impl Receiver {
     }
 
     fn child_done(&self, item: &Item) {
-        let done = self.tree.lock().expect(LOCK).child_done(item.parent, item.booked);
+        let done = self.tree.lock().whole().child_done(item.parent, item.booked);
         self.finish_directories(done);
     }
 
     fn finish_directories(&self, done: Vec<Directory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
-            self.partials.lock().expect(LOCK).remove(&directory.path);
+            self.partials.lock().whole().remove(&directory.path);
             self.counts.directories.fetch_add(1, Relaxed);
             let made = match self.rules.dry_run {
                 true => Ok(()),

@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Mutex;
 
+use farhaul_handover::Held as _;
 use farhaul_volume::{Meta, RelPath, Root, name_error};
 
 use super::report::SpreadFigures;
@@ -40,8 +41,6 @@ struct Load {
     bytes: u64,
 }
 
-const LOCK: &str = "no thread panics while it holds the directories' loads";
-
 impl Roots {
     pub(crate) fn one(root: Root) -> Roots {
         Roots { all: vec![root], names: Vec::new(), state: Mutex::default() }
@@ -73,7 +72,7 @@ impl Roots {
 
     /// What the directory is called to which a file under way goes.
     pub(crate) fn name_of(&self, path: &RelPath) -> Option<&str> {
-        let index = self.state.lock().expect(LOCK).assigned.get(path)?.0;
+        let index = self.state.lock().whole().assigned.get(path)?.0;
         self.names.get(index).map(String::as_str)
     }
 
@@ -81,7 +80,7 @@ impl Roots {
         if !self.is_spread() {
             return None;
         }
-        if let Some((index, _)) = self.state.lock().expect(LOCK).assigned.get(path) {
+        if let Some((index, _)) = self.state.lock().whole().assigned.get(path) {
             return Some(*index);
         }
         self.all.iter().position(|root| root.metadata(path).is_ok_and(|there| there.is_some()))
@@ -127,7 +126,7 @@ impl Roots {
             Ok(None) | Err(_) => None,
         };
         let free: Vec<Option<u64>> = self.all.iter().map(room).collect();
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = self.state.lock().whole();
         if state.assigned.contains_key(path) {
             return;
         }
@@ -151,7 +150,7 @@ impl Roots {
         if !self.is_spread() {
             return;
         }
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = self.state.lock().whole();
         let Some((index, size)) = state.assigned.remove(path) else { return };
         let load = &mut state.loads[index];
         load.under_way -= size;
@@ -164,7 +163,7 @@ impl Roots {
     /// A file was there already.
     pub(crate) fn note_there(&self, path: &RelPath, size: u64) {
         if let Some(index) = self.index_of(path) {
-            self.state.lock().expect(LOCK).loads[index].assigned += size.saturating_add(FILE_BYTES);
+            self.state.lock().whole().loads[index].assigned += size.saturating_add(FILE_BYTES);
         }
     }
 
@@ -221,7 +220,7 @@ impl Roots {
     }
 
     pub(crate) fn figures(&self) -> Vec<SpreadFigures> {
-        let state = self.state.lock().expect(LOCK);
+        let state = self.state.lock().whole();
         let figures = |(name, load): (&String, &Load)| SpreadFigures {
             directory: name.clone(),
             files: load.files,

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_volume::{
     AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
 };
@@ -25,7 +26,6 @@ use self::announcing::OUTSTANDING;
 use self::names::Names;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
 use farhaul_session::budget::Charge;
-use farhaul_session::contained::in_any_case;
 use farhaul_session::crew::together;
 use farhaul_session::error::Error;
 use farhaul_session::exchange::arrived_bytes;
@@ -307,7 +307,7 @@ impl Sender {
                 }
                 Step::Message(bytes) => {
                     let message = decoder.decode(bytes).map_err(senseless)?;
-                    self.handle(message, &mut self.counts.lock().expect(LOCK))?;
+                    self.handle(message, &mut self.counts.lock().whole())?;
                 }
                 Step::Idle => self.look_after(&mut watched),
             }
@@ -331,7 +331,7 @@ impl Sender {
             Message::Failed { id, path, reason } => {
                 let mut record = None;
                 // It may have crossed the news that the file has changed.
-                for id in [id].into_iter().chain(self.renewals.lock().expect(LOCK).remove(&id)) {
+                for id in [id].into_iter().chain(self.renewals.lock().whole().remove(&id)) {
                     let Some(pending) = self.remove(id) else { continue };
                     let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
                     counts.given_up = counts.given_up.saturating_add(given_up);
@@ -341,7 +341,7 @@ impl Sender {
                     }
                     record = pending.record.or(record);
                 }
-                let record = record.or_else(|| self.directories.lock().expect(LOCK).remove(&id));
+                let record = record.or_else(|| self.directories.lock().whole().remove(&id));
                 self.fail(&path, &reason, Action::Copy, record);
                 Ok(())
             }
@@ -418,7 +418,7 @@ impl Sender {
             }
             return Ok(());
         }
-        let mut table = self.table.lock().expect(LOCK);
+        let mut table = self.table.lock().whole();
         let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
         // It is decided on once.
         let Stage::Undecided { compared, unread } = &mut pending.stage else { return Err(unknown(id)) };
@@ -493,13 +493,13 @@ impl Sender {
     }
 
     fn large(&self, id: u64) -> Option<Arc<Large>> {
-        self.table.lock().expect(LOCK).pending.get(&id)?.stage.large().cloned()
+        self.table.lock().whole().pending.get(&id)?.stage.large().cloned()
     }
 
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.remove(id) else {
             // Of directories only a manifest is told.
-            let record = self.directories.lock().expect(LOCK).remove(&id);
+            let record = self.directories.lock().whole().remove(&id);
             let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
             log.add(Record { fate: Fate::sent(self.dry_run), ..*record });
             return Ok(());
@@ -508,7 +508,7 @@ impl Sender {
         if let Some(job) = &pending.job {
             self.shared.progress.detail(|| job.path.to_string());
         }
-        self.renewals.lock().expect(LOCK).retain(|_, renewed| *renewed != id);
+        self.renewals.lock().whole().retain(|_, renewed| *renewed != id);
         if pending.job.is_some() {
             counts.files += 1;
             self.shared.progress.files_done.fetch_add(1, Relaxed);
@@ -520,7 +520,7 @@ impl Sender {
 
     /// A piece arrived damaged although its packets were authentic (memory, or a cipher-less path): send it again.
     fn again(&self, id: u64, chunk: u64) -> Result<(), Error> {
-        let mut table = self.table.lock().expect(LOCK);
+        let mut table = self.table.lock().whole();
         let Some(pending) = table.pending.get_mut(&id) else {
             // That it has failed, or is announced again, may have crossed this.
             return if id % RENEWAL < table.announced { Ok(()) } else { Err(unknown(id)) };
@@ -549,7 +549,7 @@ impl Sender {
     }
 
     fn remove(&self, id: u64) -> Option<Pending> {
-        let mut table = self.table.lock().expect(LOCK);
+        let mut table = self.table.lock().whole();
         let pending = table.pending.remove(&id);
         if table.pending.len() == OUTSTANDING / 2 {
             self.room.notify_all();
@@ -559,7 +559,7 @@ impl Sender {
 
     fn finish(&self, dialogue: &Dialogue) -> Result<(), Error> {
         {
-            let table = self.table.lock().expect(LOCK);
+            let table = self.table.lock().whole();
             if !table.entries_done || !table.pending.is_empty() {
                 return Err(Error::Misbehaved(
                     "the receiver says that it has finished, but it has not".into(),
@@ -572,8 +572,8 @@ impl Sender {
 
     /// `theirs` have come if the end is a good one.
     fn end(&self, dialogue: &Dialogue, theirs: Option<Finished>) -> End {
-        let counts = in_any_case(self.counts.lock());
-        let table = in_any_case(self.table.lock());
+        let counts = self.counts.lock().in_any_case();
+        let table = self.table.lock().in_any_case();
         let given_up = theirs.as_ref().map(|_| counts.given_up);
         let theirs = theirs.unwrap_or_default();
         let unfinished = table.pending.values().filter_map(|pending| pending.stage.large());
@@ -598,8 +598,6 @@ impl Sender {
         }
     }
 }
-
-const LOCK: &str = "no thread panics while it holds the sender's table";
 
 /// A line for what has been removed at the other end or here.
 pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {

@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
+use farhaul_handover::Held as _;
 use farhaul_session::request::Request;
 
 use super::messages::{Encoder, Message};
@@ -24,7 +25,7 @@ impl Talk {
     /// As [`Shared::send`].
     pub(crate) fn send(&self, messages: &[Message]) {
         self.shared.send_encoded(|out| {
-            let mut encoder = self.encoder.lock().expect("no thread panics while it encodes a message");
+            let mut encoder = self.encoder.lock().whole();
             for message in messages {
                 encoder.encode(message, out);
             }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_session::meter::Meter;
 use farhaul_session::shared::Arrived;
@@ -97,7 +98,7 @@ impl Stream {
     /// Of the whole content. A single chunk of a stream has the value of a chunk among others, and is read for its digest.
     fn digest(&self, size: u64) -> [u8; 32] {
         let mut tree = FileTree::new(size);
-        for (&chunk, &cv) in self.chunks.lock().expect(LOCK).iter() {
+        for (&chunk, &cv) in self.chunks.lock().whole().iter() {
             tree.set(chunk, cv);
         }
         let mut only = vec![0; size.min(CHUNK) as usize];
@@ -116,7 +117,6 @@ pub(crate) struct PipeState {
     written: u64,
 }
 
-const LOCK: &str = "no thread panics while it holds a file's state";
 const TABLE_LOCK: &str = "no thread panics while it holds the table";
 
 impl Incoming {
@@ -134,7 +134,7 @@ impl Incoming {
     /// None once it is over.
     pub(crate) fn partial(&self) -> Option<Arc<Partial>> {
         let Kind::Chunked(partial) = &self.kind else { return None };
-        partial.read().expect(LOCK).clone()
+        partial.read().whole().clone()
     }
 
     /// Books the sender's word on the end; true when the file is complete and the caller has to finish it. The word may be repeated,
@@ -142,28 +142,28 @@ impl Incoming {
     pub(crate) fn expect_end(&self, size: u64, chunks: u64) -> Result<bool, Error> {
         let wrong = || Error::Misbehaved(format!("{} ends where it cannot", self.item.path));
         let fits = match self.item.entry.what {
-            What::Stream => self.came.lock().expect(LOCK).end(size, chunks),
+            What::Stream => self.came.lock().whole().end(size, chunks),
             _ => size == self.item.entry.size(),
         };
         // A writer that is through with a piece must not see an end that is refused.
         if !fits {
             return Err(wrong());
         }
-        let end = *self.end.lock().expect(LOCK).get_or_insert((size, chunks));
+        let end = *self.end.lock().whole().get_or_insert((size, chunks));
         if end == (size, chunks) { Ok(self.is_complete()) } else { Err(wrong()) }
     }
 
     /// True once: to the one caller that has to finish the file.
     pub(crate) fn is_complete(&self) -> bool {
-        let Some((_, chunks)) = *self.end.lock().expect(LOCK) else { return false };
+        let Some((_, chunks)) = *self.end.lock().whole() else { return false };
         let there = match &self.kind {
             Kind::Whole => return false,
             Kind::Chunked(partial) => {
-                partial.read().expect(LOCK).as_ref().map_or(0, |partial| partial.chunks_there())
+                partial.read().whole().as_ref().map_or(0, |partial| partial.chunks_there())
             }
-            Kind::Stream(stream) => stream.chunks.lock().expect(LOCK).len() as u64,
-            Kind::Pipe(state) => state.lock().expect(LOCK).next,
-            Kind::Null(came) => came.lock().expect(LOCK).count(),
+            Kind::Stream(stream) => stream.chunks.lock().whole().len() as u64,
+            Kind::Pipe(state) => state.lock().whole().next,
+            Kind::Null(came) => came.lock().whole().count(),
         };
         there >= chunks && !self.finishing.swap(true, Ordering::AcqRel)
     }
@@ -171,7 +171,7 @@ impl Incoming {
     /// Keeps what can be resumed, drops the rest.
     pub(crate) fn abandon(&self) {
         if let Kind::Chunked(partial) = &self.kind {
-            drop(partial.write().expect(LOCK).take());
+            drop(partial.write().whole().take());
         }
     }
 
@@ -180,7 +180,7 @@ impl Incoming {
         match &self.kind {
             Kind::Chunked(partial) => {
                 // Not under the lock: a file that is complete meanwhile does not wait for its sync.
-                let partial = partial.read().expect(LOCK).clone();
+                let partial = partial.read().whole().clone();
                 partial.map_or(Ok(()), |partial| partial.checkpoint())
             }
             Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) | Kind::Null(_) => Ok(()),
@@ -191,7 +191,7 @@ impl Incoming {
     pub(crate) fn is_requested(&self) -> bool {
         match &self.kind {
             Kind::Chunked(partial) => {
-                partial.read().expect(LOCK).as_ref().is_some_and(|partial| partial.is_requested())
+                partial.read().whole().as_ref().is_some_and(|partial| partial.is_requested())
             }
             Kind::Whole | Kind::Stream(_) | Kind::Pipe(_) | Kind::Null(_) => false,
         }
@@ -209,7 +209,7 @@ impl Incoming {
 
     /// Its size, if it is known by now.
     pub(crate) fn size(&self) -> u64 {
-        self.end.lock().expect(LOCK).map_or(self.item.entry.size(), |(size, _)| size)
+        self.end.lock().whole().map_or(self.item.entry.size(), |(size, _)| size)
     }
 
     pub(crate) fn digest(&self) -> Option<[u8; 32]> {
@@ -250,16 +250,14 @@ impl Incoming {
     fn needs_a_disk(&self) -> bool {
         match &self.kind {
             Kind::Chunked(_) => self.partial().is_some_and(|partial| partial.needs_a_disk()),
-            Kind::Stream(stream) => {
-                stream.temp.lock().expect(LOCK).as_ref().is_some_and(TempFile::needs_a_disk)
-            }
+            Kind::Stream(stream) => stream.temp.lock().whole().as_ref().is_some_and(TempFile::needs_a_disk),
             Kind::Whole | Kind::Pipe(_) | Kind::Null(_) => false,
         }
     }
 }
 
 fn writing_stream(stream: &Stream, work: impl Fn(&TempFile) -> std::io::Result<()>) -> std::io::Result<()> {
-    stream.temp.lock().expect(LOCK).as_ref().map_or(Ok(()), work)
+    stream.temp.lock().whole().as_ref().map_or(Ok(()), work)
 }
 
 /// The body of a writer thread. Nothing comes through `over`; it is closed when the session is.
@@ -400,7 +398,7 @@ impl Writer<'_> {
                 if let Some(told) = &file.told {
                     told.take(piece.chunk, 0);
                 }
-                let partial = partial.read().expect(LOCK);
+                let partial = partial.read().whole();
                 let Some(partial) = partial.as_ref() else { return };
                 match self.write.clone().time(|| write_chunk(partial, piece, data)) {
                     // It was there already, or another writer has it in hand.
@@ -410,13 +408,13 @@ impl Writer<'_> {
             }
             Kind::Stream(stream) => self.write.clone().time(|| write_stream(stream, piece, data)),
             Kind::Null(came) => {
-                if !came.lock().expect(LOCK).insert(piece.chunk) {
+                if !came.lock().whole().insert(piece.chunk) {
                     return;
                 }
                 Ok(())
             }
             Kind::Pipe(state) => {
-                let mut state = state.lock().expect(LOCK);
+                let mut state = state.lock().whole();
                 if piece.chunk < state.next {
                     return;
                 }
@@ -449,7 +447,7 @@ impl Writer<'_> {
         let cv = ChunkCv(piece.digest);
         let mut scratch = std::mem::take(&mut self.scratch);
         let patched = {
-            let partial = partial.read().expect(LOCK);
+            let partial = partial.read().whole();
             let Some(partial) = partial.as_ref() else { return };
             self.write.clone().time(|| match (patch.is_empty(), had) {
                 (true, Some(had)) if had != cv => Ok(Patched::Differs),
@@ -542,7 +540,7 @@ pub(crate) fn complete(receiver: &Receiver, file: &Incoming) -> Result<(), Strin
     match &file.kind {
         Kind::Whole | Kind::Null(_) | Kind::Pipe(_) => Ok(()),
         Kind::Chunked(partial) => {
-            let Some(partial) = partial.write().expect(LOCK).take() else { return Ok(()) };
+            let Some(partial) = partial.write().whole().take() else { return Ok(()) };
             if receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
                 partial.discard();
                 return Err("what was written does not read back; it was removed".into());
@@ -559,7 +557,7 @@ pub(crate) fn complete(receiver: &Receiver, file: &Incoming) -> Result<(), Strin
             Ok(())
         }
         Kind::Stream(stream) => {
-            let Some(temp) = stream.temp.lock().expect(LOCK).take() else { return Ok(()) };
+            let Some(temp) = stream.temp.lock().whole().take() else { return Ok(()) };
             if receiver.rules.verify == Verify::Readback {
                 temp.forget_cached().and_then(|()| readback(stream)).map_err(cannot)?;
             }
@@ -583,7 +581,7 @@ fn fits(file: &Incoming, piece: &Piece) -> bool {
             .chunk
             .checked_mul(CHUNK)
             .is_some_and(|start| start < *size && u64::from(piece.len) == (size - start).min(CHUNK)),
-        _ => file.came.lock().expect(LOCK).note(piece.chunk, piece.len),
+        _ => file.came.lock().whole().note(piece.chunk, piece.len),
     }
 }
 
@@ -612,7 +610,7 @@ fn write_stream(stream: &Stream, piece: &Piece, data: &[u8]) -> Result<(), Strin
         .map_err(|error| format!("cannot write: {}", plain(&error)))?;
     writing_stream(stream, |temp| temp.begin(piece.chunk * CHUNK, data.len() as u64))
         .map_err(|error| format!("cannot write: {}", plain(&error)))?;
-    stream.chunks.lock().expect(LOCK).insert(piece.chunk, ChunkCv(piece.digest));
+    stream.chunks.lock().whole().insert(piece.chunk, ChunkCv(piece.digest));
     Ok(())
 }
 
@@ -650,7 +648,7 @@ fn write_out(mut bytes: &[u8]) -> std::io::Result<()> {
 
 fn readback(stream: &Stream) -> std::io::Result<()> {
     let mut buffer = vec![0; CHUNK as usize];
-    for (&chunk, cv) in stream.chunks.lock().expect(LOCK).iter() {
+    for (&chunk, cv) in stream.chunks.lock().whole().iter() {
         let len = stream.file.read_at(&mut buffer, chunk * CHUNK)?;
         if chunk_cv(&buffer[..len]) != cv.0 {
             return Err(std::io::Error::other("what was written does not read back"));

@@ -1,13 +1,15 @@
 //! How a transfer's threads hand blocks to one another: rings of block descriptors, and how who waits for one is woken.
 //!
 //! [`Ring`] joins any number of threads at either end. [`HandOver`] is a ring whose takers wait for a bell, [`Room`] is where those
-//! wait who have something for a ring that is full enough, and [`Sleep`] how a thread sleeps that looks after several queues.
+//! wait who have something for a ring that is full enough, and [`Sleep`] how a thread sleeps that looks after several queues. [`Held`] says what
+//! becomes of a lock whose holder has panicked.
 //!
 //! All of it is model-checked: `./x loom` goes through the orders in which the threads of `tests/loom.rs` can run, up to three switches
 //! ahead of time, and the values that the memory model lets them see.
 #![deny(unsafe_code)]
 
 mod hand_over;
+mod held;
 #[expect(unsafe_code, reason = "slots of the ring that one thread at a time owns")]
 mod ring;
 mod room;
@@ -15,6 +17,7 @@ mod sleep;
 mod sync;
 
 pub use hand_over::{Bell, HandOver};
+pub use held::Held;
 pub use ring::Ring;
 pub use room::Room;
 pub use sleep::Sleep;

@@ -8,9 +8,8 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
+use crate::held::Held as _;
 use crate::sync::{AtomicUsize, Condvar, Mutex, fence};
-
-const LOCK: &str = "no thread panics while it waits for room";
 
 /// The place to wait.
 #[derive(Debug)]
@@ -30,7 +29,7 @@ impl Room {
     /// Waits until there is room, at most so long.
     pub fn wait(&self, limit: Duration, is_there: impl Fn() -> bool) {
         let until = Instant::now() + limit;
-        let mut guard = self.lock.lock().expect(LOCK);
+        let mut guard = self.lock.lock().whole();
         self.waiting.fetch_add(1, SeqCst);
         // Whoever takes one from now on sees that somebody waits, or what he took is seen here.
         fence(SeqCst);
@@ -39,7 +38,7 @@ impl Room {
             if left.is_zero() {
                 break;
             }
-            (guard, _) = self.freed.wait_timeout(guard, left).expect(LOCK);
+            (guard, _) = self.freed.wait_timeout(guard, left).whole();
         }
         self.waiting.fetch_sub(1, SeqCst);
     }
@@ -49,7 +48,7 @@ impl Room {
         fence(SeqCst);
         if self.waiting.load(SeqCst) > 0 && is_there() {
             // Who has looked and found none is waiting by the time that this is unlocked.
-            drop(self.lock.lock().expect(LOCK));
+            drop(self.lock.lock().whole());
             self.freed.notify_one();
         }
     }

@@ -11,7 +11,8 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::contained::in_any_case;
+use farhaul_handover::Held as _;
+
 use crate::error::Error;
 
 /// What may be kept, and what is. Clones are the same.
@@ -195,7 +196,7 @@ impl<K: Clone + Eq + Hash> Budgets<K> {
     /// That of a key, as long as somebody has it; `most` is a limit of its own.
     pub fn of_key(&self, key: &K, most: Option<u64>) -> Budget {
         let limit = self.limit(most);
-        let mut keys = in_any_case(self.keys.lock());
+        let mut keys = self.keys.lock().in_any_case();
         if let Some(level) = keys.get(key).and_then(Weak::upgrade) {
             let budget = Budget(level);
             budget.set_limit(limit);
@@ -209,7 +210,7 @@ impl<K: Clone + Eq + Hash> Budgets<K> {
 
     /// A key has this limit now.
     pub fn adjust(&self, key: &K, most: Option<u64>) {
-        if let Some(level) = in_any_case(self.keys.lock()).get(key).and_then(Weak::upgrade) {
+        if let Some(level) = self.keys.lock().in_any_case().get(key).and_then(Weak::upgrade) {
             Budget(level).set_limit(self.limit(most));
         }
     }
@@ -273,7 +274,7 @@ mod tests {
         assert!(small.charge(60).is_ok() && small.charge(61).is_err());
         drop((charge, one, again, small));
         assert!(of('c', None).charge(60).is_ok());
-        assert_eq!(in_any_case(budgets.keys.lock()).len(), 1, "no memory of keys that have left");
+        assert_eq!(budgets.keys.lock().in_any_case().len(), 1, "no memory of keys that have left");
     }
 
     #[test]

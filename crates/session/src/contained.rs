@@ -4,7 +4,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
-use std::sync::{LockResult, Once, PoisonError};
+use std::sync::Once;
 
 use crate::error::Error;
 
@@ -49,12 +49,6 @@ fn place_of(info: &PanicHookInfo<'_>) -> String {
         Some(location) => format!("{}:{}: {why}", location.file(), location.line()),
         None => why.to_string(),
     }
-}
-
-/// What a lock guards, also when a thread has panicked while it held it. For what is looked at when a session ends, and for what is
-/// whole at every point where its holder could panic. Whoever works on goes through `expect`, and ends as the first one has.
-pub fn in_any_case<T>(locked: LockResult<T>) -> T {
-    locked.unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -8,11 +8,10 @@ use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use rustix::thread::gettid;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-
-use super::contained::in_any_case;
 
 /// How busy a stage was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -81,12 +80,12 @@ impl CpuTime {
 
     /// From here on the calling thread works for the session.
     pub(crate) fn enter(&self) {
-        in_any_case(self.0.lock()).running.push((this_thread(), thread_time()));
+        self.0.lock().in_any_case().running.push((this_thread(), thread_time()));
     }
 
     fn leave(&self) {
         let (this, now) = (this_thread(), thread_time());
-        let mut threads = in_any_case(self.0.lock());
+        let mut threads = self.0.lock().in_any_case();
         if let Some(at) = threads.running.iter().position(|&(thread, _)| thread == this) {
             let (_, begin) = threads.running.swap_remove(at);
             threads.ended += now.saturating_sub(begin);
@@ -95,7 +94,7 @@ impl CpuTime {
 
     /// What all of them have used so far.
     pub(crate) fn total(&self) -> Duration {
-        let threads = in_any_case(self.0.lock());
+        let threads = self.0.lock().in_any_case();
         let running = threads.running.iter().map(|&(thread, begin)| time_of(thread).saturating_sub(begin));
         threads.ended + running.sum::<Duration>()
     }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use farhaul_handover::Held as _;
 use farhaul_net::{Link, RecvBatch, SendBatch, Sent};
 use farhaul_proto::{Class, ControlStream, Event, Flow, Plan, Received, Timestamp, Verdict};
 
@@ -717,8 +718,7 @@ impl Running {
     fn publish_figures(&self) {
         let stats = self.thread.flow.stats();
         let rtt = self.thread.flow.rtt();
-        let mut figures =
-            self.thread.own.figures.lock().expect("no thread panics while it holds the figures");
+        let mut figures = self.thread.own.figures.lock().whole();
         figures.segments_sent = stats.segments_sent;
         figures.segments_retransmitted = stats.segments_retransmitted;
         figures.segments_proactive = stats.segments_proactive;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::contained::in_any_case;
+use farhaul_handover::Held as _;
+
 use super::figures::Stage;
 use super::supervisor::Role;
 
@@ -67,8 +68,8 @@ impl Meters {
     pub(crate) fn begin(&self, role: Role, alone: bool) {
         if alone {
             let end = if role == Role::Sender { "sender" } else { "receiver" };
-            *in_any_case(self.since.lock()) = Since { end, start: Instant::now() };
-            let mut all = in_any_case(self.all.lock());
+            *self.since.lock().in_any_case() = Since { end, start: Instant::now() };
+            let mut all = self.all.lock().in_any_case();
             // Those of threads that have ended are nobody's any more.
             all.retain(|meter| Arc::strong_count(meter) > 1);
             all.iter().for_each(|meter| meter.busy_ns.store(0, Relaxed));
@@ -78,16 +79,16 @@ impl Meters {
     /// A new meter, for one thread: two half-busy readers must not look like a full one.
     pub fn meter(&self, stage: &'static str) -> Arc<Meter> {
         let meter = Arc::new(Meter { stage, busy_ns: AtomicU64::new(0) });
-        in_any_case(self.all.lock()).push(meter.clone());
+        self.all.lock().in_any_case().push(meter.clone());
         meter
     }
 
     /// Busy share of each stage: that of its busiest thread.
     pub(crate) fn stages(&self) -> Vec<Stage> {
-        let Since { end, start } = *in_any_case(self.since.lock());
+        let Since { end, start } = *self.since.lock().in_any_case();
         let elapsed = start.elapsed().as_nanos().max(1) as f64;
         let mut stages: Vec<Stage> = Vec::new();
-        for meter in in_any_case(self.all.lock()).iter() {
+        for meter in self.all.lock().in_any_case().iter() {
             let busy = meter.busy_ns.load(Relaxed) as f64 / elapsed;
             match stages.iter_mut().find(|stage| stage.name == meter.stage) {
                 Some(stage) => stage.busy = stage.busy.max(busy),

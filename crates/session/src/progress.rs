@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use super::contained::in_any_case;
+use farhaul_handover::Held as _;
+
 use super::options::RateOptions;
 use crate::error::Error;
 
@@ -88,7 +89,7 @@ impl Progress {
     /// Takes the lines that have come up since the last call. Whoever calls this once does so again soon: a transfer that has much to
     /// say waits for it.
     pub fn take_notices(&self) -> Vec<String> {
-        let mut notices = in_any_case(self.notices.lock());
+        let mut notices = self.notices.lock().in_any_case();
         let taken = std::mem::replace(&mut *notices, Notices { is_read: true, ..Notices::default() });
         drop(notices);
         self.taken.notify_all();
@@ -109,7 +110,7 @@ impl Progress {
             return;
         }
         let bytes = line.len() + LINE_BYTES;
-        let mut notices = in_any_case(self.notices.lock());
+        let mut notices = self.notices.lock().in_any_case();
         let begin = Instant::now();
         while notices.bytes + bytes > NOTICES_BYTES_MAX {
             // Once some were left out, nobody waits for the next ones.
@@ -118,7 +119,7 @@ impl Progress {
                 notices.left_out += 1;
                 return;
             }
-            (notices, _) = in_any_case(self.taken.wait_timeout(notices, LOOK_EVERY));
+            (notices, _) = self.taken.wait_timeout(notices, LOOK_EVERY).in_any_case();
         }
         notices.bytes += bytes;
         notices.lines.push(line);
@@ -177,7 +178,7 @@ mod tests {
         let line = "x".repeat(1 << 20);
         let count = 2 * NOTICES_BYTES_MAX / line.len();
         (0..count).for_each(|_| progress.notice(line.clone()));
-        assert!(in_any_case(progress.notices.lock()).bytes <= NOTICES_BYTES_MAX);
+        assert!(progress.notices.lock().in_any_case().bytes <= NOTICES_BYTES_MAX);
         let lines = progress.take_notices();
         let (last, shown) = lines.split_last().unwrap();
         assert!(last.starts_with(&format!("warning: {} more lines", count - shown.len())), "{last}");

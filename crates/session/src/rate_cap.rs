@@ -15,12 +15,12 @@ mod demand;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use demand::Demand;
+use farhaul_handover::Held as _;
 
 use super::BLOCK_BYTES;
-use super::contained::in_any_case;
 use super::options::{RATE_MIN_BPS, RateOptions};
 use super::supervisor::Role;
+use demand::Demand;
 
 /// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
 /// more: grants come as seldom as a flow thread wakes by itself.
@@ -80,7 +80,7 @@ impl RateCap {
 
     /// Another session. `None` if each would have less than the smallest rate then.
     pub fn join(&self, now: Instant) -> Option<RateShare> {
-        let mut state = in_any_case(self.0.lock());
+        let mut state = self.0.lock().in_any_case();
         let each = state.most_bps.map(|most| most / (state.members.len() as u64 + 1));
         if each.is_some_and(|each| each < RATE_MIN_BPS) {
             return None;
@@ -97,7 +97,7 @@ impl RateCap {
 
     /// From now on so much; running sessions go on at it.
     pub fn set_most(&self, most_bps: Option<u64>, now: Instant) {
-        let mut state = in_any_case(self.0.lock());
+        let mut state = self.0.lock().in_any_case();
         if state.most_bps != most_bps {
             state.change(now, |state| state.most_bps = most_bps);
         }
@@ -105,7 +105,7 @@ impl RateCap {
 
     /// Whether nothing would be known less without it: no session has a part, and all that may be saved is.
     pub fn is_idle(&self, now: Instant) -> bool {
-        let mut state = in_any_case(self.0.lock());
+        let mut state = self.0.lock().in_any_case();
         state.settle(now);
         state.members.is_empty() && state.bytes >= state.burst()
     }
@@ -114,7 +114,7 @@ impl RateCap {
 impl RateShare {
     /// Bits a second that go each way, at most; `None` for as many as it likes.
     pub fn bps(&self) -> Option<u64> {
-        let state = in_any_case(self.cap.0.lock());
+        let state = self.cap.0.lock().in_any_case();
         state
             .most_bps
             .and_then(|_| state.members.iter().find(|member| member.id == self.id))
@@ -136,7 +136,7 @@ impl RateShare {
 
     /// It has moved so many bytes in all: what it does not use is the others' until it does.
     pub(crate) fn has_moved(&self, bytes: u64, now: Instant) {
-        let mut state = in_any_case(self.cap.0.lock());
+        let mut state = self.cap.0.lock().in_any_case();
         let Some(most) = state.most_bps else { return };
         let even = most / state.members.len().max(1) as u64;
         let Some(member) = state.members.iter_mut().find(|member| member.id == self.id) else { return };
@@ -163,7 +163,7 @@ impl RateShare {
 
     /// Takes so many blocks, or as many as may be granted now.
     pub(crate) fn take_blocks(&self, wanted: u64, now: Instant) -> u64 {
-        let mut state = in_any_case(self.cap.0.lock());
+        let mut state = self.cap.0.lock().in_any_case();
         if state.most_bps.is_none() {
             return wanted;
         }
@@ -175,12 +175,12 @@ impl RateShare {
 
     /// A block that was taken is only so long.
     pub(crate) fn give_back_rest(&self, len: u32) {
-        let mut state = in_any_case(self.cap.0.lock());
+        let mut state = self.cap.0.lock().in_any_case();
         state.bytes += (BLOCK_BYTES as u64).saturating_sub(len.into()) as f64;
     }
 
     fn change(&self, now: Instant, change: impl FnOnce(&mut Member)) {
-        let mut state = in_any_case(self.cap.0.lock());
+        let mut state = self.cap.0.lock().in_any_case();
         state.change(now, |state| {
             if let Some(member) = state.members.iter_mut().find(|member| member.id == self.id) {
                 change(member);
@@ -191,7 +191,7 @@ impl RateShare {
 
 impl Drop for RateShare {
     fn drop(&mut self) {
-        let mut state = in_any_case(self.cap.0.lock());
+        let mut state = self.cap.0.lock().in_any_case();
         state.change(Instant::now(), |state| state.members.retain(|member| member.id != self.id));
     }
 }

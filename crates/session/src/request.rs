@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use super::contained::{contained, in_any_case};
+use farhaul_handover::Held as _;
+
+use super::contained::contained;
 use super::exchange::{ChannelBell, Inlet};
 use super::messages::{EndFigures, Message, put_words};
 use super::progress::Progress;
@@ -81,7 +83,7 @@ impl Request {
     /// Ends the request's threads because of `error`; the first error is kept.
     pub fn fail(&self, error: Error) {
         let reason = error.to_string();
-        let mut failure = in_any_case(self.failure.lock());
+        let mut failure = self.failure.lock().in_any_case();
         if failure.is_none() && !self.is_stopped() {
             *failure = Some(error);
         }
@@ -90,7 +92,7 @@ impl Request {
     }
 
     pub(crate) fn take_failure(&self) -> Option<Error> {
-        in_any_case(self.failure.lock()).take()
+        self.failure.lock().in_any_case().take()
     }
 
     /// Ends the request's threads, and the session if that is for this request alone.
@@ -181,12 +183,12 @@ pub(crate) enum Heard {
 
 impl Requests {
     fn table(&self) -> MutexGuard<'_, Table> {
-        in_any_case(self.table.lock())
+        self.table.lock().in_any_case()
     }
 
     /// The request of this number, while it lasts.
     pub(crate) fn get(&self, number: u64) -> Option<Arc<Request>> {
-        in_any_case(self.live.read()).get(&number).cloned()
+        self.live.read().in_any_case().get(&number).cloned()
     }
 
     pub(crate) fn ring(&self) {
@@ -211,7 +213,7 @@ impl Requests {
             is_over: AtomicBool::new(false),
             failure: Mutex::default(),
         });
-        in_any_case(self.live.write()).insert(number, request.clone());
+        self.live.write().in_any_case().insert(number, request.clone());
         self.table().entries.entry(number).or_default();
         request
     }
@@ -253,13 +255,13 @@ impl Requests {
 
     /// Nothing more comes for this request.
     pub(crate) fn remove(&self, number: u64) {
-        in_any_case(self.live.write()).remove(&number);
+        self.live.write().in_any_case().remove(&number);
         self.table().entries.remove(&number);
     }
 
     /// The session is over, and nobody can take a request up any more.
     pub(crate) fn clear(&self) {
-        in_any_case(self.live.write()).clear();
+        self.live.write().in_any_case().clear();
     }
 
     // ---- what the peer says ----------------------------------------------------------------------------------------
@@ -362,7 +364,7 @@ impl Requests {
         }
         if table.is_led {
             if !wait.is_zero() {
-                drop(in_any_case(self.changed.wait_timeout(table, wait)));
+                drop(self.changed.wait_timeout(table, wait).in_any_case());
             }
             return;
         }

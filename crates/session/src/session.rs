@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::contained::in_any_case;
+use farhaul_handover::Held as _;
+
 use super::messages::{EndFigures, Frames, Message, senseless};
 use super::options::NetworkOptions;
 use super::progress::Progress;
@@ -67,7 +68,7 @@ impl Session {
     pub fn open(self: &Arc<Session>, words: Vec<u8>, role: Role, progress: &Arc<Progress>) -> Dialogue {
         self.stay();
         // The peer hears of requests in the order of their numbers.
-        let _turn = in_any_case(self.opening.lock());
+        let _turn = self.opening.lock().in_any_case();
         let number = self.shared.requests.next_number(self.shared.is_initiator);
         let request = self.shared.requests.add(&self.shared, number, progress.clone());
         self.shared.say(&[Message::Open { request: number, words }]);
@@ -101,7 +102,7 @@ impl Session {
     }
 
     fn supervisor(&self) -> MutexGuard<'_, Option<Supervisor>> {
-        in_any_case(self.supervisor.lock())
+        self.supervisor.lock().in_any_case()
     }
 
     fn look_after(&self, wait: Duration) {

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
+use farhaul_handover::Held as _;
 use farhaul_net::{Link, StreamLink, UdpLink};
 
 use super::blocked::Blocked;
 use super::budget::{Budget, Charge};
-use super::contained::in_any_case;
 use super::pending::Pending;
 use super::rate_cap::RateShare;
 use super::secret::Secret;
@@ -287,7 +287,7 @@ impl Stop {
 
     /// Whoever is at the other end may not do any more what the session does: both ends hear `why`.
     pub fn revoke(&self, why: Error) {
-        in_any_case(self.0.revoked.lock()).get_or_insert(why);
+        self.0.revoked.lock().in_any_case().get_or_insert(why);
         self.0.is_set.store(true, Relaxed);
     }
 
@@ -297,7 +297,7 @@ impl Stop {
 
     /// Why the session was revoked, if it was; once.
     pub fn take_revocation(&self) -> Option<Error> {
-        if self.is_set() { in_any_case(self.0.revoked.lock()).take() } else { None }
+        if self.is_set() { self.0.revoked.lock().in_any_case().take() } else { None }
     }
 }
 

@@ -17,13 +17,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_queue::SegQueue;
 use farhaul_blocks::{Block, BlockPool, Overflow, last_level_cache_bytes};
+use farhaul_handover::Held as _;
 use farhaul_handover::{Ring, Room, Sleep};
 use farhaul_net::{UdpLink, Waker};
 use farhaul_proto::{Class, ControlStream, Controller, Timestamp};
 
 use super::BLOCK_BYTES;
 use super::budget::{Budget, Charge};
-use super::contained::{contained, in_any_case};
+use super::contained::contained;
 use super::figures::CpuTime;
 use super::held::Held;
 use super::messages::{Inbox, Message};
@@ -294,7 +295,7 @@ impl Control {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, ControlStream> {
-        self.stream.lock().expect("no thread panics while it holds the control stream")
+        self.stream.lock().whole()
     }
 
     /// Wakes who waits for bytes to read or for room to write.
@@ -463,7 +464,7 @@ impl Shared {
         if open < self.pool.total() {
             let more = (open + BLOCKS_STEP).min(self.pool.total());
             let bytes = (more.saturating_sub(BLOCKS_MIN) * BLOCK_BYTES) as u64;
-            if in_any_case(self.blocks_kept.lock()).set(bytes).is_ok() {
+            if self.blocks_kept.lock().in_any_case().set(bytes).is_ok() {
                 self.pool.open_to(more);
             }
         }
@@ -491,7 +492,7 @@ impl Shared {
 
     /// The rate of a path. Everywhere the control stream is locked before it.
     pub fn controller(&self, path: usize) -> MutexGuard<'_, Controller> {
-        self.controllers[path].lock().expect("no thread panics in the controller")
+        self.controllers[path].lock().whole()
     }
 
     pub fn path_count(&self) -> usize {
@@ -512,18 +513,18 @@ impl Shared {
     }
 
     pub fn flow_list(&self) -> Vec<Arc<FlowShared>> {
-        in_any_case(self.flows.lock()).clone()
+        self.flows.lock().in_any_case().clone()
     }
 
     pub(crate) fn wake_flows(&self) {
-        for flow in in_any_case(self.flows.lock()).iter() {
+        for flow in self.flows.lock().in_any_case().iter() {
             flow.wake();
         }
     }
 
     /// Wakes those who take blocks.
     pub(crate) fn wake_carriers(&self) {
-        let flows = in_any_case(self.flows.lock());
+        let flows = self.flows.lock().in_any_case();
         for flow in flows.iter().filter(|flow| flow.active.load(Ordering::Acquire)) {
             flow.wake();
         }
@@ -552,27 +553,27 @@ impl Shared {
     }
 
     pub fn set_peer_closed(&self, reason: String) {
-        in_any_case(self.peer_closed.lock()).get_or_insert(reason);
+        self.peer_closed.lock().in_any_case().get_or_insert(reason);
         self.control.notify();
     }
 
     pub fn peer_closed(&self) -> Option<String> {
-        in_any_case(self.peer_closed.lock()).clone()
+        self.peer_closed.lock().in_any_case().clone()
     }
 
     pub(crate) fn set_goodbye(&self, reason: String) {
-        *in_any_case(self.goodbye.lock()) = reason;
+        *self.goodbye.lock().in_any_case() = reason;
     }
 
     /// What the close frame says: why this end gave up, or nothing.
     pub(crate) fn goodbye(&self) -> String {
-        in_any_case(self.goodbye.lock()).clone()
+        self.goodbye.lock().in_any_case().clone()
     }
 
     /// Ends the session's threads because of `error`; the first error is kept.
     pub fn fail(&self, error: Error) {
         self.set_goodbye(error.to_string());
-        let mut failure = in_any_case(self.failure.lock());
+        let mut failure = self.failure.lock().in_any_case();
         if failure.is_none() && !self.is_stopped() {
             *failure = Some(error);
         }
@@ -581,7 +582,7 @@ impl Shared {
     }
 
     pub(crate) fn take_failure(&self) -> Option<Error> {
-        in_any_case(self.failure.lock()).take()
+        self.failure.lock().in_any_case().take()
     }
 
     /// Sends messages of the session's own to the peer, in this order and behind all that were sent before. Waits for
@@ -632,7 +633,7 @@ impl Shared {
     }
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.control.outbox.lock().expect("no thread panics while it holds the outbox")
+        self.control.outbox.lock().whole()
     }
 
     /// Whether the peer has everything that was said.

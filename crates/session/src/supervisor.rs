@@ -27,13 +27,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 use farhaul_blocks::BlockPool;
+use farhaul_handover::Held as _;
 use farhaul_net::{FaultLink, Link, memory_pair};
 use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 
 use super::BLOCK_BYTES;
 use super::blocked::Blocked;
 use super::budget::Charge;
-use super::contained::in_any_case;
 use super::flow_thread;
 use super::flow_thread::{FILLING_MAX, FlowThread};
 use super::messages::{Inbox, Message, Next, senseless};
@@ -400,7 +400,7 @@ impl Supervisor {
             window_max,
             beside_max: if window_max == self.window_max { self.beside_max } else { 0 },
         };
-        in_any_case(shared.flows.lock()).push(own.clone());
+        shared.flows.lock().in_any_case().push(own.clone());
         let is_sender = self.is_sender;
         let thread = std::thread::Builder::new()
             .name(format!("flow-{}", setup.index))
@@ -678,7 +678,7 @@ impl Supervisor {
         let flows = self.shared.flow_list();
         self.say_short_buffer(&flows);
         for flow in flows {
-            let figures = *in_any_case(flow.figures.lock());
+            let figures = *flow.figures.lock().in_any_case();
             rtt = rtt.max(figures.rtt_smoothed_us);
             sent += figures.packets_sent;
             lost += figures.packets_lost;

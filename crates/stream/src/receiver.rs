@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
@@ -21,7 +22,6 @@ use super::session::Session;
 /// A block this far ahead of one that is missing is none of an honest sender's, which has memory for far fewer.
 const AHEAD_MAX: u64 = 1 << 20;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const LOCK: &str = "no thread panics while it holds the list of arrived blocks";
 
 /// The end of a stream that receives. Its calls may come from any number of threads. Dropped without [`Receiver::finish`], it
 /// ends the stream, and the sender is told.
@@ -53,7 +53,7 @@ impl Receiver {
     pub fn next(&self) -> Result<Option<Arrived>, Error> {
         if self.session.in_order {
             // Whoever waits holds the order, so that the next in turn finds it whole.
-            let mut order = self.order.lock().expect(LOCK);
+            let mut order = self.order.lock().whole();
             loop {
                 if let Some(mut first) = order.take_next() {
                     first.taken = Instant::now();
@@ -66,7 +66,7 @@ impl Receiver {
             }
         }
         while let Some(arrived) = self.take()? {
-            let admitted = self.admit(&mut self.order.lock().expect(LOCK), arrived)?;
+            let admitted = self.admit(&mut self.order.lock().whole(), arrived)?;
             if admitted.is_some() {
                 return Ok(admitted);
             }

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_session::exchange::{Load, Outlet};
 use farhaul_session::meter::Meter;
@@ -56,8 +57,7 @@ impl Sender {
         debug_assert!(content <= BLOCK_LEN_MAX, "set_len has looked");
         block.set_len(block.capacity());
         // In order, no block may overtake the one before on its way to the flow.
-        let _order =
-            self.session.in_order.then(|| self.order.lock().expect("no thread panics while it puts a block"));
+        let _order = self.session.in_order.then(|| self.order.lock().whole());
         let number = self.session.put.fetch_add(1, Ordering::AcqRel);
         let len = label::write(&mut block, content, metadata, number, self.session.digests);
         if !self.outlet.put(Load::new(block, len, content), || self.session.is_over()) {

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 use farhaul_connect::Established;
-use farhaul_session::contained::{contained, in_any_case};
+use farhaul_handover::Held as _;
+use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
@@ -108,7 +109,7 @@ pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
     let thread = std::thread::Builder::new().name("stream".into()).spawn(run);
     let thread = thread.map_err(Error::io("cannot start a thread"))?;
     let session = starting.recv().map_err(|_| Error::Misbehaved("no stream was asked for".into()))??;
-    *in_any_case(session.thread.lock()) = Some(thread);
+    *session.thread.lock().in_any_case() = Some(thread);
     Ok(session)
 }
 
@@ -192,7 +193,7 @@ impl Session {
             };
             match step {
                 Step::Finish(theirs) if self.is_sender => {
-                    let state = in_any_case(self.state.lock());
+                    let state = self.state.lock().in_any_case();
                     if state.end.is_none_or(|end| end != state.confirmed) {
                         return Err(Error::Misbehaved("it says that it has finished, but it has not".into()));
                     }
@@ -216,7 +217,7 @@ impl Session {
     }
 
     fn handle(&self, message: Message) -> Result<(), Error> {
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         match message {
             Message::Word(bytes) if bytes.len() <= MESSAGE_LEN_MAX => {
                 state.message_bytes += bytes.len() + size_of::<Vec<u8>>();
@@ -251,7 +252,7 @@ impl Session {
 
     /// Says how many blocks there are, once no more will be put; before that, how many somebody waits for.
     fn say_put(&self) {
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         let count = match (state.end, self.finishing.load(Ordering::Acquire)) {
             (Some(_), _) => return,
             (None, true) => {
@@ -270,7 +271,7 @@ impl Session {
     /// Says how many blocks the program has let go of: at once if they are waited for, else now and then.
     fn confirm(&self, last_said: &mut Instant) {
         let count = self.released.load(Ordering::Acquire);
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         let news = count - state.confirmed;
         let is_asked =
             (state.confirmed..count).contains(&(self.asked.load(Ordering::Acquire).wrapping_sub(1)));
@@ -287,7 +288,7 @@ impl Session {
     }
 
     fn has_everything(&self) -> bool {
-        let state = in_any_case(self.state.lock());
+        let state = self.state.lock().in_any_case();
         state.end.is_some_and(|end| end == state.confirmed)
     }
 
@@ -308,9 +309,9 @@ impl Session {
     }
 
     fn set_ended(&self, report: SessionReport, error: Option<Error>) {
-        in_any_case(self.unread.lock()).take();
-        in_any_case(self.state.lock()).ended = Some(Ended { report, error });
-        drop(in_any_case(self.open.lock()).take());
+        self.unread.lock().in_any_case().take();
+        self.state.lock().in_any_case().ended = Some(Ended { report, error });
+        drop(self.open.lock().in_any_case().take());
         self.changed.notify_all();
     }
 
@@ -322,7 +323,7 @@ impl Session {
 
     /// Why nothing more can be done, if so.
     pub(super) fn ended(&self) -> Option<Error> {
-        let state = in_any_case(self.state.lock());
+        let state = self.state.lock().in_any_case();
         state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, Error::again))
     }
 
@@ -332,9 +333,9 @@ impl Session {
 
     /// As [`Session::ended`], when it is known that something has ended it.
     pub(super) fn why(&self) -> Error {
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         while state.ended.is_none() {
-            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
+            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
         }
         state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, Error::again)
     }
@@ -342,30 +343,30 @@ impl Session {
     /// Waits until the receiver has let go of `count` blocks.
     pub(super) fn wait_confirmed(&self, count: u64) -> Result<(), Error> {
         // Until then nothing more comes, as far as this thread knows.
-        let held = in_any_case(self.unread.lock()).take();
+        let held = self.unread.lock().in_any_case().take();
         drop(held);
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         if state.confirmed < count {
             state.waited_for = state.waited_for.max(count);
             drop(state);
             self.shared.control.notify();
-            state = in_any_case(self.state.lock());
+            state = self.state.lock().in_any_case();
         }
         while state.confirmed < count && state.ended.is_none() {
-            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
+            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
         }
         let confirmed = state.confirmed;
         drop(state);
         if confirmed < count {
             return Err(self.why());
         }
-        in_any_case(self.unread.lock()).get_or_insert_with(|| Unread::new(self.shared.session()));
+        self.unread.lock().in_any_case().get_or_insert_with(|| Unread::new(self.shared.session()));
         Ok(())
     }
 
     /// How many blocks there are in all, once that is known.
     pub(super) fn end(&self) -> Option<u64> {
-        in_any_case(self.state.lock()).end
+        self.state.lock().in_any_case().end
     }
 
     /// Whether all blocks that there are have been taken from the flows.
@@ -376,7 +377,7 @@ impl Session {
     /// Lets go of those who wait for more blocks when there are none.
     pub(super) fn close_if_complete(&self) {
         if !self.is_sender && self.is_complete() {
-            drop(in_any_case(self.open.lock()).take());
+            drop(self.open.lock().in_any_case().take());
         }
     }
 
@@ -413,7 +414,7 @@ impl Session {
     /// The next message; none if none comes in time.
     pub(super) fn message(&self, wait: Duration) -> Result<Option<Vec<u8>>, Error> {
         let until = Instant::now() + wait;
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         loop {
             if let Some(bytes) = state.messages.pop_front() {
                 state.message_bytes -= bytes.len() + size_of::<Vec<u8>>();
@@ -427,7 +428,7 @@ impl Session {
             if left.is_zero() {
                 return Ok(None);
             }
-            (state, _) = in_any_case(self.changed.wait_timeout(state, left));
+            (state, _) = self.changed.wait_timeout(state, left).in_any_case();
         }
     }
 
@@ -441,7 +442,7 @@ impl Session {
             let there = all - absent.count_ones() as usize;
             return Err(Error::Usage(format!("there are {there} paths, so none has the number {path}")));
         }
-        let mut unused = in_any_case(self.unused_paths.lock());
+        let mut unused = self.unused_paths.lock().in_any_case();
         let wanted = if is_used { *unused & !(1 << path) } else { *unused | 1 << path };
         if wanted | absent == (1 << all) - 1 {
             return Err(Error::Usage("the last path cannot be taken out".into()));
@@ -458,7 +459,7 @@ impl Session {
         }
         let one = NetworkOptions { paths: vec![addresses], ..NetworkOptions::default() };
         one.checked()?;
-        let mut added = in_any_case(self.added_paths.lock());
+        let mut added = self.added_paths.lock().in_any_case();
         if *added == self.further_paths {
             let agreed = self.further_paths;
             let what =
@@ -471,18 +472,18 @@ impl Session {
         let number = *added;
         *added += 1;
         let addition = Addition { number, addresses, sockets };
-        in_any_case(self.shared.additions.lock()).push(addition);
+        self.shared.additions.lock().in_any_case().push(addition);
         Ok(self.first_paths + number)
     }
 
     /// Says that the program wants nothing more, and waits for the end.
     pub(super) fn finish(&self) -> Result<SessionReport, Error> {
         self.finishing.store(true, Ordering::Release);
-        in_any_case(self.unread.lock()).take();
+        self.unread.lock().in_any_case().take();
         self.shared.control.notify();
-        let mut state = in_any_case(self.state.lock());
+        let mut state = self.state.lock().in_any_case();
         while state.ended.is_none() {
-            (state, _) = in_any_case(self.changed.wait_timeout(state, LOOK_EVERY));
+            (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
         }
         let ended = state.ended.as_ref().expect("waited for just before");
         let result = match &ended.error {
@@ -504,7 +505,7 @@ impl Session {
     }
 
     fn join(&self) {
-        let thread = in_any_case(self.thread.lock()).take();
+        let thread = self.thread.lock().in_any_case().take();
         if let Some(thread) = thread {
             let _ = thread.join();
         }

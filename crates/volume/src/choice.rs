@@ -5,7 +5,9 @@
 //! there, less. So neither way is right for every machine.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use farhaul_handover::Held as _;
 
 use crate::load::Load;
 
@@ -84,7 +86,7 @@ impl Choice {
     pub(crate) fn of_device(manner: &'static Manner, device: u64) -> Arc<Choice> {
         type Known = HashMap<(&'static Manner, u64), Arc<Choice>>;
         static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = KNOWN.lock().in_any_case();
         let choice = known.get_or_insert_default().entry((manner, device));
         choice.or_insert_with(|| Arc::new(Choice::new(manner))).clone()
     }
@@ -133,7 +135,7 @@ impl Choice {
 
     fn costs(&self) -> MutexGuard<'_, Costs> {
         // Plain numbers: whole at every point.
-        self.costs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.costs.lock().in_any_case()
     }
 }
 

@@ -15,8 +15,9 @@ use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
+use farhaul_handover::Held as _;
 use farhaul_text::escape;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -246,14 +247,14 @@ impl Dir {
         if self.names.get().is_some() {
             return None;
         }
-        let guard = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.unknown.lock().in_any_case();
         self.names.get().is_none().then_some(guard)
     }
 
     fn folding(&self) -> Option<MutexGuard<'_, Names>> {
         let names = self.names.get()?.as_ref()?;
         // At worst a name is missing in it, and looked for again.
-        Some(names.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(names.lock().in_any_case())
     }
 }
 

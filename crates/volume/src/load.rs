@@ -3,8 +3,10 @@
 //! Always true: it reads no clock; the first span after a pause is not judged, since at first all wait, and memory is touched for
 //! the first time, whose price would be taken for the disk's.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use farhaul_handover::Held as _;
 
 /// Chunks that are judged together.
 const SPAN: u64 = 32;
@@ -89,7 +91,7 @@ impl Load {
 
     fn series(&self) -> MutexGuard<'_, Series> {
         // Plain numbers: whole at every point.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().in_any_case()
     }
 }
 

@@ -10,8 +10,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use farhaul_handover::Held as _;
 use rustix::fs::{self, Advice, AtFlags, FallocateFlags, Mode};
 use rustix::io::Errno;
 
@@ -415,7 +416,7 @@ impl Partial {
 
     fn write_buffered(&self, data: &[u8], offset: u64) -> io::Result<()> {
         // It guards no data, so nothing is broken if a holder panicked.
-        let _turn = self.cache_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.cache_turn.lock().in_any_case();
         if !self.identity.sparse {
             return self.file.write_all_at(data, offset);
         }
@@ -571,7 +572,7 @@ impl Partial {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Every change of the state is complete before anything in it can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().in_any_case()
     }
 }
 
@@ -584,7 +585,7 @@ impl Drop for Partial {
         if is_kept {
             self.look_again();
         }
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().in_any_case();
         // Without a journal, or with nothing in it, there is nothing to resume.
         let is_worth_it = state.journal.is_some() && !state.is_empty() && !state.is_void;
         if !state.is_over && !self.is_in_place && !is_worth_it {

@@ -15,8 +15,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use farhaul_handover::Held as _;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
@@ -491,7 +492,7 @@ impl Root {
 
     fn parents(&self) -> MutexGuard<'_, Parents> {
         // Whatever a panicking holder left is at worst a cache of fewer entries.
-        self.inner.parents.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.parents.lock().in_any_case()
     }
 
     pub(crate) fn forget_parents(&self) {

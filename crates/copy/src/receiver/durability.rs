@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
 use farhaul_volume::{RelPath, Root};
@@ -25,19 +26,18 @@ pub(super) struct Sync(Receiver<io::Result<()>>);
 
 /// Whoever watches the session waits so long for a sync: one that ends before he waits to be told something is told to nobody.
 const PATIENCE: Duration = Duration::from_millis(1);
-const LOCK: &str = "no thread panics while it holds the file systems";
 
 impl FileSystems {
     /// Something was written in this directory.
     pub(super) fn note(&self, root: &Root, path: &RelPath) {
         if let Ok(Some(meta)) = root.metadata(path) {
-            self.0.lock().expect(LOCK).entry(meta.dev).or_insert_with(|| (root.clone(), path.clone()));
+            self.0.lock().whole().entry(meta.dev).or_insert_with(|| (root.clone(), path.clone()));
         }
     }
 
     /// Begins to sync; `tell` is called when that is over.
     pub(super) fn sync(&self, roots: &[Root], tell: impl FnOnce() + Send + 'static) -> Sync {
-        let mut places: Vec<_> = self.0.lock().expect(LOCK).values().cloned().collect();
+        let mut places: Vec<_> = self.0.lock().whole().values().cloned().collect();
         places.extend(roots.iter().map(|root| (root.clone(), RelPath::empty())));
         let (put, outcome) = mpsc::sync_channel(1);
         let work = move || {

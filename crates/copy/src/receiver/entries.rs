@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
 
@@ -15,7 +16,7 @@ use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, What};
-use super::super::receiver::{Conversation, Destination, LOCK, Receiver};
+use super::super::receiver::{Conversation, Destination, Receiver};
 use super::super::tree::{Directory, OUTSTANDING_MAX};
 use super::super::writer::{Incoming, Kind};
 use super::comparing::{Comparing, Look};
@@ -52,7 +53,7 @@ impl Receiver {
             entry.path = Vec::new();
         }
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = self.tree.lock().expect(LOCK).add(&path, booked)?;
+        let parent = self.tree.lock().whole().add(&path, booked)?;
         if parent.is_none() && is_below {
             return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
         }
@@ -84,7 +85,7 @@ impl Receiver {
             What::File { linked, .. } => {
                 self.shared.progress.files_total.fetch_add(1, Relaxed);
                 if linked {
-                    self.links.lock().expect(LOCK).expect(item.id(), &item.path)?;
+                    self.links.lock().whole().expect(item.id(), &item.path)?;
                 }
                 self.file(target, item, conversation)
             }
@@ -144,7 +145,7 @@ impl Receiver {
         // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
         let is_ours = !path.is_empty() || target.is_new;
         let mode = is_ours.then_some(entry.mode & self.rules.mode_mask);
-        self.tree.lock().expect(LOCK).open(Directory {
+        self.tree.lock().whole().open(Directory {
             id: entry.id,
             mode,
             source_mode: entry.mode,
@@ -283,7 +284,7 @@ impl Receiver {
         file.abandon();
         let entry = ManifestEntry { path: file.item.entry.path.clone(), ..entry };
         let booked = file.item.path.as_bytes().len() + entry.names_bytes();
-        self.tree.lock().expect(LOCK).rebook(file.item.booked, booked)?;
+        self.tree.lock().whole().rebook(file.item.booked, booked)?;
         // What has come of it may be there as a partial file with a journal.
         let item = Item { entry, booked, is_place_free: false, ..file.item.clone() };
         drop(file);
@@ -375,13 +376,13 @@ impl Receiver {
         let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
         let found: HashSet<_> = found.collect();
         if !found.is_empty() {
-            self.partials.lock().expect(LOCK).insert(directory.clone(), found);
+            self.partials.lock().whole().insert(directory.clone(), found);
         }
     }
 
     /// Whether an earlier run has left a part of a file in a directory of the manifest.
     fn has_partial(&self, path: &RelPath) -> bool {
-        let partials = self.partials.lock().expect(LOCK);
+        let partials = self.partials.lock().whole();
         !partials.is_empty()
             && path
                 .parent()
@@ -392,7 +393,7 @@ impl Receiver {
     /// Where parts of a file may be, if there are any in its directory.
     pub(super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
         let Some(parent) = path.parent() else { return Vec::new() };
-        let partials = self.partials.lock().expect(LOCK);
+        let partials = self.partials.lock().whole();
         if !partials.contains_key(&parent) {
             return Vec::new();
         }
@@ -472,7 +473,7 @@ impl Receiver {
     }
 
     pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
-        let mut files = self.files.lock().expect(LOCK);
+        let mut files = self.files.lock().whole();
         if files.len() >= OUTSTANDING_MAX {
             return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
         }
@@ -491,10 +492,10 @@ impl Receiver {
         };
         entry.path = Vec::new();
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = self.tree.lock().expect(LOCK).add(&path, booked)?.map(|parent| parent.id);
+        let parent = self.tree.lock().whole().add(&path, booked)?.map(|parent| parent.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
         match item.entry.what {
-            What::Directory => self.tree.lock().expect(LOCK).open(Directory {
+            What::Directory => self.tree.lock().whole().open(Directory {
                 id: item.id(),
                 path: item.path,
                 booked: item.booked,
@@ -532,7 +533,7 @@ impl Receiver {
         let path = RelPath::from_bytes(b"-").expect("a plain name");
         let id = entry.id;
         let booked = path.as_bytes().len() + entry.names_bytes();
-        self.tree.lock().expect(LOCK).add(&path, booked)?;
+        self.tree.lock().whole().add(&path, booked)?;
         let is_file = matches!(entry.what, What::File { .. });
         let item = Item { entry, path, parent: None, booked, is_place_free: false, replaces: None };
         if self.rules.dry_run {
@@ -551,7 +552,7 @@ impl Receiver {
         // A file of one chunk comes as one piece, without a word on its end.
         if is_file
             && size <= CHUNK
-            && let Some(file) = self.files.lock().expect(LOCK).get(&id)
+            && let Some(file) = self.files.lock().whole().get(&id)
         {
             file.expect_end(size, 1)?;
         }

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_volume::{FileKind, Meta, Node, RelPath, leads_out};
 
@@ -13,7 +14,7 @@ use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, Message, What};
-use super::super::receiver::{Conversation, LOCK, Receiver};
+use super::super::receiver::{Conversation, Receiver};
 use super::deleting::DIRECTORY_THERE;
 use crate::options::Overwrite;
 
@@ -142,7 +143,7 @@ impl Receiver {
         to: u64,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let settled = self.links.lock().expect(LOCK).request(to, item)?;
+        let settled = self.links.lock().whole().request(to, item)?;
         if let Some((outcome, to)) = settled {
             let made = self.make_hard_link(target, outcome, &to, item);
             self.settle_link(item, made, conversation);

@@ -5,13 +5,14 @@
 
 use std::collections::HashSet;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
 
 use super::super::failures::plain;
 use super::super::item::Item;
 use super::super::messages::{ManifestEntry, What};
-use super::super::receiver::{LOCK, Receiver};
+use super::super::receiver::Receiver;
 use super::super::tree::Directory;
 
 /// Directories in which a name was taken for another one.
@@ -48,7 +49,7 @@ impl Receiver {
             Some(NameError::Refused(_)) => plain(error),
             Some(NameError::Taken { .. } | NameError::Changed(_)) => {
                 if let Some(directory) = path.parent() {
-                    self.ambiguous.lock().expect(LOCK).add(directory);
+                    self.ambiguous.lock().whole().add(directory);
                 }
                 plain(error)
             }
@@ -59,14 +60,14 @@ impl Receiver {
 
     /// Whether names in a directory were taken for others.
     pub(super) fn is_ambiguous(&self, directory: &RelPath) -> bool {
-        self.ambiguous.lock().expect(LOCK).has(directory)
+        self.ambiguous.lock().whole().has(directory)
     }
 
     /// An entry whose path is too long at the destination, where the source has a longer name than its own.
     pub(super) fn entry_without_place(&self, entry: ManifestEntry) -> Result<(), Error> {
         let path = RelPath::from_bytes(&entry.path).map_err(|error| Error::Misbehaved(error.to_string()))?;
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = Some(self.tree.lock().expect(LOCK).add_unplaced(booked)?.id);
+        let parent = Some(self.tree.lock().whole().add_unplaced(booked)?.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
         self.entry_of_nameless(item, "its path is too long there")
     }
@@ -76,7 +77,7 @@ impl Receiver {
         match item.entry.what {
             What::Directory => {
                 self.fail(&item, why);
-                let mut tree = self.tree.lock().expect(LOCK);
+                let mut tree = self.tree.lock().whole();
                 let directory =
                     Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
                 tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
@@ -88,7 +89,7 @@ impl Receiver {
             }
             What::File { linked, .. } => {
                 if linked {
-                    self.links.lock().expect(LOCK).expect(item.id(), &item.path)?;
+                    self.links.lock().whole().expect(item.id(), &item.path)?;
                 }
                 self.refuse(&item, why);
                 Ok(())

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use farhaul_handover::Held as _;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
 use super::super::destination::Target;
@@ -13,7 +14,7 @@ use super::super::failures::plain;
 use super::super::item::Item;
 use super::super::manifest::{Fate, Kind, Log, Record};
 use super::super::messages::{Message, What};
-use super::super::receiver::{Destination, LOCK, Receiver};
+use super::super::receiver::{Destination, Receiver};
 use super::super::tree::Directory;
 use super::super::writer::Incoming;
 use crate::options::ManifestOptions;
@@ -50,12 +51,12 @@ impl Notes {
 
     pub(super) fn remember(&self, id: u64, digest: [u8; 32]) {
         if self.options.is_some() {
-            self.compared.lock().expect(LOCK).insert(id, digest);
+            self.compared.lock().whole().insert(id, digest);
         }
     }
 
     pub(super) fn remembered(&self, id: u64) -> Option<[u8; 32]> {
-        self.compared.lock().expect(LOCK).remove(&id)
+        self.compared.lock().whole().remove(&id)
     }
 }
 
@@ -89,7 +90,7 @@ impl Receiver {
     pub(super) fn record(&self, item: &Item, fate: Fate) -> Record {
         let to = match item.entry.what {
             What::HardLink { to } => {
-                let links = self.links.lock().expect(LOCK);
+                let links = self.links.lock().whole();
                 links.path_of(to).map(|path| self.source_path(path))
             }
             _ => None,

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver as Channel;
-use farhaul_session::contained::in_any_case;
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_volume::{CHUNK, ChunkCv, Partial, Patched};
 
@@ -58,8 +58,6 @@ enum Waiting {
     Kept,
 }
 
-const LOCK: &str = "no thread panics while it holds what was told";
-
 impl Told {
     pub(crate) fn new(window: &Arc<Window>) -> Told {
         Told { window: window.clone(), state: Mutex::default() }
@@ -67,9 +65,9 @@ impl Told {
 
     /// Waits a little for room; false if there is none yet.
     fn reserve(&self) -> bool {
-        let mut told = self.window.told.lock().expect(LOCK);
+        let mut told = self.window.told.lock().whole();
         if *told >= TOLD_MAX {
-            (told, _) = self.window.room.wait_timeout(told, Duration::from_millis(100)).expect(LOCK);
+            (told, _) = self.window.room.wait_timeout(told, Duration::from_millis(100)).whole();
         }
         let is_room = *told < TOLD_MAX;
         *told += usize::from(is_room);
@@ -77,13 +75,13 @@ impl Told {
     }
 
     fn release(&self, count: usize) {
-        *in_any_case(self.window.told.lock()) -= count;
+        *self.window.told.lock().in_any_case() -= count;
         self.window.room.notify_all();
     }
 
     /// Of a reserved place.
     fn tell(&self, chunk: u64, what: Waiting) {
-        self.state.lock().expect(LOCK).waiting.insert(chunk, what);
+        self.state.lock().whole().waiting.insert(chunk, what);
     }
 
     /// Waits for room to tell of a chunk; false if there is nobody to be told any more.
@@ -98,7 +96,7 @@ impl Told {
 
     /// The sender has the chunk of this place; false if it was not asked.
     pub(crate) fn take_kept(&self, chunk: u64) -> bool {
-        let mut state = self.state.lock().expect(LOCK);
+        let mut state = self.state.lock().whole();
         if !matches!(state.waiting.get(&chunk), Some(Waiting::Kept)) {
             return false;
         }
@@ -111,7 +109,7 @@ impl Told {
     /// The answer to a chunk is here, which leaves `matched` of its bytes as they are: what the sender was told, if it was.
     pub(crate) fn take(&self, chunk: u64, matched: u64) -> Option<ChunkCv> {
         let told = {
-            let mut state = self.state.lock().expect(LOCK);
+            let mut state = self.state.lock().whole();
             let told = state.waiting.remove(&chunk)?;
             if let Waiting::Marks(_) = told {
                 state.answered += 1;
@@ -124,7 +122,7 @@ impl Told {
     }
 
     fn is_worth_it(&self) -> bool {
-        let state = self.state.lock().expect(LOCK);
+        let state = self.state.lock().whole();
         state.answered < TRIED || state.matched >= state.answered * CHUNK / WORTH
     }
 }
@@ -208,7 +206,7 @@ impl Receiver {
         finish: &crossbeam_channel::Sender<Arc<Incoming>>,
     ) -> Result<(), Error> {
         // What is said of a file that has failed meanwhile is of no more use.
-        let Some(file) = self.files.lock().expect(super::LOCK).get(&id).cloned() else { return Ok(()) };
+        let Some(file) = self.files.lock().whole().get(&id).cloned() else { return Ok(()) };
         if !file.told.as_ref().is_some_and(|told| told.take_kept(chunk)) {
             return Err(Error::Misbehaved(format!("chunk {chunk} of file {id} is the same as nothing")));
         }

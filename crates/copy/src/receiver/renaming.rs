@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam_channel::{Receiver as Channel, TryRecvError};
+use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::contained::in_any_case;
 use farhaul_session::error::Error;
 use farhaul_volume::{Filter, Meta, RelPath, Removal, Root, Side, WriteOptions, clone_file};
 
@@ -25,7 +25,7 @@ use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::{Fate, Record};
 use super::super::messages::{ManifestEntry, Message};
-use super::super::receiver::{Conversation, Destination, LOCK, Receiver};
+use super::super::receiver::{Conversation, Destination, Receiver};
 use super::super::sender::count_renamed;
 use super::comparing::{Comparing, Look};
 
@@ -99,23 +99,23 @@ impl Linked {
 impl Moves {
     pub(super) fn within(budget: &Budget) -> Moves {
         let moves = Moves::default();
-        in_any_case(moves.linked.lock()).kept = budget.nothing();
+        moves.linked.lock().in_any_case().kept = budget.nothing();
         moves
     }
 
     pub(super) fn note(&self, id: u64, meta: Option<Meta>) {
-        let mut digested = self.digested.lock().expect(LOCK);
+        let mut digested = self.digested.lock().whole();
         digested.extend(meta.map(|meta| (id, (meta.dev, meta.ino))));
     }
 
     /// Old names that have new ones.
     pub(super) fn sources(&self) -> Arc<HashSet<RelPath>> {
-        self.sources.read().expect(LOCK).clone()
+        self.sources.read().whole().clone()
     }
 
     fn add_source(&self, path: &RelPath) {
         // Nobody else holds the set before the deletion begins.
-        Arc::make_mut(&mut self.sources.write().expect(LOCK)).insert(path.clone());
+        Arc::make_mut(&mut self.sources.write().whole()).insert(path.clone());
     }
 }
 
@@ -127,7 +127,7 @@ impl Receiver {
     /// Looks for what is missing, as far as the destination's names are known.
     pub(super) fn go_on_renaming(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        for item in std::mem::take(&mut *self.moves.returned.lock().expect(LOCK)) {
+        for item in std::mem::take(&mut *self.moves.returned.lock().whole()) {
             self.fetch_content(target, item, conversation)?;
         }
         let Some(renames) = &mut conversation.renames else { return Ok(()) };
@@ -191,7 +191,7 @@ impl Receiver {
     ) -> Result<(), Error> {
         let id = file.item.id();
         if !is_same {
-            self.moves.digested.lock().expect(LOCK).remove(&id);
+            self.moves.digested.lock().whole().remove(&id);
             self.notes.remembered(id);
             return self.fetch_content(target, file.item, conversation);
         }
@@ -202,7 +202,7 @@ impl Receiver {
     /// Gives a file that is there under another name its new one. The body of a thread.
     pub(super) fn take_over(&self, target: &Target, file: Comparing) {
         let Some(from) = file.from.clone() else { return };
-        let digested = self.moves.digested.lock().expect(LOCK).remove(&file.item.id());
+        let digested = self.moves.digested.lock().whole().remove(&file.item.id());
         if !self.rules.dry_run {
             let taken = digested.is_some_and(|digested| match self.place(target, &file, &from, digested) {
                 Ok(taken) => taken,
@@ -212,7 +212,7 @@ impl Receiver {
                 }
             });
             if !taken {
-                self.moves.returned.lock().expect(LOCK).push(file.item);
+                self.moves.returned.lock().whole().push(file.item);
                 return;
             }
         }
@@ -260,15 +260,14 @@ impl Receiver {
         let may_go = self.delete_options().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
             && options.attribute_kinds.is_none();
-        let may_link = may_go
-            && !self.rules.durable
-            && self.moves.linked.lock().expect(LOCK).reserve(from, &file.item.path);
-        if may_link && self.moves.given.lock().expect(LOCK).insert(digested) {
+        let may_link =
+            may_go && !self.rules.durable && self.moves.linked.lock().whole().reserve(from, &file.item.path);
+        if may_link && self.moves.given.lock().whole().insert(digested) {
             let linked = target.roots.first().hardlink(from, &file.item.path);
             let there = target.roots.first().metadata(&file.item.path)?;
             if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
                 let pair = (from.clone(), file.item.path.clone(), options);
-                self.moves.linked.lock().expect(LOCK).pairs.push(pair);
+                self.moves.linked.lock().whole().pairs.push(pair);
                 return is_it();
             }
         }
@@ -279,7 +278,7 @@ impl Receiver {
     /// Where an old name has stayed after all, it and the new one become two files.
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
-        for (from, path, options) in std::mem::take(&mut self.moves.linked.lock().expect(LOCK).pairs) {
+        for (from, path, options) in std::mem::take(&mut self.moves.linked.lock().whole().pairs) {
             let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
             let is_same = match (look(&from), look(&path)) {
                 (Some(old), Some(new)) => (old.dev, old.ino) == (new.dev, new.ino),

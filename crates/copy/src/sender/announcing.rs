@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{
@@ -17,7 +18,7 @@ use super::super::links::LINK_BYTES;
 use super::super::manifest::{Fate, Record};
 use super::super::messages::{ManifestEntry, Message, Presence, What};
 use super::super::report::Action;
-use super::super::sender::{LOCK, Origin, Pending, Scan, Sender, Stage};
+use super::super::sender::{Origin, Pending, Scan, Sender, Stage};
 use super::notes::Links;
 use super::outstanding::Booking;
 use crate::options::DeleteWhen;
@@ -46,7 +47,7 @@ impl Sender {
             // What was announced may be anything but all.
             return;
         }
-        self.table.lock().expect(LOCK).entries_done = true;
+        self.table.lock().whole().entries_done = true;
         self.shared.progress.scan_done.store(true, Relaxed);
         self.shared.send(&[Message::EntriesEnd]);
     }
@@ -59,7 +60,7 @@ impl Sender {
         let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&told, Fate::Sent, None)));
         let booking = Booking::new(&self.outstanding, told.names_bytes(), None);
         let job = file_job(0, entry, SourceRef::standard_input(), name);
-        self.table.lock().expect(LOCK).announced = 1;
+        self.table.lock().whole().announced = 1;
         self.admit(&told, Some(job), record, booking);
         self.shared.send(&[Message::Entry(told)]);
     }
@@ -182,7 +183,7 @@ impl Sender {
                     if told.what == What::Directory {
                         directories.push((next_id, Arc::new(booking)));
                         if let Some(record) = record {
-                            self.directories.lock().expect(LOCK).insert(next_id, record);
+                            self.directories.lock().whole().insert(next_id, record);
                         }
                     } else {
                         let has_content = matches!(told.what, What::File { .. } | What::Stream);
@@ -205,16 +206,16 @@ impl Sender {
 
     /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.
     fn wait_for_room(&self, id: u64, batch: &mut Vec<Message>) {
-        let mut table = self.table.lock().expect(LOCK);
+        let mut table = self.table.lock().whole();
         while !self.may_announce(table.pending.len()) && !self.shared.is_stopped() {
             if !batch.is_empty() {
                 // The receiver cannot answer what it has not seen.
                 drop(table);
                 self.shared.send(batch);
                 batch.clear();
-                table = self.table.lock().expect(LOCK);
+                table = self.table.lock().whole();
             }
-            (table, _) = self.room.wait_timeout(table, Duration::from_millis(5)).expect(LOCK);
+            (table, _) = self.room.wait_timeout(table, Duration::from_millis(5)).whole();
         }
         table.announced = id + 1;
     }
@@ -237,7 +238,7 @@ impl Sender {
             record,
             _booking: Some(booking),
         };
-        self.table.lock().expect(LOCK).pending.insert(entry.id, pending);
+        self.table.lock().whole().pending.insert(entry.id, pending);
         if matches!(entry.what, What::File { .. } | What::Stream) {
             self.shared.progress.files_total.fetch_add(1, Relaxed);
             self.shared.progress.bytes_total.fetch_add(size, Relaxed);

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::Error;
 
-use super::super::sender::{LOCK, Sender};
+use super::super::sender::Sender;
 
 /// Names that a receiver may ask for, and their bytes together.
 pub(crate) const NAMES_MAX: usize = 1 << 20;
@@ -33,7 +34,7 @@ impl Names {
 
 impl Sender {
     pub(super) fn take_names(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
-        let mut names = self.names.lock().expect(LOCK);
+        let mut names = self.names.lock().whole();
         names.bytes = more.iter().fold(names.bytes, |sum, name| sum.saturating_add(name.len()));
         if !names.is_awaited || names.is_complete {
             return Err(Error::Misbehaved("it asked for names out of order".into()));
@@ -53,12 +54,12 @@ impl Sender {
 
     /// None when the session ends first.
     pub(super) fn wait_for_names(&self) -> Option<Vec<Vec<u8>>> {
-        let mut names = self.names.lock().expect(LOCK);
+        let mut names = self.names.lock().whole();
         while !names.is_complete {
             if self.shared.is_stopped() {
                 return None;
             }
-            (names, _) = self.room.wait_timeout(names, Duration::from_millis(100)).expect(LOCK);
+            (names, _) = self.room.wait_timeout(names, Duration::from_millis(100)).whole();
         }
         Some(std::mem::take(&mut names.names))
     }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_volume::{Digests, whole_digest};
 
 use super::super::manifest::{Fate, Record};
 use super::super::report::Action;
-use super::super::sender::{LOCK, Pending, Sender, unknown};
+use super::super::sender::{Pending, Sender, unknown};
 use crate::manifest;
 
 /// Files with several links, by device and inode.
@@ -46,7 +47,7 @@ impl Sender {
         let own = job.and_then(|job| match (job.size, self.queue.digests) {
             // Nobody has read it.
             (0, true) if !job.is_stream() => Some(whole_digest(&[])),
-            _ => *job.digest.lock().expect(LOCK),
+            _ => *job.digest.lock().whole(),
         });
         if matches!(fate, Fate::Sent | Fate::Renamed)
             || fate == Fate::Unchanged && own.is_some() && pending.size > 0
@@ -61,7 +62,7 @@ impl Sender {
 
     /// What only the receiver knows of a file.
     pub(super) fn told(&self, id: u64, Digests { tree, extra }: Digests) -> Result<(), Error> {
-        let mut table = self.table.lock().expect(LOCK);
+        let mut table = self.table.lock().whole();
         let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
         if let Some(record) = &mut pending.record {
             (record.digest, record.extra) = (Some(tree.0), extra);

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use farhaul_handover::Held as _;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{Entry, Kind, Time};
 
@@ -14,7 +15,7 @@ use super::super::large::{FileJob, Trouble};
 use super::super::manifest::Record;
 use super::super::messages::{ManifestEntry, Message, RENEWAL, What};
 use super::super::read_queue::Unsettled;
-use super::super::sender::{LOCK, Pending, Sender, Stage};
+use super::super::sender::{Pending, Sender, Stage};
 use super::announcing::{file, manifest_entry};
 use crate::manifest;
 
@@ -145,7 +146,7 @@ impl Sender {
             FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put, streamed };
         let renewed = Arc::new(renewed);
         {
-            let mut table = self.table.lock().expect(LOCK);
+            let mut table = self.table.lock().whole();
             // The receiver has given it up meanwhile.
             let Some(old) = table.pending.remove(&job.id) else { return };
             if let Some(large) = old.stage.large() {
@@ -161,7 +162,7 @@ impl Sender {
             let pending = Pending { size, job, stage, again: 0, record, _booking };
             table.pending.insert(id, pending);
         }
-        self.renewals.lock().expect(LOCK).insert(job.id, id);
+        self.renewals.lock().whole().insert(job.id, id);
         self.shared.progress.notice(format!("{} {how}; it is read again", job.path));
         // What cannot be read now was told when it was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();

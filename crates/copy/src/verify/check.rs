@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvError, Sender};
+use farhaul_handover::Held as _;
 use farhaul_session::progress::Progress;
 use farhaul_text::escape;
 use farhaul_volume::{
@@ -235,7 +236,7 @@ impl Checker<'_> {
             self.counts.bytes.fetch_add(want as u64, Ordering::Relaxed);
             self.progress.bytes_done.fetch_add(want as u64, Ordering::Relaxed);
         }
-        let mut tree = large.tree.lock().expect("no thread panics while it holds a tree");
+        let mut tree = large.tree.lock().whole();
         for (chunk, cv) in cvs {
             tree.set(chunk, cv);
         }
@@ -243,7 +244,7 @@ impl Checker<'_> {
     }
 
     fn finish(&self, large: &Large) {
-        let tree = large.tree.lock().expect("no thread panics while it holds a tree");
+        let tree = large.tree.lock().whole();
         match large.file.unchanged() {
             Ok(true) => drop(self.compare(&large.path, tree.root().0 == large.expected)),
             Ok(false) => self.find(&large.path, Difference::Unreadable, "it changed while it was read"),

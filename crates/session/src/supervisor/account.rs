@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::contained::in_any_case;
+use farhaul_handover::Held as _;
+
 use super::super::figures::{CpuChoice, PathFigures};
 use super::super::messages::EndFigures;
 use super::super::placement::Placement;
@@ -42,7 +43,7 @@ impl Supervisor {
         };
         let (mut rtt_sum, mut rtt_samples) = (0, 0);
         for flow in self.shared.flow_list() {
-            let flow = *in_any_case(flow.figures.lock());
+            let flow = *flow.figures.lock().in_any_case();
             sum.segments_sent += flow.segments_sent;
             sum.segments_retransmitted += flow.segments_retransmitted;
             sum.segments_proactive += flow.segments_proactive;

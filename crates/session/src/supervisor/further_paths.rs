@@ -7,6 +7,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::Ordering;
 
+use farhaul_handover::Held as _;
 use farhaul_net::{Link as _, UdpLink};
 
 use super::super::messages::Message;
@@ -74,9 +75,7 @@ impl FurtherPaths {
 impl Supervisor {
     /// Tells the far end of paths that this end's program adds.
     pub(super) fn ask_for_paths(&mut self) {
-        let additions = std::mem::take(
-            &mut *self.shared.additions.lock().expect("no thread panics while it holds the additions"),
-        );
+        let additions = std::mem::take(&mut *self.shared.additions.lock().whole());
         for addition in additions {
             let (path, addresses) = (addition.number as u64, addition.addresses);
             self.further.asked.push(addition);

@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use farhaul_handover::Held as _;
 use farhaul_proto::Policy;
 
-use super::super::contained::in_any_case;
 use super::super::messages::Message;
 use super::super::options::RateOptions;
 use super::super::path_memory::says_what_a_path_carries;
@@ -41,7 +41,7 @@ impl Supervisor {
     pub(super) fn watch_rate_share(&mut self) {
         let Some(share) = &self.shared.rate_share else { return };
         let flows = self.shared.flow_list();
-        let moved = flows.iter().map(|flow| in_any_case(flow.figures.lock()).bytes_both_ways).sum();
+        let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().bytes_both_ways).sum();
         share.has_moved(moved, Instant::now());
         let rate = self.bounded_rate();
         if rate != self.rate {

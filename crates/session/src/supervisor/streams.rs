@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use farhaul_handover::Held as _;
+
 use super::super::congestion::advice;
-use super::super::contained::in_any_case;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::growth::{Growth, Seen};
 use super::super::messages::Message;
@@ -150,7 +151,7 @@ fn is_ended(flow: &FlowShared) -> bool {
 }
 
 fn moved(flows: &[Arc<FlowShared>]) -> u64 {
-    flows.iter().map(|flow| in_any_case(flow.figures.lock()).bytes_moved).sum()
+    flows.iter().map(|flow| flow.figures.lock().in_any_case().bytes_moved).sum()
 }
 
 impl Supervisor {
@@ -258,7 +259,7 @@ impl Supervisor {
     }
 
     fn round_trip(&self, flows: &[Arc<FlowShared>]) -> Duration {
-        let least = |flow: &Arc<FlowShared>| in_any_case(flow.figures.lock()).rtt_min_us;
+        let least = |flow: &Arc<FlowShared>| flow.figures.lock().in_any_case().rtt_min_us;
         Duration::from_micros(flows.iter().map(least).filter(|&rtt| rtt > 0).min().unwrap_or(0))
     }
 

@@ -4,7 +4,8 @@
 //! or a later one; whoever asks after such an error hears it, too.
 
 use std::io;
-use std::sync::PoisonError;
+
+use farhaul_handover::Held as _;
 
 use super::{Partial, State};
 use crate::ranges::ChunkMap;
@@ -23,7 +24,7 @@ impl Partial {
 
     /// Waits until the disk has what was written. That makes [`Partial::finish`] short.
     pub fn wait(&self) -> io::Result<()> {
-        let _turn = self.sync_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.sync_turn.lock().in_any_case();
         self.error.check()?;
         writeback::wait(&self.file).inspect_err(|error| self.give_up(error))
     }
@@ -42,7 +43,7 @@ impl Partial {
 
     /// Brings the data to the disk, as far as it has one, or says that an earlier attempt has failed.
     pub(super) fn sync(&self) -> io::Result<()> {
-        let _turn = self.sync_turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = self.sync_turn.lock().in_any_case();
         self.error.check()?;
         let unsynced = std::mem::take(&mut self.state().unsynced);
         let synced = match self.medium {

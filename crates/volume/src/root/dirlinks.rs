@@ -12,8 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
+use farhaul_handover::Held as _;
 use farhaul_text::escape;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
@@ -39,7 +40,7 @@ pub(super) struct DirLinks {
 
 impl DirLinks {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<u8>, Arc<Dir>>> {
-        self.by_path.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_path.lock().in_any_case()
     }
 
     /// The directory of the lowest link on the way to `path`, and what of the path is below it.

@@ -11,8 +11,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
+use farhaul_handover::Held as _;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use super::Source;
@@ -35,7 +36,7 @@ pub(super) struct FdCache {
 
 impl FdCache {
     fn keep(&self, fd: Arc<OwnedFd>) {
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut recent = self.recent.lock().in_any_case();
         if recent.len() == FDS_MAX {
             recent.pop_front();
         }
@@ -79,7 +80,7 @@ impl Directory {
     /// A descriptor of it, shared with whoever else has it open. A tree is at most as deep as a path has components,
     /// which bounds the recursion.
     pub(super) fn fd(&self) -> io::Result<Arc<OwnedFd>> {
-        if let Some(fd) = self.open.lock().unwrap_or_else(PoisonError::into_inner).upgrade() {
+        if let Some(fd) = self.open.lock().in_any_case().upgrade() {
             return Ok(fd);
         }
         let fd = match &self.way {
@@ -89,7 +90,7 @@ impl Directory {
             }
         };
         let fd = Arc::new(fd);
-        *self.open.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(&fd);
+        *self.open.lock().in_any_case() = Arc::downgrade(&fd);
         self.cache.keep(fd.clone());
         Ok(fd)
     }

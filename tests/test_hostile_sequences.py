@@ -16,7 +16,7 @@ from harness.product import EXIT_PROTOCOL, cp
 from harness.trees import make_file
 
 #: Of a daemon that serves nobody: what it has of its own, sessions not among them.
-SESSION_THREADS = ("session", "flow-", "read", "write", "scan", "compare", "patch", "checkpoint", "memory", "names")
+SESSION_THREADS = ("session", "request", "flow-", "read", "write", "scan", "compare", "patch", "checkpoint", "memory", "names")
 
 
 def session_threads(process):

@@ -3,8 +3,14 @@
 //! Always true: a principal and its rights come from the handshake of the very connection that proved it;
 //! what is counted for a principal is found by its [`PrincipalId`], of which all its sessions have the same.
 
+use std::sync::Arc;
+
+use farhaul_session::error::Error;
+
+use super::hello::{Refusal, Token};
 use super::identity::fingerprint;
-use super::rights::{Allowed, Rights};
+use super::registry::Registry;
+use super::rights::{Allowed, Asked, Rights};
 
 /// What a handshake has proved. A certificate and a token will be others.
 #[derive(Debug, Clone, Copy)]
@@ -50,12 +56,44 @@ pub struct Authenticated {
 }
 
 /// Whom a daemon has let in for a session, and to do what.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Guest {
     /// Who.
     pub principal: Principal,
-    /// What its request may do here.
+    /// What the request that its session began with may do here.
     pub allowed: Allowed,
+    pub(crate) pass: Pass,
+}
+
+impl Guest {
+    /// Judges a further request of the session, by the rights that its principal has now. Rights that are more than they
+    /// were hold from here on; once any have been lost, nothing further is allowed, as the session is about to end.
+    pub fn judge(&self, asked: Asked) -> Result<Allowed, Error> {
+        self.pass.rights(&self.principal.id)?.judge(asked).map_err(Refusal::into_error)
+    }
+}
+
+/// How a running session's rights are looked at again.
+#[derive(Clone)]
+pub(crate) struct Pass {
+    pub(crate) authenticator: Arc<dyn Authenticator>,
+    pub(crate) registry: Registry,
+    pub(crate) ticket: Token,
+}
+
+impl Pass {
+    /// The rights that the session of this principal has from now on.
+    fn rights(&self, id: &PrincipalId) -> Result<Rights, Error> {
+        let now = self.authenticator.rights_now(std::slice::from_ref(id)).pop().flatten();
+        self.registry.renew(&self.ticket, now)
+    }
+}
+
+/// Without the ticket, which is a secret.
+impl std::fmt::Debug for Pass {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pass(..)")
+    }
 }
 
 /// Says who somebody is, and what that one may do.

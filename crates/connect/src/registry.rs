@@ -67,7 +67,7 @@ struct Early {
 }
 
 struct Session {
-    /// Who, and with which rights it began.
+    /// Who, and the rights by which its requests were judged.
     client: Authenticated,
     /// Those that further connections may have, and those that had one.
     indices: Range<u16>,
@@ -256,6 +256,19 @@ impl Registry {
         Ok(session.attached.clone())
     }
 
+    /// The client of the session that has this ticket has these rights now, by which a further request is to be judged.
+    /// From here on they are what the session must not lose; one that has lost some already gets no further request.
+    pub(crate) fn renew(&self, ticket: &Token, now: Option<Rights>) -> Result<Rights, Error> {
+        let mut tickets = self.tickets();
+        let session = tickets.get_mut(&ticket.0).ok_or_else(has_ended)?;
+        let now = now.ok_or_else(not_let_in)?;
+        if let Some(lost) = now.lack(&session.client.rights) {
+            return Err(narrowed(lost));
+        }
+        session.client.rights = now.clone();
+        Ok(now)
+    }
+
     pub(crate) fn stop_all(&self) {
         self.tickets().values().for_each(|session| session.stop.stop());
     }
@@ -267,7 +280,7 @@ impl Registry {
         ids.into_iter().cloned().collect()
     }
 
-    /// Ends the sessions of clients that have lost some of the rights that they began with; `now` has what
+    /// Ends the sessions of clients that have lost some of the rights that their requests were judged by; `now` has what
     /// they have now. A right has to be missed twice: the first look may have met a list that was just being
     /// written.
     pub(crate) fn end_what_is_not_allowed(&self, now: &HashMap<PrincipalId, Option<Rights>>) {
@@ -289,6 +302,10 @@ impl Registry {
     fn tickets(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
         self.0.tickets.lock().in_any_case()
     }
+}
+
+fn has_ended() -> Error {
+    Error::Lost { what: NotAdmitted::Ended.to_string(), hint: None }
 }
 
 fn not_let_in() -> Error {
@@ -429,6 +446,27 @@ mod tests {
         with(all(), Some(Rights { rate_max_bps: Some(9), ..Rights::default() }));
         let why = bob.stop.take_revocation().unwrap();
         assert!(matches!(&why, Error::Lost { what, .. } if what.contains("its rate is limited")), "{why}");
+    }
+
+    #[test]
+    fn what_a_further_request_was_judged_by_must_not_be_lost_either() {
+        let registry = Registry::default();
+        let read_only = || Rights { access: Access::ReadOnly, ..Rights::default() };
+        let client = Authenticated { rights: read_only(), ..client("alice") };
+        let session = registry.register(&client, 1, Some(&[])).unwrap();
+        let renew = |now| registry.renew(&session.ticket, now);
+        let look = |now| registry.end_what_is_not_allowed(&HashMap::from([(id("alice"), Some(now))]));
+        assert_eq!(renew(Some(read_only())).unwrap(), read_only());
+        assert_eq!(renew(Some(Rights::default())).unwrap(), Rights::default());
+        let lost = renew(Some(read_only())).unwrap_err();
+        assert!(lost.to_string().contains("it may not write any more"), "{lost}");
+        assert!(matches!(renew(None), Err(Error::Auth { .. })));
+        look(read_only());
+        assert!(!session.stop.is_set());
+        look(read_only());
+        assert!(session.stop.is_set());
+        drop(session.registration);
+        assert!(registry.renew(&session.ticket, Some(Rights::default())).is_err(), "it is over");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
 use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal, RefusalCode};
 use super::identity::Identity;
-use super::principal::{Authenticated, Authenticator, Guest};
+use super::principal::{Authenticated, Authenticator, Guest, Pass};
 use super::registry::{NotAdmitted, Registered, Registry};
 use super::rights::Allowed;
 use super::tls;
@@ -444,6 +444,11 @@ fn start(
     (mut registered, allowed): (Registered, Allowed),
 ) -> Result<(), Refusal> {
     let session = Setup::new(client.master, false, flows, transport, client.remote.to_string());
+    let pass = Pass {
+        authenticator: Arc::clone(&shared.authenticator),
+        registry: shared.registry.clone(),
+        ticket: registered.ticket,
+    };
     let established = Established {
         session: Setup {
             spares,
@@ -461,7 +466,7 @@ fn start(
         features: reply.features.common(&hello.features),
         terms: reply.terms.clone(),
         peer_key: Some(client.who.principal.id.name()),
-        guest: Some(Guest { principal: client.who.principal, allowed }),
+        guest: Some(Guest { principal: client.who.principal, allowed, pass }),
         peer_version: printable(hello.version.as_bytes(), 40),
     };
     let handler = Arc::clone(&shared.handler);

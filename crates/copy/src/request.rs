@@ -102,7 +102,7 @@ impl CopyRequest {
     }
 
     /// As far as the client's rights are concerned.
-    fn asked(&self) -> Asked {
+    pub(crate) fn asked(&self) -> Asked {
         let way = match self.direction {
             Direction::Pull => Way::Read,
             Direction::Push => Way::Write,

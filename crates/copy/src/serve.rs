@@ -3,10 +3,11 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_connect::{Established, Guest};
+use farhaul_connect::{Allowed, Established, Guest};
+use farhaul_handover::Held as _;
 use farhaul_session::budget::Budget;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
@@ -53,14 +54,19 @@ pub struct SessionSummary {
 }
 
 /// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as. The client's options
-/// say nothing of what goes wrong here on purpose: the policy does, or over ssh whoever made `established`.
-pub fn serve(established: Established, policy: Option<&ServerPolicy>) -> SessionSummary {
-    serve_in(Confinement::User, established, policy)
+/// say nothing of what goes wrong here on purpose: the policy does, or over ssh whoever made `established`. Returns what became of
+/// the request that the session began with; `further` hears of each that followed when that has ended.
+pub fn serve(
+    established: Established,
+    policy: Option<&ServerPolicy>,
+    further: &(dyn Fn(&SessionSummary) + Sync),
+) -> SessionSummary {
+    serve_in(Confinement::User, established, policy, further)
 }
 
 /// The far end of a copy within this host.
 pub(crate) fn serve_here(established: Established) -> SessionSummary {
-    serve_in(Confinement::Local, established, None)
+    serve_in(Confinement::Local, established, None, &|_| {})
 }
 
 /// A policy says by itself what its clients are confined to.
@@ -68,6 +74,7 @@ fn serve_in(
     confinement: Confinement,
     mut established: Established,
     policy: Option<&ServerPolicy>,
+    further: &(dyn Fn(&SessionSummary) + Sync),
 ) -> SessionSummary {
     if let Some(policy) = policy {
         // What a client allows this host to use is not the client's to say alone.
@@ -84,24 +91,21 @@ fn serve_in(
         log: None,
     };
     let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
-    let is_too_much = established.opening.many && policy.is_some();
-    let asked = match asked {
-        Ok(_) if is_too_much => Err(Error::Usage("this daemon takes one request a session".into())),
-        asked => asked,
-    };
     let direction = asked.as_ref().ok().map(|request| request.direction);
+    let place = match policy {
+        Some(policy) => Place::Daemon { policy, guest: established.guest.clone() },
+        None => Place::Own(confinement),
+    };
     let budget = &established.session.budget;
     let judged = asked.and_then(|request| {
-        let confinement =
-            contained(|| confined(confinement, established.guest.as_ref(), policy)).flatten()?;
-        let side = contained(|| side(&confinement, &request, budget)).flatten()?;
-        Ok((request, side, confinement))
+        let side = contained(|| side(&place.of_first()?, &request, budget)).flatten()?;
+        Ok((request, side))
     });
     let outcome = match judged {
-        Ok((request, side, confinement)) if established.opening.many => {
-            serve_many(confinement, Agreed::new(established, request), side, &terms, &progress)
+        Ok((request, side)) if established.opening.many => {
+            serve_many(&place, Agreed::new(established, request), side, (&terms, further), &progress)
         }
-        Ok((request, side, _)) => run(Agreed::new(established, request), side, &terms, &progress),
+        Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &progress),
         Err(error) => refuse(established, error, &progress),
     };
     let Outcome { report, error } = outcome;
@@ -111,12 +115,15 @@ fn serve_in(
 /// How often it is looked whether a session goes on while it has nothing to do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Requests of one session that are served at a time: each has threads of its own. Those behind them wait for their turn.
+const SERVED_MAX: usize = 8;
+
 /// Serves copies until the client has no more; says how the first one ended.
 fn serve_many(
-    confinement: Confinement,
+    place: &Place,
     agreed: Agreed,
     side: Side,
-    terms: &Terms,
+    (terms, tell): (&Terms, &(dyn Fn(&SessionSummary) + Sync)),
     progress: &Arc<Progress>,
 ) -> Outcome {
     let Agreed { session, request } = agreed;
@@ -128,10 +135,14 @@ fn serve_many(
         Err(error) => return Outcome::failed(error),
     };
     session.stay();
-    let further = &Further { confinement: &confinement, budget: &budget, network: &network, terms };
+    let turns = &Turns::new(SERVED_MAX);
+    let further = &Further { place, budget: &budget, network: &network, terms, tell };
     let outcome = std::thread::scope(|scope| {
-        let run_first =
-            || contained(|| converse(first, request, side, terms)).unwrap_or_else(Outcome::failed);
+        let turn = turns.take();
+        let run_first = move || {
+            let _turn = turn;
+            contained(|| converse(first, request, side, terms)).unwrap_or_else(Outcome::failed)
+        };
         let first = std::thread::Builder::new().name("request".into()).spawn_scoped(scope, run_first);
         let first = match first {
             Ok(first) => first,
@@ -142,8 +153,13 @@ fn serve_many(
         // It ends with the session.
         while let Ok(next) = session.accept(LOOK_EVERY) {
             let Some((opened, words)) = next else { continue };
+            // Those that run look after the session meanwhile, and end with it.
+            let turn = turns.take();
             let refused = opened.clone();
-            let serve = move || further.serve(opened, &words);
+            let serve = move || {
+                let _turn = turn;
+                further.serve(opened, &words);
+            };
             if let Err(error) = std::thread::Builder::new().name("request".into()).spawn_scoped(scope, serve)
             {
                 refused
@@ -156,46 +172,99 @@ fn serve_many(
     outcome
 }
 
+/// So many may do something at a time.
+struct Turns {
+    free: Mutex<usize>,
+    given_back: Condvar,
+}
+
+/// One of them, which is the next one's when it is dropped.
+struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    fn new(count: usize) -> Turns {
+        Turns { free: Mutex::new(count), given_back: Condvar::new() }
+    }
+
+    /// Waits until there is one.
+    fn take(&self) -> Turn<'_> {
+        let free = self.free.lock().in_any_case();
+        let mut free = self.given_back.wait_while(free, |free| *free == 0).in_any_case();
+        *free -= 1;
+        Turn(self)
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock().in_any_case() += 1;
+        self.0.given_back.notify_one();
+    }
+}
+
 /// What the requests of a session have in common.
 struct Further<'a> {
-    confinement: &'a Confinement,
+    place: &'a Place<'a>,
     budget: &'a Budget,
     network: &'a NetworkOptions,
     terms: &'a Terms,
+    tell: &'a (dyn Fn(&SessionSummary) + Sync),
 }
 
 impl Further<'_> {
     fn serve(&self, opened: Opened, words: &[u8]) {
-        let judged = contained(|| {
-            let request = CopyRequest::read(words, self.network)?;
-            let side = side(self.confinement, &request, self.budget)?;
+        let asked = contained(|| CopyRequest::read(words, self.network)).flatten();
+        let direction = asked.as_ref().ok().map(|request| request.direction);
+        let judged = asked.and_then(|request| {
+            let side =
+                contained(|| side(&self.place.of_further(&request)?, &request, self.budget)).flatten()?;
             Ok((request, side))
         });
-        let (request, side) = match judged.flatten() {
-            Ok(judged) => judged,
-            Err(error) => return opened.refuse(&error),
+        let outcome = match judged {
+            Ok((request, side)) => {
+                let dialogue = opened.begin(side.role());
+                contained(|| converse(dialogue, request, side, self.terms)).unwrap_or_else(Outcome::failed)
+            }
+            Err(error) => {
+                opened.refuse(&error);
+                Outcome::failed(error)
+            }
         };
-        let dialogue = opened.begin(side.role());
-        let outcome = contained(|| converse(dialogue, request, side, self.terms));
-        if let Some(error) = outcome.unwrap_or_else(Outcome::failed).error {
-            tracing::debug!(%error, "a further request of a session");
-        }
+        let Outcome { report, error } = outcome;
+        (self.tell)(&SessionSummary { direction, report, error });
     }
 }
 
-/// What a daemon's client is confined to; another one stays where it is.
-fn confined(
-    confinement: Confinement,
-    guest: Option<&Guest>,
-    policy: Option<&ServerPolicy>,
-) -> Result<Confinement, Error> {
-    match (policy, guest) {
-        (Some(policy), Some(guest)) => {
-            Ok(Confinement::Root(paths::open_root(&policy.root, guest.allowed.root())?))
+/// Where the requests of a session are served.
+enum Place<'a> {
+    /// At a daemon: below what each of them may use, as it was judged.
+    Daemon { policy: &'a ServerPolicy, guest: Option<Guest> },
+    /// Where a client is that nobody judges.
+    Own(Confinement),
+}
+
+impl Place<'_> {
+    /// For the request that was judged before the session began.
+    fn of_first(&self) -> Result<Confinement, Error> {
+        self.below(|guest| Ok(guest.allowed.clone()))
+    }
+
+    /// For a further one, which is judged here, before anything is opened for it.
+    fn of_further(&self, request: &CopyRequest) -> Result<Confinement, Error> {
+        self.below(|guest| guest.judge(request.asked()))
+    }
+
+    fn below(&self, allowed: impl FnOnce(&Guest) -> Result<Allowed, Error>) -> Result<Confinement, Error> {
+        match self {
+            Place::Daemon { policy, guest: Some(guest) } => {
+                Ok(Confinement::Root(paths::open_root(&policy.root, allowed(guest)?.root())?))
+            }
+            // Nobody comes here without having been judged.
+            Place::Daemon { guest: None, .. } => {
+                Err(Error::Auth { what: "you were not let in here".into(), hint: None })
+            }
+            Place::Own(confinement) => Ok(confinement.clone()),
         }
-        // Nobody comes here without having been judged.
-        (Some(_), None) => Err(Error::Auth { what: "you were not let in here".into(), hint: None }),
-        (None, _) => Ok(confinement),
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_copy::{ServerPolicy, admit_within};
+use farhaul_copy::{ServerPolicy, SessionSummary, admit_within};
 use farhaul_session::{Error, MemoryLimits, Testing};
 
 use own_files::Own;
@@ -88,7 +88,8 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let policy = ServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
     daemon.run(Arc::new(move |established| {
         let visitor = journal::Visitor::of(&established);
-        let summary = farhaul_copy::serve(established, Some(&policy));
+        let further = |summary: &SessionSummary| visitor.log_further(summary);
+        let summary = farhaul_copy::serve(established, Some(&policy), &further);
         visitor.log(&summary);
     }))?;
     tracing::info!("ended");

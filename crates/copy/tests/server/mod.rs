@@ -25,6 +25,7 @@ impl Server {
     pub fn start(testing: Testing) -> Server {
         let folder = tempfile::tempdir().unwrap();
         keygen(&folder.path().join("client"), "client").unwrap();
+        std::fs::copy(folder.path().join("client.pub"), folder.path().join("authorized")).unwrap();
         std::fs::create_dir(folder.path().join("root")).unwrap();
         let (port, stop, thread) = serve(folder.path(), testing);
         Server { folder, testing, port, stop, is_stopped: AtomicBool::new(false), thread: Some(thread) }
@@ -46,6 +47,15 @@ impl Server {
         self.stop.stop();
     }
 
+    /// The client's key has these options from now on. The list is replaced as a whole.
+    #[allow(dead_code, reason = "not all tests that share it change the rights")]
+    pub fn allow(&self, options: &str) {
+        let file = |name: &str| self.folder.path().join(name);
+        let line = std::fs::read_to_string(file("client.pub")).unwrap();
+        std::fs::write(file("new"), format!("{options} {line}")).unwrap();
+        std::fs::rename(file("new"), file("authorized")).unwrap();
+    }
+
     pub fn at(&self, path: &[u8]) -> Location {
         let file = |name: &str| Some(self.folder.path().join(name));
         let target = DaemonTarget {
@@ -63,10 +73,11 @@ impl Server {
 
 fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     let path = |name: &str| folder.join(name);
+    let bounds = Bounds { root: vec![path("root")], ..Bounds::default() };
     let daemon = Daemon::bind(ListenConfig {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         identity: Identity::load_or_generate(&path("host"), "").unwrap(),
-        authenticator: Arc::new(AuthorizedKeys::load(&path("client.pub"), Bounds::default()).unwrap()),
+        authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), bounds).unwrap()),
         admit: Arc::new(|opening, client| admit_within(&client.rights, opening, 0)),
         memory: farhaul_session::MemoryLimits::default(),
     })
@@ -74,7 +85,7 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
     let policy = ServerPolicy { root: path("root"), strip_setuid: false, mask: 0, testing };
     let run = move || {
-        let serve = move |established| drop(farhaul_copy::serve(established, Some(&policy)));
+        let serve = move |established| drop(farhaul_copy::serve(established, Some(&policy), &|_| {}));
         daemon.run(Arc::new(serve)).unwrap();
     };
     (port, stop, std::thread::spawn(run))

@@ -1,15 +1,14 @@
-//! What a daemon counts for each principal, whatever session it is for: memory, and the rate.
+//! What a daemon counts for each principal, whatever session it is for: all that a [`Budget`] has.
 //!
 //! Always true: all sessions of a principal have the same account, and one that begins right behind another
 //! finds what that has used.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::time::Instant;
 
 use farhaul_handover::Held as _;
-use farhaul_session::budget::{Budget, Budgets, MemoryLimits};
-use farhaul_session::rate_cap::{RateCap, RateShare};
+use farhaul_session::budget::{Budget, Limits, MemoryLimits, threads_of_this_process};
+use farhaul_session::overflow_bytes_max;
 
 use super::principal::PrincipalId;
 use super::rights::Rights;
@@ -17,56 +16,74 @@ use super::rights::Rights;
 /// The accounts of a daemon.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    memory: Budgets<PrincipalId>,
-    rates: Mutex<HashMap<PrincipalId, RateCap>>,
+    daemon: Budget,
+    /// Bytes of memory of each principal.
+    memory_each: u64,
+    of: Mutex<HashMap<PrincipalId, Budget>>,
 }
 
-/// There are so many sessions that another one would have next to no rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoRateLeft;
-
 impl Accounts {
-    pub(crate) fn new(limits: MemoryLimits) -> Accounts {
-        Accounts { memory: Budgets::new(limits), rates: Mutex::default() }
+    pub(crate) fn new(memory: MemoryLimits, rate_max_bps: Option<u64>) -> Accounts {
+        let limits = Limits {
+            overflow_bytes: overflow_bytes_max(memory.process),
+            threads: threads_of_this_process(),
+            rate_bps: rate_max_bps,
+            ..Limits::memory(memory.process)
+        };
+        Accounts {
+            daemon: Budget::of_process().within("this daemon", limits),
+            memory_each: memory.key,
+            of: Mutex::default(),
+        }
     }
 
-    /// Within which a session's memory is counted.
-    pub(crate) fn memory_of(&self, id: &PrincipalId, rights: &Rights) -> Budget {
-        self.memory.of_key(id, rights.memory_max)
-    }
-
-    /// A session's part of its principal's rate, if there is a most.
-    pub(crate) fn rate_of(&self, id: &PrincipalId, rights: &Rights) -> Result<Option<RateShare>, NoRateLeft> {
-        let now = Instant::now();
-        let mut rates = self.rates.lock().in_any_case();
-        rates.retain(|_, cap| !cap.is_idle(now));
-        let Some(most) = rights.rate_max_bps else { return Ok(None) };
-        let cap = rates.entry(id.clone()).or_insert_with(|| RateCap::new(Some(most), now));
-        cap.set_most(Some(most), now);
-        cap.join(now).map(Some).ok_or(NoRateLeft)
+    /// That of a principal who has these rights, from which its sessions take.
+    pub(crate) fn of(&self, id: &PrincipalId, rights: &Rights) -> Budget {
+        // The system may give this process more, or less, than it did.
+        let _ = Budget::of_process();
+        let limits = self.limits(rights);
+        let mut accounts = self.of.lock().in_any_case();
+        accounts.retain(|other, account| other == id || !account.is_idle());
+        let account = accounts.entry(id.clone()).or_insert_with(|| self.daemon.within("this key", limits));
+        account.set_limits(limits);
+        account.clone()
     }
 
     /// A principal has these rights now: its running sessions may have become faster.
     pub(crate) fn adjust(&self, id: &PrincipalId, rights: &Rights) {
-        if let Some(cap) = self.rates.lock().in_any_case().get(id) {
-            cap.set_most(rights.rate_max_bps, Instant::now());
+        if let Some(account) = self.of.lock().in_any_case().get(id) {
+            account.set_limits(self.limits(rights));
         }
-        self.memory.adjust(id, rights.memory_max);
+    }
+
+    fn limits(&self, rights: &Rights) -> Limits {
+        let memory = rights.memory_max.unwrap_or(u64::MAX).min(self.memory_each);
+        Limits {
+            overflow_bytes: overflow_bytes_max(memory),
+            rate_bps: rights.rate_max_bps,
+            ..Limits::memory(memory)
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use farhaul_session::rate_cap::RateShare;
+
     use super::*;
+
+    fn id(key: &[u8]) -> PrincipalId {
+        PrincipalId::Ed25519(key.to_vec())
+    }
 
     #[test]
     fn sessions_of_one_principal_share_and_others_have_their_own() {
-        let accounts = Accounts::new(MemoryLimits::default());
-        let [one, other] = [b"one", b"two"].map(|key| PrincipalId::Ed25519(key.to_vec()));
+        let accounts = Accounts::new(MemoryLimits::default(), None);
+        let [one, other] = [b"one", b"two"].map(|key| id(key));
         let capped = Rights { rate_max_bps: Some(1_000_000), ..Rights::default() };
         let free = Rights::default();
-        assert!(accounts.rate_of(&one, &free).is_ok_and(|share| share.is_none()));
-        let share = |id| accounts.rate_of(id, &capped).unwrap().unwrap();
+        assert!(accounts.of(&one, &free).share_of_rate().is_ok_and(|share| share.is_none()));
+        let share = |id| accounts.of(id, &capped).share_of_rate().unwrap().unwrap();
         let (first, second, alone) = (share(&one), share(&one), share(&other));
         assert_eq!(
             [&first, &second, &alone].map(RateShare::bps),
@@ -81,8 +98,41 @@ mod tests {
             [Some(333_333), Some(333_333), Some(333_334)]
         );
         let little = Rights { rate_max_bps: Some(8_000), ..Rights::default() };
-        let last = accounts.rate_of(&PrincipalId::Ed25519(Vec::new()), &little);
+        let last = accounts.of(&id(b""), &little).share_of_rate();
         assert!(last.is_ok());
-        assert_eq!(accounts.rate_of(&PrincipalId::Ed25519(Vec::new()), &little).err(), Some(NoRateLeft));
+        let refused = accounts.of(&id(b""), &little).share_of_rate().unwrap_err();
+        assert_eq!((refused.whose, refused.most_bps), ("this key", 8_000));
+    }
+
+    #[test]
+    fn all_principals_have_the_daemons_rate_together() {
+        let accounts = Accounts::new(MemoryLimits::default(), Some(900_000));
+        let capped = Rights { rate_max_bps: Some(100_000), ..Rights::default() };
+        let share = |id, rights| accounts.of(id, rights).share_of_rate().unwrap().unwrap();
+        let free = Rights::default();
+        let [one, other, third] = [b"one", b"two", b"thr"].map(|key| id(key));
+        let shares = [share(&one, &free), share(&one, &free), share(&other, &free), share(&third, &capped)];
+        assert_eq!(
+            shares.each_ref().map(RateShare::bps),
+            [Some(200_000), Some(200_000), Some(400_000), Some(100_000)]
+        );
+    }
+
+    #[test]
+    fn a_principal_has_one_account_while_it_has_sessions() {
+        let accounts = Accounts::new(MemoryLimits { process: 100, key: 60 }, None);
+        let of = |key: &[u8], memory_max| accounts.of(&id(key), &Rights { memory_max, ..Rights::default() });
+        let (one, again) = (of(b"a", None), of(b"a", None));
+        let charge = one.charge(40).unwrap();
+        assert!(again.charge(21).is_err() && of(b"b", None).charge(61).is_err());
+        assert!(of(b"b", None).charge(60).is_ok());
+        // A limit of its own, which may change while it has sessions, lies within that of every key.
+        let small = of(b"d", Some(10));
+        assert!(small.charge(11).unwrap_err().to_string().contains("this key"));
+        accounts.adjust(&id(b"d"), &Rights { memory_max: Some(1000), ..Rights::default() });
+        assert!(small.charge(60).is_ok() && small.charge(61).is_err());
+        drop((charge, one, again, small));
+        assert!(of(b"c", None).charge(60).is_ok());
+        assert_eq!(accounts.of.lock().in_any_case().len(), 1, "no memory of keys that have left");
     }
 }

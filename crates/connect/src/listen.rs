@@ -49,6 +49,8 @@ pub struct ListenConfig {
     pub admit: Arc<Admit>,
     /// What its sessions may keep in memory.
     pub memory: MemoryLimits,
+    /// Bits a second that all its sessions together may move, both ways.
+    pub rate_max_bps: Option<u64>,
 }
 
 /// A daemon that listens, ready to [`run`](Daemon::run).
@@ -101,7 +103,7 @@ impl Daemon {
         let quic = quic::server_config(tls)?;
         let shared = Arc::new(Shared {
             registry: Registry::default(),
-            accounts: Accounts::new(config.memory),
+            accounts: Accounts::new(config.memory, config.rate_max_bps),
             half_open: HalfOpen::default(),
             identity: config.identity,
             authenticator: config.authenticator,

@@ -47,6 +47,7 @@ impl Fixture {
         std::fs::copy(path("client.pub"), path("authorized")).unwrap();
         let daemon = Daemon::bind(ListenConfig {
             memory: MemoryLimits::default(),
+            rate_max_bps: None,
             listen: vec!["127.0.0.1:0".parse().unwrap()],
             identity: Identity::load_or_generate(&path("host"), "").unwrap(),
             authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), served()).unwrap()),
@@ -607,6 +608,7 @@ fn a_second_daemon_on_the_same_port_is_refused() {
     let fixture = Fixture::start();
     let result = Daemon::bind(ListenConfig {
         memory: MemoryLimits::default(),
+        rate_max_bps: None,
         listen: vec![fixture.address],
         identity: Identity::load(&fixture.path("host")).unwrap(),
         authenticator: Arc::new(

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 use farhaul_handover::Held as _;
-use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::Minimum;
+use farhaul_session::budget::{Budget, Limits};
 use farhaul_session::error::Error;
 use farhaul_session::rate_cap::RateShare;
 use farhaul_session::setup::{FirstDatagram, FlowSetup, Stop};
@@ -92,14 +93,14 @@ pub struct Registration {
     ticket: Token,
     /// Where what the session keeps is counted, and what it may have whatever others have.
     budget: Budget,
-    _minimum: Charge,
+    _minimum: Minimum,
     /// Until its session takes it.
     rate: Option<RateShare>,
 }
 
 impl Registration {
     /// The session may have what its budget allows; `minimum` of it is its own from the start. So is `rate`.
-    pub(crate) fn admit(&mut self, budget: Budget, minimum: Charge, rate: Option<RateShare>) {
+    pub(crate) fn admit(&mut self, budget: Budget, minimum: Minimum, rate: Option<RateShare>) {
         (self.budget, self._minimum, self.rate) = (budget, minimum, rate);
     }
 
@@ -168,7 +169,7 @@ impl Registry {
             ids: Vec::new(),
             ticket: ticket.clone(),
             budget: Budget::default(),
-            _minimum: Charge::default(),
+            _minimum: Minimum::default(),
             rate: None,
         };
         let mut table = self.0.flows.write().in_any_case();
@@ -190,7 +191,7 @@ impl Registry {
         };
         registration.ids.clone_from(&ids);
         let mut first = Vec::new();
-        let waiting = Budget::new("the first datagrams of a session", FIRST_BYTES_MAX);
+        let waiting = Budget::new("the first datagrams of a session", Limits::memory(FIRST_BYTES_MAX));
         for &id in &ids {
             let (to, receiver) = crossbeam_channel::bounded(FIRST_DATAGRAMS_MAX);
             table.insert(id, offered.is_some().then(|| FirstQueue { to, waiting: waiting.clone() }));

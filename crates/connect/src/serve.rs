@@ -14,12 +14,12 @@ use farhaul_session::secret::Secret;
 use farhaul_session::setup::{
     Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
 };
-use farhaul_session::{session_bytes_max, session_bytes_min};
+use farhaul_session::{Limits, Minimum, session_bytes_max};
 use farhaul_text::printable;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::accounts::{Accounts, NoRateLeft};
+use super::accounts::Accounts;
 use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
@@ -368,11 +368,11 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
     let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
     let (id, rights) = (&client.who.principal.id, &client.who.rights);
-    let rate = shared.accounts.rate_of(id, rights).map_err(|NoRateLeft| {
-        Refusal::new(RefusalCode::Busy, "your other transfers have all of the rate that you may have here")
-    })?;
-    let budget = shared.accounts.memory_of(id, rights).within("this session", session_bytes_max(options));
-    let minimum = budget.charge(session_bytes_min(options)).map_err(|full| busy(full.into()))?;
+    let account = shared.accounts.of(id, rights);
+    let rate = account.share_of_rate().map_err(|used_up| busy(used_up.into()))?;
+    let most = Limits { memory_bytes: session_bytes_max(options), ..Limits::default() };
+    let budget = account.within("this session", most);
+    let minimum = Minimum::of(&budget, options).map_err(|full| busy(full.into()))?;
     let offered = datagrams.then_some(&hello.flow_ids[..]);
     let mut registered = shared.registry.register(&client.who, flows, offered).map_err(busy)?;
     registered.registration.admit(budget, minimum, rate);

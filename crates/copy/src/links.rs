@@ -128,7 +128,7 @@ mod tests {
         let fitting = TARGETS_BYTES_MAX / (LINK_BYTES + path(0).as_bytes().len());
         let mut announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
         assert_eq!(announced, fitting);
-        let budget = Budget::new("this session", 1 << 20);
+        let budget = Budget::new("this session", farhaul_session::Limits::memory(1 << 20));
         let mut links = Links::within(&budget);
         announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
         assert!((200..300).contains(&announced) && budget.used() <= 1 << 20, "{announced}");

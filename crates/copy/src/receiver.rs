@@ -284,7 +284,7 @@ pub(crate) fn run(
         rules,
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
         files: Mutex::default(),
-        large_open: LargeOpen::new(),
+        large_open: LargeOpen::within(&shared.budget),
         settling: AtomicU64::new(0),
         window: Arc::default(),
         file_systems: FileSystems::default(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use farhaul_connect::{Allowed, Established, Guest};
 use farhaul_handover::Held as _;
-use farhaul_session::budget::Budget;
+use farhaul_session::budget::{Budget, Resource};
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
 use farhaul_session::options::NetworkOptions;
@@ -220,8 +220,9 @@ impl Further<'_> {
                 contained(|| side(&self.place.of_further(&request)?, &request, self.budget)).flatten()?;
             Ok((request, side))
         });
-        let outcome = match judged {
-            Ok((request, side)) => {
+        let thread = self.budget.charge_of(Resource::Threads, 1).map_err(Error::from);
+        let outcome = match judged.and_then(|judged| Ok((judged, thread?))) {
+            Ok(((request, side), _thread)) => {
                 let dialogue = opened.begin(side.role());
                 contained(|| converse(dialogue, request, side, self.terms)).unwrap_or_else(Outcome::failed)
             }

@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_comparison_for_which_there_is_no_memory_deletes_nothing() {
         let root = Roots::one(Root::open("/").unwrap());
-        let budget = Budget::new("this key", 1 << 20);
+        let budget = Budget::new("this key", farhaul_session::Limits::memory(1 << 20));
         let mut surplus = Surplus::new(Conflicts::Keep, &budget);
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
         (0..200_000)

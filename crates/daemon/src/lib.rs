@@ -20,6 +20,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
 use farhaul_copy::{ServerPolicy, SessionSummary, admit_within};
+use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_session::{Error, MemoryLimits, Testing};
 
 use own_files::Own;
@@ -46,11 +47,16 @@ pub struct ServeConfig {
     pub testing: Testing,
     /// What its sessions may keep in memory, in all and for each key.
     pub memory: MemoryLimits,
+    /// Bits a second that all its sessions together may move, both ways.
+    pub rate_max_bps: Option<u64>,
 }
 
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
 pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     let root = usable_root(&config.root)?;
+    if config.rate_max_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
+        return Err(Error::Usage("--max-rate must be at least 8k (bits per second)".into()).into());
+    }
     own_files::keep_out_of(&root, &own_files(&config))?;
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
     let authorized = AuthorizedKeys::load(&config.authorized_keys, bounds(&config, &root)?)?;
@@ -62,6 +68,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
         authenticator: Arc::new(authorized),
         admit: Arc::new(move |opening, client| admit_within(&client.rights, opening, mask)),
         memory: config.memory,
+        rate_max_bps: config.rate_max_bps,
     })?;
     let stop = daemon.stop_handle();
     signals::on_end(move |signal| {

@@ -1,21 +1,22 @@
-//! One counter of bytes for all that a peer can make this host keep: that of a session, within that of its key, within that of the
-//! process.
+//! What sessions take from their process and give back: memory, the disk space beside it, threads, descriptors, and the rate. A
+//! level has a limit of each: that of a session lies within that of its principal, which lies within that of a daemon and the process.
 //!
-//! What is kept holds a [`Charge`], and gives it back with itself. At a limit whoever wanted more waits, goes without, or is refused.
+//! What is taken holds a [`Charge`], and gives it back with itself; a part of the rate is a [`RateShare`]. At a limit whoever wanted
+//! more waits, goes without, or is refused.
 //!
 //! Always true: what a level counts is the sum of the charges below it, and no charge takes it beyond its
 //! limit.
 
-use std::collections::HashMap;
-use std::hash::Hash;
+mod host;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
-use farhaul_handover::Held as _;
-
+use super::rate_cap::{RateCap, RateShare, RateUsedUp};
 use crate::error::Error;
 
-/// What may be kept, and what is. Clones are the same.
+/// What may be taken, and what is. Clones are the same.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<Level>);
 
@@ -23,94 +24,233 @@ pub struct Budget(Arc<Level>);
 struct Level {
     /// Whose it is, as people are told.
     whose: &'static str,
-    limit: AtomicU64,
-    used: AtomicU64,
+    counters: [Counter; RESOURCES],
+    rate: RateCap,
     above: Option<Budget>,
 }
 
+#[derive(Debug)]
+struct Counter {
+    limit: AtomicU64,
+    used: AtomicU64,
+}
+
+/// What is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resource {
+    /// Bytes that are kept: blocks, and whatever a peer says that has to be remembered.
+    Memory,
+    /// Bytes on disk for blocks for which memory is too small.
+    Overflow,
+    /// Threads of sessions and their requests.
+    Threads,
+    /// Descriptors that sessions have whatever they do.
+    Descriptors,
+    /// Large files that are open beyond the few that every transfer may have.
+    LargeFiles,
+}
+
+const RESOURCES: usize = Resource::LargeFiles as usize + 1;
+
+/// A limit of each resource, and of the rate. The default has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub memory_bytes: u64,
+    pub overflow_bytes: u64,
+    pub threads: u64,
+    pub descriptors: u64,
+    pub large_files: u64,
+    /// Bits a second, both ways together.
+    pub rate_bps: Option<u64>,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            memory_bytes: u64::MAX,
+            overflow_bytes: u64::MAX,
+            threads: u64::MAX,
+            descriptors: u64::MAX,
+            large_files: u64::MAX,
+            rate_bps: None,
+        }
+    }
+}
+
+impl Limits {
+    /// So much memory, and no other limit.
+    pub fn memory(bytes: u64) -> Limits {
+        Limits { memory_bytes: bytes, ..Limits::default() }
+    }
+
+    fn counted(&self) -> [u64; RESOURCES] {
+        [self.memory_bytes, self.overflow_bytes, self.threads, self.descriptors, self.large_files]
+    }
+}
+
 /// A limit is reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the memory of {whose} is used up ({} MiB)", limit >> 20)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full {
+    what: Resource,
     whose: &'static str,
     limit: u64,
 }
 
+impl std::error::Error for Full {}
+
+impl std::fmt::Display for Full {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Full { what, whose, limit } = self;
+        match what {
+            Resource::Memory => write!(f, "the memory of {whose} is used up ({} MiB)", limit >> 20),
+            Resource::Overflow => {
+                write!(f, "the disk space beside memory of {whose} is used up ({} MiB)", limit >> 20)
+            }
+            Resource::Threads => write!(f, "the threads of {whose} are used up ({limit})"),
+            Resource::Descriptors => write!(f, "the open files and sockets of {whose} are used up ({limit})"),
+            Resource::LargeFiles => write!(f, "{whose} has {limit} large files open, and no more may be"),
+        }
+    }
+}
+
 impl From<Full> for Error {
     fn from(full: Full) -> Error {
-        let hint = "try again when others have ended, or give the far end more (serve --memory, \
-                    --memory-per-key; memory= before its key)";
-        Error::Lost { what: full.to_string(), hint: Some(hint.into()) }
+        let more = match full.what {
+            Resource::Memory | Resource::Overflow => {
+                "give the far end more (serve --memory, --memory-per-key; memory= before its key)"
+            }
+            Resource::Threads => "let the far end have more (ulimit -u, or TasksMax= of its unit)",
+            Resource::Descriptors | Resource::LargeFiles => {
+                "let the far end have more (ulimit -n, or LimitNOFILE= of its unit)"
+            }
+        };
+        let hint = format!("try again when others have ended, or {more}");
+        Error::Lost { what: full.to_string(), hint: Some(hint) }
     }
 }
 
 /// Without a limit.
 impl Default for Budget {
     fn default() -> Budget {
-        Budget::new("this process", u64::MAX)
+        Budget::new("this process", Limits::default())
     }
 }
 
 impl Budget {
     /// A budget within no other.
-    pub fn new(whose: &'static str, limit: u64) -> Budget {
-        Budget::of(whose, limit, None)
+    pub fn new(whose: &'static str, limits: Limits) -> Budget {
+        Budget::of(whose, limits, None)
+    }
+
+    /// That of this process, which has no limits but those that the system has for it now.
+    pub fn of_process() -> Budget {
+        static PROCESS: OnceLock<Budget> = OnceLock::new();
+        let process = PROCESS.get_or_init(Budget::default);
+        let descriptors = host::descriptors();
+        process.set_limit(Resource::Descriptors, host::of_sessions(descriptors));
+        process.set_limit(Resource::LargeFiles, host::large_files(descriptors));
+        process.clone()
     }
 
     /// A budget within this one: what is charged to it is charged here, too.
-    pub fn within(&self, whose: &'static str, limit: u64) -> Budget {
-        Budget::of(whose, limit, Some(self.clone()))
+    pub fn within(&self, whose: &'static str, limits: Limits) -> Budget {
+        Budget::of(whose, limits, Some(self.clone()))
     }
 
-    fn of(whose: &'static str, limit: u64, above: Option<Budget>) -> Budget {
-        Budget(Arc::new(Level { whose, limit: limit.into(), used: AtomicU64::new(0), above }))
+    fn of(whose: &'static str, limits: Limits, above: Option<Budget>) -> Budget {
+        let counter = |limit: u64| Counter { limit: limit.into(), used: AtomicU64::new(0) };
+        let now = Instant::now();
+        let rate = match &above {
+            Some(above) => above.0.rate.within(whose, limits.rate_bps, now),
+            None => RateCap::new(whose, limits.rate_bps, now),
+        };
+        Budget(Arc::new(Level { whose, counters: limits.counted().map(counter), rate, above }))
     }
 
-    /// What is charged already stays.
-    fn set_limit(&self, limit: u64) {
-        self.0.limit.store(limit, Relaxed);
+    /// From now on it has these. What is charged already stays; running sessions go on at another rate.
+    pub fn set_limits(&self, limits: Limits) {
+        for (counter, limit) in self.0.counters.iter().zip(limits.counted()) {
+            counter.limit.store(limit, Relaxed);
+        }
+        self.0.rate.set_most(limits.rate_bps, Instant::now());
     }
 
-    /// Takes so many bytes, as long as the charge lives.
+    fn set_limit(&self, what: Resource, limit: u64) {
+        self.0.counters[what as usize].limit.store(limit, Relaxed);
+    }
+
+    // ---- what is counted ---------------------------------------------------------------------------------------------
+
+    /// Takes so many bytes of memory, as long as the charge lives.
     pub fn charge(&self, bytes: u64) -> Result<Charge, Full> {
-        let mut charge = self.nothing();
-        charge.set(bytes)?;
+        self.charge_of(Resource::Memory, bytes)
+    }
+
+    /// A charge of memory that is to grow.
+    pub fn nothing(&self) -> Charge {
+        self.nothing_of(Resource::Memory)
+    }
+
+    /// Takes so much of a resource, as long as the charge lives.
+    pub fn charge_of(&self, what: Resource, amount: u64) -> Result<Charge, Full> {
+        let mut charge = self.nothing_of(what);
+        charge.set(amount)?;
         Ok(charge)
     }
 
     /// A charge that is to grow.
-    pub fn nothing(&self) -> Charge {
-        Charge { budget: self.clone(), bytes: 0 }
+    pub fn nothing_of(&self, what: Resource) -> Charge {
+        Charge { budget: self.clone(), what, amount: 0 }
     }
 
-    /// What is charged now.
+    /// Bytes of memory that are charged now.
     pub fn used(&self) -> u64 {
-        self.0.used.load(Relaxed)
+        self.used_of(Resource::Memory)
     }
 
-    fn take(&self, bytes: u64) -> Result<(), Full> {
-        let Level { whose, limit, used, above } = &*self.0;
+    /// How much of a resource is charged now.
+    pub fn used_of(&self, what: Resource) -> u64 {
+        self.0.counters[what as usize].used.load(Relaxed)
+    }
+
+    fn take(&self, what: Resource, amount: u64) -> Result<(), Full> {
+        let Level { whose, counters, above, .. } = &*self.0;
+        let Counter { limit, used } = &counters[what as usize];
         let limit = limit.load(Relaxed);
-        let fits = |used: u64| used.checked_add(bytes).filter(|sum| *sum <= limit);
-        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| Full { whose, limit })?;
-        above.as_ref().map_or(Ok(()), |above| above.take(bytes)).inspect_err(|_| {
-            used.fetch_sub(bytes, Relaxed);
+        let fits = |used: u64| used.checked_add(amount).filter(|sum| *sum <= limit);
+        used.fetch_update(Relaxed, Relaxed, fits).map_err(|_| Full { what, whose, limit })?;
+        above.as_ref().map_or(Ok(()), |above| above.take(what, amount)).inspect_err(|_| {
+            used.fetch_sub(amount, Relaxed);
         })
     }
 
-    fn give_back(&self, bytes: u64) {
-        self.0.used.fetch_sub(bytes, Relaxed);
+    fn give_back(&self, what: Resource, amount: u64) {
+        self.0.counters[what as usize].used.fetch_sub(amount, Relaxed);
         if let Some(above) = &self.0.above {
-            above.give_back(bytes);
+            above.give_back(what, amount);
         }
+    }
+
+    // ---- the rate ------------------------------------------------------------------------------------------------------
+
+    /// A part of the rate for another session, if there is a most here or above.
+    pub fn share_of_rate(&self) -> Result<Option<RateShare>, RateUsedUp> {
+        let rate = &self.0.rate;
+        if rate.is_set() { rate.join(Instant::now()).map(Some) } else { Ok(None) }
+    }
+
+    /// Whether nothing would be known less without it: nobody else has it, and all of the rate that may be saved is.
+    pub fn is_idle(&self) -> bool {
+        Arc::strong_count(&self.0) == 1 && self.0.rate.is_idle(Instant::now())
     }
 }
 
-/// Bytes that are counted for as long as it lives.
+/// So much of a resource that is counted for as long as it lives.
 #[derive(Debug)]
 pub struct Charge {
     budget: Budget,
-    bytes: u64,
+    what: Resource,
+    amount: u64,
 }
 
 impl Default for Charge {
@@ -123,19 +263,19 @@ impl Default for Charge {
 const STEP: u64 = 256 << 10;
 
 impl Charge {
-    /// From now on so many bytes; as before if that is too much.
-    pub fn set(&mut self, bytes: u64) -> Result<(), Full> {
-        match bytes.checked_sub(self.bytes) {
-            Some(more) => self.budget.take(more)?,
-            None => self.budget.give_back(self.bytes - bytes),
+    /// From now on so much; as before if that is too much.
+    pub fn set(&mut self, amount: u64) -> Result<(), Full> {
+        match amount.checked_sub(self.amount) {
+            Some(more) => self.budget.take(self.what, more)?,
+            None => self.budget.give_back(self.what, self.amount - amount),
         }
-        self.bytes = bytes;
+        self.amount = amount;
         Ok(())
     }
 
     /// At least so many bytes from now on, and not much more.
     pub fn hold(&mut self, bytes: u64) -> Result<(), Full> {
-        if bytes > self.bytes || bytes.saturating_add(2 * STEP) < self.bytes {
+        if bytes > self.amount || bytes.saturating_add(2 * STEP) < self.amount {
             self.set(bytes.div_ceil(STEP).saturating_mul(STEP))?;
         }
         Ok(())
@@ -144,11 +284,11 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
+        self.budget.give_back(self.what, self.amount);
     }
 }
 
-/// What a daemon and each of its clients may have.
+/// The memory that a daemon and each of its clients may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Bytes of all sessions together.
@@ -167,73 +307,42 @@ impl Default for MemoryLimits {
 impl MemoryLimits {
     /// Half of this host's memory, and half of that for each key.
     pub fn of_this_host() -> MemoryLimits {
-        let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-        let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-        let process = kib.map_or(MEMORY_UNKNOWN, |kib| kib << 10) / 2;
+        let process = host::memory_bytes() / 2;
         MemoryLimits { process, key: process / 2 }
     }
 }
 
-/// Taken for a host's memory where the system does not tell.
-const MEMORY_UNKNOWN: u64 = 4 << 30;
-
-/// The budgets of a daemon: its own, and one for each key that has sessions. What a key is does not matter
-/// here.
-#[derive(Debug)]
-pub struct Budgets<K> {
-    process: Budget,
-    key_limit: u64,
-    keys: Mutex<HashMap<K, Weak<Level>>>,
-}
-
-impl<K: Clone + Eq + Hash> Budgets<K> {
-    pub fn new(limits: MemoryLimits) -> Budgets<K> {
-        let process = Budget::new("this daemon", limits.process);
-        Budgets { process, key_limit: limits.key, keys: Mutex::default() }
-    }
-
-    /// That of a key, as long as somebody has it; `most` is a limit of its own.
-    pub fn of_key(&self, key: &K, most: Option<u64>) -> Budget {
-        let limit = self.limit(most);
-        let mut keys = self.keys.lock().in_any_case();
-        if let Some(level) = keys.get(key).and_then(Weak::upgrade) {
-            let budget = Budget(level);
-            budget.set_limit(limit);
-            return budget;
-        }
-        keys.retain(|_, level| level.strong_count() > 0);
-        let budget = self.process.within("this key", limit);
-        keys.insert(key.clone(), Arc::downgrade(&budget.0));
-        budget
-    }
-
-    /// A key has this limit now.
-    pub fn adjust(&self, key: &K, most: Option<u64>) {
-        if let Some(level) = self.keys.lock().in_any_case().get(key).and_then(Weak::upgrade) {
-            Budget(level).set_limit(self.limit(most));
-        }
-    }
-
-    fn limit(&self, most: Option<u64>) -> u64 {
-        most.unwrap_or(u64::MAX).min(self.key_limit)
-    }
+/// Threads that the system lets this process have; all there are where it does not say.
+pub fn threads_of_this_process() -> u64 {
+    host::threads()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn what_is_charged_counts_at_every_level_until_it_is_let_go_of() {
-        let process = Budget::new("this process", 100);
-        let (one, other) = (process.within("this key", 60), process.within("this key", 60));
-        let session = one.within("this session", 50);
+        let process = Budget::new("this process", Limits::memory(100));
+        let (one, other) =
+            (process.within("this key", Limits::memory(60)), process.within("this key", Limits::memory(60)));
+        let session = one.within("this session", Limits::memory(50));
         let first = session.charge(50).unwrap();
         assert_eq!((session.used(), one.used(), process.used()), (50, 50, 50));
-        assert_eq!(session.charge(1).unwrap_err(), Full { whose: "this session", limit: 50 });
-        assert_eq!(one.charge(11).unwrap_err(), Full { whose: "this key", limit: 60 });
-        assert_eq!(other.charge(51).unwrap_err(), Full { whose: "this process", limit: 100 });
+        assert_eq!(
+            session.charge(1).unwrap_err(),
+            Full { what: Resource::Memory, whose: "this session", limit: 50 }
+        );
+        assert_eq!(
+            one.charge(11).unwrap_err(),
+            Full { what: Resource::Memory, whose: "this key", limit: 60 }
+        );
+        assert_eq!(
+            other.charge(51).unwrap_err(),
+            Full { what: Resource::Memory, whose: "this process", limit: 100 }
+        );
         assert_eq!((one.used(), other.used(), process.used()), (50, 0, 50), "what is refused leaves nothing");
         let second = other.charge(50).unwrap();
         drop(first);
@@ -245,7 +354,7 @@ mod tests {
 
     #[test]
     fn a_charge_grows_in_steps_and_shrinks_again() {
-        let budget = Budget::new("this session", 10 * STEP);
+        let budget = Budget::new("this session", Limits::memory(10 * STEP));
         let mut charge = budget.nothing();
         charge.hold(1).unwrap();
         charge.hold(STEP).unwrap();
@@ -260,26 +369,106 @@ mod tests {
     }
 
     #[test]
-    fn a_key_has_one_budget_while_it_has_sessions() {
-        let budgets = Budgets::new(MemoryLimits { process: 100, key: 60 });
-        let of = |key, most| budgets.of_key(&key, most);
-        let (one, again) = (of('a', None), of('a', None));
-        let charge = one.charge(40).unwrap();
-        assert!(again.charge(21).is_err() && of('b', None).charge(61).is_err());
-        assert!(of('b', None).charge(60).is_ok());
-        // A limit of its own, which may change while it has sessions, lies within that of every key.
-        let small = of('d', Some(10));
-        assert_eq!(small.charge(11).unwrap_err(), Full { whose: "this key", limit: 10 });
-        budgets.adjust(&'d', Some(1000));
-        assert!(small.charge(60).is_ok() && small.charge(61).is_err());
-        drop((charge, one, again, small));
-        assert!(of('c', None).charge(60).is_ok());
-        assert_eq!(budgets.keys.lock().in_any_case().len(), 1, "no memory of keys that have left");
+    fn each_resource_is_counted_by_itself_and_says_whose_it_is() {
+        let limits = Limits {
+            memory_bytes: 5 << 20,
+            overflow_bytes: 35 << 20,
+            threads: 5,
+            descriptors: 5,
+            large_files: 5,
+            rate_bps: None,
+        };
+        let process = Budget::new("this daemon", limits);
+        let session = process.within("this session", Limits::default());
+        for (what, most, words) in [
+            (Resource::Memory, 5 << 20, "the memory of this daemon is used up (5 MiB)"),
+            (Resource::Overflow, 35 << 20, "the disk space beside memory of this daemon is used up (35 MiB)"),
+            (Resource::Threads, 5, "the threads of this daemon are used up (5)"),
+            (Resource::Descriptors, 5, "the open files and sockets of this daemon are used up (5)"),
+            (Resource::LargeFiles, 5, "this daemon has 5 large files open, and no more may be"),
+        ] {
+            let mut charge = session.charge_of(what, most).unwrap();
+            let error = Error::from(charge.set(most + 1).unwrap_err());
+            assert_eq!((error.to_string(), session.used_of(what)), (words.to_string(), most));
+            assert!(error.hint().is_some_and(|hint| hint.starts_with("try again when others have ended")));
+        }
+        for what in [Resource::Memory, Resource::Threads, Resource::LargeFiles] {
+            assert_eq!((process.used_of(what), session.used_of(what)), (0, 0));
+        }
+    }
+
+    #[test]
+    fn limits_may_change_while_something_is_charged() {
+        let budget = Budget::new("this key", Limits::memory(10));
+        let mut charge = budget.charge(10).unwrap();
+        budget.set_limits(Limits::memory(5));
+        assert!(charge.set(11).is_err() && charge.set(6).is_ok() && charge.set(7).is_err());
+        budget.set_limits(Limits::default());
+        assert!(charge.set(1000).is_ok());
+    }
+
+    #[test]
+    fn the_rate_is_that_of_all_levels() {
+        let limits = |rate_bps| Limits { rate_bps, ..Limits::default() };
+        let daemon = Budget::new("this daemon", limits(None));
+        let key = daemon.within("this key", limits(None));
+        assert!(key.share_of_rate().is_ok_and(|share| share.is_none()));
+        daemon.set_limits(limits(Some(1_000_000)));
+        let other = daemon.within("this key", limits(Some(300_000)));
+        let share = |budget: &Budget| budget.share_of_rate().unwrap().unwrap();
+        let (first, second) = (share(&key), share(&other));
+        assert_eq!((first.bps(), second.bps()), (Some(700_000), Some(300_000)));
+        assert!(!key.is_idle() && !other.is_idle());
+        drop(first);
+        assert!(key.is_idle());
+        assert_eq!(second.bps(), Some(300_000));
+    }
+
+    #[test]
+    fn this_process_has_what_the_system_gives_it() {
+        let process = Budget::of_process();
+        let limit = |what: Resource| process.0.counters[what as usize].limit.load(Relaxed);
+        assert!(limit(Resource::Descriptors) >= 2 * limit(Resource::LargeFiles));
+        assert!(limit(Resource::LargeFiles) > 0 && limit(Resource::Memory) == u64::MAX);
+        assert!(threads_of_this_process() > 0 && MemoryLimits::of_this_host().process > 0);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_taken_and_given_back_the_levels_agree(
+            steps in proptest::collection::vec((0usize..4, 0usize..RESOURCES, 0u64..50), 1..100),
+        ) {
+            const ALL: [Resource; RESOURCES] = [
+                Resource::Memory, Resource::Overflow, Resource::Threads, Resource::Descriptors, Resource::LargeFiles,
+            ];
+            let limit = |n| Limits { memory_bytes: n, overflow_bytes: 2 * n, threads: n, descriptors: n / 2, large_files: n, rate_bps: None };
+            let daemon = Budget::new("this daemon", limit(100));
+            let keys = [daemon.within("this key", limit(60)), daemon.within("this key", limit(70))];
+            let mut charges: Vec<Vec<Charge>> = (0..4usize)
+                .map(|session| {
+                    let budget = keys[session % 2].within("this session", limit(50));
+                    ALL.iter().map(|&what| budget.nothing_of(what)).collect()
+                })
+                .collect();
+            for (session, what, amount) in steps {
+                let before = charges[session][what].amount;
+                let is_taken = charges[session][what].set(amount).is_ok();
+                prop_assert_eq!(charges[session][what].amount, if is_taken { amount } else { before });
+                let sum = |sessions: &[usize]| sessions.iter().map(|&s| charges[s][what].amount).sum::<u64>();
+                for (budget, of) in [(&daemon, &[0, 1, 2, 3][..]), (&keys[0], &[0, 2]), (&keys[1], &[1, 3])] {
+                    let counter = &budget.0.counters[what];
+                    prop_assert_eq!(counter.used.load(Relaxed), sum(of));
+                    prop_assert!(sum(of) <= counter.limit.load(Relaxed));
+                }
+                // What gives back is never refused.
+                prop_assert!(is_taken || amount > before);
+            }
+        }
     }
 
     #[test]
     fn threads_never_take_more_than_there_is() {
-        let budget = Budget::new("this process", 1000);
+        let budget = Budget::new("this process", Limits::memory(1000));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -5,6 +5,7 @@
 
 use std::thread::{Builder, Scope};
 
+use super::budget::Resource;
 use super::contained::contained;
 use super::request::Request;
 use crate::error::Error;
@@ -35,9 +36,14 @@ pub fn together<'env, T>(
 impl<'scope> Crew<'scope, '_> {
     pub fn start(&self, name: &str, work: impl FnOnce() + Send + 'scope) -> Result<(), Error> {
         let request = self.request;
+        let charge = request.budget.charge_of(Resource::Threads, 1)?;
+        let work = move || {
+            let _charge = charge;
+            request.work(work);
+        };
         Builder::new()
             .name(name.into())
-            .spawn_scoped(self.scope, move || request.work(work))
+            .spawn_scoped(self.scope, work)
             .map(drop)
             .map_err(Error::io("cannot start a thread"))
     }

@@ -458,7 +458,7 @@ impl Running {
         let ready = self.incoming.next()?;
         self.collect(ready)?;
         let (open, shared) = (self.incoming.open(), &self.thread.shared);
-        let reserve = |blocks| self.incoming.reserve(|| shared.overflow(), blocks);
+        let reserve = |blocks| self.incoming.reserve(|| shared.overflow_room(), blocks);
         let kept = &mut self.window_kept;
         let afford = |blocks: u64| kept.set(blocks.saturating_sub(WINDOW_MIN) * BLOCK_BYTES as u64).is_ok();
         if let Some(wanted) =

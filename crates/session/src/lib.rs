@@ -47,7 +47,7 @@ mod trial;
 pub mod unread;
 mod verdict;
 
-pub use budget::{Budget, Charge, Full, MemoryLimits};
+pub use budget::{Budget, Charge, Full, Limits, MemoryLimits, Resource};
 pub use contained::contained;
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
 pub use error::{Error, ExitCode};
@@ -60,7 +60,7 @@ pub use progress::Progress;
 pub use report::SessionReport;
 pub use secret::Secret;
 pub use setup::{Stop, Transport};
-pub use supervisor::{session_bytes_max, session_bytes_min};
+pub use supervisor::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
 pub use testing::Testing;
 
 /// Bytes of a block's buffer: a mebibyte of content, and room for what the service says of it.

@@ -1,18 +1,20 @@
 //! The most that several sessions may move together, and each one's part of it: those of one principal at a
-//! daemon.
+//! daemon, and within the daemon's own cap those of all principals.
 //!
 //! A session that sends keeps to its part by its own pace. One that receives asks the far end to do so, and
 //! grants it no more blocks than its part allows: who does not listen gets no further for it.
 //!
-//! Parts are even, but what a session does not want, or has not used of late, is the others'.
+//! Parts are even, but what a member does not want, or has not used of late, is the others'. A cap within another
+//! is one member of that, however many sessions it has: it divides the part that it has there.
 //!
-//! Always true: the parts come to no more than the cap, and to all of it where the wishes do; the blocks that
+//! Always true: the parts come to no more than the cap (but for sessions that have the smallest rate there is), and to all
+//! of it where the wishes do; the blocks that
 //! all receivers together have granted come to no more than what their parts allow since the cap began, and
-//! [`burst`].
+//! [`burst`]. A cap is locked before the one that it lies within.
 
 mod demand;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
@@ -20,6 +22,7 @@ use farhaul_handover::Held as _;
 use super::BLOCK_BYTES;
 use super::options::{RATE_MIN_BPS, RateOptions};
 use super::supervisor::Role;
+use crate::error::Error;
 use demand::Demand;
 
 /// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
@@ -35,11 +38,36 @@ const BITS: f64 = 1.0 / 8.0;
 #[derive(Debug, Clone)]
 pub struct RateCap(Arc<Mutex<State>>);
 
+/// Each session would have less than the smallest rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the rate of {whose} is used up ({most_bps} bit/s): another transfer would have next to none of it")]
+pub struct RateUsedUp {
+    /// Whose rate it is, as people are told.
+    pub whose: &'static str,
+    /// Bits a second.
+    pub most_bps: u64,
+}
+
+impl From<RateUsedUp> for Error {
+    fn from(used_up: RateUsedUp) -> Error {
+        let hint = "try again when others have ended, or let the far end move more (serve --max-rate; max-rate= before its key)";
+        Error::Lost { what: used_up.to_string(), hint: Some(hint.into()) }
+    }
+}
+
 #[derive(Debug)]
 struct State {
+    /// Whose it is, as people are told.
+    whose: &'static str,
+    /// What it is set to, and what of that it has within the cap above.
+    own_bps: Option<u64>,
     most_bps: Option<u64>,
+    /// The cap that it lies within, and while it has members its part of that.
+    above: Option<(RateCap, Option<RateShare>)>,
     members: Vec<Member>,
     next_id: u64,
+    /// Bytes that all its members have moved, also those that have left.
+    moved: u64,
     /// Bytes that receivers may grant now, and when that was.
     bytes: f64,
     at: Instant,
@@ -52,16 +80,39 @@ struct Member {
     wish_bps: Option<u64>,
     /// What it seems to need.
     demand: Demand,
-    sends: bool,
-    receives: bool,
+    ways: Ways,
+    /// Bytes that it has moved.
+    moved: u64,
     part_bps: u64,
+}
+
+/// Which ways a member's bytes go.
+#[derive(Debug)]
+enum Ways {
+    Session {
+        sends: bool,
+        receives: bool,
+    },
+    /// A cap, and the share of its part that its receivers have.
+    Cap {
+        received: f64,
+    },
 }
 
 impl Member {
     /// Of its part, what goes each way.
     fn each_way_bps(&self) -> u64 {
-        let ways = if self.sends && self.receives { 2 } else { 1 };
+        let ways = if matches!(self.ways, Ways::Session { sends: true, receives: true }) { 2 } else { 1 };
         (self.part_bps / ways).max(RATE_MIN_BPS)
+    }
+
+    /// Of its part, what is granted to who sends to it.
+    fn granting_bps(&self) -> f64 {
+        match self.ways {
+            Ways::Session { receives: true, .. } => self.each_way_bps() as f64,
+            Ways::Session { receives: false, .. } => 0.0,
+            Ways::Cap { received } => self.part_bps as f64 * received,
+        }
     }
 }
 
@@ -73,33 +124,73 @@ pub struct RateShare {
 }
 
 impl RateCap {
-    pub fn new(most_bps: Option<u64>, now: Instant) -> RateCap {
-        let bytes = burst(most_bps.unwrap_or(0) as f64);
-        RateCap(Arc::new(Mutex::new(State { most_bps, members: Vec::new(), next_id: 0, bytes, at: now })))
+    /// A cap within no other; `whose` is for people.
+    pub fn new(whose: &'static str, most_bps: Option<u64>, now: Instant) -> RateCap {
+        RateCap::of(whose, most_bps, None, now)
     }
 
-    /// Another session. `None` if each would have less than the smallest rate then.
-    pub fn join(&self, now: Instant) -> Option<RateShare> {
+    /// A cap within this one: its sessions have one part of this one together.
+    pub fn within(&self, whose: &'static str, most_bps: Option<u64>, now: Instant) -> RateCap {
+        RateCap::of(whose, most_bps, Some((self.clone(), None)), now)
+    }
+
+    fn of(
+        whose: &'static str,
+        own_bps: Option<u64>,
+        above: Option<(RateCap, Option<RateShare>)>,
+        now: Instant,
+    ) -> RateCap {
+        RateCap(Arc::new(Mutex::new(State {
+            whose,
+            own_bps,
+            most_bps: own_bps,
+            above,
+            members: Vec::new(),
+            next_id: 0,
+            moved: 0,
+            bytes: burst(own_bps.unwrap_or(0) as f64),
+            at: now,
+        })))
+    }
+
+    /// Whether there is a most, here or above.
+    pub fn is_set(&self) -> bool {
+        let state = self.0.lock().in_any_case();
+        state.own_bps.is_some() || state.above.as_ref().is_some_and(|(cap, _)| cap.is_set())
+    }
+
+    /// Another session.
+    pub fn join(&self, now: Instant) -> Result<RateShare, RateUsedUp> {
+        self.add(Ways::Session { sends: false, receives: false }, now)
+    }
+
+    fn add(&self, ways: Ways, now: Instant) -> Result<RateShare, RateUsedUp> {
         let mut state = self.0.lock().in_any_case();
-        let each = state.most_bps.map(|most| most / (state.members.len() as u64 + 1));
-        if each.is_some_and(|each| each < RATE_MIN_BPS) {
-            return None;
-        }
+        state.join_above(now)?;
         let id = state.next_id;
         state.next_id += 1;
-        state.change(now, |state| {
-            let demand = Demand::new(now);
-            let member = Member { id, wish_bps: None, demand, sends: false, receives: false, part_bps: 0 };
-            state.members.push(member);
-        });
-        Some(RateShare { cap: self.clone(), id })
+        let demand = Demand::new(now);
+        let member = Member { id, wish_bps: None, demand, ways, moved: 0, part_bps: 0 };
+        state.change(now, |state| state.members.push(member));
+        // What is above has changed with what is wanted here.
+        state.look_above(now);
+        match state.most_bps.filter(|most| most / (state.members.len() as u64) < RATE_MIN_BPS) {
+            None => Ok(RateShare { cap: self.clone(), id }),
+            Some(most_bps) => {
+                let whose = state.limiting();
+                state.remove(id, now);
+                Err(RateUsedUp { whose, most_bps })
+            }
+        }
     }
 
     /// From now on so much; running sessions go on at it.
     pub fn set_most(&self, most_bps: Option<u64>, now: Instant) {
         let mut state = self.0.lock().in_any_case();
-        if state.most_bps != most_bps {
-            state.change(now, |state| state.most_bps = most_bps);
+        if state.own_bps != most_bps {
+            state.own_bps = most_bps;
+            state.tell_above(now);
+            state.look_above(now);
         }
     }
 
@@ -107,18 +198,31 @@ impl RateCap {
     pub fn is_idle(&self, now: Instant) -> bool {
         let mut state = self.0.lock().in_any_case();
         state.settle(now);
-        state.members.is_empty() && state.bytes >= state.burst()
+        state.members.is_empty() && (state.most_bps.is_none() || state.bytes >= state.burst())
     }
 }
 
 impl RateShare {
+    /// The cap as it is now, within what it has above.
+    fn state(&self, now: Instant) -> MutexGuard<'_, State> {
+        let mut state = self.cap.0.lock().in_any_case();
+        state.look_above(now);
+        state
+    }
+
     /// Bits a second that go each way, at most; `None` for as many as it likes.
     pub fn bps(&self) -> Option<u64> {
-        let state = self.cap.0.lock().in_any_case();
-        state
-            .most_bps
-            .and_then(|_| state.members.iter().find(|member| member.id == self.id))
-            .map(Member::each_way_bps)
+        self.read(Member::each_way_bps)
+    }
+
+    /// Bits a second in all, at most.
+    fn part_bps(&self) -> Option<u64> {
+        self.read(|member| member.part_bps)
+    }
+
+    fn read(&self, of: impl FnOnce(&Member) -> u64) -> Option<u64> {
+        let state = self.state(Instant::now());
+        state.most_bps.and_then(|_| state.members.iter().find(|member| member.id == self.id)).map(of)
     }
 
     /// What the two users want, within this part.
@@ -136,21 +240,29 @@ impl RateShare {
 
     /// It has moved so many bytes in all: what it does not use is the others' until it does.
     pub(crate) fn has_moved(&self, bytes: u64, now: Instant) {
-        let mut state = self.cap.0.lock().in_any_case();
-        let Some(most) = state.most_bps else { return };
-        let even = most / state.members.len().max(1) as u64;
+        let mut state = self.state(now);
+        let even = state.most_bps.map(|most| most / state.members.len().max(1) as u64);
         let Some(member) = state.members.iter_mut().find(|member| member.id == self.id) else { return };
-        if member.demand.look(bytes, member.part_bps, even, now) {
+        let more = bytes.saturating_sub(member.moved);
+        member.moved += more;
+        let has_changed = even.is_some_and(|even| member.demand.look(bytes, member.part_bps, even, now));
+        state.moved += more;
+        if has_changed {
             state.change(now, |_| {});
+        }
+        let moved = state.moved;
+        if let Some((_, Some(share))) = &state.above {
+            share.has_moved(moved, now);
         }
     }
 
     /// This end sends from now on, or it receives: then its part counts where blocks are granted. One that does
     /// both has half of its part for each.
     pub(crate) fn allow(&self, role: Role) {
-        self.change(Instant::now(), |member| match role {
-            Role::Sender => member.sends = true,
-            Role::Receiver => member.receives = true,
+        self.change(Instant::now(), |member| match (&mut member.ways, role) {
+            (Ways::Session { sends, .. }, Role::Sender) => *sends = true,
+            (Ways::Session { receives, .. }, Role::Receiver) => *receives = true,
+            (Ways::Cap { .. }, _) => {}
         });
     }
 
@@ -163,24 +275,37 @@ impl RateShare {
 
     /// Takes so many blocks, or as many as may be granted now.
     pub(crate) fn take_blocks(&self, wanted: u64, now: Instant) -> u64 {
-        let mut state = self.cap.0.lock().in_any_case();
-        if state.most_bps.is_none() {
-            return wanted;
+        let mut state = self.state(now);
+        let within = match state.most_bps {
+            Some(_) => {
+                state.settle(now);
+                wanted.min((state.bytes / BLOCK_BYTES as f64).max(0.0) as u64)
+            }
+            None => wanted,
+        };
+        let taken = match &state.above {
+            Some((_, Some(share))) => share.take_blocks(within, now),
+            Some((_, None)) | None => within,
+        };
+        if state.most_bps.is_some() {
+            state.bytes -= (taken * BLOCK_BYTES as u64) as f64;
         }
-        state.settle(now);
-        let taken = wanted.min((state.bytes / BLOCK_BYTES as f64).max(0.0) as u64);
-        state.bytes -= (taken * BLOCK_BYTES as u64) as f64;
         taken
     }
 
     /// A block that was taken is only so long.
     pub(crate) fn give_back_rest(&self, len: u32) {
         let mut state = self.cap.0.lock().in_any_case();
-        state.bytes += (BLOCK_BYTES as u64).saturating_sub(len.into()) as f64;
+        if state.most_bps.is_some() {
+            state.bytes += (BLOCK_BYTES as u64).saturating_sub(len.into()) as f64;
+        }
+        if let Some((_, Some(share))) = &state.above {
+            share.give_back_rest(len);
+        }
     }
 
     fn change(&self, now: Instant, change: impl FnOnce(&mut Member)) {
-        let mut state = self.cap.0.lock().in_any_case();
+        let mut state = self.state(now);
         state.change(now, |state| {
             if let Some(member) = state.members.iter_mut().find(|member| member.id == self.id) {
                 change(member);
@@ -192,21 +317,86 @@ impl RateShare {
 impl Drop for RateShare {
     fn drop(&mut self) {
         let mut state = self.cap.0.lock().in_any_case();
-        state.change(Instant::now(), |state| state.members.retain(|member| member.id != self.id));
+        state.remove(self.id, Instant::now());
     }
 }
 
 impl State {
+    // ---- the cap above -----------------------------------------------------------------------------------------------
+
+    /// A cap with members has a part of the one above, and time to find its rate whenever another one comes.
+    fn join_above(&mut self, now: Instant) -> Result<(), RateUsedUp> {
+        match &mut self.above {
+            Some((cap, share @ None)) => *share = Some(cap.add(Ways::Cap { received: 0.0 }, now)?),
+            Some((_, Some(share))) => share.change(now, |member| member.demand = Demand::new(now)),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn leave_above_if_empty(&mut self, now: Instant) {
+        if let Some((_, share)) = self.above.as_mut().filter(|_| self.members.is_empty()) {
+            drop(share.take());
+            self.moved = 0;
+            self.look_above(now);
+        }
+    }
+
+    /// What it has is what it is set to, within its part of the cap above.
+    fn look_above(&mut self, now: Instant) {
+        let part = match &self.above {
+            Some((_, Some(share))) => share.part_bps(),
+            Some((_, None)) | None => None,
+        };
+        let most = self.own_bps.into_iter().chain(part).min();
+        if most != self.most_bps {
+            self.change(now, |state| state.most_bps = most);
+        }
+    }
+
+    /// Whose cap it is that bounds this one.
+    fn limiting(&self) -> &'static str {
+        match &self.above {
+            Some((cap, _)) if self.most_bps != self.own_bps => cap.0.lock().in_any_case().limiting(),
+            Some(_) | None => self.whose,
+        }
+    }
+
+    /// What of the part above goes which way, and how much of it its members want.
+    fn tell_above(&self, now: Instant) {
+        let Some((_, Some(share))) = &self.above else { return };
+        let wishes = self.members.iter().map(|member| member.wish_bps).sum::<Option<u64>>();
+        let wish_bps = self.own_bps.into_iter().chain(wishes.filter(|_| !self.members.is_empty())).min();
+        let parts: u64 = self.members.iter().map(|member| member.part_bps).sum();
+        let received = match (self.most_bps, parts) {
+            (None, _) | (_, 0) => 1.0,
+            (Some(_), parts) => (self.granting_bps() / parts as f64).min(1.0),
+        };
+        share.change(now, |member| {
+            member.wish_bps = wish_bps;
+            member.ways = Ways::Cap { received };
+        });
+    }
+
+    // ---- its members -------------------------------------------------------------------------------------------------
+
     /// The time until now counts by the parts that there were.
     fn change(&mut self, now: Instant, change: impl FnOnce(&mut State)) {
         self.settle(now);
         change(self);
-        let Some(most) = self.most_bps else { return };
-        let wishes: Vec<_> =
-            self.members.iter().map(|member| (member.wish_bps, member.demand.bps())).collect();
-        for (member, part) in self.members.iter_mut().zip(parts(most, &wishes)) {
-            member.part_bps = part.max(RATE_MIN_BPS);
+        if let Some(most) = self.most_bps {
+            let wishes: Vec<_> =
+                self.members.iter().map(|member| (member.wish_bps, member.demand.bps())).collect();
+            for (member, part) in self.members.iter_mut().zip(parts(most, &wishes)) {
+                member.part_bps = part.max(RATE_MIN_BPS);
+            }
         }
+        self.tell_above(now);
+    }
+
+    fn remove(&mut self, id: u64, now: Instant) {
+        self.change(now, |state| state.members.retain(|member| member.id != id));
+        self.leave_above_if_empty(now);
     }
 
     fn settle(&mut self, now: Instant) {
@@ -223,8 +413,7 @@ impl State {
 
     /// The parts of those that receive.
     fn granting_bps(&self) -> f64 {
-        let receivers = self.members.iter().filter(|member| member.receives);
-        receivers.map(|member| member.each_way_bps() as f64).sum()
+        self.members.iter().map(Member::granting_bps).sum()
     }
 
     fn burst(&self) -> f64 {
@@ -320,7 +509,7 @@ mod tests {
             assert_eq!(parts(90, &sessions), expected, "{sessions:?}");
         }
         let begin = Instant::now();
-        let cap = RateCap::new(Some(MOST), begin);
+        let cap = RateCap::new("this key", Some(MOST), begin);
         let (idle, busy) = (cap.join(begin).unwrap(), cap.join(begin).unwrap());
         let mut moved = 0;
         for step in 1..=40 {
@@ -337,7 +526,7 @@ mod tests {
     #[test]
     fn whoever_comes_or_goes_the_parts_are_the_cap() {
         let now = Instant::now();
-        let cap = RateCap::new(Some(MOST), now);
+        let cap = RateCap::new("this key", Some(MOST), now);
         let one = cap.join(now).unwrap();
         assert_eq!(one.bps(), Some(MOST));
         let other = cap.join(now).unwrap();
@@ -352,15 +541,15 @@ mod tests {
         drop(one);
         other.set_wish(None);
         assert_eq!(other.bps(), Some(MOST));
-        let small = RateCap::new(Some(2 * RATE_MIN_BPS), now);
+        let small = RateCap::new("this key", Some(2 * RATE_MIN_BPS), now);
         let both = (small.join(now), small.join(now));
-        assert!(both.0.is_some() && both.1.is_some() && small.join(now).is_none(), "no room for a third");
+        assert!(both.0.is_ok() && both.1.is_ok() && small.join(now).is_err(), "no room for a third");
     }
 
     #[test]
     fn a_wish_is_bounded_and_stays_one() {
         let now = Instant::now();
-        let share = RateCap::new(Some(1_000_000), now).join(now).unwrap();
+        let share = RateCap::new("this key", Some(1_000_000), now).join(now).unwrap();
         let rate = |policy, rate_bps, rate_min_bps| RateOptions { policy, rate_bps, rate_min_bps };
         for (wish, bounded) in [
             (rate(Policy::Fair, None, None), rate(Policy::Fair, Some(1_000_000), None)),
@@ -377,7 +566,7 @@ mod tests {
     fn no_more_is_granted_than_the_receivers_parts_come_to() {
         let begin = Instant::now();
         let at = |ms| begin + Duration::from_millis(ms);
-        let cap = RateCap::new(Some(MOST), begin);
+        let cap = RateCap::new("this key", Some(MOST), begin);
         let sender = cap.join(begin).unwrap();
         let [one, other] = [(); 2].map(|()| cap.join(begin).unwrap());
         for receiver in [&one, &other] {
@@ -404,7 +593,7 @@ mod tests {
     #[test]
     fn both_ways_of_a_session_come_to_its_part() {
         let begin = Instant::now();
-        let share = RateCap::new(Some(MOST), begin).join(begin).unwrap();
+        let share = RateCap::new("this key", Some(MOST), begin).join(begin).unwrap();
         share.allow(Role::Sender);
         assert_eq!(share.bps(), Some(MOST));
         share.allow(Role::Receiver);
@@ -415,9 +604,100 @@ mod tests {
     }
 
     #[test]
+    fn caps_within_a_cap_have_even_parts_however_many_sessions_they_have() {
+        let now = Instant::now();
+        let process = RateCap::new("this daemon", Some(1_200_000), now);
+        let [one, other] = [None, Some(400_000)].map(|most| process.within("this key", most, now));
+        let join = |cap: &RateCap| cap.join(now).unwrap();
+        let bps = |shares: &[&RateShare]| shares.iter().map(|share| share.bps().unwrap()).collect::<Vec<_>>();
+        let first = join(&one);
+        assert_eq!(bps(&[&first]), [1_200_000]);
+        let second = join(&one);
+        let alone = join(&other);
+        // What the other's own cap leaves is the first one's.
+        assert_eq!(bps(&[&first, &second, &alone]), [400_000, 400_000, 400_000]);
+        let further = [join(&other), join(&other), join(&other)];
+        assert_eq!(bps(&[&first, &second, &alone, &further[0]]), [400_000, 400_000, 100_000, 100_000]);
+        other.set_most(None, now);
+        assert_eq!(bps(&[&first, &second, &alone]), [300_000, 300_000, 150_000]);
+        first.set_wish(Some(100_000));
+        second.set_wish(Some(100_000));
+        assert_eq!(bps(&[&first, &second, &alone]), [100_000, 100_000, 250_000]);
+        drop((alone, further));
+        second.set_wish(None);
+        assert_eq!(bps(&[&first, &second]), [100_000, 1_100_000]);
+        assert!(other.is_idle(now));
+        let small = process.within("this key", Some(2 * RATE_MIN_BPS - 1), now);
+        let _has_all = join(&small);
+        assert_eq!(small.join(now).unwrap_err().whose, "this key");
+        let crowd: Vec<_> =
+            (0..200).map_while(|_| process.within("this key", None, now).join(now).ok()).collect();
+        assert_eq!(crowd.len(), 148, "each has the smallest rate");
+        let refused = process.within("this key", None, now).join(now).unwrap_err();
+        assert_eq!((refused.whose, refused.most_bps), ("this daemon", 1_200_000));
+    }
+
+    #[test]
+    fn all_that_is_granted_comes_to_no_more_than_the_cap_above() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let process = RateCap::new("this daemon", Some(MOST), begin);
+        let keys = [(); 3].map(|()| process.within("this key", None, begin));
+        let shares: Vec<_> = (0..7).map(|session| keys[session % 3].join(begin).unwrap()).collect();
+        shares[1..].iter().for_each(|share| share.allow(Role::Receiver));
+        shares[0].allow(Role::Sender);
+        let mut taken = 0;
+        for step in 1..=2000 {
+            taken += shares[1 + step % 6].take_blocks(100, at(50 * step as u64));
+        }
+        // Of the first key's part, a third, two thirds are received.
+        let received = 200.0 * (2.0 / 3.0 + 2.0 / 9.0);
+        assert!((f64::from(taken as u32) - received).abs() < 12.0, "{taken} of {received}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_parts_of_all_sessions_come_to_no_more_than_any_cap(
+            most in 400_000u64..10_000_000,
+            keys in proptest::collection::vec(
+                (proptest::option::of(200_000u64..5_000_000),
+                 proptest::collection::vec(proptest::option::of(8_000u64..2_000_000), 1..6)), 1..5),
+        ) {
+            let now = Instant::now();
+            let process = RateCap::new("this daemon", Some(most), now);
+            let mut all = Vec::new();
+            for (own, wishes) in &keys {
+                let cap = process.within("this key", *own, now);
+                let shares: Vec<_> = wishes.iter().map(|wish| {
+                    let share = cap.join(now).unwrap();
+                    share.set_wish(*wish);
+                    share
+                }).collect();
+                all.push((own, wishes, shares));
+            }
+            let mut sum = 0;
+            for (own, wishes, shares) in &all {
+                let parts: Vec<_> = shares.iter().map(|share| share.part_bps().unwrap()).collect();
+                let of_key: u64 = parts.iter().sum();
+                prop_assert!(own.is_none_or(|own| of_key <= own));
+                prop_assert!(parts.iter().zip(*wishes).all(|(part, wish)| wish.is_none_or(|wish| *part <= wish)));
+                sum += of_key;
+            }
+            prop_assert!(sum <= most);
+            // What nobody has is what nobody may have or wants, or what cannot be divided.
+            let wants = |own: &Option<u64>, wishes: &[Option<u64>]| {
+                let wishes = wishes.iter().copied().sum::<Option<u64>>();
+                own.iter().copied().chain(wishes).min().unwrap_or(u64::MAX)
+            };
+            let wanted = all.iter().fold(0u64, |sum, (own, wishes, _)| sum.saturating_add(wants(own, wishes)));
+            prop_assert!(most.min(wanted) - sum < 30);
+        }
+    }
+
+    #[test]
     fn a_flow_has_what_it_needs_ahead() {
         let now = Instant::now();
-        let share = RateCap::new(Some(MOST), now).join(now).unwrap();
+        let share = RateCap::new("this key", Some(MOST), now).join(now).unwrap();
         let ahead = |ms, bytes| share.blocks_ahead(Duration::from_millis(ms), bytes);
         let block = BLOCK as f64;
         assert_eq!([ahead(0, block), ahead(1, block), ahead(1000, block)], [1, 2, 3]);
@@ -427,7 +707,7 @@ mod tests {
     #[test]
     fn short_blocks_count_as_what_they_are() {
         let now = Instant::now();
-        let share = RateCap::new(Some(RATE_MIN_BPS), now).join(now).unwrap();
+        let share = RateCap::new("this key", Some(RATE_MIN_BPS), now).join(now).unwrap();
         share.allow(Role::Receiver);
         for _ in 0..1000 {
             assert_eq!(share.take_blocks(1, now), 1);

@@ -16,7 +16,7 @@ use farhaul_handover::Held as _;
 use farhaul_net::{Link, StreamLink, UdpLink};
 
 use super::blocked::Blocked;
-use super::budget::{Budget, Charge};
+use super::budget::{Budget, Charge, Limits};
 use super::pending::Pending;
 use super::rate_cap::RateShare;
 use super::secret::Secret;
@@ -110,7 +110,7 @@ impl Setup {
             stop: Stop::default(),
             control_process: None,
             pending: None,
-            budget: Budget::default(),
+            budget: Budget::of_process().within("this session", Limits::default()),
             rate_share: None,
             keeps: None,
         }

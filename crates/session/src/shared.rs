@@ -26,7 +26,7 @@ use super::BLOCK_BYTES;
 use super::budget::{Budget, Charge};
 use super::contained::contained;
 use super::figures::CpuTime;
-use super::held::Held;
+use super::held::{Held, OverflowRoom};
 use super::messages::{Inbox, Message};
 use super::meter::Meters;
 use super::options::PathAddresses;
@@ -449,13 +449,14 @@ impl Shared {
         self.wake_flows();
     }
 
-    /// Where blocks lie for which memory is too small.
-    pub(crate) fn overflow(&self) -> Option<Overflow> {
+    /// Room for a flow's blocks for which memory is too small.
+    pub(crate) fn overflow_room(&self) -> Option<OverflowRoom> {
         let make = || {
             let made = Overflow::new(BLOCK_BYTES, self.overflow_blocks);
             made.inspect_err(|error| tracing::debug!(%error, "no file for blocks beside memory")).ok()
         };
-        self.overflow.get_or_init(make).clone()
+        let overflow = self.overflow.get_or_init(make).as_ref()?;
+        Some(OverflowRoom::new(overflow, &self.budget, BLOCK_BYTES))
     }
 
     /// Opens further blocks of a pool whose blocks are charged as they are first used, if the session may have them.

@@ -33,7 +33,7 @@ use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 
 use super::BLOCK_BYTES;
 use super::blocked::Blocked;
-use super::budget::Charge;
+use super::budget::{Charge, Resource};
 use super::flow_thread;
 use super::flow_thread::{FILLING_MAX, FlowThread};
 use super::messages::{Inbox, Message, Next, senseless};
@@ -56,12 +56,11 @@ pub(crate) use account::Account;
 use carriers::is_live_udp;
 use further_paths::FurtherPaths;
 use gone::lost;
-pub use memory::{session_bytes_max, session_bytes_min};
+use memory::OVERFLOW;
+pub use memory::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
 use rate::part_of;
 use streams::{DIRECT_TIME, FORESIGHT, Streams};
 
-/// So many times what memory holds may lie in a file beside it.
-const OVERFLOW: u64 = 7;
 /// No answer for this long: the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
 /// The same while streams carry beside it.
@@ -402,9 +401,11 @@ impl Supervisor {
         };
         shared.flows.lock().in_any_case().push(own.clone());
         let is_sender = self.is_sender;
+        let charge = shared.budget.charge_of(Resource::Threads, 1)?;
         let thread = std::thread::Builder::new()
             .name(format!("flow-{}", setup.index))
             .spawn(move || {
+                let _charge = charge;
                 shared.work(|| flow_thread::run(thread, is_sender));
                 // Also after a panic, which has kept it from saying so.
                 own.set_state(FlowState::Down);

@@ -107,6 +107,7 @@ impl Listener {
             authenticator: authorized,
             admit: Arc::new(admit),
             memory: MemoryLimits::of_this_host(),
+            rate_max_bps: None,
         })?;
         let addresses = daemon.local_addrs();
         let stop = daemon.stop_handle();

@@ -57,5 +57,6 @@ fn config(args: Serve, mask: u32) -> ServeConfig {
         allow_cipher_none: args.allow_cipher_none,
         testing: args.testing.of_engine(),
         memory: memory(args.memory, args.memory_per_key),
+        rate_max_bps: args.max_rate,
     }
 }

@@ -4,15 +4,15 @@
 //! later; the rest of the tree goes on meanwhile.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use farhaul_handover::Held as _;
+use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::Error;
 use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
 use super::super::destination::Target;
 use super::super::item::Item;
@@ -27,53 +27,56 @@ use crate::options::Verify;
 
 /// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
-/// For each large file that the process has open it may have so many descriptors. One takes up to four (through the cache, past it, its
-/// journal, its directory); the rest is for small files, directories and sockets.
-const DESCRIPTORS_PART: u64 = 16;
-const LARGE_OPEN_MAX: u64 = 16 << 10;
 /// So many each transfer may have open, whatever the others have.
-const LARGE_OPEN_MIN: usize = 4;
+const LARGE_OPEN_MIN: u64 = 4;
 /// How long something small waits for a descriptor.
 const DESCRIPTOR_WAIT: Duration = Duration::from_secs(3);
 
-/// Large files that the process's transfers have open.
-static LARGE_OPEN: AtomicUsize = AtomicUsize::new(0);
-
-/// Those of one transfer.
+/// Large files that a transfer has open.
 pub(super) struct LargeOpen {
-    own: AtomicUsize,
-    max: usize,
+    budget: Budget,
+    open: Mutex<Open>,
+}
+
+struct Open {
+    count: u64,
+    /// Those beyond the few that every transfer may have.
+    charge: Charge,
 }
 
 impl LargeOpen {
-    pub(super) fn new() -> LargeOpen {
-        let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let max = (descriptors / DESCRIPTORS_PART).min(LARGE_OPEN_MAX) as usize;
-        LargeOpen { own: AtomicUsize::new(0), max }
+    pub(super) fn within(budget: &Budget) -> LargeOpen {
+        // The system may give this process more, or less, than it did.
+        let _ = Budget::of_process();
+        let charge = budget.nothing_of(Resource::LargeFiles);
+        LargeOpen { budget: budget.clone(), open: Mutex::new(Open { count: 0, charge }) }
     }
 
     fn has_room(&self) -> bool {
-        self.own.load(Relaxed) < LARGE_OPEN_MIN || LARGE_OPEN.load(Relaxed) < self.max
+        self.count() < LARGE_OPEN_MIN || self.budget.charge_of(Resource::LargeFiles, 1).is_ok()
     }
 
     fn is_none(&self) -> bool {
-        self.own.load(Relaxed) == 0
+        self.count() == 0
+    }
+
+    fn count(&self) -> u64 {
+        self.open.lock().in_any_case().count
     }
 
     pub(super) fn add(&self) {
-        self.own.fetch_add(1, Relaxed);
-        LARGE_OPEN.fetch_add(1, Relaxed);
+        self.change(|count| count + 1);
     }
 
     pub(super) fn remove(&self) {
-        self.own.fetch_sub(1, Relaxed);
-        LARGE_OPEN.fetch_sub(1, Relaxed);
+        self.change(|count| count - 1);
     }
-}
 
-impl Drop for LargeOpen {
-    fn drop(&mut self) {
-        LARGE_OPEN.fetch_sub(*self.own.get_mut(), Relaxed);
+    fn change(&self, change: impl FnOnce(u64) -> u64) {
+        let open = &mut *self.open.lock().in_any_case();
+        open.count = change(open.count);
+        // Another transfer may have come between; it is a file too many, and the next one waits.
+        let _ = open.charge.set(open.count.saturating_sub(LARGE_OPEN_MIN));
     }
 }
 

@@ -80,6 +80,7 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
         authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), bounds).unwrap()),
         admit: Arc::new(|opening, client| admit_within(&client.rights, opening, 0)),
         memory: farhaul_session::MemoryLimits::default(),
+        rate_max_bps: None,
     })
     .unwrap();
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());

@@ -5,12 +5,11 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use farhaul_blocks::{Overflow, OverflowShare};
 use farhaul_proto::{Class, Segment};
 
 use super::super::BLOCK_BYTES;
 use super::super::flow_thread::Running;
-use super::super::held::{Held, cannot_park};
+use super::super::held::{Held, OverflowRoom, cannot_park};
 use super::super::meter::Meter;
 use super::super::packets::Payload;
 use super::super::shared::{Filled, FlowState};
@@ -47,7 +46,7 @@ impl Running {
             && shared.filled.is_empty()
             && shared.unread.load(Ordering::Acquire) > 0
             && shared.pool.available() < FREE_MIN;
-        if is_wanted { self.outgoing.park_oldest(|| shared.overflow()) } else { Ok(()) }
+        if is_wanted { self.outgoing.park_oldest(|| shared.overflow_room()) } else { Ok(()) }
     }
 
     /// At the end, a block that waits behind others here may be there sooner by another flow: a slow path must not be the one
@@ -143,7 +142,7 @@ pub(super) struct Outgoing {
     /// What has a smaller number is beside memory, or was never to be.
     parked_to: u64,
     parked: u32,
-    share: Option<OverflowShare>,
+    beside: Option<OverflowRoom>,
     /// A segment that was read back.
     again: Vec<u8>,
     meter: Arc<Meter>,
@@ -156,7 +155,7 @@ impl Outgoing {
             blocks: VecDeque::new(),
             parked_to: 0,
             parked: 0,
-            share: None,
+            beside: None,
             again: Vec::new(),
             meter,
         }
@@ -211,12 +210,12 @@ impl Outgoing {
     }
 
     /// Writes the oldest block in memory to the overflow, if there is one with room.
-    fn park_oldest(&mut self, overflow: impl FnOnce() -> Option<Overflow>) -> Result<(), Error> {
-        if self.share.is_none() {
-            self.share = overflow().map(|overflow| overflow.share());
+    fn park_oldest(&mut self, room: impl FnOnce() -> Option<OverflowRoom>) -> Result<(), Error> {
+        if self.beside.is_none() {
+            self.beside = room();
         }
-        let Some(share) = &mut self.share else { return Ok(()) };
-        if self.parked >= share.slots() && !share.grow(self.parked + PARKED_STEP) {
+        let Some(beside) = &mut self.beside else { return Ok(()) };
+        if self.parked >= beside.slots() && !beside.grow(self.parked + PARKED_STEP) {
             return Ok(());
         }
         let from = self.parked_to.saturating_sub(self.base) as usize;
@@ -225,7 +224,7 @@ impl Outgoing {
             let Some(filled) = filled else { continue };
             let Held::Here(block) = &filled.block else { continue };
             let bytes = &block[..filled.len as usize];
-            match self.meter.time(|| share.park(bytes)) {
+            match self.meter.time(|| beside.park(bytes)) {
                 Ok(parked) => filled.block = Held::Away(parked),
                 // What a flow that has ended gave back may still lie where its room was. Nothing is lost by waiting.
                 Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(()),

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-use farhaul_blocks::{Block, BlockPool, Overflow, OverflowShare, Parked};
+use farhaul_blocks::{Block, BlockPool, Parked};
 use farhaul_proto::{SEGMENT_FRAME_LEN, Segment};
 
-use super::super::held::{Held, cannot_park};
+use super::super::held::{Held, OverflowRoom, cannot_park};
 use super::super::meter::Meter;
 use super::super::packets::Ahead;
 use super::blocks::PREFETCH_MAX;
@@ -32,7 +32,7 @@ pub(super) struct Incoming {
     /// Blocks that the writers were given, and gave back, in all.
     handed: u64,
     released: u64,
-    share: Option<OverflowShare>,
+    beside: Option<OverflowRoom>,
     meter: Arc<Meter>,
     front: Option<Front>,
 }
@@ -55,7 +55,7 @@ impl Incoming {
             waiting: VecDeque::new(),
             handed: 0,
             released: 0,
-            share: None,
+            beside: None,
             meter,
             front: None,
         }
@@ -101,12 +101,12 @@ impl Incoming {
     }
 
     /// Whether so many blocks can be kept, beside memory where that is too small.
-    pub(super) fn reserve(&mut self, overflow: impl FnOnce() -> Option<Overflow>, blocks: u64) -> bool {
-        if self.share.is_none() {
-            self.share = overflow().map(|overflow| overflow.share());
+    pub(super) fn reserve(&mut self, room: impl FnOnce() -> Option<OverflowRoom>, blocks: u64) -> bool {
+        if self.beside.is_none() {
+            self.beside = room();
         }
         let slots = u32::try_from(blocks.saturating_sub(self.memory) + FILLING_MAX).unwrap_or(u32::MAX);
-        self.share.as_mut().is_some_and(|share| share.grow(slots))
+        self.beside.as_mut().is_some_and(|beside| beside.grow(slots))
     }
 
     /// Where the next segment belongs if it is as long as the last and comes in order, in a block that is in memory.
@@ -192,7 +192,7 @@ impl Incoming {
     }
 
     pub(super) fn is_overflowing(&self) -> bool {
-        self.share.as_ref().is_some_and(|share| share.slots() > 0)
+        self.beside.as_ref().is_some_and(|beside| beside.slots() > 0)
     }
 
     /// Without the overflow the grants see to it that memory is enough.
@@ -217,8 +217,8 @@ impl Incoming {
     }
 
     fn park(&self, bytes: &[u8]) -> Result<Parked, Error> {
-        let share = self.share.as_ref().expect("only who overflows parks");
-        self.meter.time(|| share.park(bytes)).map_err(cannot_park)
+        let beside = self.beside.as_ref().expect("only who overflows parks");
+        self.meter.time(|| beside.park(bytes)).map_err(cannot_park)
     }
 }
 
@@ -228,7 +228,10 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use farhaul_blocks::Overflow;
+
     use super::*;
+    use crate::budget::Budget;
     use crate::meter::Meters;
 
     const LEN: usize = 3000;
@@ -238,9 +241,10 @@ mod tests {
         Incoming::new(pool, memory, Meters::default().meter("park"))
     }
 
-    fn overflow() -> Option<Overflow> {
+    fn overflow() -> Option<OverflowRoom> {
         // Not in `/tmp`, which may be in memory.
-        Overflow::in_dir(Path::new(env!("CARGO_MANIFEST_DIR")), LEN, 100).ok()
+        let overflow = Overflow::in_dir(Path::new(env!("CARGO_MANIFEST_DIR")), LEN, 100).ok()?;
+        Some(OverflowRoom::new(&overflow, &Budget::default(), LEN))
     }
 
     fn part(block: u64, offset: u32, end: bool) -> Segment {

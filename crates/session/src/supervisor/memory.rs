@@ -1,6 +1,8 @@
-//! What a session may keep, by its options: what a daemon charges its key before it begins, and the most that it can come to.
+//! What a session may have, by its options: what a daemon charges its key before it begins, and the most that it can come to.
 
 use super::super::BLOCK_BYTES;
+use super::super::budget::{Budget, Charge, Full, Resource};
+use super::super::cpus::disk_threads;
 use super::super::flow_thread::WINDOW_MIN;
 use super::super::shared::BLOCKS_MIN;
 use crate::options::NetworkOptions;
@@ -9,6 +11,43 @@ use crate::options::NetworkOptions;
 const SESSION_BYTES: u64 = 1 << 20;
 /// What its tables may have: the names of a manifest, hard links, what is compared before something is deleted.
 const TABLES_BYTES: u64 = 1 << 30;
+
+/// Threads that a session has whatever it does, besides those of its flows: who runs it, who warms its memory.
+const THREADS: u64 = 2;
+/// Threads of a usual request besides its readers or writers.
+const REQUEST_THREADS: u64 = 10;
+/// Descriptors of a session besides those of its flows, and of a flow.
+const DESCRIPTORS: u64 = 6;
+const FLOW_DESCRIPTORS: u64 = 2;
+/// So many times what memory holds may lie in a file beside it.
+pub(crate) const OVERFLOW: u64 = 7;
+
+/// Bytes that may lie beside so many of memory.
+pub fn overflow_bytes_max(memory_bytes: u64) -> u64 {
+    memory_bytes.saturating_mul(OVERFLOW)
+}
+
+/// What a session has from its beginning to its end.
+#[derive(Debug, Default)]
+pub struct Minimum {
+    _memory: Charge,
+    _threads: Charge,
+    _descriptors: Charge,
+}
+
+impl Minimum {
+    /// Takes it, if there is room for the session and a request.
+    pub fn of(budget: &Budget, options: &NetworkOptions) -> Result<Minimum, Full> {
+        let flows = (options.flow_count() + options.further_flows()) as u64;
+        // What works on its request is charged when it begins.
+        budget.charge_of(Resource::Threads, THREADS + flows + REQUEST_THREADS + disk_threads() as u64)?;
+        Ok(Minimum {
+            _memory: budget.charge(session_bytes_min(options))?,
+            _threads: budget.charge_of(Resource::Threads, THREADS)?,
+            _descriptors: budget.charge_of(Resource::Descriptors, DESCRIPTORS + FLOW_DESCRIPTORS * flows)?,
+        })
+    }
+}
 
 /// Bytes that a session has at least.
 pub fn session_bytes_min(options: &NetworkOptions) -> u64 {
@@ -28,6 +67,7 @@ pub fn session_bytes_max(options: &NetworkOptions) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::budget::Limits;
     use super::*;
 
     #[test]
@@ -38,5 +78,25 @@ mod tests {
         assert!(session_bytes_min(&of(16, 256 << 20)) > 4 * session_bytes_min(&usual));
         assert!(session_bytes_max(&usual) > session_bytes_min(&usual) + (512 << 20));
         assert_eq!(session_bytes_max(&of(1, u64::MAX)), u64::MAX);
+    }
+
+    #[test]
+    fn a_session_begins_only_where_there_is_room_for_a_request() {
+        let options = NetworkOptions::default();
+        let request = THREADS + 1 + REQUEST_THREADS + disk_threads() as u64;
+        let limits = Limits { threads: request + THREADS, descriptors: 20, ..Limits::default() };
+        let budget = Budget::new("this daemon", limits);
+        let used =
+            || [Resource::Memory, Resource::Threads, Resource::Descriptors].map(|what| budget.used_of(what));
+        let one = Minimum::of(&budget, &options).unwrap();
+        assert_eq!(used(), [session_bytes_min(&options), THREADS, 8]);
+        let other = Minimum::of(&budget, &options).unwrap();
+        let refused = Minimum::of(&budget, &options).unwrap_err();
+        assert!(refused.to_string().contains("the threads of this daemon"), "{refused}");
+        budget.set_limits(Limits { descriptors: 20, ..Limits::default() });
+        let refused = Minimum::of(&budget, &options).unwrap_err();
+        assert!(refused.to_string().contains("open files and sockets"), "{refused}");
+        drop((one, other));
+        assert_eq!(used(), [0; 3]);
     }
 }

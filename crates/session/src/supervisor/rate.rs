@@ -121,8 +121,8 @@ mod tests {
 
     #[test]
     fn a_sender_hears_what_it_may_have_whatever_it_wants() {
-        let cap = RateCap::new(Some(1_000_000), Instant::now());
-        let join = || cap.join(Instant::now());
+        let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
+        let join = || cap.join(Instant::now()).ok();
         let (near, far) = local_pair().unwrap();
         let mut sender = start(near, Role::Sender);
         let mut receiver = start(Setup { rate_share: join(), ..far }, Role::Receiver);
@@ -144,10 +144,10 @@ mod tests {
 
     #[test]
     fn a_peer_that_begins_to_send_hears_what_it_may_have() {
-        let cap = RateCap::new(Some(1_000_000), Instant::now());
+        let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let (near, far) = local_pair().unwrap();
         let mut near = start(near, Role::Receiver);
-        let mut far = start(Setup { rate_share: cap.join(Instant::now()), ..far }, Role::Sender);
+        let mut far = start(Setup { rate_share: cap.join(Instant::now()).ok(), ..far }, Role::Sender);
         assert_eq!((near.rate.rate_bps, far.rate.rate_bps), (None, Some(1_000_000)));
         far.shared.allow(Role::Receiver);
         until(&mut near, &mut far, 500_000);
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn what_this_end_sends_keeps_to_its_part() {
-        let cap = RateCap::new(Some(1_000_000), Instant::now());
+        let cap = RateCap::new("this key", Some(1_000_000), Instant::now());
         let (near, far) = local_pair().unwrap();
         let mut receiver = start(near, Role::Receiver);
-        let mut sender = start(Setup { rate_share: cap.join(Instant::now()), ..far }, Role::Sender);
+        let mut sender = start(Setup { rate_share: cap.join(Instant::now()).ok(), ..far }, Role::Sender);
         assert_eq!(sender.rate.rate_bps, Some(1_000_000));
         let wish = RateOptions { rate_bps: Some(9_000_000), ..RateOptions::default() };
         receiver.shared.progress.set_rate(wish).unwrap();

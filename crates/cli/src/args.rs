@@ -372,8 +372,7 @@ pub struct Serve {
     /// The same for the transfers of one key [default: half of --memory]
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     pub memory_per_key: Option<u64>,
-    /// Bits a second of all transfers together, both ways, such as 800M or 8G; each key has an even share, within the max-rate of
-    /// its line, and what one does not use is the others' [default: none]
+    /// The most that all transfers together move, both ways, such as 8G; keys share it evenly [default: none]
     #[arg(long, value_name = "RATE", value_parser = values::rate)]
     pub max_rate: Option<u64>,
     /// Permissions that files and directories do not get, whatever their source has, such as 027 [default: the umask]

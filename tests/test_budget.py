@@ -1,0 +1,122 @@
+"""What all sessions of a daemon have together: one rate, one memory, and the descriptors that the system gives it."""
+
+import contextlib
+import dataclasses
+import subprocess
+
+import pytest
+
+from harness import peer
+from harness.hosts import USER, wait_until
+from harness.play import daemon_session
+from harness.product import EXIT_CONNECT, EXIT_OK, EXIT_USAGE, Daemon, cp, finish, keygen, start_cp
+from harness.trees import make_file, sha256
+
+MIB = 1 << 20
+MAX_RATE = 40_000_000
+
+
+def serving(net, port, *arguments):
+    """A daemon that lets in alpha's key, and that of another user there."""
+    other = keygen(net.alpha, user=USER)
+    return dataclasses.replace(net, daemon=Daemon(net.pair, net.beta, [net.key, other], port=port, arguments=arguments))
+
+
+def near(net):
+    folder = net.folder("near")
+    folder.chmod(0o777)
+    return folder
+
+
+def rate(outcome):
+    return 8 * outcome.report["bytes"] / outcome.report["seconds"]
+
+
+def copy(net, *arguments, **options):
+    return start_cp(net.alpha, "--accept-new", *arguments, **options)
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_a_daemons_rate_is_for_all_keys_together_both_ways(own_net, transport):
+    net = serving(own_net, 33091, "--max-rate", "40M")
+    folder = near(net)
+    source = make_file(folder / "file", 15 * MIB)
+    make_file(net.daemon.root / "file", 15 * MIB)
+    blocked = net.beta.dropping(f"udp dport {net.daemon.port}") if transport == "tcp" else contextlib.nullcontext()
+    with blocked:
+        running = [copy(net, source, net.daemon.url("pushed")), copy(net, net.daemon.url("file"), folder / "pulled", user=USER)]
+        outcomes = [finish(process) for process in running]
+    assert all(outcome.code == EXIT_OK and outcome.report["transport"] == transport for outcome in outcomes), outcomes
+    assert sha256(source) == sha256(net.daemon.root / "pushed") and sha256(folder / "pulled") == sha256(net.daemon.root / "file")
+    # By the daemon's own count: what both have moved, in the time of the one that took longer.
+    seconds = max(outcome.report["seconds"] for outcome in outcomes)
+    bits = 8 * sum(outcome.report["bytes"] for outcome in outcomes)
+    assert 0.5 * MAX_RATE < bits / seconds < 1.25 * MAX_RATE, [*map(str, outcomes)]
+
+
+def test_keys_have_even_parts_however_many_transfers_they_have(own_net):
+    net = serving(own_net, 33092, "--max-rate", "40M")
+    source, small = (make_file(near(net) / name, size * MIB) for name, size in (("large", 25), ("small", 10)))
+    running = [copy(net, source, net.daemon.url(f"copy{number}")) for number in range(3)]
+    wait_until(lambda: net.daemon.log_text().count("session begins") == 3, what="three transfers of one key begin")
+    alone = cp(net.alpha, "--accept-new", small, net.daemon.url("alone"), user=USER)
+    outcomes = [finish(process) for process in running]
+    assert all(outcome.code == EXIT_OK for outcome in outcomes), outcomes
+    # Of sessions that are alike each would have a fourth.
+    assert 0.33 * MAX_RATE < rate(alone) < 0.8 * MAX_RATE, str(alone)
+
+
+def test_a_keys_own_rate_lies_within_the_daemons(own_net):
+    net = serving(own_net, 33093, "--max-rate", "40M")
+    net.daemon.keys.write_text(f"max-rate=10M {own_net.key}" + net.daemon.keys.read_text().splitlines()[-1] + "\n")
+    folder = near(net)
+    source = make_file(folder / "file", 5 * MIB)
+    make_file(net.daemon.root / "file", 20 * MIB)
+    slow = copy(net, source, net.daemon.url("slow"))
+    fast = cp(net.alpha, "--accept-new", net.daemon.url("file"), folder / "fast", user=USER)
+    slow = finish(slow)
+    assert slow.code == EXIT_OK, slow
+    # A burst of 4 MiB at the beginning is most of it.
+    assert rate(slow) < 30_000_000 and 0.5 * MAX_RATE < rate(fast) < 1.25 * MAX_RATE, (str(slow), str(fast))
+
+
+def test_a_rate_next_to_none_is_refused(own_net):
+    argv = ["farhaul", "serve", "--root", own_net.folder("root"), "--max-rate", "7k"]
+    done = own_net.beta.run(argv, check=False)
+    assert done.returncode == EXIT_USAGE and b"--max-rate must be at least 8k" in done.stderr, done
+    net = serving(own_net, 33094, "--max-rate", "15k")
+    source = make_file(near(net) / "file", 1000)
+    with daemon_session(net, peer.request("push", "idle")) as (reply, _session):
+        assert reply["refusal"] is None, reply
+        outcome = cp(net.alpha, "--accept-new", "--busy-wait", "1s", source, net.daemon.url("x"), user=USER, expect=EXIT_CONNECT)
+        assert "the rate of this daemon is used up (15000 bit/s)" in outcome.error_line, outcome
+    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("x"), user=USER, check=False).code == EXIT_OK, what="it serves")
+
+
+def test_who_comes_when_there_is_no_memory_is_refused_or_waits(own_net):
+    """A session has 14 MiB at least."""
+    net = serving(own_net, 33095, "--memory", "24M", "--memory-per-key", "24M")
+    source = make_file(near(net) / "file", 100_000)
+    command = ["--accept-new", source, net.daemon.url("x")]
+    with daemon_session(net, peer.request("push", "idle")) as (reply, _session):
+        assert reply["refusal"] is None, reply
+        outcome = cp(net.alpha, "--busy-wait", "1s", *command, user=USER, expect=EXIT_CONNECT)
+        assert "the memory of this daemon is used up (24 MiB)" in outcome.error_line and "hint" in outcome.stderr, outcome
+        refused = net.daemon.log_text().count("memory of this daemon is used up")
+        waiting = start_cp(net.alpha, *command, user=USER)
+        wait_until(lambda: net.daemon.log_text().count("memory of this daemon is used up") > refused, what="another one is turned away")
+    assert finish(waiting).code == EXIT_OK and sha256(net.daemon.root / "x") == sha256(source)
+
+
+def test_sessions_are_as_many_as_there_are_descriptors_for(own_net):
+    """Half of them are for sessions, 8 for each; what is left is enough for those that are there."""
+    net = serving(own_net, 33096)
+    source = make_file(near(net) / "file", 5 * MIB)
+    cp(net.alpha, "--accept-new", source, net.daemon.url("before"))
+    subprocess.run(["prlimit", f"--pid={net.daemon.process.pid}", "--nofile=96:96"], check=True)
+    with contextlib.ExitStack() as sessions:
+        replies = [sessions.enter_context(daemon_session(net, peer.request("push", "")))[0]["refusal"] for _ in range(7)]
+        assert replies[:6] == [None] * 6 and replies[6]["code"] == "busy", replies
+        assert "the open files and sockets of this process are used up (48)" in replies[6]["text"], replies
+    wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("after"), check=False).code == EXIT_OK, what="it serves")
+    assert sha256(net.daemon.root / "after") == sha256(source)

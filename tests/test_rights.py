@@ -1,5 +1,6 @@
 """What a key may do: options before it in the list, judged before anything is opened, and looked at again while sessions run."""
 
+import base64
 import contextlib
 import time
 
@@ -51,6 +52,35 @@ def test_a_read_only_key_reads_and_does_not_write(served):
     for arguments in (["--delete"], ["--delete", "--dry-run"]):
         served.cp(*arguments, f"{served.near}/", served.url(), verb="sync", expect=EXIT_AUTH)
     assert [path.name for path in served.root.iterdir()] == ["there"]
+
+
+def test_each_request_of_a_session_is_judged(served):
+    """One that is refused has its line, and the session goes on with the next."""
+    served.allow("read-only")
+    make_file(served.root / "there", 1000)
+
+    def begin(session, number, *wish):
+        session.further[number] = bytearray()
+        session.message(peer.OPEN, peer.leb(number) + base64.b64decode(peer.request(*wish)["request"]))
+
+    def refusal(session):
+        _code, body = session.next(peer.FAIL)
+        number, at = peer.take_leb(body, 0)
+        return number, body[at:]
+
+    with daemon_session(served.net, {**peer.request("pull", "there"), "many": True}) as (reply, session):
+        assert reply["refusal"] is None, reply
+        session.message(peer.START)
+        begin(session, 3, "push", "new")
+        number, reason = refusal(session)
+        assert number == 3 and b"you may only read here" in reason, reason
+        begin(session, 5, "pull", "there")
+        session.wait(lambda: b"there" in session.further[5])
+        begin(session, 7, "push", "new")
+        assert refusal(session)[0] == 7 and session.further[3] == session.further[7] == b""
+    assert [path.name for path in served.root.iterdir()] == ["there"]
+    further = [line for line in served.log().splitlines() if "further request" in line]
+    assert sum("you may only read here" in line for line in further) == 2, further
 
 
 def test_a_write_only_key_writes_and_does_not_read(served):

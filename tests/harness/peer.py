@@ -238,6 +238,8 @@ class Peer:
         self.granted = 0
         self.incoming = bytearray()
         self.heard = bytearray()
+        #: What has come for requests that were begun behind the first, by number.
+        self.further = {}
         #: What the other end said: [code, body], oldest first; and the close frame's words.
         self.messages = []
         self.seen = 0
@@ -443,6 +445,8 @@ class Peer:
             del self.incoming[:start + length]
             if request == 0:
                 self.messages.append([piece[0], bytes(piece[1:])])
+            elif request in self.further:
+                self.further[request] += piece
             else:
                 assert request == FIRST, "no other request was begun"
                 self.heard += piece

@@ -56,6 +56,7 @@ mod tests {
 
     use farhaul_blocks::BlockPool;
 
+    use super::super::budget::{Budget, Limits};
     use super::super::shared::{Allowance, Shared};
     use super::*;
 
@@ -105,5 +106,27 @@ mod tests {
             .unwrap();
         assert!(matches!(request.take_failure(), Some(Error::Internal(place)) if place.contains("oh")));
         assert!(request.goodbye().contains("oh"));
+    }
+
+    #[test]
+    fn a_thread_for_which_there_is_no_room_is_refused_by_its_name() {
+        let pool = || BlockPool::new(1, 1).unwrap();
+        let budget = Budget::new("this daemon", Limits { threads: 1, ..Limits::default() });
+        let allowance = Allowance { budget: budget.clone(), ..Allowance::default() };
+        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), allowance);
+        let (request, over) = (shared.requests.add(&shared, 1, Arc::default()), AtomicBool::new(false));
+        let until_over = || {
+            while !over.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+        };
+        let let_go = || over.store(true, Ordering::Relaxed);
+        let error = together(&request, let_go, |crew| {
+            crew.start("works", until_over)?;
+            crew.start("too many", || ())
+        });
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("the threads of this daemon are used up (1)"), "{error}");
+        assert_eq!(budget.used_of(Resource::Threads), 0, "those that have ended are given back");
     }
 }

@@ -1,13 +1,11 @@
 //! Frames, messages and files that both ends of a session read.
 
-use std::sync::Arc;
-
 use farhaul_connect::hello::{self, FirstFrame, HelloError};
 use farhaul_connect::{AuthorizedKeys, Bounds};
 use farhaul_copy::{CopyRequest, FailedRun, VerifyJob, fuzzing};
 use farhaul_net::{Link, NonblockingStream, RecvBatch, StreamLink};
 use farhaul_proto::{Header, PlannedPacket, Span};
-use farhaul_session::{Cipher, Progress};
+use farhaul_session::{Cipher, Handle};
 use farhaul_session::{FlowIdentity, Packets, Payload};
 use farhaul_volume::Algorithm;
 
@@ -75,7 +73,7 @@ target!(verify_list, 300, {
             metadata: true,
             quick: false,
         };
-        let _ = farhaul_copy::verify(&job, &Arc::new(Progress::default()), &mut |_| {});
+        let _ = farhaul_copy::verify(&job, &Handle::new(), &mut |_| {});
     }
 });
 

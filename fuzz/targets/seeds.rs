@@ -3,7 +3,6 @@
 //! What was found while fuzzing stays beside them (`found-...`).
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use farhaul_connect as connect;
@@ -12,7 +11,7 @@ use farhaul_connect::hello::{Attach, Hello, HelloReply, Refusal, RefusalCode, To
 use farhaul_connect::keygen;
 use farhaul_copy::fuzzing::{End, record_session};
 use farhaul_copy::{CopyJob, CopyRequest, Direction, Location, ManifestOptions, TransferOptions};
-use farhaul_session::Progress;
+use farhaul_session::Handle;
 use farhaul_volume::{Marks, write_patch};
 
 use crate::scratch;
@@ -133,9 +132,8 @@ fn frames_and_files() {
         options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
         spread: Vec::new(),
         manifest: Some(manifest.clone()),
-        verbose: false,
     };
-    let (report, error) = farhaul_copy::copy(job, &Arc::new(Progress::default()));
+    let (report, error) = farhaul_copy::copy(job, &Handle::new());
     assert!(error.is_none(), "{error:?}");
     put("reading__failed_run", "report", &report_bytes(&report));
     let lines = std::fs::read(&manifest).expect("it was written");

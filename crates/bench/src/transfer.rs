@@ -6,12 +6,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul::{CopyJob, DaemonTarget, Error, Location, Progress, Report, SshTarget, TransferOptions, copy};
+use farhaul::{CopyJob, DaemonTarget, Error, Handle, Location, Report, SshTarget, TransferOptions, run_copy};
 
 use crate::findings::{Expected, Findings, HostFacts, Row, TransferRow};
 use crate::folder::Folder;
@@ -283,25 +282,24 @@ impl<'a> TransferBench<'a> {
             options: self.config.options.clone(),
             retry: None,
             manifest: None,
-            verbose: false,
         };
-        let (progress, done) = (Arc::new(Progress::default()), AtomicBool::new(false));
+        let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut since = None;
                 while !done.load(Relaxed) {
                     // The time counts from the first byte on, as a connection may wait for a password.
-                    if progress.bytes_done.load(Relaxed) > 0 {
+                    if handle.counts().bytes_done.load(Relaxed) > 0 {
                         since.get_or_insert_with(Instant::now);
                     }
                     let is_over = since.zip(time).is_some_and(|(since, time)| since.elapsed() >= time);
                     if is_over || self.watch.stop.load(Relaxed) {
-                        progress.cancel();
+                        handle.cancel();
                     }
                     std::thread::sleep(LOOK_EVERY);
                 }
             });
-            let outcome = copy(job, &progress);
+            let outcome = run_copy(job, &handle);
             done.store(true, Relaxed);
             outcome
         })

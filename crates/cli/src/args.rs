@@ -338,6 +338,9 @@ pub struct Output {
     /// One JSON report on stdout
     #[arg(long, help_heading = OUTPUT)]
     pub json: bool,
+    /// What happens, on stdout as it does: a JSON object a line, the last one with the report
+    #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
+    pub events: bool,
     /// Errors only
     #[arg(short = 'q', long, conflicts_with = "verbose", help_heading = OUTPUT)]
     pub quiet: bool,

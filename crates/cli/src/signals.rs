@@ -5,17 +5,16 @@
 //! stays ignored.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc;
 
-use farhaul::{ExitCode, Progress};
+use farhaul::{ExitCode, Handle};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// "File size limit exceeded", of which tokio has no name.
 const SIGXFSZ: i32 = rustix::process::Signal::XFSZ.as_raw();
 
 /// Watches for signals from now on, until the process ends.
-pub fn cancel_on_signal(progress: Arc<Progress>) -> io::Result<()> {
+pub fn cancel_on_signal(handle: Handle) -> io::Result<()> {
     let ignored = ignored_signals();
     let (ready, is_ready) = mpsc::channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -31,10 +30,10 @@ pub fn cancel_on_signal(progress: Arc<Progress>) -> io::Result<()> {
                     () = received(&mut terminate) => {}
                     () = received(&mut hangup) => {}
                 }
-                if progress.cancel.load(std::sync::atomic::Ordering::Relaxed) {
+                if handle.is_cancelled() {
                     std::process::exit(i32::from(ExitCode::Interrupted as u8));
                 }
-                progress.cancel();
+                handle.cancel();
             }
         });
     })?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use farhaul_session::error::Error;
-use farhaul_session::progress::Progress;
+use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{Found, Leftover, find_leftovers};
 use serde::Serialize;
@@ -62,9 +62,10 @@ pub struct CleanFailure {
 /// Removes what is old enough; each file that is gone is told.
 pub fn clean(
     job: &CleanJob,
-    progress: &Progress,
+    handle: &Handle,
     tell: &mut dyn FnMut(&CleanedFile),
 ) -> (CleanReport, Option<Error>) {
+    handle.begin();
     let mut report = CleanReport { schema: CLEAN_SCHEMA, dry_run: job.dry_run, ..CleanReport::default() };
     let walked = find_leftovers(&job.directory, &mut |leftover| {
         match leftover {
@@ -73,15 +74,16 @@ pub fn clean(
                 fail(&mut report, path, format!("cannot look into it: {}", plain(&error)))
             }
         }
-        !progress.cancelled()
+        !handle.is_cancelled()
     });
     let what = format!("cannot look into {}", job.directory.display());
     let error = match walked {
         Err(source) => Some(Error::Files { what: format!("{what}: {}", plain(&source)), hint: None }),
-        Ok(()) => progress.cancelled().then_some(Error::Interrupted),
+        Ok(()) => handle.is_cancelled().then_some(Error::Interrupted),
     };
     report.error = error.as_ref().map(ToString::to_string);
     report.ok = error.is_none() && report.failed_count == 0;
+    handle.end(report.ok, error.as_ref());
     (report, error)
 }
 

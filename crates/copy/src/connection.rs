@@ -10,8 +10,8 @@ use farhaul_connect::features::Features;
 use farhaul_connect::hello::Refusal;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::progress::Progress;
 use farhaul_session::session::Session;
 use farhaul_session::supervisor::Order;
 
@@ -34,8 +34,8 @@ pub struct Connection {
 impl Connection {
     /// Connects with a first copy, and runs that to its end. There is a connection if there was a session, whatever
     /// became of the copy.
-    pub fn open(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>, Option<Connection>) {
-        match contained(|| Connection::begin(job, progress)).flatten() {
+    pub fn open(job: CopyJob, handle: &Handle) -> (Report, Option<Error>, Option<Connection>) {
+        match contained(|| Connection::begin(job, handle)).flatten() {
             Ok((outcome, connection)) => (outcome.report, outcome.error, Some(connection)),
             Err(error) => {
                 let Outcome { report, error } = Outcome::failed(error);
@@ -44,7 +44,7 @@ impl Connection {
         }
     }
 
-    fn begin(job: CopyJob, progress: &Arc<Progress>) -> Result<(Outcome, Connection), Error> {
+    fn begin(job: CopyJob, handle: &Handle) -> Result<(Outcome, Connection), Error> {
         let plan = Plan::new(job)?;
         let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         let mut opening = request.opening(needs)?;
@@ -69,7 +69,7 @@ impl Connection {
         let (features, network) = (established.features, established.opening.network);
         let request = request.agreed(network.clone(), &features);
         let (session, dialogue) =
-            Session::start(established.session, network.clone(), side.role(), Order::Any, progress)?;
+            Session::start(established.session, network.clone(), side.role(), Order::Any, handle)?;
         session.stay();
         let connection = Connection { session, far: plan.far, features, network, serving };
         let log = terms.log.clone();
@@ -79,12 +79,12 @@ impl Connection {
 
     /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the
     /// session's options, whatever those of the job say of the network.
-    pub fn copy(&self, job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
-        let outcome = contained(|| self.run(job, progress)).flatten().unwrap_or_else(Outcome::failed);
+    pub fn copy(&self, job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
+        let outcome = contained(|| self.run(job, handle)).flatten().unwrap_or_else(Outcome::failed);
         (outcome.report, outcome.error)
     }
 
-    fn run(&self, job: CopyJob, progress: &Arc<Progress>) -> Result<Outcome, Error> {
+    fn run(&self, job: CopyJob, handle: &Handle) -> Result<Outcome, Error> {
         let plan = Plan::new(job)?;
         if !plan.far.is_same(&self.far) {
             return Err(Error::Usage("the connection is with another host".into()));
@@ -92,7 +92,7 @@ impl Connection {
         let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         self.features.satisfy(&needs).map_err(Refusal::into_error)?;
         let request = request.agreed(self.network.clone(), &self.features);
-        let dialogue = self.session.open(request.words()?, side.role(), progress);
+        let dialogue = self.session.open(request.words()?, side.role(), handle);
         let log = terms.log.clone();
         Ok(converse(dialogue, request, side, &terms).and_manifest(log.as_deref()))
     }
@@ -133,7 +133,6 @@ mod tests {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
-            verbose: false,
         }
     }
 
@@ -159,18 +158,18 @@ mod tests {
     fn copies_go_one_after_the_other_and_at_once_over_one_session() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let trees: Vec<_> = (0..6).map(|seed| tree(from.path(), seed)).collect();
-        let progress = || Arc::new(Progress::default());
-        let (report, error, connection) = Connection::open(job(trees[0].clone(), to.path()), &progress());
+        let handle = || Handle::new();
+        let (report, error, connection) = Connection::open(job(trees[0].clone(), to.path()), &handle());
         assert!(error.is_none() && report.files == 51, "{error:?}");
         let connection = connection.expect("there was a session");
         let copy = |tree: &PathBuf| {
-            let (report, error) = connection.copy(job(tree.clone(), to.path()), &progress());
+            let (report, error) = connection.copy(job(tree.clone(), to.path()), &handle());
             assert!(error.is_none() && report.ok && report.files == 51, "{error:?}");
             assert_eq!(report.session.bytes, 5_150_000);
         };
         copy(&trees[1]);
         // One that fails takes nothing else with it.
-        let (_, error) = connection.copy(job(from.path().join("none"), to.path()), &progress());
+        let (_, error) = connection.copy(job(from.path().join("none"), to.path()), &handle());
         assert!(matches!(error, Some(Error::Files { .. })), "{error:?}");
         copy(&trees[2]);
         std::thread::scope(|scope| {
@@ -188,13 +187,13 @@ mod tests {
     fn a_copy_that_is_cancelled_leaves_the_session_to_the_others() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (first, second) = (tree(from.path(), 1), tree(from.path(), 2));
-        let (_, error, connection) = Connection::open(job(first.clone(), to.path()), &Arc::default());
+        let (_, error, connection) = Connection::open(job(first.clone(), to.path()), &Handle::new());
         let connection = connection.filter(|_| error.is_none()).expect("there was a session");
-        let cancelled = Arc::new(Progress::default());
+        let cancelled = Handle::new();
         cancelled.cancel();
         let (_, error) = connection.copy(job(second.clone(), to.path()), &cancelled);
         assert!(matches!(error, Some(Error::Interrupted)), "{error:?}");
-        let (report, error) = connection.copy(job(second.clone(), to.path()), &Arc::default());
+        let (report, error) = connection.copy(job(second.clone(), to.path()), &Handle::new());
         assert!(error.is_none() && report.ok, "{error:?}");
         assert!(is_there(&second, &to.path().join("tree2")));
     }
@@ -203,12 +202,12 @@ mod tests {
     fn what_the_far_end_refuses_is_said_of_that_copy_alone() {
         let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let first = tree(from.path(), 1);
-        let (_, _, connection) = Connection::open(job(first.clone(), to.path()), &Arc::default());
+        let (_, _, connection) = Connection::open(job(first.clone(), to.path()), &Handle::new());
         let connection = connection.expect("there was a session");
         let (_, error) =
-            connection.copy(job(first.clone(), &to.path().join("no/such/place/")), &Arc::default());
+            connection.copy(job(first.clone(), &to.path().join("no/such/place/")), &Handle::new());
         assert!(error.is_some());
-        let (report, error) = connection.copy(job(first, &to.path().join("other")), &Arc::default());
+        let (report, error) = connection.copy(job(first, &to.path().join("other")), &Handle::new());
         assert!(error.is_none() && report.files == 51, "{error:?}");
     }
 }

@@ -17,17 +17,17 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Once};
+use std::sync::{Mutex, Once};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 use farhaul_session::codec::{Malformed, Reader, put_varint};
 use farhaul_session::error::Error;
 use farhaul_session::fuzzing::{FedFlow, Tap, is_fed, tapped};
+use farhaul_session::handle::Handle;
 use farhaul_session::messages as session;
 use farhaul_session::messages::put_words;
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
-use farhaul_session::progress::Progress;
 use farhaul_session::request::FIRST;
 use farhaul_session::shared::Shared;
 use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
@@ -191,7 +191,7 @@ impl Script {
             shared.pool.stay_cold();
             if self.end == End::Sender {
                 // Nothing can be said of an entry before it is announced.
-                until(Duration::from_millis(30), || shared.progress.scan_done.load(Relaxed));
+                until(Duration::from_millis(30), || shared.first_handle().counts().scan_done.load(Relaxed));
             }
         }
         // The sender's blocks would wait for a peer's credit.
@@ -355,7 +355,7 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
     let terms = crate::Terms { names, log, ..crate::Terms::default() };
     let peer = std::thread::spawn(move || {
         let agreed = crate::Agreed::new(peer, request);
-        crate::run(agreed, side, &terms, &Arc::new(Progress::default())).error
+        crate::run(agreed, side, &terms, &Handle::new()).error
     });
     let said = Rc::new(RefCell::new(Vec::new()));
     let record = said.clone();

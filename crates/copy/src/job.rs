@@ -3,16 +3,15 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::pending::{Again, Pending};
-use farhaul_session::progress::Progress;
 use farhaul_volume::{Generated, RelPath};
 
 use super::Agreed;
@@ -55,8 +54,6 @@ pub struct CopyJob {
     pub spread: Vec<Vec<Vec<u8>>>,
     /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
     pub manifest: Option<PathBuf>,
-    /// A line a file.
-    pub verbose: bool,
 }
 
 /// The end that is not this one.
@@ -68,13 +65,14 @@ pub(crate) enum Far {
 }
 
 /// Runs a job to its end. The report is filled as far as the transfer went, also when there is an error.
-pub fn copy(job: CopyJob, progress: &Arc<Progress>) -> (Report, Option<Error>) {
-    progress.verbose.store(job.verbose, std::sync::atomic::Ordering::Relaxed);
+pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
+    handle.begin();
     let run = || match Plan::new(job) {
-        Ok(plan) => plan.run(progress),
+        Ok(plan) => plan.run(handle),
         Err(error) => Outcome::failed(error),
     };
     let outcome = contained(run).unwrap_or_else(Outcome::failed);
+    handle.end(outcome.report.ok, outcome.error.as_ref());
     (outcome.report, outcome.error)
 }
 
@@ -266,7 +264,7 @@ impl Plan {
         Ok(Ready { request, needs, side, terms })
     }
 
-    fn run(self, progress: &Arc<Progress>) -> Outcome {
+    fn run(self, handle: &Handle) -> Outcome {
         let Ready { request, needs, side, terms } = match self.ready() {
             Ok(ready) => ready,
             Err(error) => return Outcome::failed(error),
@@ -281,12 +279,12 @@ impl Plan {
             Err(error) => return Outcome::failed(error),
         };
         let params = HelloParams { opening, features: request::own_features(), udp: true, early };
-        let outcome = match self.run_once(params.clone(), &request, side, &terms, progress) {
+        let outcome = match self.run_once(params.clone(), &request, side, &terms, handle) {
             (_, again) if again.is_due() => match self.side() {
                 Ok(side) => {
-                    progress.begin_again();
+                    handle.begin_again();
                     let params = HelloParams { early: false, ..params };
-                    self.run_once(params, &request, side, &terms, progress).0
+                    self.run_once(params, &request, side, &terms, handle).0
                 }
                 Err(error) => Outcome::failed(error),
             },
@@ -302,12 +300,12 @@ impl Plan {
         request: &CopyRequest,
         side: Side,
         terms: &Terms,
-        progress: &Arc<Progress>,
+        handle: &Handle,
     ) -> (Outcome, Again) {
         let established = match &self.far {
             Far::Ssh(target) => connect::ssh_connect(target, params),
             Far::Daemon(target) => connect::daemon_connect(target, params),
-            Far::Here => return (run_here(request, side, terms, progress), Again::default()),
+            Far::Here => return (run_here(request, side, terms, handle), Again::default()),
         };
         let established = match established {
             Ok(established) => established,
@@ -317,7 +315,7 @@ impl Plan {
             log.set_mask(request::mask_of(&established.terms));
         }
         let again = established.session.pending.as_ref().map(Pending::again).unwrap_or_default();
-        (super::run(Agreed::new(established, request.clone()), side, terms, progress), again)
+        (super::run(Agreed::new(established, request.clone()), side, terms, handle), again)
     }
 
     fn side(&self) -> Result<Side, Error> {
@@ -499,7 +497,7 @@ impl Far {
 }
 
 /// Both ends in this process, joined by a pair of sockets.
-fn run_here(request: &CopyRequest, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+fn run_here(request: &CopyRequest, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
     let (near, far) = match local_pair(request) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
@@ -509,7 +507,7 @@ fn run_here(request: &CopyRequest, side: Side, terms: &Terms, progress: &Arc<Pro
         Ok(thread) => thread,
         Err(source) => return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source }),
     };
-    let mut outcome = super::run(Agreed::new(near, request.clone()), side, terms, progress);
+    let mut outcome = super::run(Agreed::new(near, request.clone()), side, terms, handle);
     let far = far.join().ok().and_then(|summary| summary.error);
     outcome.report.session.transport = "local".into();
     // What this host lacks is said by the end that has missed it, not by the one that was left.

@@ -39,6 +39,7 @@ mod sender;
 mod serve;
 mod surplus;
 mod talk;
+mod telling;
 pub(crate) mod trailer;
 mod tree;
 pub(crate) mod verify;
@@ -73,7 +74,7 @@ use farhaul_connect::Established;
 use farhaul_session::contained::contained;
 use farhaul_session::cpus::disk_threads;
 use farhaul_session::error::Error;
-use farhaul_session::progress::Progress;
+use farhaul_session::handle::Handle;
 use farhaul_session::session::{Dialogue, Session};
 use farhaul_session::setup::Setup;
 use farhaul_session::supervisor::{Order, Role};
@@ -114,8 +115,8 @@ pub(crate) struct Terms {
 
 /// Runs one end of a session to its end. A panic of this thread is an outcome, too, as those of the others
 /// are.
-pub(crate) fn run(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
-    contained(|| run_to_end(agreed, side, terms, progress)).unwrap_or_else(Outcome::failed)
+pub(crate) fn run(agreed: Agreed, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
+    contained(|| run_to_end(agreed, side, terms, handle)).unwrap_or_else(Outcome::failed)
 }
 
 /// A session, and what it is to do: as both ends have agreed.
@@ -131,10 +132,10 @@ impl Agreed {
     }
 }
 
-fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, progress: &Arc<Progress>) -> Outcome {
+fn run_to_end(agreed: Agreed, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
     let Agreed { session, request } = agreed;
     let order = if request.is_in_order() { Order::Kept } else { Order::Any };
-    match Session::start(session, request.options.network.clone(), side.role(), order, progress) {
+    match Session::start(session, request.options.network.clone(), side.role(), order, handle) {
         Ok((_, dialogue)) => converse(dialogue, request, side, terms),
         Err(error) => Outcome::failed(error),
     }
@@ -179,10 +180,10 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
 }
 
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.
-pub(crate) fn refuse(established: Established, error: Error, progress: &Arc<Progress>) -> Outcome {
+pub(crate) fn refuse(established: Established, error: Error, handle: &Handle) -> Outcome {
     let tell = || {
         let Established { session, opening, .. } = established;
-        let begun = Session::start(session, opening.network, Role::Receiver, Order::Any, progress);
+        let begun = Session::start(session, opening.network, Role::Receiver, Order::Any, handle);
         if let Ok((_, mut dialogue)) = begun {
             dialogue.abort(&error);
             dialogue.close(Some(&error));
@@ -217,7 +218,7 @@ mod tests {
         let options = request.options.clone();
         let (near, far) = job::local_pair(&request).unwrap();
         let serving = std::thread::spawn(move || serve_here(far).error);
-        let begun = Session::start(near.session, options.network, Role::Sender, Order::Any, &Arc::default());
+        let begun = Session::start(near.session, options.network, Role::Sender, Order::Any, &Handle::new());
         let (_, mut sender) = begun.unwrap();
         Talk::new(sender.request.clone()).send(&[Message::EntriesEnd]);
         while !matches!(sender.step().unwrap(), Step::Finish(_)) {}

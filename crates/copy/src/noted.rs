@@ -6,6 +6,7 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use farhaul_session::events::{Done, Event};
 use farhaul_session::request::Request;
 use farhaul_text::escape;
 use farhaul_volume::Border;
@@ -33,12 +34,10 @@ impl Noted {
     /// What was at `path` has made room (in a dry run: would) for something else.
     pub(crate) fn replaced(&self, shared: &Request, path: &[u8], was: Sort, by: Sort, dry_run: bool) {
         self.replaced.fetch_add(1, Relaxed);
-        let line = |does: &str| format!("{does} {}: {was} makes room for {by}", escape(path));
-        if dry_run {
-            shared.progress.notice(line("would replace"));
-        } else {
-            shared.progress.detail(|| line("replaced"));
-        }
+        shared.handle.tell_detail(|| {
+            let done = Done::Replaced { was: was.to_string(), by: by.to_string() };
+            Event::EntryDone { path: escape(path), done, dry_run }
+        });
     }
 
     /// What is at `path` is too much and stays.
@@ -48,12 +47,10 @@ impl Noted {
             Border::Beyond => "it is on what is mounted above it",
         };
         self.left.add(path, reason, |path, reason| LeftEntry { path, reason });
-        let line = |does: &str| format!("{does} {}: {reason}", escape(path));
-        if dry_run {
-            shared.progress.notice(line("would leave"));
-        } else {
-            shared.progress.detail(|| line("left"));
-        }
+        shared.handle.tell_detail(|| {
+            let done = Done::Left { reason: reason.to_string() };
+            Event::EntryDone { path: escape(path), done, dry_run }
+        });
     }
 
     pub(crate) fn replaced_count(&self) -> u64 {

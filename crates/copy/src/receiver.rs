@@ -20,6 +20,8 @@ mod renaming;
 mod replacing;
 mod settling;
 
+use crate::telling::{done, failed};
+use farhaul_session::events::Done;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Relaxed};
@@ -532,7 +534,7 @@ impl Receiver {
                 Ok(())
             }
             Message::Skipped { path, reason } => {
-                self.not_taken.add(&path, &reason, &self.shared.progress);
+                self.not_taken.add(&path, &reason, &self.shared.handle);
                 self.notes.add(|| Record::of_path(&path, Fate::Skipped).because(&reason));
                 Ok(())
             }
@@ -555,7 +557,7 @@ impl Receiver {
             Message::Renewed { id, entry } => self.renewed(id, entry, conversation),
             Message::EntriesEnd => {
                 conversation.entries_done = true;
-                self.shared.progress.scan_done.store(true, Relaxed);
+                self.shared.handle.counts().scan_done.store(true, Relaxed);
                 self.free_places(conversation)
             }
             other => Err(unexpected(other.name())),
@@ -578,8 +580,11 @@ impl Receiver {
         match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
                 self.counts.files.fetch_add(1, Relaxed);
-                self.shared.progress.files_done.fetch_add(1, Relaxed);
-                self.shared.progress.detail(|| file.item.path.to_string());
+                self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
+                let size = file.size();
+                self.shared
+                    .handle
+                    .tell_detail(|| done(&file.item.path, Done::Received { bytes: size }, false));
                 self.note_replaced(&file.item, file.item.replaces);
                 replies.push(Message::Done { id: file.item.id() });
                 self.link_target_done(&file.item, Outcome::There);
@@ -651,7 +656,8 @@ impl Receiver {
 
     fn book_failure(&self, path: &[u8], reason: &str, action: Action) {
         self.failures.add(path, reason, action);
-        self.shared.progress.failed.fetch_add(1, Relaxed);
+        self.shared.handle.counts().failed.fetch_add(1, Relaxed);
+        self.shared.handle.tell_detail(|| failed(path, reason));
     }
 
     /// A file is in its place, or will not be: makes the links that have waited for that.

@@ -12,6 +12,8 @@ mod notes;
 mod outstanding;
 mod renewal;
 
+use crate::telling::done;
+use farhaul_session::events::{Done, Event};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
@@ -414,7 +416,7 @@ impl Sender {
             counts.listed_bytes = counts.listed_bytes.saturating_add(pending.size);
             self.note(&mut pending, Fate::WouldSend);
             if let Some(job) = pending.job {
-                self.shared.progress.notice(format!("would send {} ({} bytes)", job.path, job.size));
+                self.shared.handle.tell_detail(|| done(&job.path, Done::Sent { bytes: job.size }, true));
             }
             return Ok(());
         }
@@ -453,7 +455,7 @@ impl Sender {
         };
         let resumed = Large::bytes_of(&have, large.job.size);
         counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
-        self.shared.progress.bytes_done.fetch_add(resumed, Relaxed);
+        self.shared.handle.counts().bytes_done.fetch_add(resumed, Relaxed);
         let large = Arc::new(large);
         pending.stage = Stage::Large(large.clone());
         drop(table);
@@ -466,10 +468,10 @@ impl Sender {
         let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
         counts.skipped += 1;
         self.note(&mut pending, fate);
-        self.shared.progress.bytes_skipped.fetch_add(pending.size, Relaxed);
-        self.shared.progress.bytes_done.fetch_add(pending.size, Relaxed);
+        self.shared.handle.counts().bytes_skipped.fetch_add(pending.size, Relaxed);
+        self.shared.handle.counts().bytes_done.fetch_add(pending.size, Relaxed);
         let is_file = pending.job.is_some();
-        self.shared.progress.files_done.fetch_add(u64::from(is_file), Relaxed);
+        self.shared.handle.counts().files_done.fetch_add(u64::from(is_file), Relaxed);
         Ok(())
     }
 
@@ -506,12 +508,12 @@ impl Sender {
         };
         self.note(&mut pending, Fate::sent(self.dry_run));
         if let Some(job) = &pending.job {
-            self.shared.progress.detail(|| job.path.to_string());
+            self.shared.handle.tell_detail(|| done(&job.path, Done::Sent { bytes: job.size }, false));
         }
         self.renewals.lock().whole().retain(|_, renewed| *renewed != id);
         if pending.job.is_some() {
             counts.files += 1;
-            self.shared.progress.files_done.fetch_add(1, Relaxed);
+            self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
         } else {
             counts.links += 1;
         }
@@ -602,24 +604,16 @@ impl Sender {
 /// A line for what has been removed at the other end or here.
 pub(crate) fn tell_deleted(shared: &Request, path: &[u8], dry_run: bool) {
     let path = || farhaul_text::escape(path);
-    if dry_run {
-        shared.progress.notice(format!("would delete {}", path()));
-    } else {
-        shared.progress.detail(|| format!("deleted {}", path()));
-    }
+    shared.handle.tell_detail(|| Event::EntryDone { path: path(), done: Done::Deleted, dry_run });
 }
 
 /// A file that was there under another name.
 pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size: u64, dry_run: bool) {
-    shared.progress.bytes_skipped.fetch_add(size, Relaxed);
-    shared.progress.bytes_done.fetch_add(size, Relaxed);
-    shared.progress.files_done.fetch_add(1, Relaxed);
-    let line = |does: &str| format!("{does} {} -> {path}", farhaul_text::escape(from));
-    if dry_run {
-        shared.progress.notice(line("would rename"));
-    } else {
-        shared.progress.detail(|| line("renamed"));
-    }
+    shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
+    shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
+    shared.handle.counts().files_done.fetch_add(1, Relaxed);
+    let from = || farhaul_text::escape(from);
+    shared.handle.tell_detail(|| done(path, Done::Renamed { from: from() }, dry_run));
 }
 
 fn unknown(id: u64) -> Error {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use farhaul_connect::{Allowed, Established, Guest};
@@ -11,8 +11,8 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
-use farhaul_session::progress::Progress;
 use farhaul_session::session::{Opened, Session};
 use farhaul_session::supervisor::Order;
 use farhaul_session::testing::Testing;
@@ -82,7 +82,7 @@ fn serve_in(
         network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
         network.testing = policy.testing;
     }
-    let progress = Arc::new(Progress::unheard());
+    let handle = Handle::new();
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
         mask: policy.map_or(0, |policy| policy.mask),
@@ -103,10 +103,10 @@ fn serve_in(
     });
     let outcome = match judged {
         Ok((request, side)) if established.opening.many => {
-            serve_many(&place, Agreed::new(established, request), side, (&terms, further), &progress)
+            serve_many(&place, Agreed::new(established, request), side, (&terms, further), &handle)
         }
-        Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &progress),
-        Err(error) => refuse(established, error, &progress),
+        Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &handle),
+        Err(error) => refuse(established, error, &handle),
     };
     let Outcome { report, error } = outcome;
     SessionSummary { direction, report, error }
@@ -124,12 +124,12 @@ fn serve_many(
     agreed: Agreed,
     side: Side,
     (terms, tell): (&Terms, &(dyn Fn(&SessionSummary) + Sync)),
-    progress: &Arc<Progress>,
+    handle: &Handle,
 ) -> Outcome {
     let Agreed { session, request } = agreed;
     let network = request.options.network.clone();
     let budget = session.budget.clone();
-    let started = Session::start(session, network.clone(), side.role(), Order::Any, progress);
+    let started = Session::start(session, network.clone(), side.role(), Order::Any, handle);
     let (session, first) = match started {
         Ok(started) => started,
         Err(error) => return Outcome::failed(error),

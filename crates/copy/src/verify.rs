@@ -12,13 +12,13 @@ mod list;
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
-use farhaul_session::progress::Progress;
+use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{Algorithm, RelPath, Root};
 use serde::Serialize;
@@ -127,21 +127,23 @@ struct Counts {
 /// Runs a verification to its end. `tell` gets each finding as soon as it is made.
 pub fn verify(
     job: &VerifyJob,
-    progress: &Arc<Progress>,
+    handle: &Handle,
     tell: &mut dyn FnMut(&Finding),
 ) -> (VerifyReport, Option<Error>) {
     let begin = Instant::now();
     let mut report = VerifyReport { schema: VERIFY_SCHEMA, ..VerifyReport::default() };
-    let result = run(job, progress, &mut report, tell);
+    handle.begin();
+    let result = run(job, handle, &mut report, tell);
     report.seconds = begin.elapsed().as_secs_f64();
     report.error = result.as_ref().err().map(ToString::to_string);
     report.ok = result.is_ok() && !report.differs();
+    handle.end(report.ok, result.as_ref().err());
     (report, result.err())
 }
 
 fn run(
     job: &VerifyJob,
-    progress: &Arc<Progress>,
+    handle: &Handle,
     report: &mut VerifyReport,
     tell: &mut dyn FnMut(&Finding),
 ) -> Result<(), Error> {
@@ -164,7 +166,7 @@ fn run(
             let checker = Checker {
                 root: &root,
                 job,
-                progress,
+                handle,
                 counts: &counts,
                 helpers: threads - 1,
                 expected: expected.clone(),
@@ -177,7 +179,7 @@ fn run(
                 if let Err(panic) = contained(|| checker.run()) {
                     let _ = broken.set(panic);
                     // The others do not wait for what it had in hand.
-                    progress.cancel();
+                    handle.cancel();
                 }
             };
             let spawn = std::thread::Builder::new().name("verify".into());
@@ -187,7 +189,7 @@ fn run(
         let mut collector = Collector { report: &mut *report, bytes: 0, tell };
         let mut read = || -> Result<(), Error> {
             while let Some(line) = list.next().map_err(cannot)? {
-                if progress.cancelled() {
+                if handle.is_cancelled() {
                     return Err(Error::Interrupted);
                 }
                 if job.extra {
@@ -208,11 +210,11 @@ fn run(
         drop(expect);
         found.iter().for_each(|finding| collector.take(finding));
         result?;
-        if progress.cancelled() {
+        if handle.is_cancelled() {
             return Err(Error::Interrupted);
         }
         if job.extra {
-            extra(&root, &names, progress, &mut collector)?;
+            extra(&root, &names, handle, &mut collector)?;
         }
         Ok(())
     });
@@ -270,15 +272,10 @@ impl Names {
 }
 
 /// Finds what is not in the list; of a directory that is not, only the directory itself.
-fn extra(
-    root: &Root,
-    names: &Names,
-    progress: &Progress,
-    collector: &mut Collector<'_>,
-) -> Result<(), Error> {
+fn extra(root: &Root, names: &Names, handle: &Handle, collector: &mut Collector<'_>) -> Result<(), Error> {
     let mut stack = vec![RelPath::empty()];
     while let Some(directory) = stack.pop() {
-        if progress.cancelled() {
+        if handle.is_cancelled() {
             return Err(Error::Interrupted);
         }
         let listed = match root.list(&directory) {

@@ -460,7 +460,7 @@ impl Writer<'_> {
             Ok(Patched::Written) => {
                 self.count(piece.len);
                 self.receiver.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
-                self.receiver.shared.progress.bytes_done.fetch_add(matched, Ordering::Relaxed);
+                self.receiver.shared.handle.counts().bytes_done.fetch_add(matched, Ordering::Relaxed);
                 if file.is_complete() {
                     let _ = self.finish.send(file.clone());
                 }
@@ -514,7 +514,7 @@ impl Writer<'_> {
 
     fn count(&self, len: u32) {
         self.receiver.shared.content_written.fetch_add(u64::from(len), Ordering::Relaxed);
-        self.receiver.shared.progress.bytes_done.fetch_add(u64::from(len), Ordering::Relaxed);
+        self.receiver.shared.handle.counts().bytes_done.fetch_add(u64::from(len), Ordering::Relaxed);
     }
 
     fn fail(&mut self, file: &Arc<Incoming>, reason: String) {

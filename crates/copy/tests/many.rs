@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use farhaul_copy::{Connection, CopyJob, Location, TransferOptions};
-use farhaul_session::{Error, Progress};
+use farhaul_session::{Error, Handle};
 
 mod server;
 
@@ -52,7 +52,6 @@ impl Fixture {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
-            verbose: false,
         }
     }
 
@@ -65,20 +64,20 @@ impl Fixture {
     }
 
     fn open(&self, job: CopyJob) -> Connection {
-        let (report, error, connection) = Connection::open(job, &Arc::default());
+        let (report, error, connection) = Connection::open(job, &Handle::new());
         assert!(error.is_none() && report.ok, "{error:?}");
         connection.expect("there was a session")
     }
 }
 
 fn works(connection: &Connection, job: CopyJob) {
-    let (report, error) = connection.copy(job, &Arc::default());
+    let (report, error) = connection.copy(job, &Handle::new());
     assert!(error.is_none() && report.ok, "{error:?}");
 }
 
 /// What a copy that is refused says.
 fn refusal(connection: &Connection, job: CopyJob) -> Error {
-    let (report, error) = connection.copy(job, &Arc::default());
+    let (report, error) = connection.copy(job, &Handle::new());
     assert!(!report.ok);
     error.expect("it is refused")
 }
@@ -143,9 +142,9 @@ fn rights_are_those_of_the_moment_and_what_is_lost_ends_the_session() {
     // It has been judged by the wider rights, so that these must not be lost from here on.
     std::thread::scope(|scope| {
         let endless = fixture.job(fixture.server.at(b"zero:1000000000000"), Location::Local("null:".into()));
-        let progress = Arc::new(Progress::default());
-        let (connection, watched) = (&connection, progress.clone());
-        let running = scope.spawn(move || connection.copy(endless, &progress).1);
+        let handle = Handle::new();
+        let (connection, watched) = (&connection, handle.clone());
+        let running = scope.spawn(move || connection.copy(endless, &handle).1);
         while watched.bytes_done.load(Relaxed) == 0 {
             assert!(!running.is_finished(), "{:?}", running.join());
             std::thread::sleep(Duration::from_millis(5));

@@ -1,10 +1,9 @@
 //! What a transfer says of itself while it runs: client and daemon in one process, over the loopback interface.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_copy::{CopyJob, Location, TransferOptions, copy};
-use farhaul_session::Progress;
+use farhaul_session::Handle;
 
 mod server;
 
@@ -31,13 +30,12 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
             options: TransferOptions::default(),
             retry: None,
             manifest: None,
-            verbose: false,
         };
-        let progress = Arc::new(Progress::default());
-        let (report, error) = copy(job, &progress);
+        let handle = Handle::new();
+        let (report, error) = copy(job, &handle);
         assert!(error.is_none() && report.ok, "{error:?}");
         assert_eq!(
-            (progress.files_done.load(Relaxed), progress.files_total.load(Relaxed)),
+            (handle.counts().files_done.load(Relaxed), handle.counts().files_total.load(Relaxed)),
             (3, 3),
             "run {run}"
         );

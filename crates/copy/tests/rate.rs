@@ -1,11 +1,10 @@
 //! The rate of a running transfer, changed through the API: client and daemon in one process, over the loopback interface.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farhaul_copy::{CopyJob, Location, copy};
-use farhaul_session::{NetworkOptions, Policy, Progress, RateOptions};
+use farhaul_session::{Handle, NetworkOptions, Policy, RateOptions};
 
 mod server;
 
@@ -26,17 +25,16 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
         options,
         retry: None,
         manifest: None,
-        verbose: false,
     };
-    let progress = Arc::new(Progress::default());
-    let watched = progress.clone();
+    let handle = Handle::new();
+    let watched = handle.clone();
     let changer = std::thread::spawn(move || {
-        while watched.files_total.load(Ordering::Relaxed) == 0 {
+        while watched.counts().files_total.load(Ordering::Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
         watched.set_rate(rate).unwrap();
     });
-    let (report, error) = copy(job, &progress);
+    let (report, error) = copy(job, &handle);
     changer.join().unwrap();
     assert!(error.is_none() && report.ok, "{error:?}");
     assert_eq!((report.session.bytes, report.session.transport.as_str()), (SIZE, "udp"));
@@ -64,5 +62,5 @@ fn what_the_far_end_sends_goes_on_at_the_new_rate() {
 #[test]
 fn a_rate_that_makes_no_sense_changes_nothing() {
     let fixed = RateOptions { policy: Policy::Fixed, ..RateOptions::default() };
-    assert!(Progress::default().set_rate(fixed).is_err());
+    assert!(Handle::new().set_rate(fixed).is_err());
 }

@@ -46,13 +46,15 @@ pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
     DeleteWhen, Difference, FailedEntry, FailedRun, Finding, Location, ManifestOptions, NotTakenEntry,
     Overwrite, REPORT_SCHEMA, Report, Retry, SelectOptions, SpreadFigures, SpreadOptions, SyncOptions,
-    TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport, clean, copy, serve_endpoint, verify,
+    TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport, clean as run_clean, copy as run_copy,
+    serve_endpoint, verify as run_verify,
 };
 pub use farhaul_session::amounts;
 pub use farhaul_session::{
-    Cipher, CpuChoice, CpuList, Error, ExitCode, FLOWS_MAX, Fault, MEMORY_MIN, MemoryLimits, NetworkOptions,
-    PathAddresses, PathFigures, Policy, Progress, RateOptions, SessionReport, Stage, Testing, contained,
-    disk_threads, flows_for_cores,
+    Cipher, CpuChoice, CpuList, Done, Error, Event, Events, ExitCode, FLOWS_MAX, Facts, Fault, Handle, Id,
+    Level, MEMORY_MIN, MemoryLimits, NetworkOptions, PathAddresses, PathEnds, PathFigures, Policy,
+    RateOptions, SessionReport, Snapshot, Stage, Stamped, State, Testing, contained, disk_threads,
+    flows_for_cores,
 };
 pub use farhaul_stream::{
     Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,

@@ -59,11 +59,12 @@ mod tests {
     use super::super::budget::{Budget, Limits};
     use super::super::shared::{Allowance, Shared};
     use super::*;
+    use crate::handle::Handle;
 
     fn request() -> Arc<Request> {
         let pool = || BlockPool::new(1, 1).unwrap();
-        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Allowance::default());
-        shared.requests.add(&shared, 1, Arc::default())
+        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), Allowance::default());
+        shared.requests.add(&shared, 1, Handle::new())
     }
 
     /// A thread works until it is let go of; what `end` does to the session is how that ends.
@@ -113,8 +114,8 @@ mod tests {
         let pool = || BlockPool::new(1, 1).unwrap();
         let budget = Budget::new("this daemon", Limits { threads: 1, ..Limits::default() });
         let allowance = Allowance { budget: budget.clone(), ..Allowance::default() };
-        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), allowance);
-        let (request, over) = (shared.requests.add(&shared, 1, Arc::default()), AtomicBool::new(false));
+        let shared = Shared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), allowance);
+        let (request, over) = (shared.requests.add(&shared, 1, Handle::new()), AtomicBool::new(false));
         let until_over = || {
             while !over.load(Ordering::Relaxed) {
                 std::thread::yield_now();

@@ -85,6 +85,9 @@ impl Outlet {
             self.0.wake_carriers();
             return true;
         }
+        while self.0.is_paused() && !is_over() {
+            self.0.room.wait(LOOK_EVERY, || !self.0.is_paused());
+        }
         while let Err(back) = self.0.filled.put(filled) {
             if is_over() {
                 return false;

@@ -414,7 +414,7 @@ impl Running {
                     if let Some(filled) = self.outgoing.take(number) {
                         let content = filled.first();
                         filled.request.content_acked.fetch_add(content, Ordering::Relaxed);
-                        filled.request.progress.bytes_done.fetch_add(content, Ordering::Relaxed);
+                        filled.request.handle.counts().bytes_done.fetch_add(content, Ordering::Relaxed);
                     }
                 }
                 Event::BlockComplete { block, len } => self.complete(block, len)?,

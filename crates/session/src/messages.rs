@@ -33,6 +33,8 @@ pub enum Message {
     Finish { request: u64, figures: EndFigures },
     /// The request ends here; the code is the exit code that a command would end with.
     Fail { request: u64, code: u8, reason: String, hint: String },
+    /// This side wishes that no new content goes out for the request, or not any more.
+    Pause { request: u64, is_paused: bool },
     /// The session ends here; the code is the exit code that the sender of this ends with.
     Abort { code: u8, reason: String, hint: String },
     /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
@@ -154,6 +156,9 @@ impl Message {
                 put_numbers(out, 60, &[*request, u64::from(*code)]);
                 put_reason(out, reason);
                 put_reason(out, hint);
+            }
+            Message::Pause { request, is_paused } => {
+                put_numbers(out, 61, &[*request, u64::from(*is_paused)]);
             }
             Message::Abort { code, reason, hint } => {
                 out.extend_from_slice(&[33, *code]);
@@ -374,6 +379,10 @@ fn decode_body(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
             let (request, code) = (decode_request(reader)?, decode_code(reader)?);
             Message::Fail { request, code, reason: reader.text()?, hint: reader.text()? }
         }
+        61 => {
+            let (request, is_paused) = (decode_request(reader)?, reader.flag()?);
+            Message::Pause { request, is_paused }
+        }
         33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
         34 => Message::FlowDown { index: decode_index(reader)? },
         35 => Message::Start,
@@ -488,6 +497,7 @@ mod tests {
                 },
             },
             Message::Fail { request: 7, code: 130, reason: "enough".into(), hint: String::new() },
+            Message::Pause { request: 7, is_paused: true },
             Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
             Message::FlowDown { index: 3 },
             Message::StreamUse { index: 65, is_used: true },

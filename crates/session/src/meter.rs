@@ -86,7 +86,16 @@ impl Meters {
     /// Busy share of each stage: that of its busiest thread.
     pub(crate) fn stages(&self) -> Vec<Stage> {
         let Since { end, start } = *self.since.lock().in_any_case();
-        let elapsed = start.elapsed().as_nanos().max(1) as f64;
+        self.stages_of(end, start.elapsed().as_nanos().max(1) as f64)
+    }
+
+    /// As [`Meters::stages`], but `busy` is in seconds.
+    pub(crate) fn stages_in_seconds(&self) -> Vec<Stage> {
+        let Since { end, .. } = *self.since.lock().in_any_case();
+        self.stages_of(end, 1e9)
+    }
+
+    fn stages_of(&self, end: &str, elapsed: f64) -> Vec<Stage> {
         let mut stages: Vec<Stage> = Vec::new();
         for meter in self.all.lock().in_any_case().iter() {
             let busy = meter.busy_ns.load(Relaxed) as f64 / elapsed;

@@ -12,9 +12,10 @@ use std::time::Duration;
 use farhaul_handover::Held as _;
 
 use super::contained::contained;
+use super::events::Event;
 use super::exchange::{ChannelBell, Inlet};
+use super::handle::Handle;
 use super::messages::{EndFigures, Message, put_words};
-use super::progress::Progress;
 use super::shared::Shared;
 use crate::error::{Error, ExitCode};
 
@@ -32,7 +33,7 @@ const REQUEST_BYTES: usize = 64 << 10;
 pub struct Request {
     session: Arc<Shared>,
     number: u64,
-    pub progress: Arc<Progress>,
+    pub handle: Handle,
     /// Complete blocks for the service, in the order of their completion.
     pub arrived: Inlet,
     /// Content bytes: put for the first time, acknowledged, written, and of changed files that the receiver had.
@@ -43,6 +44,11 @@ pub struct Request {
     /// Blocks whose deadline has passed before the peer was known to have them.
     pub blocks_late: AtomicU64,
     is_over: AtomicBool,
+    /// The peer wishes that nothing new goes out for it.
+    is_paused_there: AtomicBool,
+    /// As the peer was told of this end's wish, and as the user was.
+    is_paused_said: AtomicBool,
+    is_paused_told: AtomicBool,
     /// Why a thread of the service has ended it.
     failure: Mutex<Option<Error>>,
 }
@@ -68,7 +74,7 @@ impl Request {
         }
         let end = self.session.put(|out| put_words(out, self.number, encode));
         self.session.wait_until_taken(end, || {
-            if self.progress.cancelled() {
+            if self.handle.is_cancelled() {
                 self.fail(Error::Interrupted);
             }
             self.is_stopped()
@@ -127,6 +133,34 @@ impl Request {
             tracing::debug!(%error, "a thread of a request has failed");
             self.fail(error);
         }
+    }
+
+    /// Whether no new content goes out for it, as one end wishes.
+    pub fn is_paused(&self) -> bool {
+        self.handle.is_paused() || self.is_paused_there.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_paused_there(&self, is_paused: bool) {
+        self.is_paused_there.store(is_paused, Ordering::Release);
+    }
+
+    /// What the peer and the user are to hear of pauses since this was asked last.
+    pub(crate) fn take_pause_news(&self) -> (Option<Message>, Option<Event>) {
+        let (wish, is_paused) = (self.handle.is_paused(), self.is_paused());
+        let has_changed = |flag: &AtomicBool, now| flag.swap(now, Ordering::AcqRel) != now;
+        let is_news = has_changed(&self.is_paused_said, wish);
+        let message = is_news.then_some(Message::Pause { request: self.number, is_paused: wish });
+        let event = match is_paused {
+            true => Event::Paused { by_peer: !wish },
+            false => Event::Resumed,
+        };
+        (message, has_changed(&self.is_paused_told, is_paused).then_some(event))
+    }
+
+    /// Something is wished of the session: it is not to wait any longer.
+    pub(crate) fn wake_session(&self) {
+        self.session.requests.ring();
+        self.session.control.notify();
     }
 
     /// What all requests of the session have in common.
@@ -191,6 +225,11 @@ impl Requests {
         self.live.read().in_any_case().get(&number).cloned()
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<Request>> {
+        self.live.read().in_any_case().values().cloned().collect()
+    }
+
     pub(crate) fn ring(&self) {
         self.changed.notify_all();
     }
@@ -198,11 +237,11 @@ impl Requests {
     // ---- opening and ending --------------------------------------------------------------------------------------
 
     /// A request of this end, or the first one.
-    pub(crate) fn add(&self, session: &Arc<Shared>, number: u64, progress: Arc<Progress>) -> Arc<Request> {
+    pub(crate) fn add(&self, session: &Arc<Shared>, number: u64, handle: Handle) -> Arc<Request> {
         let request = Arc::new(Request {
             session: session.clone(),
             number,
-            progress,
+            handle,
             // Never full: all that arrive are the pool's.
             arrived: Inlet::new(session.incoming.total(), ChannelBell::default()),
             content_put: AtomicU64::new(0),
@@ -211,8 +250,12 @@ impl Requests {
             content_matched: AtomicU64::new(0),
             blocks_late: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
+            is_paused_there: AtomicBool::new(false),
+            is_paused_said: AtomicBool::new(false),
+            is_paused_told: AtomicBool::new(false),
             failure: Mutex::default(),
         });
+        request.handle.attach(&request);
         self.live.write().in_any_case().insert(number, request.clone());
         self.table().entries.entry(number).or_default();
         request
@@ -243,7 +286,7 @@ impl Requests {
         table.last_theirs = number;
         drop(table);
         // Its blocks may come before anybody has taken it up.
-        let request = self.add(session, number, Arc::new(Progress::unheard()));
+        let request = self.add(session, number, Handle::new());
         self.table().opened.push_back((request, words));
         Ok(())
     }
@@ -255,13 +298,17 @@ impl Requests {
 
     /// Nothing more comes for this request.
     pub(crate) fn remove(&self, number: u64) {
-        self.live.write().in_any_case().remove(&number);
+        if let Some(request) = self.live.write().in_any_case().remove(&number) {
+            request.handle.detach(&request);
+        }
         self.table().entries.remove(&number);
     }
 
     /// The session is over, and nobody can take a request up any more.
     pub(crate) fn clear(&self) {
-        self.live.write().in_any_case().clear();
+        for request in std::mem::take(&mut *self.live.write().in_any_case()).values() {
+            request.handle.detach(request);
+        }
     }
 
     // ---- what the peer says ----------------------------------------------------------------------------------------

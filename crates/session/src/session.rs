@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
+use super::handle::Handle;
 use super::messages::{EndFigures, Frames, Message, senseless};
 use super::options::NetworkOptions;
-use super::progress::Progress;
 use super::report::{Figures, SessionReport};
 use super::request::{FIRST, Heard, Request, Requests};
 use super::setup::Setup;
@@ -47,10 +47,10 @@ impl Session {
         options: NetworkOptions,
         role: Role,
         order: Order,
-        progress: &Arc<Progress>,
+        handle: &Handle,
     ) -> Result<(Arc<Session>, Dialogue), Error> {
         let flows = setup.flows.len() as u16;
-        let supervisor = Supervisor::start(setup, options.clone(), role, order, progress)?;
+        let supervisor = Supervisor::start(setup, options.clone(), role, order, handle)?;
         let shared = supervisor.shared.clone();
         let request = shared.requests.get(FIRST).expect("a session begins with its first request");
         let supervisor = Mutex::new(Some(supervisor));
@@ -65,12 +65,12 @@ impl Session {
     }
 
     /// Begins a request: `words` say what its service is asked for.
-    pub fn open(self: &Arc<Session>, words: Vec<u8>, role: Role, progress: &Arc<Progress>) -> Dialogue {
+    pub fn open(self: &Arc<Session>, words: Vec<u8>, role: Role, handle: &Handle) -> Dialogue {
         self.stay();
         // The peer hears of requests in the order of their numbers.
         let _turn = self.opening.lock().in_any_case();
         let number = self.shared.requests.next_number(self.shared.is_initiator);
-        let request = self.shared.requests.add(&self.shared, number, progress.clone());
+        let request = self.shared.requests.add(&self.shared, number, handle.clone());
         self.shared.say(&[Message::Open { request: number, words }]);
         Dialogue::new(self.clone(), request, role)
     }
@@ -248,7 +248,7 @@ impl Dialogue {
         if let Some(failure) = self.request.take_failure() {
             return Err(failure);
         }
-        let is_cancelled = self.request.progress.cancelled();
+        let is_cancelled = self.request.handle.is_cancelled();
         if is_cancelled && self.session.shared.stays.load(Ordering::Acquire) {
             self.request.say(&[fail_for(self.request.number(), &Error::Interrupted)]);
             self.request.set_over();
@@ -376,9 +376,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::events::{Event, Level};
     use crate::exchange::{Class, Load, Outlet};
+    use crate::feed::Events;
     use crate::messages::put_message;
     use crate::setup::local_pair;
+    use crate::snapshot::State;
 
     const PATIENCE: Duration = Duration::from_secs(20);
     const CONTENT: usize = 70_000;
@@ -388,7 +391,7 @@ mod tests {
         let (near, far) = local_pair().unwrap();
         [(near, Role::Sender), (far, Role::Receiver)].map(|(setup, role)| {
             let started =
-                Session::start(setup, NetworkOptions::default(), role, Order::Any, &Arc::default()).unwrap();
+                Session::start(setup, NetworkOptions::default(), role, Order::Any, &Handle::new()).unwrap();
             started.0.stay();
             started
         })
@@ -396,7 +399,7 @@ mod tests {
 
     /// A request that `one` opens and `other` takes up; `role` is the opener's.
     fn request(one: &Arc<Session>, other: &Arc<Session>, role: Role) -> (Dialogue, Dialogue) {
-        let opened = one.open(b"what is wanted".to_vec(), role, &Arc::default());
+        let opened = one.open(b"what is wanted".to_vec(), role, &Handle::new());
         let (far, words) = other.accept(PATIENCE).unwrap().expect("it comes in time");
         assert_eq!(words, b"what is wanted");
         let far = far.begin(if role == Role::Sender { Role::Receiver } else { Role::Sender });
@@ -430,13 +433,17 @@ mod tests {
     }
 
     fn send_blocks(dialogue: &Dialogue, count: u8) {
-        let outlet = Outlet::new(dialogue.request.clone());
+        send_blocks_of(&dialogue.request, count);
+    }
+
+    fn send_blocks_of(request: &Arc<Request>, count: u8) {
+        let outlet = Outlet::new(request.clone());
         for number in 0..count {
-            let mut block = outlet.claim(|| dialogue.request.is_stopped()).unwrap();
+            let mut block = outlet.claim(|| request.is_stopped()).unwrap();
             block.set_len(CONTENT);
             block.fill(number);
             let load = Load::new(block, CONTENT, CONTENT);
-            assert!(outlet.put(load, || dialogue.request.is_stopped()));
+            assert!(outlet.put(load, || request.is_stopped()));
         }
     }
 
@@ -474,6 +481,51 @@ mod tests {
         assert!(matches!(far.accept(PATIENCE), Err(Error::Lost { .. })));
     }
 
+    /// Lets both ends work until the first is told of `event`; others that have no part in this are passed over.
+    fn until_told(mut ends: [&mut Dialogue; 2], events: &Events, event: &Event) {
+        loop {
+            for stamped in events.take() {
+                if stamped.event == *event {
+                    return;
+                }
+                assert!(!matches!(stamped.event, Event::Paused { .. } | Event::Resumed), "{stamped:?}");
+            }
+            for end in &mut ends {
+                assert!(matches!(end.step().unwrap(), Step::Idle));
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_that_either_end_pauses_holds_up_no_other_and_goes_on() {
+        let [(near, mut near_first), (far, mut far_first)] = ends();
+        let (mut near_second, mut far_second) = request(&near, &far, Role::Sender);
+        let events = near_second.request.handle.events(Level::Trace);
+        for by_peer in [true, false] {
+            let pausing = if by_peer { &far_second } else { &near_second };
+            let handle = pausing.request.handle.clone();
+            handle.pause();
+            until_told([&mut near_second, &mut far_second], &events, &Event::Paused { by_peer });
+            assert_eq!(near_second.request.handle.snapshot().state, State::Paused);
+            std::thread::scope(|scope| {
+                for one in [&near_first, &near_second] {
+                    let request = one.request.clone();
+                    scope.spawn(move || send_blocks_of(&request, 40));
+                }
+                take_blocks(&mut far_first, 40);
+                assert!(far_second.request.arrived.take().is_none(), "by_peer: {by_peer}");
+                handle.resume();
+                until_told([&mut near_first, &mut far_second], &events, &Event::Resumed);
+                take_blocks(&mut far_second, 40);
+            });
+        }
+        // What is known of a request outlives it.
+        let handle = near_second.request.handle.clone();
+        near_second.close(None);
+        let seen = handle.snapshot();
+        assert!(!seen.facts.transport.is_empty() && seen.facts.wire_bytes_sent > 0, "{seen:?}");
+    }
+
     #[test]
     fn blocks_of_several_requests_go_both_ways_at_once() {
         let [(near, near_first), (far, mut far_first)] = ends();
@@ -500,7 +552,7 @@ mod tests {
         let (near_second, mut far_second) = request(&near, &far, Role::Sender);
         // Nobody takes them.
         send_blocks(&near_second, 8);
-        near_second.request.progress.cancel();
+        near_second.request.handle.cancel();
         let ended = std::thread::scope(|scope| {
             let cancelled = scope.spawn(move || {
                 let mut dialogue = near_second;
@@ -533,7 +585,7 @@ mod tests {
     fn requests_that_begin_at_once_are_heard_of_in_their_order() {
         let [(near, _near_first), (far, _far_first)] = ends();
         let opened: Vec<_> = std::thread::scope(|scope| {
-            let open = || near.open(Vec::new(), Role::Sender, &Arc::default());
+            let open = || near.open(Vec::new(), Role::Sender, &Handle::new());
             let threads: Vec<_> =
                 (0..4).map(|_| scope.spawn(move || (0..20).map(|_| open()).collect::<Vec<_>>())).collect();
             threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
@@ -607,7 +659,7 @@ mod tests {
     #[test]
     fn a_request_that_is_refused_says_why() {
         let [(near, _near_first), (far, _far_first)] = ends();
-        let mut opened = near.open(b"nonsense".to_vec(), Role::Sender, &Arc::default());
+        let mut opened = near.open(b"nonsense".to_vec(), Role::Sender, &Handle::new());
         let (refused, _) = far.accept(PATIENCE).unwrap().unwrap();
         refused.refuse(&Error::Files { what: "there is no such thing".into(), hint: Some("make it".into()) });
         let error = loop {
@@ -624,10 +676,10 @@ mod tests {
     fn a_session_that_stays_for_nobody_takes_one_request() {
         let (near, far) = local_pair().unwrap();
         let start = |setup, role| {
-            Session::start(setup, NetworkOptions::default(), role, Order::Any, &Arc::default()).unwrap()
+            Session::start(setup, NetworkOptions::default(), role, Order::Any, &Handle::new()).unwrap()
         };
         let ((near, _first), (_far, mut dialogue)) = (start(near, Role::Sender), start(far, Role::Receiver));
-        let _opened = near.open(Vec::new(), Role::Sender, &Arc::default());
+        let _opened = near.open(Vec::new(), Role::Sender, &Handle::new());
         let error = loop {
             if let Err(error) = dialogue.step() {
                 break error;

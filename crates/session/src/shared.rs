@@ -25,14 +25,16 @@ use farhaul_proto::{Class, ControlStream, Controller, Timestamp};
 use super::BLOCK_BYTES;
 use super::budget::{Budget, Charge};
 use super::contained::contained;
+use super::events::Event;
 use super::figures::CpuTime;
+use super::handle::Handle;
 use super::held::{Held, OverflowRoom};
 use super::messages::{Inbox, Message};
 use super::meter::Meters;
 use super::options::PathAddresses;
-use super::progress::Progress;
 use super::rate_cap::RateShare;
 use super::request::{Request, Requests};
+use super::snapshot::Facts;
 use super::supervisor::Role;
 use crate::error::Error;
 
@@ -351,7 +353,12 @@ pub struct Shared {
     blocks_kept: Mutex<Charge>,
     pub meters: Meters,
     pub(crate) cpu: CpuTime,
-    pub progress: Arc<Progress>,
+    /// Of the request that the session was opened for.
+    first: Handle,
+    /// All requests are paused.
+    is_held: AtomicBool,
+    /// What is known of the session as a whole, for [`Facts::of`].
+    facts: Mutex<Facts>,
     /// Datagrams say that they can be marked "congestion experienced": who holds his rate whatever happens must not.
     pub(crate) is_markable: AtomicBool,
     /// Counts what may still bring blocks ([`Unread`](super::unread::Unread)).
@@ -398,7 +405,7 @@ impl Shared {
         pool: BlockPool,
         incoming: BlockPool,
         overflow_blocks: u32,
-        progress: Arc<Progress>,
+        first: Handle,
         Allowance { budget, rate_share }: Allowance,
     ) -> Arc<Shared> {
         Arc::new(Shared {
@@ -426,7 +433,9 @@ impl Shared {
             rate_share,
             meters: Meters::default(),
             cpu: CpuTime::default(),
-            progress,
+            first,
+            is_held: AtomicBool::new(false),
+            facts: Mutex::default(),
             is_markable: AtomicBool::new(true),
             unread: AtomicU64::new(0),
             content_sent: AtomicU64::new(0),
@@ -437,6 +446,41 @@ impl Shared {
             failure: Mutex::default(),
             start: Instant::now(),
         })
+    }
+
+    /// Something has happened that concerns all requests.
+    pub(crate) fn tell(&self, event: &Event) {
+        self.requests.all().iter().for_each(|request| request.handle.tell(event.clone()));
+    }
+
+    /// Whether the user wants the session to end: it is for the first request alone, and that was cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.first.is_cancelled() && !self.stays.load(Ordering::Acquire)
+    }
+
+    /// That of the request that the session was opened for.
+    #[cfg(feature = "fuzzing")]
+    pub fn first_handle(&self) -> &Handle {
+        &self.first
+    }
+
+    /// Whether no new content goes out.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
+    }
+
+    /// Returns whether that has changed.
+    pub(crate) fn set_held(&self, is_held: bool) -> bool {
+        self.is_held.swap(is_held, Ordering::AcqRel) != is_held
+    }
+
+    /// What was last known of the session as a whole.
+    pub(crate) fn facts(&self) -> Facts {
+        self.facts.lock().in_any_case().clone()
+    }
+
+    pub(crate) fn set_facts(&self, facts: Facts) {
+        *self.facts.lock().in_any_case() = facts;
     }
 
     /// A request's content goes this way.
@@ -589,7 +633,7 @@ impl Shared {
     /// Sends messages of the session's own to the peer, in this order and behind all that were sent before. Waits for
     /// room, but holds up nobody else.
     pub(crate) fn send(&self, messages: &[Message]) {
-        self.wait_until_taken(self.say(messages), || self.is_stopped() || self.progress.cancelled());
+        self.wait_until_taken(self.say(messages), || self.is_stopped() || self.is_cancelled());
     }
 
     /// Waits until the control stream has taken all before `end`, or `is_over`.
@@ -695,7 +739,7 @@ mod tests {
 
     fn shared() -> Arc<Shared> {
         let pool = || BlockPool::new(1, BLOCK_BYTES).unwrap();
-        Shared::new(true, Vec::new(), pool(), pool(), 0, Arc::default(), Allowance::default())
+        Shared::new(true, Vec::new(), pool(), pool(), 0, Handle::new(), Allowance::default())
     }
 
     #[test]
@@ -705,7 +749,7 @@ mod tests {
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let shared = shared.clone();
-                let request = shared.requests.add(&shared, 1, Arc::default());
+                let request = shared.requests.add(&shared, 1, Handle::new());
                 std::thread::spawn(move || (0..2000).for_each(|number| request.send_encoded(much(number))))
             })
             .collect();

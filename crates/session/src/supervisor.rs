@@ -17,6 +17,7 @@ mod memory;
 mod rate;
 mod reply;
 mod streams;
+mod telling;
 mod usage;
 
 use std::net::IpAddr;
@@ -34,8 +35,10 @@ use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 use super::BLOCK_BYTES;
 use super::blocked::Blocked;
 use super::budget::{Charge, Resource};
+use super::events::Event;
 use super::flow_thread;
 use super::flow_thread::{FILLING_MAX, FlowThread};
+use super::handle::Handle;
 use super::messages::{Inbox, Message, Next, senseless};
 use super::options::{Cipher, RateOptions};
 use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
@@ -43,7 +46,6 @@ use super::path_memory::{Memory, says_what_a_path_carries};
 use super::peer_address::PeerAddress;
 use super::pending::Pending;
 use super::placement::Placement;
-use super::progress::Progress;
 use super::request::FIRST;
 use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
@@ -60,6 +62,7 @@ use memory::OVERFLOW;
 pub use memory::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
 use rate::part_of;
 use streams::{DIRECT_TIME, FORESIGHT, Streams};
+use telling::Judged;
 
 /// No answer for this long: the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
@@ -113,6 +116,7 @@ pub struct Supervisor {
     shown: Option<IpAddr>,
     udp_ports: Vec<u16>,
     warnings: Vec<String>,
+    judged: Judged,
     /// One a path, if this end learns what they carry.
     memories: Vec<Memory>,
     /// Flows that may take others' places, and those whose turn it is.
@@ -171,7 +175,7 @@ impl Supervisor {
         options: NetworkOptions,
         role: Role,
         order: Order,
-        progress: &Arc<Progress>,
+        handle: &Handle,
     ) -> Result<Supervisor, Error> {
         // Before anything allocates blocks or starts threads.
         let placement = Placement::new(&setup.flows);
@@ -220,11 +224,11 @@ impl Supervisor {
             pool,
             incoming,
             overflow_blocks,
-            progress.clone(),
+            handle.clone(),
             Allowance { budget: setup.budget, rate_share: setup.rate_share },
         );
         // Both ways are open before the first block can come.
-        shared.requests.add(&shared, FIRST, progress.clone());
+        shared.requests.add(&shared, FIRST, handle.clone());
         shared.allow(role);
         let control_kept = shared.budget.nothing();
         shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
@@ -246,6 +250,7 @@ impl Supervisor {
             is_behind: false,
             next_check: Instant::now(),
             was_up: false,
+            judged: Judged::new(),
             threads: Vec::new(),
             fallback: setup.fallback,
             last_dial: None,
@@ -305,12 +310,13 @@ impl Supervisor {
             supervisor.warm_blocks();
             supervisor.correct_rate();
         }
+        supervisor.publish_facts();
         if let Some(choice) = supervisor.cpu_choice() {
-            progress.detail(|| format!("on {choice}"));
+            handle.tell(Event::Placed(choice.clone()));
             tracing::debug!("a transfer runs on {choice}");
         }
         for warning in &supervisor.warnings {
-            progress.notice(format!("warning: {warning}"));
+            handle.tell(Event::warning(warning));
         }
         Ok(supervisor)
     }
@@ -499,6 +505,7 @@ impl Supervisor {
                 };
                 requests.fail(request, error)?;
             }
+            Message::Pause { request, is_paused } => self.obey_pause(request, is_paused),
             Message::Abort { code, reason, hint } => return Err(Error::from_peer(code, reason, hint)),
             Message::FlowDown { index } => self.retire_flow(index),
             Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
@@ -518,7 +525,7 @@ impl Supervisor {
         if self.shared.is_stopped() {
             return Err(self.shared.take_failure().unwrap_or(Error::Interrupted));
         }
-        if self.shared.progress.cancelled() {
+        if self.shared.is_cancelled() {
             let reason = "it was interrupted at the other end".to_string();
             self.shared.say(&[Message::Abort {
                 code: ExitCode::Interrupted as u8,
@@ -554,10 +561,7 @@ impl Supervisor {
             }
             return Err(self.closed(&reason));
         }
-        if let Some(rate) = self.shared.progress.take_rate_wish() {
-            self.wish_rate(rate);
-            self.tell_rate();
-        }
+        self.obey_wishes();
         self.watch_rate_share();
         let held = self.shared.control.lock().held_bytes() + self.shared.requests.held_bytes();
         self.control_kept.hold(held)?;
@@ -570,8 +574,12 @@ impl Supervisor {
         self.poll_reply()?;
         self.poll_fallback()?;
         let flows = self.shared.flow_list();
-        self.was_up |=
-            flows.iter().any(|flow| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire));
+        let is_up =
+            |flow: &Arc<FlowShared>| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
+        if !self.was_up && flows.iter().any(is_up) {
+            self.was_up = true;
+            self.say_connected();
+        }
         let silent =
             |stamp: &AtomicU64| now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)));
         self.open_spares(&flows)?;
@@ -668,27 +676,14 @@ impl Supervisor {
 
     /// Something that both users should know although nothing failed.
     pub fn warn(&mut self, text: String) {
-        self.shared.progress.notice(format!("warning: {text}"));
+        self.shared.tell(&Event::warning(&*text));
         self.warnings.push(text);
     }
 
     fn publish(&mut self) {
         self.watch_rate();
-        let mut rtt = 0;
-        let (mut sent, mut lost) = (0, 0);
-        let flows = self.shared.flow_list();
-        self.say_short_buffer(&flows);
-        for flow in flows {
-            let figures = *flow.figures.lock().in_any_case();
-            rtt = rtt.max(figures.rtt_smoothed_us);
-            sent += figures.packets_sent;
-            lost += figures.packets_lost;
-        }
-        self.shared.progress.rtt_us.store(rtt, Ordering::Relaxed);
-        self.shared
-            .progress
-            .loss_ppm
-            .store((lost * 1_000_000).checked_div(sent).unwrap_or(0), Ordering::Relaxed);
+        self.say_short_buffer(&self.shared.flow_list());
+        self.publish_facts();
     }
 }
 
@@ -722,7 +717,7 @@ pub(super) mod tests {
     /// A session of this end, by itself.
     pub(crate) fn start(setup: Setup, role: Role) -> Supervisor {
         let options = NetworkOptions::default();
-        Supervisor::start(setup, options, role, Order::Any, &Arc::default()).unwrap()
+        Supervisor::start(setup, options, role, Order::Any, &Handle::new()).unwrap()
     }
 
     /// Looks after it until it fails.
@@ -739,7 +734,7 @@ pub(super) mod tests {
         let (near, far) = local_pair().unwrap();
         let stop = near.stop.clone();
         let (_, dialogue) =
-            Session::start(near, NetworkOptions::default(), Role::Receiver, Order::Any, &Arc::default())
+            Session::start(near, NetworkOptions::default(), Role::Receiver, Order::Any, &Handle::new())
                 .unwrap();
         let mut words = Vec::new();
         // Of a service, whatever it means there.
@@ -764,7 +759,7 @@ pub(super) mod tests {
     fn an_interruption_does_not_wait_for_the_messages_that_have_come() {
         let (mut dialogue, _far, _) = behind();
         assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
-        dialogue.request.progress.cancel();
+        dialogue.request.handle.cancel();
         assert!(matches!(dialogue.step(), Err(Error::Interrupted)));
         dialogue.close(None);
     }

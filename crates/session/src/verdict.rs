@@ -17,8 +17,23 @@ const FLOW: [&str; 4] = ["seal", "send", "receive", "open"];
 /// A receiver parks while it opens, and that is booked as both.
 const SENDERS_FLOW: [&str; 5] = ["seal", "send", "receive", "open", "park"];
 
+/// What limits a transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// "network", "rate", "none", or an end and its stage, such as "sender read".
+    pub(crate) limit: String,
+    /// With its figure, for people.
+    pub(crate) text: String,
+}
+
+impl Verdict {
+    fn new(limit: &str, text: String) -> Verdict {
+        Verdict { limit: limit.to_string(), text }
+    }
+}
+
 /// The limiting stage with its figure.
-pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> String {
+pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> Verdict {
     let all = Stages { stages, bytes, seconds };
     let waits =
         [WAIT_CONTENT, WAIT_RECEIVER, WAIT_NETWORK, WAIT_RATE].map(|name| (all.busy("sender", name), name));
@@ -32,9 +47,13 @@ pub(crate) fn verdict(stages: &[Stage], bytes: u64, seconds: f64) -> String {
     match longest {
         WAIT_CONTENT => all.busiest(&[("sender", &["scan", "read", "digest", "fill"])], false),
         WAIT_RECEIVER => all.busiest(&[("receiver", &["write", "digest", "finish", "use"])], false),
-        WAIT_RATE => format!("the rate that was set: it came to {goodput}"),
+        WAIT_RATE => Verdict::new("rate", format!("the rate that was set: it came to {goodput}")),
         _ if receiving >= BUSY => all.busiest(&[("receiver", &FLOW)], true),
-        _ => format!("network: {goodput}, the sender waited for it {:.0} % of the time", waited * 100.0),
+        _ => {
+            let share = waited * 100.0;
+            let text = format!("network: {goodput}, the sender waited for it {share:.0} % of the time");
+            Verdict::new("network", text)
+        }
     }
 }
 
@@ -51,8 +70,8 @@ impl Stages<'_> {
     }
 
     /// The busiest of these in words. Those of one thread count together.
-    fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> String {
-        let mut worst = (0.0, String::from("nothing in particular"));
+    fn busiest(&self, candidates: &[(&str, &[&str])], one_thread: bool) -> Verdict {
+        let mut worst = (0.0, Verdict::new("none", "nothing in particular".into()));
         for &(end, names) in candidates {
             let busy = |name: &str| self.busy(end, name);
             let longest = names.iter().copied().max_by(|one, other| busy(one).total_cmp(&busy(other)));
@@ -62,7 +81,8 @@ impl Stages<'_> {
                 // What the stage would carry if it never waited.
                 let rate = self.bytes as f64 / (thread.max(1e-6) * self.seconds.max(1e-9)) / 1e6;
                 let percent = (thread * 100.0).min(100.0);
-                worst = (thread, format!("{end}'s {}: {rate:.0} MB/s, {percent:.0} % busy", words(longest)));
+                let text = format!("{end}'s {}: {rate:.0} MB/s, {percent:.0} % busy", words(longest));
+                worst = (thread, Verdict::new(&format!("{end} {longest}"), text));
             }
         }
         worst.1
@@ -98,7 +118,7 @@ mod tests {
     fn judge(stages: &[(&str, &str, f64)]) -> String {
         let stage =
             |&(end, name, busy): &(&str, &str, f64)| Stage { name: name.into(), end: end.into(), busy };
-        verdict(&stages.iter().map(stage).collect::<Vec<_>>(), 1_000_000_000, 2.0)
+        verdict(&stages.iter().map(stage).collect::<Vec<_>>(), 1_000_000_000, 2.0).text
     }
 
     #[test]

@@ -88,8 +88,8 @@ macro_rules! common_calls {
             }
 
             /// Counters to look at meanwhile: bytes that the other end has, round trip, loss.
-            pub fn progress(&self) -> &Progress {
-                &self.session.progress
+            pub fn handle(&self) -> &Handle {
+                &self.session.handle
             }
 
             /// The stream's name.

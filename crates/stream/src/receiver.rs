@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
+use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
-use farhaul_session::progress::Progress;
 use farhaul_session::report::SessionReport;
 use farhaul_session::shared;
 use farhaul_volume::ChunkMap;

@@ -18,9 +18,9 @@ use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
 use farhaul_session::error::Error;
 use farhaul_session::exchange::arrived_bytes;
+use farhaul_session::handle::Handle;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::options::{NetworkOptions, PathAddresses, RateOptions};
-use farhaul_session::progress::Progress;
 use farhaul_session::report::{Figures, SessionReport};
 use farhaul_session::request::Request;
 use farhaul_session::session as dialogue;
@@ -47,7 +47,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// One end of a stream.
 pub(super) struct Session {
     pub(super) shared: Arc<Request>,
-    pub(super) progress: Arc<Progress>,
+    pub(super) handle: Handle,
     pub(super) name: String,
     pub(super) peer: String,
     pub(super) peer_key: Option<String>,
@@ -129,9 +129,9 @@ pub(super) fn begin_here(
     let role = if setup.is_initiator == request.client_sends { Role::Sender } else { Role::Receiver };
     let StreamRequest { name, in_order, digests, .. } = request;
     let (options, peer) = (opening.network, setup.peer.clone());
-    let progress = Arc::new(Progress::default());
-    let begun = contained(|| dialogue::Session::start(setup, options.clone(), role, Order::Kept, &progress))
-        .flatten();
+    let handle = Handle::new();
+    let begun =
+        contained(|| dialogue::Session::start(setup, options.clone(), role, Order::Kept, &handle)).flatten();
     let mut dialogue = match begun {
         Ok((_, dialogue)) => dialogue,
         Err(error) => {
@@ -149,7 +149,7 @@ pub(super) fn begin_here(
         further_paths: shared.absent_paths.load(Ordering::Acquire).count_ones() as usize,
         added_paths: Mutex::default(),
         shared,
-        progress,
+        handle,
         name,
         peer,
         peer_key,
@@ -384,7 +384,7 @@ impl Session {
     /// The program has let go of a block with so many bytes of content.
     pub(super) fn release(&self, content: u64) {
         self.shared.content_written.fetch_add(content, Ordering::Relaxed);
-        self.progress.bytes_done.fetch_add(content, Ordering::Relaxed);
+        self.handle.counts().bytes_done.fetch_add(content, Ordering::Relaxed);
         let count = self.released.fetch_add(1, Ordering::AcqRel) + 1;
         // The session's thread looks by itself twenty times a second; what somebody waits for is said at once.
         if count.is_multiple_of(CONFIRM_EVERY) || count == self.asked.load(Ordering::Acquire) {
@@ -433,7 +433,7 @@ impl Session {
     }
 
     pub(super) fn set_rate(&self, rate: RateOptions) -> Result<(), Error> {
-        self.progress.set_rate(rate)
+        self.handle.set_rate(rate)
     }
 
     pub(super) fn use_path(&self, path: usize, is_used: bool) -> Result<(), Error> {
@@ -448,7 +448,7 @@ impl Session {
             return Err(Error::Usage("the last path cannot be taken out".into()));
         }
         *unused = wanted;
-        self.progress.use_path(path, is_used);
+        self.handle.use_path(path, is_used);
         Ok(())
     }
 
@@ -498,7 +498,7 @@ impl Session {
     /// Ends the session if it has not ended yet; the far end is told.
     pub(super) fn give_up(&self) {
         if self.ended().is_none() {
-            self.progress.cancel();
+            self.handle.cancel();
             self.shared.control.notify();
         }
         self.join();

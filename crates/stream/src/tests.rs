@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farhaul_connect::keygen;
+use farhaul_session::handle::Handle;
 use farhaul_session::options::{PathAddresses, Policy, RateOptions};
 use farhaul_session::session::{Session, Step};
 use farhaul_session::supervisor::{Order, Role};
@@ -169,10 +170,12 @@ fn who_waits_knows_that_the_receiver_has_let_go() {
     sender.wait().unwrap();
     // The flow's thread counts by its own acknowledgement, which may be a moment behind.
     let until = std::time::Instant::now() + PATIENCE;
-    while sender.progress().bytes_done.load(Ordering::Relaxed) < 4000 && std::time::Instant::now() < until {
+    while sender.handle().counts().bytes_done.load(Ordering::Relaxed) < 4000
+        && std::time::Instant::now() < until
+    {
         std::thread::yield_now();
     }
-    assert_eq!(sender.progress().bytes_done.load(Ordering::Relaxed), 4000);
+    assert_eq!(sender.handle().counts().bytes_done.load(Ordering::Relaxed), 4000);
 }
 
 #[test]
@@ -475,7 +478,7 @@ fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, E
         connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
     let receiver = Receiver::new(session::begin(far).unwrap());
     let options = near.opening.network.clone();
-    let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Handle::new());
     let (_, mut sender) = begun.unwrap();
     sender.request.send_encoded(|out| Message::BlocksPut { count: 0, is_last: true }.encode(out));
     let finishing = std::thread::spawn(move || receiver.finish());

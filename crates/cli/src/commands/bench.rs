@@ -1,10 +1,9 @@
 //! `farhaul bench`: from the command line to a measurement, and from what it finds to a table or JSON.
 
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul::{Error, ExitCode, Progress, TransferOptions};
+use farhaul::{Error, ExitCode, Handle, TransferOptions};
 use farhaul_bench::transfer::Target;
 use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
 
@@ -71,12 +70,12 @@ fn show(
 
 /// With a line that says what is measured now, and an ear for Ctrl-C.
 fn watched(output: &BenchOutput, measure: impl FnOnce(&Watch<'_>) -> Result<(), Error>) -> Result<(), Error> {
-    let progress = Arc::new(Progress::default());
-    signals::cancel_on_signal(progress.clone())
+    let handle = Handle::new();
+    signals::cancel_on_signal(handle.clone())
         .map_err(|source| Error::Io { what: "cannot listen for signals".into(), source })?;
     let waiting = Waiting::start(!output.quiet);
     let tell = |what: &str| waiting.tell(what);
-    measure(&Watch { stop: &progress.cancel, tell: &tell })
+    measure(&Watch { stop: handle.cancel_flag(), tell: &tell })
 }
 
 /// A measurement does not go on where it stopped.
@@ -148,5 +147,5 @@ fn daemon(host: &Host, connection: &Connection) -> Result<Target, Error> {
 
 /// What `cp` has as its output options, as far as they concern ssh.
 fn cp_output(output: &BenchOutput) -> Output {
-    Output { json: output.json, quiet: output.quiet, verbose: false }
+    Output { json: output.json, quiet: output.quiet, ..Output::default() }
 }

@@ -1,9 +1,8 @@
 //! `farhaul clean`: a line on stdout for each file that goes, or one report.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Progress};
+use farhaul::{CleanJob, CleanReport, CleanedFile, Error, ExitCode, Handle};
 
 use crate::args::clean::Clean;
 use crate::signals;
@@ -13,8 +12,8 @@ use crate::ui::{printer, units};
 const FAILURES_SHOWN: usize = 20;
 
 pub fn run(args: &Clean) -> ExitCode {
-    let progress = Arc::new(Progress::default());
-    if let Err(source) = signals::cancel_on_signal(progress.clone()) {
+    let handle = Handle::new();
+    if let Err(source) = signals::cancel_on_signal(handle.clone()) {
         let error = Error::Io { what: "cannot listen for signals".into(), source };
         printer::error(&error, None);
         return error.exit_code();
@@ -25,13 +24,13 @@ pub fn run(args: &Clean) -> ExitCode {
         dry_run: args.dry_run,
     };
     let mut unwritten = None;
-    let (report, mut error) = farhaul::clean(&job, &progress, &mut |file| {
+    let (report, mut error) = farhaul::run_clean(&job, &handle, &mut |file| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(file, args.dry_run).as_bytes())
         {
             unwritten = Some(error);
-            progress.cancel();
+            handle.cancel();
         }
     });
     if unwritten.is_some() {

@@ -2,12 +2,11 @@
 //! an exit code.
 
 use std::ffi::OsString;
-use std::sync::Arc;
 use std::time::Duration;
 
 use farhaul::DEFAULT_PORT;
 use farhaul::{
-    CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
+    CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Location, REPORT_SCHEMA, Report, SshTarget,
     SyncOptions, TransferOptions,
 };
 
@@ -18,7 +17,7 @@ use crate::exit;
 use crate::location::{Host, Place};
 use crate::selection;
 use crate::signals;
-use crate::ui::progress::Display;
+use crate::ui::progress::{Display, Told};
 use crate::ui::{log, printer, summary};
 
 /// What a verb that moves files was told.
@@ -60,12 +59,12 @@ type Outcome = (Report, Option<Error>);
 
 /// Runs the job with a display beside it; yields the warnings that it has shown, too.
 fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
-    let progress = Arc::new(Progress::default());
-    if let Err(source) = signals::cancel_on_signal(progress.clone()) {
+    let handle = Handle::new();
+    if let Err(source) = signals::cancel_on_signal(handle.clone()) {
         return (refused(Error::Io { what: "cannot listen for signals".into(), source }), Vec::new());
     }
-    let display = Display::start(progress.clone(), output);
-    let outcome = farhaul::copy(job, &progress);
+    let display = Display::start(&handle, output, job.options.dry_run);
+    let outcome = farhaul::run_copy(job, &handle);
     (outcome, display.stop())
 }
 
@@ -88,9 +87,12 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
     if let Some(error) = error {
         printer::error(error, summary::go_on_hint(report, error).as_deref());
     }
-    if args.output.json
-        && let Err(error) = printer::json(report)
-    {
+    let written = match args.output {
+        Output { json: true, .. } => printer::json(report),
+        Output { events: true, .. } => printer::json(&Told { event: "report", what: report }),
+        Output { .. } => Ok(()),
+    };
+    if let Err(error) = written {
         printer::error(&error, None);
         return if code == ExitCode::Ok { error.exit_code() } else { code };
     }
@@ -157,7 +159,6 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         manifest: args.transfer.manifest.clone(),
         options: options.checked()?,
         spread: args.transfer.spread.iter().map(|list| list.0.clone()).collect(),
-        verbose: args.output.verbose,
     }))
 }
 
@@ -177,8 +178,10 @@ fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), 
     if first.host().is_some() && destination.host().is_some() {
         return usage("source and destination are both remote; run the command on one of the two hosts");
     }
-    if *destination == Place::Pipe && output.json {
-        return usage("--json and - as the destination both need stdout; leave one of them");
+    for (is_set, option) in [(output.json, "--json"), (output.events, "--events")] {
+        if *destination == Place::Pipe && is_set {
+            return usage(&format!("{option} and - as the destination both need stdout; leave one of them"));
+        }
     }
     if sources.iter().any(Place::is_input) {
         descriptors::input()?;
@@ -260,6 +263,7 @@ mod tests {
         }
         let json = Output { json: true, ..Output::default() };
         assert!(judge("h:x -", &json).is_err());
+        assert!(judge("h:x -", &Output { events: true, ..Output::default() }).is_err());
         assert!(judge("- h:x", &json).is_ok());
     }
 

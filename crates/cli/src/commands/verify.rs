@@ -1,17 +1,16 @@
 //! `farhaul verify`: a line on stdout for each difference, or one report.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul::{Error, ExitCode, Finding, Progress, VerifyJob, VerifyReport};
+use farhaul::{Error, ExitCode, Finding, Handle, VerifyJob, VerifyReport};
 
 use crate::args::verify::Verify;
 use crate::signals;
 use crate::ui::{printer, units};
 
 pub fn run(args: &Verify) -> ExitCode {
-    let progress = Arc::new(Progress::default());
-    if let Err(source) = signals::cancel_on_signal(progress.clone()) {
+    let handle = Handle::new();
+    if let Err(source) = signals::cancel_on_signal(handle.clone()) {
         let error = Error::Io { what: "cannot listen for signals".into(), source };
         printer::error(&error, None);
         return error.exit_code();
@@ -25,13 +24,13 @@ pub fn run(args: &Verify) -> ExitCode {
         quick: args.quick,
     };
     let mut unwritten = None;
-    let (report, mut error) = farhaul::verify(&job, &progress, &mut |finding| {
+    let (report, mut error) = farhaul::run_verify(&job, &handle, &mut |finding| {
         if !args.json
             && unwritten.is_none()
             && let Err(error) = printer::data(line(finding).as_bytes())
         {
             unwritten = Some(error);
-            progress.cancel();
+            handle.cancel();
         }
     });
     if unwritten.is_some() {

@@ -1,27 +1,26 @@
-//! The lines that move while a transfer runs, on a terminal only, and the notices that come up meanwhile.
+//! What is shown while a transfer runs: lines that move, on a terminal only, and a line for each event that a user wants to see.
+//! For programs, all events and how things stand, as JSON (docs/events.md).
 //!
 //! Always true: nothing is drawn before the connection stands, so that ssh can ask for a password undisturbed; the
 //! thread has ended, and the lines are gone, when `stop` returns.
 
-use std::collections::VecDeque;
 use std::io::IsTerminal;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use farhaul::Progress;
+use farhaul::{Event, Events, Handle, Level, Snapshot, State};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
 
 use super::{printer, summary, units};
 use crate::args::Output;
 
 const TICK: Duration = Duration::from_millis(200);
+/// How often a program is told how things stand.
+const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
 /// More than any report has.
 const WARNINGS_KEPT: usize = 100;
-/// The rate "now" is that of the last seconds.
-const RATE_WINDOW: Duration = Duration::from_secs(3);
 
 /// A running display.
 pub struct Display {
@@ -31,24 +30,37 @@ pub struct Display {
 }
 
 impl Display {
-    /// Begins to show `progress` in the way that `output` asks for.
-    pub fn start(progress: Arc<Progress>, output: &Output) -> Display {
-        let quiet = output.quiet;
-        let draws = !quiet && std::io::stderr().is_terminal();
+    /// Begins to show the transfer in the way that `output` asks for; of a dry run every user sees what would be done.
+    pub fn start(handle: &Handle, output: &Output, dry_run: bool) -> Display {
+        let shown = if output.verbose { Level::Detail } else { Level::Notice };
+        let read = match () {
+            () if output.events => Level::Trace,
+            () if dry_run => Level::Detail,
+            () => shown,
+        };
+        let draws = !output.quiet && std::io::stderr().is_terminal();
+        let mut screen = Screen {
+            bar: None,
+            draws,
+            shown: (!output.quiet).then_some(shown),
+            writes: output.events,
+            told: Instant::now(),
+            warnings: Vec::new(),
+        };
+        let (handle, events) = (handle.clone(), handle.events(read));
         let (stop, stopped) = mpsc::channel::<()>();
         let show = move || {
-            let mut screen = Screen::new(draws);
             while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
-                screen.refresh(&progress, quiet);
+                screen.refresh(&handle, &events);
             }
-            screen.finish(&progress, quiet)
+            screen.finish(&events)
         };
         // Without a thread the transfer runs all the same, unseen.
         let thread = std::thread::Builder::new().name("display".into()).spawn(show).ok();
         Display { stop: Some(stop), thread }
     }
 
-    /// Prints the last notices and clears the lines; yields the warnings that were among the notices.
+    /// Shows the last events and clears the lines; yields the warnings that were among them.
     pub fn stop(mut self) -> Vec<String> {
         self.stop = None;
         // A display that broke is no reason to fail a transfer.
@@ -58,56 +70,79 @@ impl Display {
 
 struct Screen {
     bar: Option<ProgressBar>,
-    rates: Rates,
-    began: Option<Instant>,
     draws: bool,
+    /// Who is shown a line of an event; nobody, if nothing is shown.
+    shown: Option<Level>,
+    /// Programs are told of all events, on standard output.
+    writes: bool,
+    /// When a program was last told how things stand.
+    told: Instant,
     /// Texts of the first warnings shown, so that they are not repeated at the end.
     warnings: Vec<String>,
 }
 
 impl Screen {
-    fn new(draws: bool) -> Screen {
-        Screen { bar: None, rates: Rates::default(), began: None, draws, warnings: Vec::new() }
-    }
-
-    fn refresh(&mut self, progress: &Progress, quiet: bool) {
-        self.notices(progress, quiet);
-        let seen = Snapshot::of(progress);
-        if !self.draws || !seen.has_begun() {
+    fn refresh(&mut self, handle: &Handle, events: &Events) {
+        self.tell(events);
+        if !self.draws && !self.writes {
             return;
         }
-        let elapsed = self.began.get_or_insert_with(Instant::now).elapsed();
-        self.rates.update(elapsed, seen.bytes_done.saturating_sub(seen.bytes_skipped));
-        let bar = self.bar.get_or_insert_with(new_bar);
-        bar.set_length(seen.bytes_total.max(seen.bytes_done).max(1));
-        bar.set_position(seen.bytes_done);
-        bar.set_message(how_far(&seen, &self.rates));
-        bar.set_prefix(how_fast(&seen, &self.rates));
-        bar.tick();
+        let seen = handle.snapshot();
+        if self.writes && self.told.elapsed() >= SNAPSHOT_EVERY {
+            self.told = Instant::now();
+            write(&Told { event: "snapshot", what: &seen });
+        }
+        if self.draws && seen.state != State::Starting {
+            let bar = self.bar.get_or_insert_with(new_bar);
+            bar.set_length(seen.bytes_total.max(seen.bytes_done).max(1));
+            bar.set_position(seen.bytes_done);
+            bar.set_message(how_far(&seen));
+            bar.set_prefix(how_fast(&seen));
+            bar.tick();
+        }
     }
 
-    fn notices(&mut self, progress: &Progress, quiet: bool) {
-        let notices = progress.take_notices();
-        if quiet || notices.is_empty() {
+    fn tell(&mut self, events: &Events) {
+        let events = events.take();
+        if self.writes {
+            events.iter().for_each(|event| write(event));
+        }
+        let is_shown = |event: &Event| self.shown.is_some_and(|shown| event.level() <= shown);
+        let shown: Vec<&Event> =
+            events.iter().map(|event| &event.event).filter(|event| is_shown(event)).collect();
+        if shown.is_empty() {
             return;
         }
-        let warnings = notices.iter().filter_map(|notice| notice.strip_prefix("warning: "));
         let room = WARNINGS_KEPT.saturating_sub(self.warnings.len());
-        self.warnings.extend(warnings.take(room).map(str::to_string));
-        let print = || notices.iter().for_each(|notice| printer::line(notice));
+        self.warnings.extend(shown.iter().filter_map(|event| event.as_warning()).take(room));
+        let print = || shown.iter().for_each(|event| printer::line(&event.to_string()));
         match &self.bar {
             Some(bar) => bar.suspend(print),
             None => print(),
         }
     }
 
-    fn finish(mut self, progress: &Progress, quiet: bool) -> Vec<String> {
-        self.notices(progress, quiet);
+    fn finish(mut self, events: &Events) -> Vec<String> {
+        self.tell(events);
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
         self.warnings
     }
+}
+
+/// What a program is told beside events.
+#[derive(Serialize)]
+pub struct Told<'a, T> {
+    /// "snapshot", or "report" in the last line.
+    pub event: &'static str,
+    #[serde(flatten)]
+    pub what: &'a T,
+}
+
+/// A line for a program. One that does not read any more is told of by the report, which is the last.
+fn write(value: &impl Serialize) {
+    let _ = printer::json(value);
 }
 
 fn new_bar() -> ProgressBar {
@@ -118,94 +153,30 @@ fn new_bar() -> ProgressBar {
     bar
 }
 
-/// The counters at one moment.
-#[derive(Debug, Default, Clone)]
-struct Snapshot {
-    bytes_total: u64,
-    files_total: u64,
-    scan_done: bool,
-    bytes_done: u64,
-    files_done: u64,
-    bytes_skipped: u64,
-    failed: u64,
-    rtt_us: u64,
-    loss_ppm: u64,
-}
-
-impl Snapshot {
-    fn of(progress: &Progress) -> Snapshot {
-        Snapshot {
-            bytes_total: progress.bytes_total.load(Relaxed),
-            files_total: progress.files_total.load(Relaxed),
-            scan_done: progress.scan_done.load(Relaxed),
-            bytes_done: progress.bytes_done.load(Relaxed),
-            files_done: progress.files_done.load(Relaxed),
-            bytes_skipped: progress.bytes_skipped.load(Relaxed),
-            failed: progress.failed.load(Relaxed),
-            rtt_us: progress.rtt_us.load(Relaxed),
-            loss_ppm: progress.loss_ppm.load(Relaxed),
-        }
-    }
-
-    fn has_begun(&self) -> bool {
-        self.bytes_total > 0 || self.files_total > 0 || self.bytes_done > 0 || self.rtt_us > 0
-    }
-}
-
-/// The rate now and since the start, from a few samples.
-#[derive(Debug, Default)]
-struct Rates {
-    samples: VecDeque<(Duration, u64)>,
-    first: Option<(Duration, u64)>,
-}
-
-impl Rates {
-    fn update(&mut self, now: Duration, bytes: u64) {
-        self.first.get_or_insert((now, bytes));
-        self.samples.push_back((now, bytes));
-        while self.samples.len() > 2 && self.samples[1].0 + RATE_WINDOW <= now {
-            self.samples.pop_front();
-        }
-    }
-
-    /// Bits a second over the last seconds.
-    fn now_bps(&self) -> f64 {
-        slope(self.samples.front(), self.samples.back())
-    }
-
-    /// Bits a second since the start.
-    fn mean_bps(&self) -> f64 {
-        slope(self.first.as_ref(), self.samples.back())
-    }
-}
-
-fn slope(from: Option<&(Duration, u64)>, to: Option<&(Duration, u64)>) -> f64 {
-    let (Some(from), Some(to)) = (from, to) else { return 0.0 };
-    let seconds = to.0.saturating_sub(from.0).as_secs_f64();
-    if seconds > 0.0 { to.1.saturating_sub(from.1) as f64 * 8.0 / seconds } else { 0.0 }
-}
-
 /// The text beside the bar.
-fn how_far(seen: &Snapshot, rates: &Rates) -> String {
-    let so_far = if seen.scan_done { "" } else { "+" };
+fn how_far(seen: &Snapshot) -> String {
+    let so_far = if seen.totals_known { "" } else { "+" };
     let mut parts = vec![
         format!("{}/{}{so_far}", units::size(seen.bytes_done), units::size(seen.bytes_total)),
         format!("{}/{}{so_far} files", seen.files_done, seen.files_total),
     ];
-    if let Some(left) = time_left(seen, rates) {
+    if let Some(left) = seen.time_left() {
         parts.push(format!("ETA {}", units::time(left)));
     }
     parts.join("  ")
 }
 
 /// The text below the bar.
-fn how_fast(seen: &Snapshot, rates: &Rates) -> String {
+fn how_fast(seen: &Snapshot) -> String {
     let mut parts = vec![
-        format!("{} (mean {})", units::rate(rates.now_bps()), units::rate(rates.mean_bps())),
-        format!("loss {}", summary::loss(seen.loss_ppm as f64 / 1e6)),
+        format!("{} (mean {})", units::rate(seen.goodput_bps), units::rate(seen.goodput_mean_bps)),
+        format!("loss {}", summary::loss(seen.facts.loss_fraction)),
     ];
-    if seen.rtt_us > 0 {
-        parts.push(format!("rtt {:.1} ms", seen.rtt_us as f64 / 1000.0));
+    if seen.facts.rtt_ms > 0.0 {
+        parts.push(format!("rtt {:.1} ms", seen.facts.rtt_ms));
+    }
+    if seen.state == State::Paused {
+        parts.push("paused".into());
     }
     if seen.failed > 0 {
         parts.push(format!("{} FAILED", seen.failed));
@@ -213,81 +184,42 @@ fn how_fast(seen: &Snapshot, rates: &Rates) -> String {
     parts.join("  ")
 }
 
-/// None while the scan runs (the total is not known) or nothing moves.
-fn time_left(seen: &Snapshot, rates: &Rates) -> Option<Duration> {
-    let bps = (rates.now_bps() + rates.mean_bps()) / 2.0;
-    if !seen.scan_done || bps < 1.0 {
-        return None;
-    }
-    let bits = seen.bytes_total.saturating_sub(seen.bytes_done) as f64 * 8.0;
-    Duration::try_from_secs_f64((bits / bps).round()).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn steady(seconds: u64, bytes_per_second: u64) -> Rates {
-        let mut rates = Rates::default();
-        for second in 0..=seconds {
-            rates.update(Duration::from_secs(second), second * bytes_per_second);
-        }
-        rates
-    }
-
-    #[test]
-    fn rates_follow_what_moves() {
-        let mut rates = steady(10, 1000);
-        assert_eq!((rates.now_bps(), rates.mean_bps()), (8000.0, 8000.0));
-        for second in 11..=20 {
-            rates.update(Duration::from_secs(second), 10_000);
-        }
-        assert_eq!(rates.now_bps(), 0.0);
-        assert_eq!(rates.mean_bps(), 4000.0);
-        assert!(rates.samples.len() <= 5);
-        assert_eq!(Rates::default().now_bps(), 0.0);
-    }
-
-    #[test]
-    fn what_was_there_at_the_first_look_is_no_rate() {
-        let mut rates = Rates::default();
-        rates.update(Duration::ZERO, 1 << 30);
-        rates.update(Duration::from_secs(1), (1 << 30) + 125);
-        assert_eq!(rates.mean_bps(), 1000.0);
-    }
 
     #[test]
     fn the_lines_have_all_that_matters() {
         let mut seen = Snapshot {
             bytes_total: 2 << 20,
             files_total: 3,
-            scan_done: false,
             bytes_done: 1 << 20,
             files_done: 1,
-            rtt_us: 100_200,
-            loss_ppm: 100_000,
+            goodput_bps: 1_048_576.0,
+            goodput_mean_bps: 1_048_576.0,
             ..Snapshot::default()
         };
-        let rates = steady(4, 131_072);
-        assert_eq!(how_far(&seen, &rates), "1.00 MiB/2.00 MiB+  1/3+ files");
-        assert_eq!(how_fast(&seen, &rates), "1.05 Mbit/s (mean 1.05 Mbit/s)  loss 10.0 %  rtt 100.2 ms");
-        seen.scan_done = true;
-        seen.failed = 2;
-        assert_eq!(how_far(&seen, &rates), "1.00 MiB/2.00 MiB  1/3 files  ETA 8.0 s");
-        assert!(how_fast(&seen, &rates).ends_with("  2 FAILED"));
-    }
-
-    #[test]
-    fn no_time_left_is_guessed_without_a_rate() {
-        let seen = Snapshot { bytes_total: 5, scan_done: true, ..Snapshot::default() };
-        assert_eq!(time_left(&seen, &Rates::default()), None);
+        (seen.facts.rtt_ms, seen.facts.loss_fraction) = (100.2, 0.1);
+        assert_eq!(how_far(&seen), "1.00 MiB/2.00 MiB+  1/3+ files");
+        assert_eq!(how_fast(&seen), "1.05 Mbit/s (mean 1.05 Mbit/s)  loss 10.0 %  rtt 100.2 ms");
+        (seen.totals_known, seen.failed, seen.state) = (true, 2, State::Paused);
+        assert_eq!(how_far(&seen), "1.00 MiB/2.00 MiB  1/3 files  ETA 8.0 s");
+        assert!(how_fast(&seen).ends_with("  paused  2 FAILED"));
     }
 
     #[test]
     fn nothing_is_drawn_before_the_connection_stands() {
-        assert!(!Snapshot::default().has_begun());
-        let mut screen = Screen::new(true);
-        screen.refresh(&Progress::default(), false);
+        let handle = Handle::new();
+        let events = handle.events(Level::Notice);
+        let mut screen = Screen {
+            bar: None,
+            draws: true,
+            shown: None,
+            writes: false,
+            told: Instant::now(),
+            warnings: Vec::new(),
+        };
+        screen.refresh(&handle, &events);
         assert!(screen.bar.is_none());
     }
 

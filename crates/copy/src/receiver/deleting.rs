@@ -249,7 +249,7 @@ impl Receiver {
         }
         // Whoever has asked for it may have gone meanwhile.
         let is_over = self.shared.is_stopped() || self.shared.peer_closed().is_some();
-        !is_over && !self.shared.progress.cancelled()
+        !is_over && !self.shared.handle.is_cancelled()
     }
 
     fn not_deleted(&self, path: &RelPath, reason: &str) {

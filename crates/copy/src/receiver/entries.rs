@@ -2,6 +2,8 @@
 //!
 //! Always true: nothing is created for an entry before its path has been found to lie where it may.
 
+use crate::telling::done;
+use farhaul_session::events::{Done, Event};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -80,17 +82,17 @@ impl Receiver {
         if matches!(item.entry.what, What::Directory) {
             return self.directory(target, item);
         }
-        self.shared.progress.bytes_total.fetch_add(item.entry.size(), Relaxed);
+        self.shared.handle.counts().bytes_total.fetch_add(item.entry.size(), Relaxed);
         match item.entry.what {
             What::File { linked, .. } => {
-                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 if linked {
                     self.links.lock().whole().expect(item.id(), &item.path)?;
                 }
                 self.file(target, item, conversation)
             }
             What::Stream => {
-                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 self.file(target, item, conversation)
             }
             What::Directory | What::Symlink { .. } | What::HardLink { .. } | What::Special(_) => {
@@ -252,7 +254,7 @@ impl Receiver {
         let (id, size, path) = (item.id(), item.entry.size(), &item.path);
         if self.rules.dry_run {
             self.counts.bytes_listed.fetch_add(size, Relaxed);
-            self.shared.progress.notice(format!("would receive {path} ({size} bytes)"));
+            self.shared.handle.tell_detail(|| done(path, Done::Received { bytes: size }, true));
             self.counts.files.fetch_add(1, Relaxed);
             conversation.replies.push(Message::Decide { id, decision: Decision::Listed });
             self.notes.add(|| self.record(&item, Fate::WouldSend));
@@ -292,8 +294,8 @@ impl Receiver {
             What::Stream => "has another size than its file system says",
             _ => "changed while it was read",
         };
-        self.shared.progress.notice(format!("{} {how}; it is read again", item.path));
-        self.shared.progress.bytes_total.fetch_add(item.entry.size(), Relaxed);
+        self.shared.handle.tell(Event::EntryAgain { path: item.path.to_string(), reason: how.to_string() });
+        self.shared.handle.counts().bytes_total.fetch_add(item.entry.size(), Relaxed);
         match &self.destination {
             Destination::Tree(target) => self.fetch_content(target, item, conversation),
             Destination::Null => {
@@ -424,9 +426,9 @@ impl Receiver {
             target.roots.note_there(&item.path, size);
         }
         self.counts.skipped.fetch_add(1, Relaxed);
-        self.shared.progress.bytes_skipped.fetch_add(size, Relaxed);
-        self.shared.progress.bytes_done.fetch_add(size, Relaxed);
-        self.shared.progress.files_done.fetch_add(1, Relaxed);
+        self.shared.handle.counts().bytes_skipped.fetch_add(size, Relaxed);
+        self.shared.handle.counts().bytes_done.fetch_add(size, Relaxed);
+        self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
         let mut replies = self.note_skipped(item, fate, digests);
         replies.push(match fate {
             Fate::Kept => Message::Decide { id, decision: Decision::Keep },
@@ -507,13 +509,13 @@ impl Receiver {
                 Ok(())
             }
             What::File { size, .. } => {
-                self.shared.progress.files_total.fetch_add(1, Relaxed);
-                self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+                self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
                 let kind = if size <= CHUNK { Kind::Whole } else { Kind::null() };
                 self.accept(item, kind, Decision::Send, conversation)
             }
             What::Stream => {
-                self.shared.progress.files_total.fetch_add(1, Relaxed);
+                self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 self.accept(item, Kind::null(), Decision::Send, conversation)
             }
         }
@@ -528,8 +530,8 @@ impl Receiver {
         if entry.id != 0 {
             return Err(Error::Usage("only a single file can go to standard output".into()));
         }
-        self.shared.progress.bytes_total.fetch_add(size, Relaxed);
-        self.shared.progress.files_total.fetch_add(1, Relaxed);
+        self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
+        self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
         let path = RelPath::from_bytes(b"-").expect("a plain name");
         let id = entry.id;
         let booked = path.as_bytes().len() + entry.names_bytes();

@@ -3,6 +3,7 @@
 //!
 //! Always true: without a manifest, nothing in here reads, sends or stores anything.
 
+use farhaul_session::events::Event;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -134,9 +135,8 @@ impl Receiver {
         let path = &item.path;
         let read = self.read(target, path);
         if let Err(error) = &read {
-            self.shared
-                .progress
-                .notice(format!("warning: no digest of {path}, which cannot be read: {error}"));
+            let text = format!("no digest of {path}, which cannot be read: {error}");
+            self.shared.handle.tell(Event::warning(text));
         }
         let replies = self.skip(item, Fate::Unchanged, read.ok());
         self.shared.send(&replies);

@@ -8,6 +8,7 @@
 //! taken over is the file that was digested; only names that the filter does not protect are looked at. Two names of one file
 //! that both stay become two files again at the end.
 
+use farhaul_session::events::Event;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -168,9 +169,8 @@ impl Receiver {
                 let kept = shared.budget.nothing();
                 let (index, is_all) = list(&root, &filter, crosses, kept, &|| !shared.is_stopped());
                 if !is_all {
-                    let text =
-                        "warning: renames are looked for among the first million files of the destination";
-                    shared.progress.notice(text.into());
+                    let text = "renames are looked for among the first million files of the destination";
+                    shared.handle.tell(Event::warning(text));
                 }
                 let _ = send.send(index);
                 shared.control.notify();
@@ -299,7 +299,7 @@ impl Receiver {
             });
             if let Err(error) = copied {
                 let why = plain(&error);
-                self.shared.progress.notice(format!("warning: {from} and {path} stay one file: {why}"));
+                self.shared.handle.tell(Event::warning(format!("{from} and {path} stay one file: {why}")));
             }
         }
     }

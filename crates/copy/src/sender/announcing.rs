@@ -1,5 +1,6 @@
 //! Announcing: the scan's entries become messages, and files outstanding ones, as far as the receiver keeps up.
 
+use farhaul_session::events::Event;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,7 +49,7 @@ impl Sender {
             return;
         }
         self.table.lock().whole().entries_done = true;
-        self.shared.progress.scan_done.store(true, Relaxed);
+        self.shared.handle.counts().scan_done.store(true, Relaxed);
         self.shared.send(&[Message::EntriesEnd]);
     }
 
@@ -138,7 +139,10 @@ impl Sender {
                     batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                 }
                 ScanItem::Unlisted { path } => {
-                    self.shared.progress.detail(|| format!("not entered {path}: something is mounted there"));
+                    self.shared.handle.tell_detail(|| Event::NotEntered {
+                        path: path.to_string(),
+                        reason: "something is mounted there".into(),
+                    });
                     batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
                 }
                 ScanItem::DirEnd { .. } => {
@@ -151,7 +155,7 @@ impl Sender {
                         *sparse = false;
                     }
                     if let Some(why) = self.taking.reason_to_skip(path.as_bytes(), &entry.kind) {
-                        self.not_taken.add(path.as_bytes(), why, &self.shared.progress);
+                        self.not_taken.add(path.as_bytes(), why, &self.shared.handle);
                         if let Some(log) = &self.log {
                             log.add(Record::of_path(path.as_bytes(), Fate::Skipped).because(why));
                         }
@@ -240,8 +244,8 @@ impl Sender {
         };
         self.table.lock().whole().pending.insert(entry.id, pending);
         if matches!(entry.what, What::File { .. } | What::Stream) {
-            self.shared.progress.files_total.fetch_add(1, Relaxed);
-            self.shared.progress.bytes_total.fetch_add(size, Relaxed);
+            self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
+            self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
         }
     }
 

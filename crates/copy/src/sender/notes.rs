@@ -1,5 +1,6 @@
 //! What the sender writes into the manifest, when the client is this end.
 
+use crate::telling::failed;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -32,7 +33,8 @@ impl Sender {
     /// Books a failure, and writes it into the manifest.
     pub(super) fn fail(&self, path: &[u8], reason: &str, action: Action, record: Option<Box<Record>>) {
         self.failures.add(path, reason, action);
-        self.shared.progress.failed.fetch_add(1, Relaxed);
+        self.shared.handle.counts().failed.fetch_add(1, Relaxed);
+        self.shared.handle.tell_detail(|| failed(path, reason));
         let Some(log) = &self.log else { return };
         let record =
             record.map_or_else(|| Record::of_path(path, Fate::Failed), |record| *record).failed(reason);

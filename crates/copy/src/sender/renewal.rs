@@ -4,6 +4,7 @@
 //! Always true: a file is announced again under an id of its own, so that nothing of what was sent before can be mixed
 //! into it; only growth is followed more than once.
 
+use farhaul_session::events::Event;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -163,7 +164,7 @@ impl Sender {
             table.pending.insert(id, pending);
         }
         self.renewals.lock().whole().insert(job.id, id);
-        self.shared.progress.notice(format!("{} {how}; it is read again", job.path));
+        self.shared.handle.tell(Event::EntryAgain { path: job.path.to_string(), reason: how.to_string() });
         // What cannot be read now was told when it was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();
         let entry = ManifestEntry { attributes, ..manifest_entry(id, Vec::new(), &entry, what) };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvError, Sender};
 use farhaul_handover::Held as _;
-use farhaul_session::progress::Progress;
+use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{
     Algorithm, CHUNK, ChunkCv, FileKind, FileTree, Hashers, Meta, RelPath, Root, SourceFile, chunk_cv,
@@ -30,7 +30,7 @@ const IDLE: Duration = Duration::from_millis(5);
 pub(super) struct Checker<'a> {
     pub(super) root: &'a Root,
     pub(super) job: &'a VerifyJob,
-    pub(super) progress: &'a Progress,
+    pub(super) handle: &'a Handle,
     pub(super) counts: &'a Counts,
     /// Threads beside this one.
     pub(super) helpers: usize,
@@ -55,7 +55,7 @@ impl Checker<'_> {
     pub(super) fn run(&self) {
         let mut buffer = vec![0; CHUNK as usize];
         let mut lines_end = false;
-        while !lines_end && !self.progress.cancelled() {
+        while !lines_end && !self.handle.is_cancelled() {
             crossbeam_channel::select_biased! {
                 recv(self.helped) -> large => if let Ok(large) = large { self.read(&large, &mut buffer) },
                 recv(self.expected) -> line => match line {
@@ -68,7 +68,7 @@ impl Checker<'_> {
             }
         }
         // As long as others have something in hand, it may be large.
-        while self.counts.under_way.load(Ordering::SeqCst) > 0 && !self.progress.cancelled() {
+        while self.counts.under_way.load(Ordering::SeqCst) > 0 && !self.handle.is_cancelled() {
             if let Ok(large) = self.helped.recv_timeout(IDLE) {
                 self.read(&large, &mut buffer);
             }
@@ -170,9 +170,9 @@ impl Checker<'_> {
         };
         let chunks = file.size().div_ceil(CHUNK);
         if chunks <= SHARED_CHUNKS {
-            let digest = file.digest(buffer, || !self.progress.cancelled())?;
+            let digest = file.digest(buffer, || !self.handle.is_cancelled())?;
             self.counts.bytes.fetch_add(file.size(), Ordering::Relaxed);
-            self.progress.bytes_done.fetch_add(file.size(), Ordering::Relaxed);
+            self.handle.counts().bytes_done.fetch_add(file.size(), Ordering::Relaxed);
             return self.compare(&line.path, digest.0 == expected);
         }
         let large = Arc::new(Large {
@@ -203,7 +203,7 @@ impl Checker<'_> {
         let chunks = large.file.size().div_ceil(CHUNK);
         loop {
             let first = large.next.fetch_add(RUN, Ordering::AcqRel);
-            if first >= chunks || self.progress.cancelled() {
+            if first >= chunks || self.handle.is_cancelled() {
                 return;
             }
             let end = (first + RUN).min(chunks);
@@ -234,7 +234,7 @@ impl Checker<'_> {
             cvs.push((chunk, ChunkCv(chunk_cv(&buffer[..want]))));
             next = chunk + 1;
             self.counts.bytes.fetch_add(want as u64, Ordering::Relaxed);
-            self.progress.bytes_done.fetch_add(want as u64, Ordering::Relaxed);
+            self.handle.counts().bytes_done.fetch_add(want as u64, Ordering::Relaxed);
         }
         let mut tree = large.tree.lock().whole();
         for (chunk, cv) in cvs {
@@ -263,7 +263,7 @@ impl Checker<'_> {
     ) -> std::io::Result<()> {
         let mut hashers = Hashers::new(&[algorithm]);
         for chunk in 0..file.size().div_ceil(CHUNK) {
-            if self.progress.cancelled() {
+            if self.handle.is_cancelled() {
                 return Ok(());
             }
             let len = file.read_chunk(chunk, buffer)?;

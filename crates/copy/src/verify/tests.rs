@@ -42,7 +42,7 @@ fn tree() -> (tempfile::TempDir, VerifyJob) {
 
 fn found(job: &VerifyJob) -> Vec<String> {
     let mut told = Vec::new();
-    let (report, error) = verify(job, &Arc::default(), &mut |finding| {
+    let (report, error) = verify(job, &Handle::new(), &mut |finding| {
         told.push(format!("{} {}", finding.difference.name(), finding.path));
     });
     assert!(error.is_none(), "{error:?}");
@@ -55,7 +55,7 @@ fn found(job: &VerifyJob) -> Vec<String> {
 #[test]
 fn a_tree_that_is_as_it_was_has_nothing_to_tell() {
     let (_temp, job) = tree();
-    let (report, error) = verify(&job, &Arc::default(), &mut |finding| panic!("{finding:?}"));
+    let (report, error) = verify(&job, &Handle::new(), &mut |finding| panic!("{finding:?}"));
     assert!(report.ok && error.is_none() && report.warnings.is_empty(), "{report:?}");
     assert_eq!((report.entries, report.left_out, report.bytes), (7, 1, 70 * CHUNK + 8));
 }
@@ -98,7 +98,7 @@ fn a_list_that_is_none_is_an_error_and_one_that_was_cut_says_so() {
     let with = |text: &[u8]| {
         let list = temp.path().join("list");
         std::fs::write(&list, text).unwrap();
-        verify(&VerifyJob { list, extra: false, ..job.clone() }, &Arc::default(), &mut |_| {})
+        verify(&VerifyJob { list, extra: false, ..job.clone() }, &Handle::new(), &mut |_| {})
     };
     for text in [&b""[..], b"hello\n", b"{\"manifest\":1}\n{}\n", b"{\"manifest\":7}\n"] {
         assert!(matches!(with(text), (_, Some(Error::Files { .. }))), "{}", escape(text));

@@ -3,14 +3,13 @@
 //! --test trees` looks longer.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use farhaul_copy::{
     CopyJob, DeleteOptions, DeleteWhen, Location, Report, SyncOptions, TransferOptions, Verify, copy,
 };
-use farhaul_session::{Error, Fault, NetworkOptions, Progress, Testing};
+use farhaul_session::{Error, Fault, Handle, NetworkOptions, Testing};
 use proptest::prelude::*;
 use proptest::sample::Index;
 
@@ -131,22 +130,23 @@ impl Ends {
             retry: None,
             options,
             manifest: None,
-            verbose: false,
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()
             .filter_map(|seen| if let Kind::File { size, .. } = seen.kind { Some(size) } else { None })
             .collect();
-        let progress = Arc::new(Progress::default());
+        let handle = Handle::new();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let (total, watched, is_over) =
-                (sizes.iter().sum::<u64>() + sizes.len() as u64, &progress, &is_over);
+                (sizes.iter().sum::<u64>() + sizes.len() as u64, &handle, &is_over);
             scope.spawn(move || {
                 let (Interruption::Cancel(part) | Interruption::Stop(part)) = interruption else { return };
                 // Not before it has begun: a daemon that is not there is another story.
                 let part = 1 + part.index(total.max(1) as usize) as u64;
-                while watched.bytes_done.load(Relaxed) + watched.files_done.load(Relaxed) < part {
+                while watched.counts().bytes_done.load(Relaxed) + watched.counts().files_done.load(Relaxed)
+                    < part
+                {
                     if is_over.load(Relaxed) {
                         return;
                     }
@@ -157,7 +157,7 @@ impl Ends {
                     _ => watched.cancel(),
                 }
             });
-            let ended = copy(job, &progress);
+            let ended = copy(job, &handle);
             is_over.store(true, Relaxed);
             ended
         })

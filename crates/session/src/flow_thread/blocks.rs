@@ -108,7 +108,7 @@ impl Running {
         {
             self.queue(filled);
         }
-        while self.thread.flow.block_room() > 0 {
+        while self.thread.flow.block_room() > 0 && !self.thread.shared.is_held() {
             let shared = &self.thread.shared;
             let Some(filled) = shared.returned.pop().or_else(|| shared.take_filled()) else {
                 return;

@@ -67,7 +67,7 @@ impl Supervisor {
     }
 
     /// The paths that were named or found, and by which of them the peer has answered.
-    fn paths(&self) -> Vec<PathFigures> {
+    pub(super) fn paths(&self) -> Vec<PathFigures> {
         let flows = self.shared.flow_list();
         let has_answered = |path: usize| {
             flows.iter().any(|flow| flow.path == path && !flow.is_stream && flow.peer_ip.get().is_some())

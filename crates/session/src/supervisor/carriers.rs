@@ -11,11 +11,13 @@ use crossbeam_channel::{TryRecvError, bounded};
 
 use super::super::blocked::Blocked;
 use super::super::blocked::{udp_blocked_warning, udp_noted_warning};
+use super::super::events::Event;
 use super::super::messages::Message;
 use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{Part, SILENCE, Supervisor};
 use super::gone::lost;
+use super::telling::ends;
 use crate::error::Error;
 
 /// A stream carrier that could not be opened is tried again after this.
@@ -148,12 +150,9 @@ impl Supervisor {
         self.dead_paths.push(path);
         self.apply_rate(self.rate);
         if let Some(addresses) = self.addresses_of(path).filter(|_| self.shared.is_initiator) {
-            let warning = format!(
-                "nothing comes back by the path {}={}; going on without it until something does",
-                addresses.local, addresses.remote
-            );
-            self.shared.progress.notice(format!("warning: {warning}"));
-            self.warnings.push(warning);
+            let event = Event::PathDown(ends(path, addresses));
+            self.warnings.extend(event.as_warning());
+            self.shared.tell(&event);
         }
     }
 
@@ -168,12 +167,10 @@ impl Supervisor {
         if !back.is_empty() {
             self.apply_rate(self.rate);
         }
-        for addresses in back.iter().filter_map(|&path| self.addresses_of(path)) {
-            if !self.shared.is_initiator {
-                return;
+        for path in back.into_iter().filter(|_| self.shared.is_initiator) {
+            if let Some(addresses) = self.addresses_of(path) {
+                self.shared.tell(&Event::PathUp(ends(path, addresses)));
             }
-            let line = format!("the path {}={} is used again", addresses.local, addresses.remote);
-            self.shared.progress.notice(line);
         }
     }
 
@@ -184,14 +181,13 @@ impl Supervisor {
         if !carried || !self.shared.is_initiator || self.has_better_streams() {
             return;
         }
-        self.transport = "udp";
-        self.shared.progress.notice(format!("UDP gets through to {} again", self.peer));
+        self.set_transport("udp");
         self.let_streams_go();
     }
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
         let was_udp = self.transport.starts_with("udp");
-        self.transport = if self.is_channel(stream) { self.stream_transport } else { "tcp" };
+        self.set_transport(if self.is_channel(stream) { self.stream_transport } else { "tcp" });
         let is_noted = self.blocked.as_ref().is_some_and(Blocked::was_noted);
         // The initiator's user is the one to tell, and the far end's ports are the ones to open.
         if self.shared.is_initiator && was_udp && !self.has_better_streams() {

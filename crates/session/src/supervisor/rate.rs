@@ -7,6 +7,7 @@ use std::time::Instant;
 use farhaul_handover::Held as _;
 use farhaul_proto::Policy;
 
+use super::super::events::Event;
 use super::super::messages::Message;
 use super::super::options::RateOptions;
 use super::super::path_memory::says_what_a_path_carries;
@@ -68,6 +69,9 @@ impl Supervisor {
 
     /// From now on the rate is set so, also by flows that are opened later.
     pub(super) fn apply_rate(&mut self, rate: RateOptions) {
+        if rate != self.rate {
+            self.shared.tell(&Event::rate(rate));
+        }
         self.rate = rate;
         let paths = self.shared.path_count();
         let is_alive = |path: &usize| !self.dead_paths.contains(path);
@@ -109,6 +113,7 @@ mod tests {
     use super::super::tests::start;
     use super::*;
     use crate::rate_cap::RateCap;
+    use crate::request::FIRST;
     use crate::setup::{Setup, local_pair};
 
     /// Lets both ends work until they take this for the rate.
@@ -130,11 +135,11 @@ mod tests {
         let other = join();
         until(&mut sender, &mut receiver, 500_000);
         let wish = |bps| RateOptions { rate_bps: Some(bps), ..RateOptions::default() };
-        sender.shared.progress.set_rate(wish(100_000)).unwrap();
+        sender.shared.requests.get(FIRST).unwrap().handle.set_rate(wish(100_000)).unwrap();
         until(&mut sender, &mut receiver, 100_000);
         assert_eq!(other.as_ref().and_then(RateShare::bps), Some(900_000));
         // It wants more, and is corrected.
-        sender.shared.progress.set_rate(wish(7_000_000)).unwrap();
+        sender.shared.requests.get(FIRST).unwrap().handle.set_rate(wish(7_000_000)).unwrap();
         until(&mut sender, &mut receiver, 500_000);
         drop(other);
         until(&mut sender, &mut receiver, 1_000_000);
@@ -163,7 +168,7 @@ mod tests {
         let mut sender = start(Setup { rate_share: cap.join(Instant::now()).ok(), ..far }, Role::Sender);
         assert_eq!(sender.rate.rate_bps, Some(1_000_000));
         let wish = RateOptions { rate_bps: Some(9_000_000), ..RateOptions::default() };
-        receiver.shared.progress.set_rate(wish).unwrap();
+        receiver.shared.requests.get(FIRST).unwrap().handle.set_rate(wish).unwrap();
         while sender.rate_wish != wish {
             receiver.drive(CHECK_INTERVAL).unwrap();
             sender.drive(CHECK_INTERVAL).unwrap();

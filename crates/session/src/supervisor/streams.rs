@@ -211,7 +211,7 @@ impl Supervisor {
             if self.streams.is_udp_idle {
                 self.shared.say(&[Message::UdpUse { is_used: true }]);
                 self.obey_udp_use(true)?;
-                self.transport = "udp+tcp";
+                self.set_transport("udp+tcp");
             }
             return Ok(());
         }
@@ -358,7 +358,7 @@ impl Supervisor {
         if let Some(direct) = streams.iter().find(|flow| !self.is_channel(flow) && is_up(flow)).cloned() {
             self.use_stream(&direct, true);
             self.use_stream(&channel, false);
-            self.transport = "tcp";
+            self.set_transport("tcp");
             self.say_advice(&direct);
         }
     }
@@ -509,11 +509,11 @@ impl Supervisor {
             Carrying::Trial { udp_before, .. } => {
                 let policed = Policed { udp: udp_before, since: now, bytes: moved(streams) };
                 (self.streams.carrying, self.streams.policed) = (Carrying::Streams, Some(policed));
-                self.transport = "udp+tcp";
+                self.set_transport("udp+tcp");
             }
             Carrying::Streams if !self.streams.is_udp_idle && is_resting && !udp.is_empty() => {
                 if udp_rate < UDP_PART_MIN * (udp_rate + rate) {
-                    self.transport = "tcp";
+                    self.set_transport("tcp");
                     self.shared.say(&[Message::UdpUse { is_used: false }]);
                     // There is a path that may be used, or UDP would not have been.
                     let _ = self.obey_udp_use(false);

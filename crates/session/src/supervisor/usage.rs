@@ -21,7 +21,8 @@ impl Supervisor {
     pub(super) fn obey_path_wishes(&mut self) -> Result<(), Error> {
         let all = self.all_paths();
         let mut unused = self.unused_paths;
-        for (path, is_used) in self.shared.progress.take_path_wishes() {
+        let wishes = self.shared.requests.all().into_iter().flat_map(|one| one.handle.take_path_wishes());
+        for (path, is_used) in wishes {
             let bit = 1u64.checked_shl(path as u32).unwrap_or(0) & all;
             let wanted = if is_used { unused & !bit } else { unused | bit };
             if wanted | self.absent_paths() != all {

@@ -1,0 +1,388 @@
+//! What happens in a transfer, as values: what a terminal, a log and a program are told is made of them.
+//!
+//! The set is closed, and has what the services do with their entries, so that whoever reads events knows all of them from
+//! here. docs/events.md shows them as JSON.
+#![deny(missing_docs)]
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::figures::CpuChoice;
+use super::options::{Policy, RateOptions};
+
+/// One thing that has happened. Its text is a line for people; paths in it are escaped
+/// ([`unescape`](https://docs.rs/farhaul) makes the bytes of one).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// The work begins; nothing is connected yet.
+    Started {
+        /// Of the handle, for telling transfers apart.
+        id: String,
+    },
+    /// The session stands, and content can flow.
+    Connected {
+        /// The far end, as people know it.
+        peer: String,
+        /// The carrier: "udp", "tcp", "ssh" or "local".
+        transport: &'static str,
+        /// How contents are sealed.
+        cipher: &'static str,
+        /// Flows over that carrier.
+        flows: u16,
+    },
+    /// The CPUs that this end keeps to.
+    Placed(CpuChoice),
+    /// Content goes by another carrier from now on.
+    CarrierChanged {
+        /// The far end.
+        peer: String,
+        /// As in [`Event::Connected`].
+        from: &'static str,
+        /// As in [`Event::Connected`].
+        to: &'static str,
+    },
+    /// Nothing comes back by a path; its share goes to the others.
+    PathDown(PathEnds),
+    /// A path carries again.
+    PathUp(PathEnds),
+    /// The rate is set in another way from now on, at this end's wish, at the other's or by a cap.
+    RateChanged {
+        /// The controller's.
+        policy: Policy,
+        /// Ceiling, or the fixed rate, in bits per second.
+        rate_bps: Option<u64>,
+        /// Floor, in bits per second.
+        rate_min_bps: Option<u64>,
+    },
+    /// What has limited the transfer in the last seconds, as far as this end can tell, when that changes.
+    StageVerdict {
+        /// Such as "network", "rate" or "sender read".
+        limit: String,
+        /// With its figures, for people.
+        text: String,
+    },
+    /// No new content goes out until it is resumed.
+    Paused {
+        /// Whether the far end wishes so.
+        by_peer: bool,
+    },
+    /// It goes on.
+    Resumed,
+    /// An entry is as it should be, or in a dry run would be.
+    EntryDone {
+        /// Which.
+        path: String,
+        /// What was done.
+        #[serde(flatten)]
+        done: Done,
+        /// Nothing was done; this is what would be.
+        dry_run: bool,
+    },
+    /// An entry is not as it should be. The others go on.
+    EntryFailed {
+        /// Which.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// An entry is there and is not taken, being of a kind that was not asked for.
+    EntrySkipped {
+        /// Which.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// More entries are skipped than are told one by one.
+    MoreSkipped,
+    /// A directory's contents are not looked at.
+    NotEntered {
+        /// Which.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// A file has changed while it was read; it is read again.
+    EntryAgain {
+        /// Which.
+        path: String,
+        /// What became of it.
+        reason: String,
+    },
+    /// What the user should know although nothing has failed.
+    Warning {
+        /// What, and what to do about it.
+        text: String,
+    },
+    /// So many events have been left out here, since nobody had read those before.
+    LeftOut {
+        /// How many.
+        count: u64,
+    },
+    /// Nothing more happens.
+    Ended {
+        /// All is as it should be.
+        ok: bool,
+        /// Why it ended early, if it did.
+        error: Option<String>,
+        /// What a command that ends so ends with.
+        exit_code: u8,
+    },
+}
+
+/// The addresses of a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PathEnds {
+    /// Its number.
+    pub path: usize,
+    /// Of the end that has connected.
+    pub local: IpAddr,
+    /// Of the other end.
+    pub remote: IpAddr,
+}
+
+/// What was done with an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "done", rename_all = "snake_case")]
+pub enum Done {
+    /// Sent, and safe at the receiver.
+    Sent {
+        /// Its size.
+        bytes: u64,
+    },
+    /// Received.
+    Received {
+        /// Its size.
+        bytes: u64,
+    },
+    /// It was there under another name, which it has lost.
+    Renamed {
+        /// That name.
+        from: String,
+    },
+    /// It was too much at the destination, and is gone.
+    Deleted,
+    /// It was of another sort, and has made room.
+    Replaced {
+        /// What was there.
+        was: String,
+        /// What is there now.
+        by: String,
+    },
+    /// It is too much at the destination, and stays.
+    Left {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Who wants to see an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Every user.
+    Notice,
+    /// Who wants a line for each entry, and to know how things are done.
+    Detail,
+    /// No person: a program that follows what happens.
+    Trace,
+}
+
+/// What becomes of an event that nobody has taken when the next ones come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeping {
+    /// It waits, and whoever has more to tell waits as well, though not for ever.
+    Each,
+    /// Only the newest of its kind counts.
+    Newest,
+    /// It is kept, whatever is left out.
+    Always,
+}
+
+impl Event {
+    /// What the user should know although nothing has failed.
+    pub fn warning(text: impl Into<String>) -> Event {
+        Event::Warning { text: text.into() }
+    }
+
+    /// A rate as it is set from now on.
+    pub(crate) fn rate(rate: RateOptions) -> Event {
+        Event::RateChanged { policy: rate.policy, rate_bps: rate.rate_bps, rate_min_bps: rate.rate_min_bps }
+    }
+
+    /// Who wants to see it.
+    pub fn level(&self) -> Level {
+        match self {
+            Event::EntryDone { dry_run: true, .. }
+            | Event::EntrySkipped { .. }
+            | Event::MoreSkipped
+            | Event::EntryAgain { .. }
+            | Event::Warning { .. }
+            | Event::PathDown(_)
+            | Event::PathUp(_)
+            | Event::LeftOut { .. } => Level::Notice,
+            Event::CarrierChanged { to, .. } if *to == "udp" => Level::Notice,
+            Event::EntryDone { .. } | Event::NotEntered { .. } | Event::Placed(_) => Level::Detail,
+            Event::Started { .. }
+            | Event::Connected { .. }
+            | Event::CarrierChanged { .. }
+            | Event::RateChanged { .. }
+            | Event::StageVerdict { .. }
+            | Event::Paused { .. }
+            | Event::Resumed
+            | Event::EntryFailed { .. }
+            | Event::Ended { .. } => Level::Trace,
+        }
+    }
+
+    /// The text of it where it is a warning.
+    pub fn as_warning(&self) -> Option<String> {
+        match self {
+            Event::Warning { .. } | Event::PathDown(_) | Event::LeftOut { .. } => {
+                Some(self.to_string().trim_start_matches("warning: ").to_string())
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn keeping(&self) -> Keeping {
+        match self {
+            Event::RateChanged { .. } | Event::StageVerdict { .. } => Keeping::Newest,
+            Event::Started { .. } | Event::Connected { .. } | Event::Ended { .. } => Keeping::Always,
+            _ => Keeping::Each,
+        }
+    }
+
+    /// Bytes that it takes while it waits.
+    pub(crate) fn weight(&self) -> usize {
+        let texts = match self {
+            Event::EntryDone { path, done, .. } => path.len() + done.weight(),
+            Event::EntryFailed { path, reason }
+            | Event::EntrySkipped { path, reason }
+            | Event::NotEntered { path, reason }
+            | Event::EntryAgain { path, reason } => path.len() + reason.len(),
+            Event::Warning { text } | Event::StageVerdict { text, .. } => text.len(),
+            _ => 0,
+        };
+        size_of::<Event>() + texts
+    }
+}
+
+impl Done {
+    fn weight(&self) -> usize {
+        match self {
+            Done::Renamed { from } => from.len(),
+            Done::Left { reason } => reason.len(),
+            Done::Sent { .. } | Done::Received { .. } | Done::Deleted | Done::Replaced { .. } => 0,
+        }
+    }
+}
+
+impl fmt::Display for PathEnds {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}={}", self.local, self.remote)
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Started { id } => write!(formatter, "transfer {id} begins"),
+            Event::Connected { peer, transport, cipher, flows } => {
+                let flows = if *flows == 1 { "1 flow".to_string() } else { format!("{flows} flows") };
+                write!(formatter, "connected with {peer} over {transport}, {flows}, {cipher}")
+            }
+            Event::Placed(choice) => write!(formatter, "on {choice}"),
+            Event::CarrierChanged { peer, to: "udp", .. } => {
+                write!(formatter, "UDP gets through to {peer} again")
+            }
+            Event::CarrierChanged { from, to, .. } => write!(formatter, "over {to} and no more over {from}"),
+            Event::PathDown(ends) => write!(
+                formatter,
+                "warning: nothing comes back by the path {ends}; going on without it until something does"
+            ),
+            Event::PathUp(ends) => write!(formatter, "the path {ends} is used again"),
+            Event::RateChanged { policy, rate_bps, rate_min_bps } => {
+                write!(formatter, "the policy is {policy:?}")?;
+                rate_bps.map_or(Ok(()), |bps| write!(formatter, ", {bps} bit/s at most"))?;
+                rate_min_bps.map_or(Ok(()), |bps| write!(formatter, ", {bps} bit/s at least"))
+            }
+            Event::StageVerdict { text, .. } => write!(formatter, "what limits it: {text}"),
+            Event::Paused { by_peer: true } => formatter.write_str("paused by the far end"),
+            Event::Paused { by_peer: false } => formatter.write_str("paused"),
+            Event::Resumed => formatter.write_str("goes on"),
+            Event::EntryDone { path, done, dry_run } => done.write(formatter, path, *dry_run),
+            Event::EntryFailed { path, reason } => write!(formatter, "failed: {path}: {reason}"),
+            Event::EntrySkipped { path, reason } => write!(formatter, "skipped {path}: {reason}"),
+            Event::MoreSkipped => formatter.write_str("skipped: and more like these"),
+            Event::NotEntered { path, reason } => write!(formatter, "not entered {path}: {reason}"),
+            Event::EntryAgain { path, reason } => write!(formatter, "{path} {reason}; it is read again"),
+            Event::Warning { text } => write!(formatter, "warning: {text}"),
+            Event::LeftOut { count } => write!(
+                formatter,
+                "warning: {count} more lines were not shown, as nobody has read those before"
+            ),
+            Event::Ended { ok: true, .. } => formatter.write_str("ended"),
+            Event::Ended { error: Some(error), .. } => write!(formatter, "ended: {error}"),
+            Event::Ended { .. } => formatter.write_str("ended, but not all is there"),
+        }
+    }
+}
+
+impl Done {
+    fn write(&self, formatter: &mut fmt::Formatter<'_>, path: &str, dry_run: bool) -> fmt::Result {
+        match (self, dry_run) {
+            (Done::Sent { bytes }, true) => write!(formatter, "would send {path} ({bytes} bytes)"),
+            (Done::Received { bytes }, true) => write!(formatter, "would receive {path} ({bytes} bytes)"),
+            (Done::Sent { .. } | Done::Received { .. }, false) => formatter.write_str(path),
+            (Done::Renamed { from }, true) => write!(formatter, "would rename {from} -> {path}"),
+            (Done::Renamed { from }, false) => write!(formatter, "renamed {from} -> {path}"),
+            (Done::Deleted, true) => write!(formatter, "would delete {path}"),
+            (Done::Deleted, false) => write!(formatter, "deleted {path}"),
+            (Done::Replaced { was, by }, dry_run) => {
+                let does = if dry_run { "would replace" } else { "replaced" };
+                write!(formatter, "{does} {path}: {was} makes room for {by}")
+            }
+            (Done::Left { reason }, true) => write!(formatter, "would leave {path}: {reason}"),
+            (Done::Left { reason }, false) => write!(formatter, "left {path}: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_object_and_one_line() {
+        let path = || "a/b".to_string();
+        let ends = || PathEnds { path: 1, local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
+        for (event, json, line) in [
+            (
+                Event::EntryDone { path: path(), done: Done::Sent { bytes: 3 }, dry_run: false },
+                r#"{"event":"entry_done","path":"a/b","done":"sent","bytes":3,"dry_run":false}"#,
+                "a/b",
+            ),
+            (
+                Event::EntryDone { path: path(), done: Done::Deleted, dry_run: true },
+                r#"{"event":"entry_done","path":"a/b","done":"deleted","dry_run":true}"#,
+                "would delete a/b",
+            ),
+            (
+                Event::PathDown(ends()),
+                r#"{"event":"path_down","path":1,"local":"10.0.0.1","remote":"10.0.0.2"}"#,
+                "warning: nothing comes back by the path 10.0.0.1=10.0.0.2; going on without it until something does",
+            ),
+            (
+                Event::Ended { ok: false, error: Some("no way".into()), exit_code: 7 },
+                r#"{"event":"ended","ok":false,"error":"no way","exit_code":7}"#,
+                "ended: no way",
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&event).unwrap(), json);
+            assert_eq!(event.to_string(), line);
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What whoever has started a transfer holds of it: to see how far it is, to hear what happens, and to steer and stop it.
+//!
+//! Always true: a handle keeps nothing of a session alive, and what is wished through it is done by the session's own
+//! threads, soon after.
+#![deny(missing_docs)]
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use farhaul_handover::Held as _;
+
+use super::events::{Event, Level};
+use super::feed::{Events, Feed};
+use super::options::RateOptions;
+use super::request::Request;
+use super::snapshot::{Facts, Pace, Snapshot, State};
+use crate::error::{Error, ExitCode};
+
+/// Tells transfers apart, on all hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Id(u64);
+
+impl Id {
+    fn random() -> Id {
+        let mut bytes = [0; 8];
+        // Where the system gives no random numbers no session can begin either, and an id proves nothing.
+        let _ = getrandom::fill(&mut bytes);
+        Id(u64::from_le_bytes(bytes))
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, formatter)
+    }
+}
+
+/// Counters of a transfer: relaxed atomics, written by its threads.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Content bytes found by the scan so far.
+    pub bytes_total: AtomicU64,
+    /// Files, as far as they are known.
+    pub files_total: AtomicU64,
+    /// The totals are known: the scan has ended.
+    pub scan_done: AtomicBool,
+    /// Content bytes that are safe at the receiver (skipped and resumed ones included).
+    pub bytes_done: AtomicU64,
+    /// Files that are there.
+    pub files_done: AtomicU64,
+    /// Content bytes of files that were there before.
+    pub bytes_skipped: AtomicU64,
+    /// Entries that failed.
+    pub failed: AtomicU64,
+}
+
+/// A transfer, as whoever started it holds it. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    id: Id,
+    counts: Counts,
+    feed: Feed,
+    pace: Mutex<Pace>,
+    is_cancelled: AtomicBool,
+    is_paused: AtomicBool,
+    is_over: AtomicBool,
+    /// How the sender is to set its rate from now on.
+    rate_wish: Mutex<Option<RateOptions>>,
+    /// Paths that are to be used from now on, or not.
+    path_wishes: Mutex<Vec<(usize, bool)>>,
+    /// What runs for it, and what was last known of that.
+    running: Mutex<Running>,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    request: Weak<Request>,
+    facts: Facts,
+}
+
+impl Default for Handle {
+    fn default() -> Handle {
+        Handle::new()
+    }
+}
+
+impl Handle {
+    /// For a transfer that is yet to be started.
+    pub fn new() -> Handle {
+        Handle(Arc::new(Inner {
+            id: Id::random(),
+            counts: Counts::default(),
+            feed: Feed::new(),
+            pace: Mutex::default(),
+            is_cancelled: AtomicBool::new(false),
+            is_paused: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            rate_wish: Mutex::default(),
+            path_wishes: Mutex::default(),
+            running: Mutex::default(),
+        }))
+    }
+
+    /// Which transfer it is.
+    pub fn id(&self) -> Id {
+        self.0.id
+    }
+
+    // ---- seen ------------------------------------------------------------------------------------------------------
+
+    /// What happens from now on, as far as `level` wants to know.
+    pub fn events(&self, level: Level) -> Events {
+        self.0.feed.read(level)
+    }
+
+    /// How things stand.
+    pub fn snapshot(&self) -> Snapshot {
+        let counts = &self.0.counts;
+        let running = self.request();
+        let facts = match &running {
+            Some(request) => Facts::of(request),
+            None => self.0.running.lock().in_any_case().facts.clone(),
+        };
+        let bytes_done = counts.bytes_done.load(Relaxed);
+        let bytes_skipped = counts.bytes_skipped.load(Relaxed);
+        let elapsed = self.0.feed.start().elapsed();
+        let mut pace = self.0.pace.lock().in_any_case();
+        if facts.is_connected {
+            pace.look(elapsed, bytes_done.saturating_sub(bytes_skipped));
+        }
+        let state = match () {
+            () if self.0.is_over.load(Relaxed) => State::Ended,
+            () if self.is_paused() || running.is_some_and(|request| request.is_paused()) => State::Paused,
+            () if facts.is_connected => State::Running,
+            () => State::Starting,
+        };
+        Snapshot {
+            id: self.id().to_string(),
+            state,
+            seconds: elapsed.as_secs_f64(),
+            bytes_total: counts.bytes_total.load(Relaxed),
+            files_total: counts.files_total.load(Relaxed),
+            totals_known: counts.scan_done.load(Relaxed),
+            bytes_done,
+            bytes_skipped,
+            files_done: counts.files_done.load(Relaxed),
+            failed: counts.failed.load(Relaxed),
+            goodput_bps: pace.now_bps(),
+            goodput_mean_bps: pace.mean_bps(),
+            facts,
+        }
+    }
+
+    // ---- steered ---------------------------------------------------------------------------------------------------
+
+    /// Changes policy, ceiling and floor of the running transfer, whichever end sends. What is judged wrong changes
+    /// nothing.
+    pub fn set_rate(&self, rate: RateOptions) -> Result<(), Error> {
+        let rate = rate.checked()?;
+        *self.0.rate_wish.lock().in_any_case() = Some(rate);
+        Ok(())
+    }
+
+    pub(crate) fn take_rate_wish(&self) -> Option<RateOptions> {
+        self.0.rate_wish.lock().in_any_case().take()
+    }
+
+    /// Takes a path, by its place in [`crate::NetworkOptions::paths`], out of the running transfer, or in again,
+    /// whichever end sends. What is under way there is finished there. The last path that is used stays.
+    pub fn use_path(&self, path: usize, is_used: bool) {
+        self.0.path_wishes.lock().in_any_case().push((path, is_used));
+    }
+
+    pub(crate) fn take_path_wishes(&self) -> Vec<(usize, bool)> {
+        std::mem::take(&mut self.0.path_wishes.lock().in_any_case())
+    }
+
+    /// Holds the transfer: no new content goes out, whichever end sends, until it is resumed. The session stays, and what
+    /// was under way arrives.
+    pub fn pause(&self) {
+        self.set_paused(true);
+    }
+
+    /// Goes on with what was paused. What the far end has paused goes on when that wishes so, too.
+    pub fn resume(&self) {
+        self.set_paused(false);
+    }
+
+    fn set_paused(&self, is_paused: bool) {
+        self.0.is_paused.store(is_paused, Relaxed);
+        if let Some(request) = self.request() {
+            request.wake_session();
+        }
+    }
+
+    /// Whether this end wishes it to pause.
+    pub fn is_paused(&self) -> bool {
+        self.0.is_paused.load(Relaxed)
+    }
+
+    /// Ends the transfer in an orderly way.
+    pub fn cancel(&self) {
+        self.0.is_cancelled.store(true, Relaxed);
+        if let Some(request) = self.request() {
+            request.wake_session();
+        }
+    }
+
+    /// Whether somebody wants it to end.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.is_cancelled.load(Relaxed)
+    }
+
+    /// The same, for what looks at a flag alone.
+    pub fn cancel_flag(&self) -> &AtomicBool {
+        &self.0.is_cancelled
+    }
+
+    // ---- what the transfer's threads say ---------------------------------------------------------------------------
+
+    /// The counters, which the transfer's threads write.
+    #[doc(hidden)]
+    pub fn counts(&self) -> &Counts {
+        &self.0.counts
+    }
+
+    /// Something has happened.
+    #[doc(hidden)]
+    pub fn tell(&self, event: Event) {
+        self.0.feed.put(event, &|| self.is_cancelled());
+    }
+
+    /// Something has happened of which there may be very much, and which is put into words only if somebody wants to
+    /// know.
+    #[doc(hidden)]
+    pub fn tell_detail(&self, event: impl FnOnce() -> Event) {
+        if self.0.feed.wants_details() {
+            self.tell(event());
+        }
+    }
+
+    /// The work begins.
+    #[doc(hidden)]
+    pub fn begin(&self) {
+        self.tell(Event::Started { id: self.id().to_string() });
+    }
+
+    /// What was counted so far was for a session that came to nothing.
+    #[doc(hidden)]
+    pub fn begin_again(&self) {
+        let Counts { bytes_total, files_total, scan_done, bytes_done, files_done, bytes_skipped, failed } =
+            &self.0.counts;
+        for count in [bytes_total, files_total, bytes_done, files_done, bytes_skipped, failed] {
+            count.store(0, Relaxed);
+        }
+        scan_done.store(false, Relaxed);
+    }
+
+    /// Nothing more happens: it has ended so.
+    #[doc(hidden)]
+    pub fn end(&self, ok: bool, error: Option<&Error>) {
+        if self.0.is_over.swap(true, Relaxed) {
+            return;
+        }
+        let code = match (error, ok) {
+            (Some(error), _) => error.exit_code(),
+            (None, true) => ExitCode::Ok,
+            (None, false) => ExitCode::SomeFailed,
+        };
+        self.tell(Event::Ended { ok, error: error.map(ToString::to_string), exit_code: code as u8 });
+        self.0.feed.end();
+    }
+
+    /// This request runs for it.
+    pub(crate) fn attach(&self, request: &Arc<Request>) {
+        self.0.running.lock().in_any_case().request = Arc::downgrade(request);
+    }
+
+    /// The request has ended: what is known of it stays.
+    pub(crate) fn detach(&self, request: &Arc<Request>) {
+        let facts = Facts::of(request);
+        *self.0.running.lock().in_any_case() = Running { request: Weak::new(), facts };
+    }
+
+    /// So that the rate now is that of the last seconds, however seldom anybody asks.
+    pub(crate) fn look(&self) {
+        let counts = &self.0.counts;
+        let bytes = counts.bytes_done.load(Relaxed).saturating_sub(counts.bytes_skipped.load(Relaxed));
+        let elapsed: Duration = self.0.feed.start().elapsed();
+        self.0.pace.lock().in_any_case().look(elapsed, bytes);
+    }
+
+    fn request(&self) -> Option<Arc<Request>> {
+        self.0.running.lock().in_any_case().request.upgrade()
+    }
+}

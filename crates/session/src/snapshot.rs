@@ -1,0 +1,223 @@
+//! How things stand with a transfer at one moment.
+#![deny(missing_docs)]
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use farhaul_handover::Held as _;
+use serde::Serialize;
+
+use super::figures::{PathFigures, Stage};
+use super::request::Request;
+
+/// Where a transfer is between its beginning and its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It is not connected yet.
+    #[default]
+    Starting,
+    /// Content flows, or could.
+    Running,
+    /// Either end holds it.
+    Paused,
+    /// Nothing more happens.
+    Ended,
+}
+
+/// How things stand.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Snapshot {
+    /// The handle's.
+    pub id: String,
+    /// Where it is.
+    pub state: State,
+    /// Since the handle was made.
+    pub seconds: f64,
+    /// Content bytes to be there in the end, as far as they are known.
+    pub bytes_total: u64,
+    /// Files to be there in the end, as far as they are known.
+    pub files_total: u64,
+    /// The totals are the last ones.
+    pub totals_known: bool,
+    /// Content bytes that are safe at the receiver, those among them that were there before.
+    pub bytes_done: u64,
+    /// Content bytes of files that were there before.
+    pub bytes_skipped: u64,
+    /// Files that are there.
+    pub files_done: u64,
+    /// Entries that have failed.
+    pub failed: u64,
+    /// Content bits per second, over the last three seconds.
+    pub goodput_bps: f64,
+    /// Content bits per second since content flows.
+    pub goodput_mean_bps: f64,
+    /// What the session knows; its fields stand beside the others.
+    #[serde(flatten)]
+    pub facts: Facts,
+}
+
+impl Snapshot {
+    /// How long it will take from here; none while the total is not known or nothing moves.
+    pub fn time_left(&self) -> Option<Duration> {
+        let bps = (self.goodput_bps + self.goodput_mean_bps) / 2.0;
+        if !self.totals_known || bps < 1.0 {
+            return None;
+        }
+        let bits = self.bytes_total.saturating_sub(self.bytes_done) as f64 * 8.0;
+        Duration::try_from_secs_f64((bits / bps).round()).ok()
+    }
+}
+
+/// What a session knows of itself while it runs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Facts {
+    /// Something of the peer's has come.
+    #[serde(skip)]
+    pub is_connected: bool,
+    /// The far end, as people know it.
+    pub peer: String,
+    /// The carrier: "udp", "tcp", "ssh" or "local".
+    pub transport: String,
+    /// What the controllers allow now, in bits of UDP payload per second; none while they do not know, and at an end
+    /// that only receives.
+    pub rate_target_bps: Option<f64>,
+    /// Smoothed round trip of the slowest flow; 0 while it is not known.
+    pub rtt_ms: f64,
+    /// Packets lost of packets sent, 0 to 1.
+    pub loss_fraction: f64,
+    /// UDP payload or stream bytes that this end has sent.
+    pub wire_bytes_sent: u64,
+    /// The paths that were named or found, if any.
+    pub paths: Vec<PathFigures>,
+    /// How busy the stages of this end are, since the transfer's beginning.
+    pub stages: Vec<Stage>,
+    /// What has limited the transfer in the last seconds, as far as this end can tell.
+    pub limit: String,
+}
+
+impl Facts {
+    /// As they are now.
+    pub(crate) fn of(request: &Request) -> Facts {
+        let mut facts = request.facts();
+        let (mut sent, mut lost) = (0, 0);
+        for flow in request.flow_list() {
+            let figures = *flow.figures.lock().in_any_case();
+            facts.rtt_ms = facts.rtt_ms.max(figures.rtt_smoothed_us as f64 / 1e3);
+            facts.wire_bytes_sent += figures.wire_bytes_sent;
+            sent += figures.packets_sent;
+            lost += figures.packets_lost;
+        }
+        facts.loss_fraction = lost as f64 / sent.max(1) as f64;
+        facts.stages = request.meters.stages();
+        if request.sends.load(Ordering::Relaxed) {
+            let rates = (0..request.path_count()).filter_map(|path| request.controller(path).pacing_rate());
+            facts.rate_target_bps = rates.map(|bytes| bytes * 8.0).reduce(|sum, rate| sum + rate);
+        }
+        facts
+    }
+}
+
+/// The rate "now" is that of the last seconds.
+const WINDOW: Duration = Duration::from_secs(3);
+/// Samples are not closer together.
+const STEP: Duration = Duration::from_millis(100);
+
+/// How fast content moves, from a few samples.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    samples: VecDeque<(Duration, u64)>,
+    first: Option<(Duration, u64)>,
+}
+
+impl Pace {
+    /// So many bytes are done at `now`, at which somebody looks.
+    pub(crate) fn look(&mut self, now: Duration, bytes: u64) {
+        self.first.get_or_insert((now, bytes));
+        // The last sample is always of the last look.
+        let count = self.samples.len();
+        if count >= 2 && self.samples[count - 2].0 + STEP > now {
+            self.samples.pop_back();
+        }
+        self.samples.push_back((now, bytes));
+        while self.samples.len() > 2 && self.samples[1].0 + WINDOW <= now {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Bits a second over the last seconds.
+    pub(crate) fn now_bps(&self) -> f64 {
+        slope(self.samples.front(), self.samples.back())
+    }
+
+    /// Bits a second since the first look.
+    pub(crate) fn mean_bps(&self) -> f64 {
+        slope(self.first.as_ref(), self.samples.back())
+    }
+}
+
+fn slope(from: Option<&(Duration, u64)>, to: Option<&(Duration, u64)>) -> f64 {
+    let (Some(from), Some(to)) = (from, to) else { return 0.0 };
+    let seconds = to.0.saturating_sub(from.0).as_secs_f64();
+    if seconds > 0.0 { to.1.saturating_sub(from.1) as f64 * 8.0 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady(seconds: u64, bytes_per_second: u64) -> Pace {
+        let mut pace = Pace::default();
+        for second in 0..=seconds {
+            pace.look(Duration::from_secs(second), second * bytes_per_second);
+        }
+        pace
+    }
+
+    #[test]
+    fn rates_follow_what_moves() {
+        let mut pace = steady(10, 1000);
+        assert_eq!((pace.now_bps(), pace.mean_bps()), (8000.0, 8000.0));
+        for second in 11..=20 {
+            pace.look(Duration::from_secs(second), 10_000);
+        }
+        assert_eq!((pace.now_bps(), pace.mean_bps()), (0.0, 4000.0));
+        assert!(pace.samples.len() <= 5);
+        assert_eq!(Pace::default().now_bps(), 0.0);
+    }
+
+    #[test]
+    fn who_looks_often_sees_the_same() {
+        let mut pace = Pace::default();
+        for millis in 0..10_000 {
+            pace.look(Duration::from_millis(millis), millis);
+        }
+        assert!((pace.now_bps() - 8000.0).abs() < 1.0, "{}", pace.now_bps());
+        assert!(pace.samples.len() < 40, "{}", pace.samples.len());
+    }
+
+    #[test]
+    fn what_was_there_at_the_first_look_is_no_rate() {
+        let mut pace = Pace::default();
+        pace.look(Duration::ZERO, 1 << 30);
+        pace.look(Duration::from_secs(1), (1 << 30) + 125);
+        assert_eq!((pace.now_bps(), pace.mean_bps()), (1000.0, 1000.0));
+    }
+
+    #[test]
+    fn the_time_left_needs_a_known_total_and_a_rate() {
+        let snapshot = Snapshot {
+            bytes_total: 3000,
+            bytes_done: 1000,
+            totals_known: true,
+            goodput_bps: 8000.0,
+            goodput_mean_bps: 8000.0,
+            ..Snapshot::default()
+        };
+        assert_eq!(snapshot.time_left(), Some(Duration::from_secs(2)));
+        assert_eq!(Snapshot { totals_known: false, ..snapshot.clone() }.time_left(), None);
+        let stuck = Snapshot { goodput_bps: 0.0, goodput_mean_bps: 0.0, ..snapshot };
+        assert_eq!(stuck.time_left(), None);
+    }
+}

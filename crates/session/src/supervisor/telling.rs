@@ -1,0 +1,128 @@
+//! What a session's users wish while it runs, and what they are told of it.
+
+use std::time::{Duration, Instant};
+
+use farhaul_handover::Held as _;
+
+use super::super::events::{Event, PathEnds};
+use super::super::figures::Stage;
+use super::super::options::PathAddresses;
+use super::super::snapshot::Facts;
+use super::super::supervisor::Supervisor;
+use super::super::verdict::{Verdict, verdict};
+
+/// What limits a session is judged by so much of it.
+const JUDGED: Duration = Duration::from_secs(5);
+
+/// What has limited the session lately.
+pub(super) struct Judged {
+    since: Instant,
+    /// How busy the stages were until then, and what had been moved.
+    stages: Vec<Stage>,
+    moved: u64,
+    limit: String,
+}
+
+impl Judged {
+    pub(super) fn new() -> Judged {
+        Judged { since: Instant::now(), stages: Vec::new(), moved: 0, limit: String::new() }
+    }
+}
+
+/// A path for people.
+pub(super) fn ends(path: usize, PathAddresses { local, remote }: PathAddresses) -> PathEnds {
+    PathEnds { path, local, remote }
+}
+
+impl Supervisor {
+    /// Does what the users at this end have wished since this was asked last.
+    pub(super) fn obey_wishes(&mut self) {
+        let requests = self.shared.requests.all();
+        for request in &requests {
+            if let Some(rate) = request.handle.take_rate_wish() {
+                self.wish_rate(rate);
+                self.tell_rate();
+            }
+            let (message, event) = request.take_pause_news();
+            if let Some(message) = message {
+                self.shared.say(&[message]);
+            }
+            if let Some(event) = event {
+                request.handle.tell(event);
+            }
+            request.handle.look();
+        }
+        let is_held = !requests.is_empty() && requests.iter().all(|request| request.is_paused());
+        if self.shared.set_held(is_held) {
+            self.shared.wake_flows();
+        }
+    }
+
+    /// The peer's user wishes that a request pauses, or goes on.
+    pub(super) fn obey_pause(&mut self, request: u64, is_paused: bool) {
+        // It may have ended here meanwhile.
+        if let Some(request) = self.shared.requests.get(request) {
+            request.set_paused_there(is_paused);
+            self.obey_wishes();
+        }
+    }
+
+    /// Content goes by this carrier from now on.
+    pub(super) fn set_transport(&mut self, to: &'static str) {
+        let from = std::mem::replace(&mut self.transport, to);
+        if from != to {
+            self.shared.tell(&Event::CarrierChanged { peer: self.peer.clone(), from, to });
+        }
+    }
+
+    /// The peer has been heard for the first time.
+    pub(super) fn say_connected(&self) {
+        let (cipher, flows) = (self.options.cipher.name(), self.flow_count);
+        self.shared.tell(&Event::Connected {
+            peer: self.peer.clone(),
+            transport: self.transport,
+            cipher,
+            flows,
+        });
+    }
+
+    /// What whoever asks for a snapshot is told of the session as a whole.
+    pub(super) fn publish_facts(&mut self) {
+        self.judge_limit();
+        self.shared.set_facts(Facts {
+            is_connected: self.was_up,
+            peer: self.peer.clone(),
+            transport: self.transport.to_string(),
+            paths: self.paths(),
+            limit: self.judged.limit.clone(),
+            ..Facts::default()
+        });
+    }
+
+    /// Looks now and then at what has limited the session since it was looked at last.
+    fn judge_limit(&mut self) {
+        let lasted = self.judged.since.elapsed();
+        if lasted < JUDGED || !self.was_up {
+            return;
+        }
+        let flows = self.shared.flow_list();
+        let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().bytes_both_ways).sum();
+        let (stages, seconds) = (self.shared.meters.stages_in_seconds(), lasted.as_secs_f64());
+        let recent: Vec<Stage> = stages
+            .iter()
+            .map(|stage| {
+                let before = self.judged.stages.iter().find(|before| before.name == stage.name);
+                let busy = stage.busy - before.map_or(0.0, |before| before.busy);
+                Stage { busy: busy.max(0.0) / seconds, ..stage.clone() }
+            })
+            .collect();
+        let is_idle = self.shared.is_held() || moved == self.judged.moved;
+        let Verdict { limit, text } = verdict(&recent, moved - self.judged.moved, seconds);
+        if !is_idle && limit != self.judged.limit {
+            self.shared.tell(&Event::StageVerdict { limit: limit.clone(), text });
+            self.judged.limit = limit;
+        }
+        self.judged =
+            Judged { since: Instant::now(), stages, moved, limit: std::mem::take(&mut self.judged.limit) };
+    }
+}

@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::location::Place;
+use farhaul::Place;
+
 use crate::{target, values};
 
 target!(places, 5000, |bytes: &[u8]| {

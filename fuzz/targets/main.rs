@@ -16,9 +16,6 @@ mod wanem;
 
 // The command line is a program and no library; its readers are taken as they stand, with their tests.
 #[allow(dead_code, reason = "the targets need part of it")]
-#[path = "../../crates/cli/src/location.rs"]
-mod location;
-#[allow(dead_code, reason = "the targets need part of it")]
 #[path = "../../crates/cli/src/values.rs"]
 mod values;
 

@@ -9,7 +9,6 @@ mod args;
 mod commands;
 mod descriptors;
 mod exit;
-mod location;
 mod selection;
 mod signals;
 mod ui;

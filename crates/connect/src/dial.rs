@@ -163,7 +163,7 @@ pub(crate) fn connect_asking(
                 match established.session.transport {
                     Transport::Udp => blocked.forget(),
                     Transport::Tcp if params.udp => blocked.note(),
-                    Transport::Tcp | Transport::Ssh => {}
+                    Transport::Tcp | Transport::Ssh | Transport::Local => {}
                 }
                 established.session.blocked = Some(blocked);
                 let is_first_use = known.keys_of(&name).is_empty();

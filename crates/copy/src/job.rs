@@ -509,7 +509,6 @@ fn run_here(request: &CopyRequest, side: Side, terms: &Terms, handle: &Handle) -
     };
     let mut outcome = super::run(Agreed::new(near, request.clone()), side, terms, handle);
     let far = far.join().ok().and_then(|summary| summary.error);
-    outcome.report.session.transport = "local".into();
     // What this host lacks is said by the end that has missed it, not by the one that was left.
     if let (Some(Error::Lost { .. }), Some(error @ (Error::Io { .. } | Error::Internal(_)))) =
         (&outcome.error, far)

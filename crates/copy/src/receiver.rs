@@ -20,8 +20,6 @@ mod renaming;
 mod replacing;
 mod settling;
 
-use crate::telling::{done, failed};
-use farhaul_session::events::Done;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Relaxed};
@@ -29,6 +27,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use farhaul_handover::Held as _;
+use farhaul_session::events::Done;
 use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
 
 use self::comparing::{Comparing, Look};
@@ -40,6 +39,7 @@ pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
 pub(crate) use self::settling::{Whole, finish_small};
+use crate::telling::{done, failed};
 use farhaul_session::crew::together;
 use farhaul_session::error::Error;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};

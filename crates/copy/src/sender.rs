@@ -12,14 +12,13 @@ mod notes;
 mod outstanding;
 mod renewal;
 
-use crate::telling::done;
-use farhaul_session::events::{Done, Event};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
+use farhaul_session::events::{Done, Event};
 use farhaul_volume::{
     AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
 };
@@ -27,6 +26,7 @@ use farhaul_volume::{
 use self::announcing::OUTSTANDING;
 use self::names::Names;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
+use crate::telling::done;
 use farhaul_session::budget::Charge;
 use farhaul_session::crew::together;
 use farhaul_session::error::Error;

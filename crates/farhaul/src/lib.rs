@@ -1,6 +1,14 @@
-//! Moves a program's own data at the speed of the link: detector frames, columns of a table, volumes of a simulation.
+//! Moves big data between machines at the speed of the link: files and trees, or a program's own data.
 //!
-//! This is the transport of `farhaul cp` for programs: what it does about loss, rate, several flows and paths, blocked
+//! # Files
+//!
+//! [`copy()`], [`sync`] and [`verify()`] do what `farhaul cp`, `farhaul sync` and `farhaul verify` do. `run` waits for the end; `start`
+//! yields a [`Running`], whose [`Handle`] shows, steers and stops it: [`Handle::snapshot`], [`Handle::events`],
+//! [`Handle::set_rate`], [`Handle::pause`], [`Handle::cancel`]. `examples/tree.rs` copies a tree and says how far it is.
+//!
+//! # A program's own data
+//!
+//! Detector frames, columns of a table, volumes of a simulation: this is the transport of `farhaul cp` for programs: what it does about loss, rate, several flows and paths, blocked
 //! UDP and lost connections, streams have too. A stream carries blocks of up to 1 MiB, which are filled and read in
 //! the memory that the cipher works on.
 //!
@@ -41,6 +49,9 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod place;
+mod transfer;
+
 pub use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget, default_identity_path, keygen};
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
@@ -62,3 +73,5 @@ pub use farhaul_stream::{
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
 pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator};
+pub use place::{Host, Place};
+pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, sync, verify};

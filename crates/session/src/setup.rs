@@ -28,6 +28,8 @@ pub enum Transport {
     Udp,
     Tcp,
     Ssh,
+    /// Both ends are in one process.
+    Local,
 }
 
 impl Transport {
@@ -37,6 +39,7 @@ impl Transport {
             Transport::Udp => "udp",
             Transport::Tcp => "tcp",
             Transport::Ssh => "ssh",
+            Transport::Local => "local",
         }
     }
 }
@@ -396,7 +399,7 @@ pub fn local_pair() -> Result<(Setup, Setup), Error> {
         let write = stream.try_clone().map_err(cannot())?;
         let link = StreamLink::from_fds(stream.into(), write.into()).map_err(cannot())?;
         let flows = vec![FlowSetup { index: 0, send_id: 0, recv_id: 0, link: FlowLink::Stream(link) }];
-        Ok(Setup::new(secret.clone(), is_initiator, flows, Transport::Ssh, "this host".into()))
+        Ok(Setup::new(secret.clone(), is_initiator, flows, Transport::Local, "this host".into()))
     };
     Ok((make(near, true)?, make(far, false)?))
 }

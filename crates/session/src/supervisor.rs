@@ -237,7 +237,7 @@ impl Supervisor {
         let transport = setup.transport.name();
         let stream_transport = match &setup.fallback {
             Fallback::Ready(_) => "ssh",
-            _ if setup.transport == Transport::Ssh => "ssh",
+            _ if matches!(setup.transport, Transport::Ssh | Transport::Local) => transport,
             Fallback::None | Fallback::Dial(_) | Fallback::Await(_) | Fallback::Listen(_) => "tcp",
         };
         let is_first = |spare: &Spare| !is_udp && usize::from(spare.index) < flow_count;
@@ -297,7 +297,7 @@ impl Supervisor {
         {
             supervisor.channel = Some(flow.index);
             supervisor.open_flow(flow, Part::StandBy)?;
-        } else if transport == Transport::Ssh.name() {
+        } else if matches!(setup.transport, Transport::Ssh | Transport::Local) {
             supervisor.channel = first_index;
         }
         if supervisor.channel.is_some() {

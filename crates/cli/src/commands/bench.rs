@@ -3,14 +3,13 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use farhaul::{Error, ExitCode, Handle, TransferOptions};
+use farhaul::{Error, ExitCode, Handle, Host, Place, TransferOptions};
 use farhaul_bench::transfer::Target;
 use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
 
 use super::cp::{daemon_target, ssh_target};
 use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, TransferBench};
 use crate::args::{Connection, Output};
-use crate::location::{Host, Place};
 use crate::signals;
 use crate::ui::waiting::Waiting;
 use crate::ui::{findings, log, printer};

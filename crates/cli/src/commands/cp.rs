@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use farhaul::DEFAULT_PORT;
 use farhaul::{
-    CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Location, REPORT_SCHEMA, Report, SshTarget,
-    SyncOptions, TransferOptions,
+    CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Host, Location, Place, REPORT_SCHEMA, Report,
+    SshTarget, SyncOptions, TransferOptions,
 };
 
 use crate::args::select::Select;
 use crate::args::{self, Connection, Cp, Output};
 use crate::descriptors;
 use crate::exit;
-use crate::location::{Host, Place};
 use crate::selection;
 use crate::signals;
 use crate::ui::progress::{Display, Told};

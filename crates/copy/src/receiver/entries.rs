@@ -2,14 +2,13 @@
 //!
 //! Always true: nothing is created for an entry before its path has been found to lie where it may.
 
-use crate::telling::done;
-use farhaul_session::events::{Done, Event};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
+use farhaul_session::events::{Done, Event};
 use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
 
 use super::super::destination::Target;
@@ -26,6 +25,7 @@ use super::deleting::DIRECTORY_THERE;
 use super::linking::Made;
 use super::settling::finish_small;
 use crate::options::Overwrite;
+use crate::telling::done;
 
 impl Receiver {
     pub(super) fn entry(

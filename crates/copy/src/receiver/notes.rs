@@ -3,11 +3,11 @@
 //!
 //! Always true: without a manifest, nothing in here reads, sends or stores anything.
 
-use farhaul_session::events::Event;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
+use farhaul_session::events::Event;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
 use super::super::destination::Target;

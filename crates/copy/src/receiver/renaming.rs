@@ -8,7 +8,6 @@
 //! taken over is the file that was digested; only names that the filter does not protect are looked at. Two names of one file
 //! that both stay become two files again at the end.
 
-use farhaul_session::events::Event;
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,6 +17,7 @@ use crossbeam_channel::{Receiver as Channel, TryRecvError};
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::Error;
+use farhaul_session::events::Event;
 use farhaul_volume::{Filter, Meta, RelPath, Removal, Root, Side, WriteOptions, clone_file};
 
 use super::super::destination::Target;

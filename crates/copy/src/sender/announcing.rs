@@ -1,6 +1,5 @@
 //! Announcing: the scan's entries become messages, and files outstanding ones, as far as the receiver keeps up.
 
-use farhaul_session::events::Event;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
+use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{
     Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, SourceRef, Time,

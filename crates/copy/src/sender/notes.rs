@@ -1,6 +1,5 @@
 //! What the sender writes into the manifest, when the client is this end.
 
-use crate::telling::failed;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -12,6 +11,7 @@ use super::super::manifest::{Fate, Record};
 use super::super::report::Action;
 use super::super::sender::{Pending, Sender, unknown};
 use crate::manifest;
+use crate::telling::failed;
 
 /// Files with several links, by device and inode.
 #[derive(Default)]

@@ -4,11 +4,11 @@
 //! Always true: a file is announced again under an id of its own, so that nothing of what was sent before can be mixed
 //! into it; only growth is followed more than once.
 
-use farhaul_session::events::Event;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use farhaul_handover::Held as _;
+use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{Entry, Kind, Time};
 

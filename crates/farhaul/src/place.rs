@@ -1,4 +1,4 @@
-//! What a source or destination on the command line means: a local path, a pipe, a host over SSH, a daemon.
+//! What the name of a source or destination means: a local path, a pipe, a host over SSH, a daemon.
 //!
 //! The rules are scp's: `[user@]host:path`, a host in brackets for IPv6, and a name is local when a slash stands before
 //! its first colon. URLs come on top: `fh://[user@]host[:port]/path` for a daemon, `ssh://` with an absolute path and
@@ -10,16 +10,18 @@ use std::net::Ipv6Addr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use farhaul::Error;
-
-use crate::values;
+use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget};
+use farhaul_copy::Location;
+use farhaul_session::{Error, amounts};
 
 /// A host as named by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
+    /// Before `@`.
     pub user: Option<String>,
     /// A name or an address; IPv6 without brackets.
     pub name: String,
+    /// If one was named.
     pub port: Option<u16>,
 }
 
@@ -28,7 +30,9 @@ pub struct Host {
 pub enum Place {
     /// `-`: stdin as a source, stdout as a destination.
     Pipe,
+    /// On this host.
     Local(PathBuf),
+    /// At a host that ssh reaches.
     Ssh(Host, Vec<u8>),
     /// The path is relative to the daemon's root; empty for the root itself.
     Daemon(Host, Vec<u8>),
@@ -87,6 +91,24 @@ impl Place {
             Place::Daemon(host, name) => Place::Daemon(host, path(name)?),
             Place::Pipe | Place::Local(_) => self,
         })
+    }
+
+    /// The same for a job, with what is usual in all that a name does not say.
+    pub fn to_location(&self) -> Location {
+        match self {
+            Place::Pipe => Location::Pipe,
+            Place::Local(path) => Location::Local(path.clone()),
+            Place::Ssh(host, path) => {
+                let Host { user, name, port } = host.clone();
+                let target = SshTarget { user, host: name, port, ..SshTarget::default() };
+                Location::Ssh { target, path: path.clone() }
+            }
+            Place::Daemon(host, path) => {
+                let port = host.port.unwrap_or(DEFAULT_PORT);
+                let target = DaemonTarget { host: host.name.clone(), port, ..DaemonTarget::default() };
+                Location::Daemon { target, path: path.clone() }
+            }
+        }
     }
 
     /// The path at whichever end.
@@ -156,8 +178,9 @@ fn without_files(name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     if text.is_empty() {
         return Ok(Some(name.to_vec()));
     }
-    let bytes = values::size(&text).map_err(|error| {
-        Error::Usage(format!("{kind}{text}: {error} (a file of that name: ./{kind}{text})"))
+    let bytes = amounts::size(&text).ok_or_else(|| {
+        let why = format!("'{text}' is not a size; write bytes, such as 256M or 1G");
+        Error::Usage(format!("{kind}{text}: {why} (a file of that name: ./{kind}{text})"))
     })?;
     Ok(Some(format!("{kind}{bytes}").into_bytes()))
 }

@@ -1,0 +1,370 @@
+//! Copies, syncs and verifications for programs: what is to be done is put together, then run to its end or started and held
+//! by its handle.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farhaul_copy::{
+    CopyJob, FailedEntry, Location, REPORT_SCHEMA, Report, SyncOptions, TransferOptions, VERIFY_SCHEMA,
+    VerifyJob, VerifyReport,
+};
+use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, contained};
+use farhaul_volume::Algorithm;
+
+use super::place::Place;
+
+/// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
+/// over SSH, `fh://host[:port]/path` at a daemon.
+///
+/// ```no_run
+/// let report = farhaul::copy(["run7/"], "archive:/data/run7").run()?;
+/// println!("{} files", report.files);
+/// # Ok::<(), farhaul::Failed<farhaul::Report>>(())
+/// ```
+pub fn copy<S: AsRef<OsStr>>(
+    sources: impl IntoIterator<Item = S>,
+    destination: impl AsRef<OsStr>,
+) -> Transfer {
+    let parse = |name: &OsStr| Place::parse(name).map(|place| place.to_location());
+    let sources = sources.into_iter().map(|source| parse(source.as_ref())).collect::<Result<Vec<_>, _>>();
+    let both = sources.and_then(|sources| Ok((sources, parse(destination.as_ref())?)));
+    Transfer { job: both.map(|(sources, destination)| job(sources, destination)), watch: Watch::default() }
+}
+
+/// Makes the destination like what the source directory contains, as `farhaul sync` does. Nothing is deleted unless
+/// [`Transfer::sync_options`] says so.
+pub fn sync(source: impl AsRef<OsStr>, destination: impl AsRef<OsStr>) -> Transfer {
+    copy([source], destination).sync_options(SyncOptions::default())
+}
+
+/// Compares a directory with a manifest, or with a list as `sha256sum` writes one, as `farhaul verify` does.
+pub fn verify(list: impl Into<PathBuf>, directory: impl Into<PathBuf>) -> Verification {
+    let (list, directory) = (list.into(), directory.into());
+    let algorithm = Algorithm::Sha256;
+    Verification {
+        job: VerifyJob { list, directory, algorithm, extra: false, metadata: false, quick: false },
+        watch: Watch::default(),
+    }
+}
+
+fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
+    CopyJob {
+        sources,
+        destination,
+        names: None,
+        retry: None,
+        options: TransferOptions::default(),
+        spread: Vec::new(),
+        manifest: None,
+    }
+}
+
+/// A copy or a sync that is yet to be run.
+#[must_use = "nothing is copied until it is run or started"]
+pub struct Transfer {
+    /// Or what is wrong with the names.
+    job: Result<CopyJob, Error>,
+    watch: Watch,
+}
+
+impl Transfer {
+    /// With all of these options in place of the usual ones.
+    pub fn options(mut self, options: TransferOptions) -> Transfer {
+        if let Ok(job) = &mut self.job {
+            let sync = job.options.sync.take();
+            job.options = options;
+            job.options.sync = job.options.sync.take().or(sync);
+        }
+        self
+    }
+
+    /// As a sync, with these options.
+    pub fn sync_options(mut self, sync: SyncOptions) -> Transfer {
+        if let Ok(job) = &mut self.job {
+            job.options.sync = Some(sync);
+        }
+        self
+    }
+
+    /// Changes anything of the job, such as the key file of a target or the manifest.
+    pub fn with(mut self, change: impl FnOnce(&mut CopyJob)) -> Transfer {
+        if let Ok(job) = &mut self.job {
+            change(job);
+        }
+        self
+    }
+
+    /// Calls `see` so often while it runs, and once at the end.
+    pub fn on_progress(mut self, every: Duration, see: impl FnMut(&Snapshot) + Send + 'static) -> Transfer {
+        self.watch.see = Some((every, Box::new(see)));
+        self
+    }
+
+    /// Calls `hear` with each event.
+    pub fn on_event(mut self, hear: impl FnMut(&Stamped) + Send + 'static) -> Transfer {
+        self.watch.hear = Some(Box::new(hear));
+        self
+    }
+
+    /// Runs it to its end in this thread.
+    pub fn run(self) -> Result<Report, Failed<Report>> {
+        self.start()?.wait()
+    }
+
+    /// Starts it in a thread of its own.
+    pub fn start(self) -> Result<Running<Report>, Failed<Report>> {
+        let job = self.job.map_err(Failed::early)?;
+        start(self.watch, move |handle| farhaul_copy::copy(job, handle))
+    }
+}
+
+/// A verification that is yet to be run.
+#[must_use = "nothing is verified until it is run or started"]
+pub struct Verification {
+    job: VerifyJob,
+    watch: Watch,
+}
+
+impl Verification {
+    /// Also what is in the directory and not in the list is a finding.
+    pub fn extra(mut self, extra: bool) -> Verification {
+        self.job.extra = extra;
+        self
+    }
+
+    /// Modes and modification times are compared, too.
+    pub fn metadata(mut self, metadata: bool) -> Verification {
+        self.job.metadata = metadata;
+        self
+    }
+
+    /// Only what needs no reading is compared, such as sizes.
+    pub fn quick(mut self, quick: bool) -> Verification {
+        self.job.quick = quick;
+        self
+    }
+
+    /// What the digests of a list that is no manifest are, if its lines do not say it.
+    pub fn algorithm(mut self, algorithm: Algorithm) -> Verification {
+        self.job.algorithm = algorithm;
+        self
+    }
+
+    /// As [`Transfer::on_progress`].
+    pub fn on_progress(
+        mut self,
+        every: Duration,
+        see: impl FnMut(&Snapshot) + Send + 'static,
+    ) -> Verification {
+        self.watch.see = Some((every, Box::new(see)));
+        self
+    }
+
+    /// Runs it to its end. That something differs is a failure, whose report has the findings.
+    pub fn run(self) -> Result<VerifyReport, Failed<VerifyReport>> {
+        self.start()?.wait()
+    }
+
+    /// Starts it in a thread of its own.
+    pub fn start(self) -> Result<Running<VerifyReport>, Failed<VerifyReport>> {
+        let job = self.job;
+        start(self.watch, move |handle| farhaul_copy::verify(&job, handle, &mut |_| {}))
+    }
+}
+
+/// A transfer or a verification that runs. Dropped, it is cancelled and waited for.
+pub struct Running<R> {
+    handle: Handle,
+    work: Option<JoinHandle<(R, Option<Error>)>>,
+    watching: Option<Watching>,
+}
+
+impl<R: Verdict> Running<R> {
+    /// To see, steer and stop it.
+    pub fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    /// Whether it has ended.
+    pub fn is_finished(&self) -> bool {
+        self.work.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Result<R, Failed<R>> {
+        let (report, error) = self.join().unwrap_or_else(|| R::of(Error::Interrupted));
+        match error {
+            None if report.is_ok() => Ok(report),
+            error => Err(Failed { report: Box::new(report), error }),
+        }
+    }
+}
+
+impl<R> Running<R> {
+    fn join(&mut self) -> Option<(R, Option<Error>)> {
+        let ended = self.work.take().and_then(|work| work.join().ok());
+        if let Some((stop, watching)) = self.watching.take() {
+            drop(stop);
+            // A callback that panicked is its program's own affair.
+            let _ = watching.join();
+        }
+        ended
+    }
+}
+
+impl<R> Drop for Running<R> {
+    fn drop(&mut self) {
+        if self.work.is_some() {
+            self.handle.cancel();
+            self.join();
+        }
+    }
+}
+
+/// Why not all is as it was wanted. Of a transfer that failed for some entries, all others are there.
+#[derive(Debug)]
+pub struct Failed<R> {
+    /// What has come of it nevertheless.
+    pub report: Box<R>,
+    /// Why it ended early, if it did.
+    pub error: Option<Error>,
+}
+
+impl<R: Verdict> Failed<R> {
+    fn early(error: Error) -> Failed<R> {
+        let (report, error) = R::of(error);
+        Failed { report: Box::new(report), error }
+    }
+}
+
+impl<R: Verdict> fmt::Display for Failed<R> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.error {
+            Some(error) => error.fmt(formatter),
+            None => formatter.write_str(&self.report.complaint()),
+        }
+    }
+}
+
+impl<R: Verdict + fmt::Debug> std::error::Error for Failed<R> {}
+
+/// What reports have in common.
+pub trait Verdict: Sized + Send + 'static {
+    /// All is as it was wanted.
+    fn is_ok(&self) -> bool;
+    /// What is not, in a line.
+    fn complaint(&self) -> String;
+    /// Of what ended before it began.
+    #[doc(hidden)]
+    fn of(error: Error) -> (Self, Option<Error>);
+}
+
+impl Verdict for Report {
+    fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    fn complaint(&self) -> String {
+        match &self.failed[..] {
+            [FailedEntry { path, reason, .. }, ..] => {
+                format!("{} entries failed, such as {path}: {reason}", self.failed_count)
+            }
+            [] => format!("{} entries failed", self.failed_count),
+        }
+    }
+
+    fn of(error: Error) -> (Report, Option<Error>) {
+        let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
+        (report, Some(error))
+    }
+}
+
+impl Verdict for VerifyReport {
+    fn is_ok(&self) -> bool {
+        self.ok
+    }
+
+    fn complaint(&self) -> String {
+        let count = self.missing + self.changed + self.extra + self.unreadable;
+        match &self.findings[..] {
+            [first, ..] => format!("{count} differ, such as {}: {}", first.path, first.reason),
+            [] => format!("{count} differ"),
+        }
+    }
+
+    fn of(error: Error) -> (VerifyReport, Option<Error>) {
+        let report =
+            VerifyReport { schema: VERIFY_SCHEMA, error: Some(error.to_string()), ..VerifyReport::default() };
+        (report, Some(error))
+    }
+}
+
+type See = Box<dyn FnMut(&Snapshot) + Send>;
+type Hear = Box<dyn FnMut(&Stamped) + Send>;
+/// The thread that watches, which ends when the other end of this is dropped.
+type Watching = (Sender<()>, JoinHandle<()>);
+
+/// What a program is told while it waits.
+#[derive(Default)]
+struct Watch {
+    see: Option<(Duration, See)>,
+    hear: Option<Hear>,
+}
+
+/// How soon a program hears of an event.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+impl Watch {
+    fn start(self, handle: &Handle) -> Result<Option<Watching>, Error> {
+        if self.see.is_none() && self.hear.is_none() {
+            return Ok(None);
+        }
+        let (stop, stopped) = channel();
+        let events = self.hear.map(|hear| (handle.events(Level::Trace), hear));
+        let (handle, see) = (handle.clone(), self.see);
+        let watch = move || watch(&handle, see, events, &stopped);
+        let thread = std::thread::Builder::new().name("watch".into()).spawn(watch);
+        Ok(Some((stop, thread.map_err(Error::io("cannot start a thread"))?)))
+    }
+}
+
+fn watch(
+    handle: &Handle,
+    mut see: Option<(Duration, See)>,
+    mut events: Option<(farhaul_session::Events, Hear)>,
+    stopped: &Receiver<()>,
+) {
+    let mut due = see.as_ref().map(|(every, _)| Instant::now() + *every);
+    loop {
+        let is_over = stopped.recv_timeout(LOOK_EVERY) == Err(RecvTimeoutError::Disconnected);
+        if let Some((events, hear)) = &mut events {
+            events.take().iter().for_each(hear);
+        }
+        if let (Some((every, see)), Some(due)) = (&mut see, &mut due)
+            && (is_over || Instant::now() >= *due)
+        {
+            see(&handle.snapshot());
+            *due = Instant::now() + *every;
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+fn start<R: Verdict>(
+    watch: Watch,
+    work: impl FnOnce(&Handle) -> (R, Option<Error>) + Send + 'static,
+) -> Result<Running<R>, Failed<R>> {
+    let handle = Handle::new();
+    let watching = watch.start(&handle).map_err(Failed::early)?;
+    let held = handle.clone();
+    let run = move || contained(|| work(&held)).unwrap_or_else(R::of);
+    let work = std::thread::Builder::new().name("transfer".into()).spawn(run);
+    let work = work.map_err(|source| Failed::early(Error::io("cannot start a thread")(source)))?;
+    Ok(Running { handle, work: Some(work), watching })
+}

@@ -535,6 +535,9 @@ impl Supervisor {
             self.shared.flush(Duration::from_millis(300));
             return Err(Error::Interrupted);
         }
+        if !self.was_up {
+            self.watch_for_connection();
+        }
         if Instant::now() >= self.next_check {
             self.check()?;
             self.next_check = Instant::now() + CHECK_INTERVAL;
@@ -574,12 +577,6 @@ impl Supervisor {
         self.poll_reply()?;
         self.poll_fallback()?;
         let flows = self.shared.flow_list();
-        let is_up =
-            |flow: &Arc<FlowShared>| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
-        if !self.was_up && flows.iter().any(is_up) {
-            self.was_up = true;
-            self.say_connected();
-        }
         let silent =
             |stamp: &AtomicU64| now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)));
         self.open_spares(&flows)?;

@@ -105,7 +105,7 @@ impl Screen {
     fn tell(&mut self, events: &Events) {
         let events = events.take();
         if self.writes {
-            events.iter().for_each(|event| write(event));
+            events.iter().for_each(write);
         }
         let is_shown = |event: &Event| self.shown.is_some_and(|shown| event.level() <= shown);
         let shown: Vec<&Event> =

@@ -1,5 +1,7 @@
 //! What a session's users wish while it runs, and what they are told of it.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
@@ -7,6 +9,7 @@ use farhaul_handover::Held as _;
 use super::super::events::{Event, PathEnds};
 use super::super::figures::Stage;
 use super::super::options::PathAddresses;
+use super::super::shared::{FlowShared, FlowState};
 use super::super::snapshot::Facts;
 use super::super::supervisor::Supervisor;
 use super::super::verdict::{Verdict, verdict};
@@ -75,8 +78,15 @@ impl Supervisor {
         }
     }
 
-    /// The peer has been heard for the first time.
-    pub(super) fn say_connected(&self) {
+    /// Says so when the peer has answered by a flow for the first time.
+    pub(super) fn watch_for_connection(&mut self) {
+        let is_up =
+            |flow: &Arc<FlowShared>| flow.state() == FlowState::Up && flow.active.load(Ordering::Acquire);
+        if !self.shared.flow_list().iter().any(is_up) {
+            return;
+        }
+        self.was_up = true;
+        self.publish_facts();
         let (cipher, flows) = (self.options.cipher.name(), self.flow_count);
         self.shared.tell(&Event::Connected {
             peer: self.peer.clone(),

@@ -14,6 +14,6 @@ pub fn serve_endpoint(testing: Testing) -> ExitCode {
     };
     established.opening.network.testing = testing;
     // The client reports to the user; what this end says on standard error would come twice.
-    let summary = super::serve(established, None, &|_| {});
+    let summary = super::serve(established, None, &super::NoWatch);
     summary.error.map_or(ExitCode::Ok, |error| error.exit_code())
 }

@@ -68,7 +68,7 @@ pub(crate) use receiver::Destination;
 pub use request::{CopyRequest, Direction, admit, admit_within};
 pub(crate) use sender::{NAMES_BYTES_MAX, NAMES_MAX, Origin, Scan};
 pub(crate) use serve::serve_here;
-pub use serve::{ServerPolicy, SessionSummary, serve};
+pub use serve::{NoWatch, ServerPolicy, SessionSummary, Watch, serve};
 
 use farhaul_connect::Established;
 use farhaul_session::contained::contained;

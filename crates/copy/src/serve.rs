@@ -53,20 +53,30 @@ pub struct SessionSummary {
     pub error: Option<Error>,
 }
 
+/// Who wants to see what is served.
+pub trait Watch: Sync {
+    /// A session begins, or a further request of one: by its handle it can be seen, steered and stopped.
+    fn begins(&self, _handle: &Handle) {}
+
+    /// A request that followed the first one of its session is over.
+    fn further_ended(&self, _handle: &Handle, _summary: &SessionSummary) {}
+}
+
+/// Nobody.
+pub struct NoWatch;
+
+impl Watch for NoWatch {}
+
 /// Serves a client that came over the daemon's port (`policy` given), or over ssh as the user that it runs as. The client's options
 /// say nothing of what goes wrong here on purpose: the policy does, or over ssh whoever made `established`. Returns what became of
-/// the request that the session began with; `further` hears of each that followed when that has ended.
-pub fn serve(
-    established: Established,
-    policy: Option<&ServerPolicy>,
-    further: &(dyn Fn(&SessionSummary) + Sync),
-) -> SessionSummary {
-    serve_in(Confinement::User, established, policy, further)
+/// the request that the session began with; `watch` hears of all.
+pub fn serve(established: Established, policy: Option<&ServerPolicy>, watch: &dyn Watch) -> SessionSummary {
+    serve_in(Confinement::User, established, policy, watch)
 }
 
 /// The far end of a copy within this host.
 pub(crate) fn serve_here(established: Established) -> SessionSummary {
-    serve_in(Confinement::Local, established, None, &|_| {})
+    serve_in(Confinement::Local, established, None, &NoWatch)
 }
 
 /// A policy says by itself what its clients are confined to.
@@ -74,7 +84,7 @@ fn serve_in(
     confinement: Confinement,
     mut established: Established,
     policy: Option<&ServerPolicy>,
-    further: &(dyn Fn(&SessionSummary) + Sync),
+    watch: &dyn Watch,
 ) -> SessionSummary {
     if let Some(policy) = policy {
         // What a client allows this host to use is not the client's to say alone.
@@ -83,6 +93,8 @@ fn serve_in(
         network.testing = policy.testing;
     }
     let handle = Handle::new();
+    watch.begins(&handle);
+    handle.begin();
     let terms = Terms {
         strip_setuid: policy.is_some_and(|policy| policy.strip_setuid),
         mask: policy.map_or(0, |policy| policy.mask),
@@ -103,12 +115,13 @@ fn serve_in(
     });
     let outcome = match judged {
         Ok((request, side)) if established.opening.many => {
-            serve_many(&place, Agreed::new(established, request), side, (&terms, further), &handle)
+            serve_many(&place, Agreed::new(established, request), side, (&terms, watch), &handle)
         }
         Ok((request, side)) => run(Agreed::new(established, request), side, &terms, &handle),
         Err(error) => refuse(established, error, &handle),
     };
     let Outcome { report, error } = outcome;
+    handle.end(report.ok, error.as_ref());
     SessionSummary { direction, report, error }
 }
 
@@ -123,7 +136,7 @@ fn serve_many(
     place: &Place,
     agreed: Agreed,
     side: Side,
-    (terms, tell): (&Terms, &(dyn Fn(&SessionSummary) + Sync)),
+    (terms, watch): (&Terms, &dyn Watch),
     handle: &Handle,
 ) -> Outcome {
     let Agreed { session, request } = agreed;
@@ -136,7 +149,7 @@ fn serve_many(
     };
     session.stay();
     let turns = &Turns::new(SERVED_MAX);
-    let further = &Further { place, budget: &budget, network: &network, terms, tell };
+    let further = &Further { place, budget: &budget, network: &network, terms, watch };
     let outcome = std::thread::scope(|scope| {
         let turn = turns.take();
         let run_first = move || {
@@ -208,11 +221,14 @@ struct Further<'a> {
     budget: &'a Budget,
     network: &'a NetworkOptions,
     terms: &'a Terms,
-    tell: &'a (dyn Fn(&SessionSummary) + Sync),
+    watch: &'a dyn Watch,
 }
 
 impl Further<'_> {
     fn serve(&self, opened: Opened, words: &[u8]) {
+        let handle = opened.handle().clone();
+        self.watch.begins(&handle);
+        handle.begin();
         let asked = contained(|| CopyRequest::read(words, self.network)).flatten();
         let direction = asked.as_ref().ok().map(|request| request.direction);
         let judged = asked.and_then(|request| {
@@ -232,7 +248,8 @@ impl Further<'_> {
             }
         };
         let Outcome { report, error } = outcome;
-        (self.tell)(&SessionSummary { direction, report, error });
+        handle.end(report.ok, error.as_ref());
+        self.watch.further_ended(&handle, &SessionSummary { direction, report, error });
     }
 }
 

@@ -2,7 +2,6 @@
 //! interface.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -145,7 +144,7 @@ fn rights_are_those_of_the_moment_and_what_is_lost_ends_the_session() {
         let handle = Handle::new();
         let (connection, watched) = (&connection, handle.clone());
         let running = scope.spawn(move || connection.copy(endless, &handle).1);
-        while watched.bytes_done.load(Relaxed) == 0 {
+        while watched.counts().bytes_done.load(Relaxed) == 0 {
             assert!(!running.is_finished(), "{:?}", running.join());
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,19 +1,37 @@
-//! The daemon's log of sessions: a line when one begins and one when it ends, and a line for each further request.
+//! The daemon's log of sessions: a line when one begins and one when it ends, one for each further request, and lines for what
+//! happens meanwhile.
+
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use farhaul_connect::Established;
-use farhaul_copy::{Direction, SessionSummary};
-use farhaul_session::Error;
+use farhaul_copy::{Direction, SessionSummary, Watch};
+use farhaul_handover::Held as _;
+use farhaul_session::{Error, Event, Handle, Snapshot};
+
+/// What runs now.
+#[derive(Debug, Default)]
+pub(crate) struct Journal {
+    running: Mutex<Vec<(Handle, Arc<Visitor>)>>,
+}
 
 /// Who came; kept aside while the session runs.
-pub(crate) struct Visitor {
+#[derive(Debug)]
+struct Visitor {
     peer: String,
     key: String,
     /// What the list of keys calls it.
     comment: String,
 }
 
-impl Visitor {
-    pub(crate) fn of(established: &Established) -> Visitor {
+/// A session that is served. Dropped, it runs no more.
+pub(crate) struct Visit<'a> {
+    journal: &'a Journal,
+    visitor: Arc<Visitor>,
+}
+
+impl Journal {
+    /// A line for a session that begins.
+    pub(crate) fn begin(&self, established: &Established) -> Visit<'_> {
         let key = established.peer_key.clone().unwrap_or_default();
         let guest = established.guest.as_ref();
         let comment = guest.map(|guest| guest.principal.comment.clone()).unwrap_or_default();
@@ -26,17 +44,89 @@ impl Visitor {
             transport = established.session.transport.name(),
             "session begins"
         );
-        Visitor { peer: established.session.peer.clone(), key, comment }
+        let visitor = Visitor { peer: established.session.peer.clone(), key, comment };
+        Visit { journal: self, visitor: Arc::new(visitor) }
     }
 
+    /// A line for each request that runs.
+    pub(crate) fn show_running(&self) {
+        let running = self.running().clone();
+        tracing::info!(requests = running.len(), "running");
+        for (handle, visitor) in running {
+            let Snapshot { id, state, seconds, bytes_done, files_done, goodput_bps, facts, .. } =
+                handle.snapshot();
+            tracing::info!(
+                id,
+                peer = visitor.peer,
+                key = visitor.key,
+                comment = visitor.comment,
+                state = state.name(),
+                transport = facts.transport,
+                files = files_done,
+                bytes = bytes_done,
+                seconds,
+                goodput_bps,
+                rtt_ms = facts.rtt_ms,
+                loss = facts.loss_fraction,
+                limit = facts.limit,
+                "runs"
+            );
+        }
+    }
+
+    fn running(&self) -> MutexGuard<'_, Vec<(Handle, Arc<Visitor>)>> {
+        self.running.lock().in_any_case()
+    }
+}
+
+impl Watch for Visit<'_> {
+    fn begins(&self, handle: &Handle) {
+        self.journal.running().push((handle.clone(), self.visitor.clone()));
+        let visitor = self.visitor.clone();
+        handle.hear(move |event| visitor.log(event));
+    }
+
+    /// A request that followed the first one of its session is over.
+    fn further_ended(&self, handle: &Handle, summary: &SessionSummary) {
+        self.journal.running().retain(|(one, _)| one.id() != handle.id());
+        self.log_further(summary);
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.journal.running().retain(|(_, visitor)| !Arc::ptr_eq(visitor, &self.visitor));
+    }
+}
+
+impl Visitor {
+    /// What happens while a request runs.
+    fn log(&self, event: &Event) {
+        let Visitor { peer, key, .. } = self;
+        match event {
+            Event::Warning { text } => tracing::warn!(peer, key, "{text}"),
+            Event::PathDown(_)
+            | Event::PathUp(_)
+            | Event::CarrierChanged { .. }
+            | Event::Paused { .. }
+            | Event::Resumed => {
+                tracing::info!(peer, key, "{event}");
+            }
+            // The session's own lines say that it has begun and ended, and how.
+            _ => tracing::debug!(peer, key, "{event}"),
+        }
+    }
+}
+
+impl Visit<'_> {
     /// The session is over; a summary of what it began with.
-    pub(crate) fn log(&self, summary: &SessionSummary) {
+    pub(crate) fn end(&self, summary: &SessionSummary) {
         let report = &summary.report;
         self.log_fault(summary);
         tracing::info!(
-            peer = self.peer,
-            key = self.key,
-            comment = self.comment,
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
             direction = direction(summary),
             transport = report.session.transport,
             files = report.files,
@@ -50,14 +140,13 @@ impl Visitor {
         );
     }
 
-    /// A request that followed the first one of its session is over.
-    pub(crate) fn log_further(&self, summary: &SessionSummary) {
+    fn log_further(&self, summary: &SessionSummary) {
         let report = &summary.report;
         self.log_fault(summary);
         tracing::info!(
-            peer = self.peer,
-            key = self.key,
-            comment = self.comment,
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
             direction = direction(summary),
             files = report.files,
             skipped = report.skipped,
@@ -72,7 +161,7 @@ impl Visitor {
 
     fn log_fault(&self, summary: &SessionSummary) {
         if let Some(error @ Error::Internal(_)) = &summary.error {
-            tracing::error!(peer = self.peer, key = self.key, %error, "this is a fault of farhaul itself: please report it");
+            tracing::error!(peer = self.visitor.peer, key = self.visitor.key, %error, "this is a fault of farhaul itself: please report it");
         }
     }
 }

@@ -19,10 +19,11 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_copy::{ServerPolicy, SessionSummary, admit_within};
+use farhaul_copy::{ServerPolicy, admit_within};
 use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_session::{Error, MemoryLimits, Testing};
 
+use journal::Journal;
 use own_files::Own;
 
 /// What `farhaul serve` was told.
@@ -71,11 +72,13 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
         rate_max_bps: config.rate_max_bps,
     })?;
     let stop = daemon.stop_handle();
-    signals::on_end(move |signal| {
+    let journal = Arc::new(Journal::default());
+    let shown = journal.clone();
+    let end = move |signal| {
         tracing::info!(signal, "ending");
         stop.stop();
-    })
-    .context("cannot watch for signals")?;
+    };
+    signals::watch(end, move || shown.show_running()).context("cannot watch for signals")?;
 
     let addresses: Vec<String> = daemon.local_addrs().iter().map(ToString::to_string).collect();
     tracing::info!(
@@ -94,10 +97,9 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
     }
     let policy = ServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
     daemon.run(Arc::new(move |established| {
-        let visitor = journal::Visitor::of(&established);
-        let further = |summary: &SessionSummary| visitor.log_further(summary);
-        let summary = farhaul_copy::serve(established, Some(&policy), &further);
-        visitor.log(&summary);
+        let visit = journal.begin(&established);
+        let summary = farhaul_copy::serve(established, Some(&policy), &visit);
+        visit.end(&summary);
     }))?;
     tracing::info!("ended");
     Ok(())

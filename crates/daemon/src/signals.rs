@@ -1,23 +1,33 @@
-//! The signals that end a daemon.
+//! The signals that end a daemon, and the one that asks what it does.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Calls `end` with the name of the first SIGTERM or SIGINT, from a thread of its own. The second one ends
-/// the process at once.
-pub(crate) fn on_end(end: impl FnOnce(&'static str) + Send + 'static) -> io::Result<()> {
+/// Calls `end` with the name of the first SIGTERM or SIGINT, and `show` on each SIGUSR1, from a thread of its own. The second
+/// signal that ends ends the process at once.
+pub(crate) fn watch(
+    end: impl FnOnce(&'static str) + Send + 'static,
+    show: impl Fn() + Send + 'static,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (mut term, mut int) = {
+    let (mut term, mut int, mut usr1) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
+        (
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::user_defined1())?,
+        )
     };
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         runtime.block_on(async move {
             let mut next = async || {
-                tokio::select! {
-                    _ = term.recv() => ("SIGTERM", 143),
-                    _ = int.recv() => ("SIGINT", 130),
+                loop {
+                    tokio::select! {
+                        _ = term.recv() => return ("SIGTERM", 143),
+                        _ = int.recv() => return ("SIGINT", 130),
+                        _ = usr1.recv() => show(),
+                    }
                 }
             };
             let (name, _) = next().await;

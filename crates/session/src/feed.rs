@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::mem::discriminant;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
@@ -159,7 +159,6 @@ impl Queue {
 }
 
 /// All readers of one transfer.
-#[derive(Debug)]
 pub(crate) struct Feed {
     start: Instant,
     readers: Mutex<Vec<(Level, Weak<Queue>)>>,
@@ -167,7 +166,12 @@ pub(crate) struct Feed {
     detailed: AtomicUsize,
     has_readers: AtomicBool,
     is_over: AtomicBool,
+    /// Hears each event where it happens, but for details.
+    hearer: OnceLock<Hearer>,
 }
+
+/// What is done with an event where it happens: at once, and without waiting for anything.
+pub(crate) type Hearer = Box<dyn Fn(&Event) + Send + Sync>;
 
 impl Feed {
     pub(crate) fn new() -> Feed {
@@ -177,7 +181,13 @@ impl Feed {
             detailed: AtomicUsize::new(0),
             has_readers: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            hearer: OnceLock::new(),
         }
+    }
+
+    /// The first one stays.
+    pub(crate) fn set_hearer(&self, hearer: Hearer) {
+        let _ = self.hearer.set(hearer);
     }
 
     pub(crate) fn start(&self) -> Instant {
@@ -212,8 +222,10 @@ impl Feed {
     }
 
     pub(crate) fn put(&self, event: Event, is_over: &dyn Fn() -> bool) {
+        if let Some(hear) = self.hearer.get() {
+            hear(&event);
+        }
         if !self.has_readers.load(Ordering::Acquire) {
-            tracing::debug!("{event}");
             return;
         }
         let readers: Vec<Arc<Queue>> = {

@@ -63,10 +63,9 @@ pub struct Counts {
 }
 
 /// A transfer, as whoever started it holds it. Clones are the same.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Handle(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     id: Id,
     counts: Counts,
@@ -87,6 +86,12 @@ struct Inner {
 struct Running {
     request: Weak<Request>,
     facts: Facts,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Handle").field(&self.id()).finish()
+    }
 }
 
 impl Default for Handle {
@@ -122,6 +127,12 @@ impl Handle {
     /// What happens from now on, as far as `level` wants to know.
     pub fn events(&self, level: Level) -> Events {
         self.0.feed.read(level)
+    }
+
+    /// Has `hear` called with each event that is no detail, by the thread that tells it, which must not be kept waiting.
+    /// There is one for a transfer; it is set before that begins.
+    pub fn hear(&self, hear: impl Fn(&Event) + Send + Sync + 'static) {
+        self.0.feed.set_hearer(Box::new(hear));
     }
 
     /// How things stand.

@@ -128,6 +128,11 @@ pub struct Opened {
 }
 
 impl Opened {
+    /// By which it is seen and steered at this end.
+    pub fn handle(&self) -> &Handle {
+        &self.request.handle
+    }
+
     /// Takes it up.
     pub fn begin(self, role: Role) -> Dialogue {
         Dialogue::new(self.session, self.request, role)

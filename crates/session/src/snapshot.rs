@@ -26,6 +26,18 @@ pub enum State {
     Ended,
 }
 
+impl State {
+    /// As in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Starting => "starting",
+            State::Running => "running",
+            State::Paused => "paused",
+            State::Ended => "ended",
+        }
+    }
+}
+
 /// How things stand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Snapshot {

@@ -86,7 +86,8 @@ fn serve(folder: &Path, testing: Testing) -> (u16, DaemonStop, JoinHandle<()>) {
     let (port, stop) = (daemon.local_addrs()[0].port(), daemon.stop_handle());
     let policy = ServerPolicy { root: path("root"), strip_setuid: false, mask: 0, testing };
     let run = move || {
-        let serve = move |established| drop(farhaul_copy::serve(established, Some(&policy), &|_| {}));
+        let serve =
+            move |established| drop(farhaul_copy::serve(established, Some(&policy), &farhaul_copy::NoWatch));
         daemon.run(Arc::new(serve)).unwrap();
     };
     (port, stop, std::thread::spawn(run))

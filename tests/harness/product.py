@@ -74,12 +74,12 @@ def cp(host, *arguments, verb="cp", as_json=True, check=True, timeout=120, expec
     return outcome
 
 
-def start_cp(host, *arguments, verb="cp", **options):
+def start_cp(host, *arguments, verb="cp", as_json=True, **options):
     """Starts `farhaul cp --json` (or `verb`) and leaves it running."""
     options.setdefault("stdout", subprocess.PIPE)
     options.setdefault("stderr", subprocess.PIPE)
     options.setdefault("stdin", subprocess.DEVNULL)
-    return host.start(["farhaul", verb, "--json"] + [os.fspath(part) for part in arguments], **options)
+    return host.start(["farhaul", verb] + (["--json"] if as_json else []) + [os.fspath(part) for part in arguments], **options)
 
 
 def finish(process, timeout=120):

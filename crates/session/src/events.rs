@@ -385,4 +385,34 @@ mod tests {
             assert_eq!(event.to_string(), line);
         }
     }
+
+    /// The page that programs are written by has every event, and no other.
+    #[test]
+    fn the_page_has_every_event() {
+        let page = include_str!("../../../docs/events.md");
+        let table = page.split("| event |").nth(1).and_then(|rest| rest.split("\n\n").next()).unwrap();
+        let rows = table.lines().skip(2).filter_map(|line| line.split('`').nth(1));
+        let told: Vec<&str> = rows.filter(|name| !["snapshot", "report"].contains(name)).collect();
+        let own = include_str!("events.rs");
+        let variants =
+            own.split("pub enum Event {").nth(1).and_then(|rest| rest.split("\n}\n").next()).unwrap();
+        let names: Vec<String> = variants
+            .lines()
+            .filter_map(|line| line.strip_prefix("    "))
+            .filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()))
+            .map(|line| snake(line.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default()))
+            .collect();
+        assert_eq!(told, names);
+    }
+
+    fn snake(name: &str) -> String {
+        let mut out = String::new();
+        for c in name.chars() {
+            if c.is_ascii_uppercase() && !out.is_empty() {
+                out.push('_');
+            }
+            out.push(c.to_ascii_lowercase());
+        }
+        out
+    }
 }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_session::blocked::Blocked;
 use farhaul_session::blocked::{udp_blocked_warning, udp_noted_warning};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{Dial, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
 use farhaul_text::printable;
@@ -185,7 +185,7 @@ pub(crate) fn connect_asking(
                 match trust::judge(&known, &name, target, &key, ask) {
                     Verdict::Trust if pin != Pin::OneOf(vec![key.clone()]) => pin = Pin::OneOf(vec![key]),
                     Verdict::Trust => {
-                        return Err(Error::Misbehaved("the server changed its key meanwhile".into()));
+                        return Err(Error::from(Misbehaviour::KeyChanged));
                     }
                     Verdict::Refuse(error) => return Err(error),
                 }
@@ -219,9 +219,12 @@ fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
 }
 
 fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
-    let unknown = |reason: String| Error::Connect {
-        what: format!("cannot find the host {}: {reason}", printable(host.as_bytes(), 255)),
-        hint: Some("check the name".into()),
+    let unknown = |reason: String| {
+        Error::new(
+            Code::HostUnknown,
+            format!("cannot find the host {}: {reason}", printable(host.as_bytes(), 255)),
+        )
+        .with_hint("check the name")
     };
     let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     let addresses = reachable_from(None, &found.collect::<Vec<_>>());
@@ -486,7 +489,7 @@ fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
         return Err(Failure::Engine(refusal.into_error()));
     }
     if reply.flow_ids.len() != flows {
-        return Err(Failure::Engine(Error::Misbehaved("it agreed on another number of flows".into())));
+        return Err(Failure::Engine(Error::from(Misbehaviour::FlowCount)));
     }
     Ok(reply)
 }
@@ -504,9 +507,10 @@ impl Dialer {
 }
 
 impl Dial for Dialer {
-    /// Opens a connection and joins it to the session. [`Error::Lost`] says that the server knows of no such session (any more).
+    /// Opens a connection and joins it to the session. An error of [`ExitCode::Lost`] says that the server knows of no such
+    /// session (any more).
     fn dial(&self) -> Result<FlowSetup, Error> {
-        let exhausted = || Error::Connect { what: "too many carriers were opened".into(), hint: None };
+        let exhausted = || Error::new(Code::NoCarrier, "too many carriers were opened");
         let take_index = || self.indices.take().ok_or_else(exhausted);
         match &self.way {
             Way::Daemon(way) => way.dial(take_index),
@@ -521,17 +525,18 @@ impl DaemonWay {
             .enable_all()
             .build()
             .map_err(Error::io("cannot start the runtime of the handshake"))?;
-        let gone = |reason: String| Error::Connect {
-            what: format!("cannot reach {} over TCP: {reason}", self.host),
-            hint: Some("run the same command again when it is back; it goes on where it stopped".into()),
+        let gone = |reason: String| {
+            Error::new(Code::NoCarrier, format!("cannot reach {} over TCP: {reason}", self.host))
+                .with_hint("run the same command again when it is back; it goes on where it stopped")
         };
         let (config, refused) = tls::client_config(&self.identity, Pin::OneOf(vec![self.key.clone()]))?;
         let failed = |failure: Failure| match failure.unless(&refused) {
             Failure::Engine(error) => error,
-            Failure::ServerKey(key) => Error::Auth {
-                what: format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
-                hint: Some("somebody may be in between".into()),
-            },
+            Failure::ServerKey(key) => Error::new(
+                Code::HostKeyWrong,
+                format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
+            )
+            .with_hint("somebody may be in between"),
             other => gone(other.to_string()),
         };
         let exchange = async {

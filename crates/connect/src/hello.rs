@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_session::options::{FLOWS_MAX, NetworkOptions, PathAddresses};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -77,10 +77,7 @@ impl Token {
     /// A fresh one from the system's generator.
     pub fn random() -> Result<Token, Error> {
         let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| Error::Io {
-            what: "the system gives no random numbers".into(),
-            source: io::Error::other(error.to_string()),
-        })?;
+        getrandom::fill(&mut bytes).map_err(Error::no_random_numbers)?;
         Ok(Token(bytes))
     }
 }
@@ -307,28 +304,27 @@ impl Refusal {
         let what = printable(self.text.as_bytes(), 400);
         let hint = self.hint.map(|hint| printable(hint.as_bytes(), 400));
         match self.code {
-            RefusalCode::Version | RefusalCode::Unsupported => Error::Incompatible(what),
-            RefusalCode::Forbidden => Error::Auth { what, hint },
-            RefusalCode::NoSuchPath => Error::Files { what, hint },
-            RefusalCode::Usage => Error::Usage(what),
-            RefusalCode::Ended => Error::Lost { what, hint },
-            RefusalCode::Busy | RefusalCode::Internal | RefusalCode::Other => Error::Connect { what, hint },
+            RefusalCode::Version => Error::new(Code::NoCommonVersion, what),
+            RefusalCode::Unsupported => Error::new(Code::FeatureMissing, what),
+            RefusalCode::Forbidden => Error::new(Code::Forbidden, what).with_hint_if(hint),
+            RefusalCode::NoSuchPath => Error::new(Code::FilesFailed, what).with_hint_if(hint),
+            RefusalCode::Usage => Error::new(Code::BadRequest, what),
+            RefusalCode::Ended => Error::new(Code::PeerEnded, what).with_hint_if(hint),
+            RefusalCode::Busy => Error::new(Code::Busy, what).with_hint_if(hint),
+            RefusalCode::Internal | RefusalCode::Other => {
+                Error::new(Code::PeerCannotStart, what).with_hint_if(hint)
+            }
         }
     }
 
     /// What a far end says when `error` keeps it from serving.
     pub fn from_error(error: &Error) -> Refusal {
-        let code = match error {
-            Error::Usage(_) => RefusalCode::Usage,
-            Error::Incompatible(_) => RefusalCode::Version,
-            Error::Auth { .. } => RefusalCode::Forbidden,
-            Error::Files { .. } => RefusalCode::NoSuchPath,
-            Error::Connect { .. }
-            | Error::Misbehaved(_)
-            | Error::Lost { .. }
-            | Error::Interrupted
-            | Error::Internal(_)
-            | Error::Io { .. } => RefusalCode::Internal,
+        let code = match error.exit_code() {
+            ExitCode::Usage => RefusalCode::Usage,
+            ExitCode::Incompatible => RefusalCode::Version,
+            ExitCode::Auth => RefusalCode::Forbidden,
+            ExitCode::Files => RefusalCode::NoSuchPath,
+            _ => RefusalCode::Internal,
         };
         Refusal { code, text: error.to_string(), hint: error.hint().map(str::to_string) }
     }
@@ -395,11 +391,13 @@ pub enum HelloError {
 impl From<HelloError> for Error {
     fn from(error: HelloError) -> Error {
         match error {
-            HelloError::Version { .. } | HelloError::OtherProtocol => Error::Incompatible(error.to_string()),
-            HelloError::Closed | HelloError::Io(_) | HelloError::Foreign(_) => {
-                Error::Connect { what: error.to_string(), hint: None }
+            HelloError::Version { .. } | HelloError::OtherProtocol => {
+                Error::new(Code::NoCommonVersion, error.to_string())
             }
-            HelloError::TooLong(_) | HelloError::Malformed(_) => Error::Misbehaved(error.to_string()),
+            HelloError::Closed | HelloError::Io(_) => Error::new(Code::Unreachable, error.to_string()),
+            HelloError::Foreign(_) => Error::new(Code::NotFarhaul, error.to_string()),
+            HelloError::TooLong(_) => Error::misbehaved(Misbehaviour::FrameTooLong, error.to_string()),
+            HelloError::Malformed(_) => Error::misbehaved(Misbehaviour::MalformedHello, error.to_string()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::progress::Progress;
 use farhaul_text::escape;
 use farhaul_volume::{Found, Leftover, find_leftovers};
@@ -77,8 +77,8 @@ pub fn clean(
     });
     let what = format!("cannot look into {}", job.directory.display());
     let error = match walked {
-        Err(source) => Some(Error::Files { what: format!("{what}: {}", plain(&source)), hint: None }),
-        Ok(()) => progress.cancelled().then_some(Error::Interrupted),
+        Err(source) => Some(Error::new(Code::of_files(&source), format!("{what}: {}", plain(&source)))),
+        Ok(()) => progress.cancelled().then_some(Error::interrupted()),
     };
     report.error = error.as_ref().map(ToString::to_string);
     report.ok = error.is_none() && report.failed_count == 0;

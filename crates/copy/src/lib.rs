@@ -202,6 +202,7 @@ mod tests {
     use crate::messages::Message;
     use crate::options::TransferOptions;
     use crate::talk::Talk;
+    use farhaul_session::error::Misbehaviour;
 
     /// A sender that leaves once it has been told that everything is there.
     fn left_by(complaint: Option<Error>) -> Option<Error> {
@@ -229,7 +230,7 @@ mod tests {
     fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
         let left = left_by(None);
         assert!(left.is_none(), "{left:?}");
-        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
+        let left = left_by(Some(Error::misbehaved(Misbehaviour::FinishedTooEarly, "something is missing")));
         assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
     }
 }

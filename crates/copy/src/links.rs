@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::RelPath;
 
 use super::item::Item;
@@ -50,7 +50,7 @@ impl Links {
     pub(crate) fn expect(&mut self, id: u64, path: &RelPath) -> Result<(), Error> {
         self.bytes += LINK_BYTES + path.as_bytes().len();
         if self.targets.len() == TARGETS_MAX || self.bytes > TARGETS_BYTES_MAX {
-            return Err(Error::Misbehaved("it announced more files with several links than it may".into()));
+            return Err(Error::from(Misbehaviour::TooManyLinks));
         }
         self.kept.hold(self.bytes as u64)?;
         self.targets.insert(id, State::Expected(Vec::new()));
@@ -62,7 +62,10 @@ impl Links {
     pub(crate) fn request(&mut self, to: u64, link: &Item) -> Result<Option<(Outcome, RelPath)>, Error> {
         let id = link.id();
         match self.targets.get_mut(&to) {
-            None => Err(Error::Misbehaved(format!("entry {id} links to {to}, which is no linked file"))),
+            None => Err(Error::misbehaved(
+                Misbehaviour::LinkToNothing,
+                format!("entry {id} links to {to}, which is no linked file"),
+            )),
             Some(State::Settled(outcome, path)) => Ok(Some((*outcome, path.clone()))),
             Some(State::Expected(waiting)) => {
                 waiting.push(link.clone());

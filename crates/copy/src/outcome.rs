@@ -1,6 +1,6 @@
 //! How a copy ended: from what both ends counted to one report.
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::session::Dialogue;
 
 use super::end::End;
@@ -75,5 +75,5 @@ fn nothing_arrived(report: &Report) -> Option<Error> {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);
-    Some(Error::Files { what, hint: None })
+    Some(Error::new(Code::FilesFailed, what))
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use farhaul_connect::{Established, Guest};
 use farhaul_session::budget::Budget;
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::progress::Progress;
 use farhaul_session::session::{Opened, Session};
@@ -86,7 +86,9 @@ fn serve_in(
     let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
     let is_too_much = established.opening.many && policy.is_some();
     let asked = match asked {
-        Ok(_) if is_too_much => Err(Error::Usage("this daemon takes one request a session".into())),
+        Ok(_) if is_too_much => {
+            Err(Error::new(Code::OneRequestOnly, "this daemon takes one request a session"))
+        }
         asked => asked,
     };
     let direction = asked.as_ref().ok().map(|request| request.direction);
@@ -136,7 +138,7 @@ fn serve_many(
         let first = match first {
             Ok(first) => first,
             Err(source) => {
-                return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source });
+                return Outcome::failed(Error::no_thread(source));
             }
         };
         // It ends with the session.
@@ -146,11 +148,10 @@ fn serve_many(
             let serve = move || further.serve(opened, &words);
             if let Err(error) = std::thread::Builder::new().name("request".into()).spawn_scoped(scope, serve)
             {
-                refused
-                    .refuse(&Error::Io { what: "the far end cannot start a thread".into(), source: error });
+                refused.refuse(&Error::of_host("the far end cannot start a thread", error));
             }
         }
-        first.join().unwrap_or_else(|_| Outcome::failed(Error::Internal("a request".into())))
+        first.join().unwrap_or_else(|_| Outcome::failed(Error::bug("a request")))
     });
     session.close(None);
     outcome
@@ -194,7 +195,7 @@ fn confined(
             Ok(Confinement::Root(paths::open_root(&policy.root, guest.allowed.root())?))
         }
         // Nobody comes here without having been judged.
-        (Some(_), None) => Err(Error::Auth { what: "you were not let in here".into(), hint: None }),
+        (Some(_), None) => Err(Error::new(Code::Forbidden, "you were not let in here")),
         (None, _) => Ok(confinement),
     }
 }
@@ -203,8 +204,7 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
     match request.direction {
         Direction::Pull => Ok(Side::Send(paths::far_origin(confinement, request, budget)?)),
         Direction::Push => {
-            let path =
-                request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
+            let path = request.paths.first().ok_or_else(|| Error::from(Misbehaviour::NoDestination))?;
             if is_null(Path::new(OsStr::from_bytes(path))) {
                 return Ok(Side::Receive(Destination::Null));
             }

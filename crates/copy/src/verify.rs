@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::progress::Progress;
 use farhaul_text::escape;
 use farhaul_volume::{Algorithm, RelPath, Root};
@@ -145,9 +145,11 @@ fn run(
     report: &mut VerifyReport,
     tell: &mut dyn FnMut(&Finding),
 ) -> Result<(), Error> {
-    let cannot = |what: String| Error::Files { what, hint: None };
-    let open =
-        |error: std::io::Error| cannot(format!("cannot open {}: {}", job.directory.display(), plain(&error)));
+    let cannot = |what: String| Error::new(Code::BadManifest, what);
+    let open = |error: std::io::Error| {
+        let what = format!("cannot open {}: {}", job.directory.display(), plain(&error));
+        Error::new(Code::of_files(&error), what)
+    };
     let root = Root::open(&job.directory).map_err(open)?;
     let mut list = List::open(&job.list, job.algorithm).map_err(cannot)?;
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -181,14 +183,14 @@ fn run(
                 }
             };
             let spawn = std::thread::Builder::new().name("verify".into());
-            spawn.spawn_scoped(scope, check).map_err(Error::io("cannot start a thread"))?;
+            spawn.spawn_scoped(scope, check).map_err(Error::no_thread)?;
         }
         drop((find, help, expected));
         let mut collector = Collector { report: &mut *report, bytes: 0, tell };
         let mut read = || -> Result<(), Error> {
             while let Some(line) = list.next().map_err(cannot)? {
                 if progress.cancelled() {
-                    return Err(Error::Interrupted);
+                    return Err(Error::interrupted());
                 }
                 if job.extra {
                     names.note(&line);
@@ -209,7 +211,7 @@ fn run(
         found.iter().for_each(|finding| collector.take(finding));
         result?;
         if progress.cancelled() {
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         if job.extra {
             extra(&root, &names, progress, &mut collector)?;
@@ -279,7 +281,7 @@ fn extra(
     let mut stack = vec![RelPath::empty()];
     while let Some(directory) = stack.pop() {
         if progress.cancelled() {
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         let listed = match root.list(&directory) {
             Ok(listed) => listed,

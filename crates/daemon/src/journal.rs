@@ -2,7 +2,7 @@
 
 use farhaul_connect::Established;
 use farhaul_copy::{Direction, SessionSummary};
-use farhaul_session::Error;
+use farhaul_session::Code;
 
 /// Who came; kept aside while the session runs.
 pub(crate) struct Visitor {
@@ -41,7 +41,7 @@ impl Visitor {
             None if report.failed_count > 0 => format!("{} entries failed", report.failed_count),
             None => "ok".to_string(),
         };
-        if let Some(error @ Error::Internal(_)) = &summary.error {
+        if let Some(error) = summary.error.as_ref().filter(|error| error.code() == Code::Bug) {
             tracing::error!(peer = self.peer, key = self.key, %error, "this is a fault of farhaul itself: please report it");
         }
         tracing::info!(

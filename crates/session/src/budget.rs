@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use farhaul_handover::Held as _;
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// What may be kept, and what is. Clones are the same.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ impl From<Full> for Error {
     fn from(full: Full) -> Error {
         let hint = "try again when others have ended, or give the far end more (serve --memory, \
                     --memory-per-key; memory= before its key)";
-        Error::Lost { what: full.to_string(), hint: Some(hint.into()) }
+        Error::new(Code::MemoryShareUsed, full.to_string()).with_hint(hint)
     }
 }
 

@@ -39,7 +39,7 @@ impl<'scope> Crew<'scope, '_> {
             .name(name.into())
             .spawn_scoped(self.scope, move || request.work(work))
             .map(drop)
-            .map_err(Error::io("cannot start a thread"))
+            .map_err(Error::no_thread)
     }
 }
 
@@ -52,6 +52,7 @@ mod tests {
 
     use super::super::shared::{Allowance, Shared};
     use super::*;
+    use crate::error::Code;
 
     fn request() -> Arc<Request> {
         let pool = || BlockPool::new(1, 1).unwrap();
@@ -82,8 +83,12 @@ mod tests {
     #[test]
     fn whatever_ends_the_work_ends_its_threads() {
         assert!(ended_by(|_| Ok(())).is_ok());
-        assert!(matches!(ended_by(|_| Err(Error::Interrupted)), Err(Error::Interrupted)));
-        assert!(matches!(ended_by(|_| panic!("oh")), Err(Error::Internal(place)) if place.contains("oh")));
+        assert!(
+            matches!(ended_by(|_| Err(Error::interrupted())), Err(error) if error.code() == Code::Interrupted)
+        );
+        assert!(
+            matches!(ended_by(|_| panic!("oh")), Err(error) if error.code() == Code::Bug && error.what().contains("oh"))
+        );
     }
 
     #[test]
@@ -97,7 +102,9 @@ mod tests {
         };
         together(&request, || {}, |crew| crew.start("fails", || panic!("oh")).and_then(|()| wait(crew)))
             .unwrap();
-        assert!(matches!(request.take_failure(), Some(Error::Internal(place)) if place.contains("oh")));
+        assert!(
+            matches!(request.take_failure(), Some(error) if error.code() == Code::Bug && error.what().contains("oh"))
+        );
         assert!(request.goodbye().contains("oh"));
     }
 }

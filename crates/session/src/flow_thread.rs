@@ -30,7 +30,7 @@ use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{FlowShared, FlowState, Shared};
-use crate::error::Error;
+use crate::error::{Code, Error, Misbehaviour};
 use blocks::Outgoing;
 use buffers::BufferWatch;
 use complete::Complete;
@@ -196,7 +196,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     };
     if let Err(error) = running.run() {
         tracing::debug!(flow = own.index, %error, "flow ended");
-        if matches!(error, Error::Misbehaved(_) | Error::Files { .. }) {
+        if matches!(error.code(), Code::Misbehaved | Code::NoOverflow | Code::Bug) {
             shared.fail(error);
         }
     }
@@ -799,7 +799,7 @@ fn planned_bytes(own: &FlowShared) -> usize {
 /// A link that fails is a path that is gone, but a carrier with nonsense on it is the far end's doing.
 fn cannot_receive(error: std::io::Error) -> Error {
     match error.kind() {
-        std::io::ErrorKind::InvalidData => Error::Misbehaved(error.to_string()),
+        std::io::ErrorKind::InvalidData => Error::misbehaved(Misbehaviour::DamagedCarrier, error.to_string()),
         _ => Error::io("cannot receive")(error),
     }
 }
@@ -810,5 +810,8 @@ fn damaged() -> Error {
 }
 
 fn misbehaved(error: farhaul_proto::Error) -> Error {
-    Error::Misbehaved(error.to_string())
+    match error {
+        farhaul_proto::Error::Misbehaved(how) => Error::misbehaved(how.into(), how.to_string()),
+        other => Error::bug(other.to_string()),
+    }
 }

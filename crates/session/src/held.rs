@@ -2,7 +2,7 @@
 
 use farhaul_blocks::{Block, Parked};
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 pub enum Held {
     Here(Block),
@@ -18,8 +18,6 @@ impl From<Block> for Held {
 
 /// No path can help with this one.
 pub(crate) fn cannot_park(error: std::io::Error) -> Error {
-    Error::Files {
-        what: format!("cannot keep blocks in a file beside memory: {error}"),
-        hint: Some("set TMPDIR to a directory with room, or give --memory more".to_string()),
-    }
+    Error::new(Code::NoOverflow, format!("cannot keep blocks in a file beside memory: {error}"))
+        .with_hint("set TMPDIR to a directory with room, or give --memory more")
 }

@@ -50,7 +50,7 @@ mod verdict;
 pub use budget::{Budget, Charge, Full, MemoryLimits};
 pub use contained::contained;
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
-pub use error::{Error, ExitCode};
+pub use error::{Blame, Code, Error, ExitCode, Misbehaviour};
 pub use farhaul_net::Fault;
 pub use figures::{CpuChoice, PathFigures, Stage};
 pub use options::{Cipher, FLOWS_MAX, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions};

@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::codec::{Malformed, Reader, put_bytes, put_numbers, put_reason, put_varint};
 use super::figures::Stage;
 use super::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
-use crate::error::Error;
+use crate::error::{Error, Misbehaviour};
 
 /// Longest message: its code and its body, without the length before them.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -98,12 +98,12 @@ impl EndFigures {
 
 /// The end of a session whose peer has said something that is no message.
 pub fn senseless(_: Malformed) -> Error {
-    Error::Misbehaved("a control message makes no sense".into())
+    Error::from(Misbehaviour::SenselessMessage)
 }
 
 /// The end of a session whose peer has said something at the wrong time.
 pub fn unexpected(name: &str) -> Error {
-    Error::Misbehaved(format!("unexpected message {name}"))
+    Error::misbehaved(Misbehaviour::UnexpectedMessage, format!("unexpected message {name}"))
 }
 
 // ---- messages as bytes ------------------------------------------------------------------------------------

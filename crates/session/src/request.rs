@@ -16,7 +16,7 @@ use super::exchange::{ChannelBell, Inlet};
 use super::messages::{EndFigures, Message, put_words};
 use super::progress::Progress;
 use super::shared::Shared;
-use crate::error::{Error, ExitCode};
+use crate::error::{Error, ExitCode, Misbehaviour};
 
 /// The request that a session begins with; the hello says what it is about.
 pub const FIRST: u64 = 1;
@@ -69,7 +69,7 @@ impl Request {
         let end = self.session.put(|out| put_words(out, self.number, encode));
         self.session.wait_until_taken(end, || {
             if self.progress.cancelled() {
-                self.fail(Error::Interrupted);
+                self.fail(Error::interrupted());
             }
             self.is_stopped()
         });
@@ -232,13 +232,19 @@ impl Requests {
         let mut table = self.table();
         let is_theirs = number.is_multiple_of(2) == session.is_initiator && number > FIRST;
         if !session.stays.load(Ordering::Acquire) {
-            return Err(Error::Misbehaved("it opens a request in a session that is for one".into()));
+            return Err(Error::from(Misbehaviour::SecondRequest));
         }
         if !is_theirs || number <= table.last_theirs {
-            return Err(Error::Misbehaved(format!("it opens request {number} out of turn")));
+            return Err(Error::misbehaved(
+                Misbehaviour::RequestOutOfTurn,
+                format!("it opens request {number} out of turn"),
+            ));
         }
         if table.entries.len() >= OPEN_MAX {
-            return Err(Error::Misbehaved(format!("it has more than {OPEN_MAX} requests open")));
+            return Err(Error::misbehaved(
+                Misbehaviour::TooManyRequests,
+                format!("it has more than {OPEN_MAX} requests open"),
+            ));
         }
         table.last_theirs = number;
         drop(table);
@@ -330,7 +336,7 @@ impl Requests {
     /// What has come for a request: its words are appended to `frames`.
     pub(crate) fn collect(&self, number: u64, frames: &mut Vec<u8>) -> Result<Heard, Error> {
         let mut table = self.table();
-        let Some(entry) = table.entries.get_mut(&number) else { return Err(Error::Interrupted) };
+        let Some(entry) = table.entries.get_mut(&number) else { return Err(Error::interrupted()) };
         entry.is_read = !entry.words.is_empty();
         if entry.is_read {
             match frames.is_empty() {
@@ -384,13 +390,16 @@ impl Table {
     fn entry(&mut self, number: u64) -> Result<Option<&mut Entry>, Error> {
         let is_known = number == FIRST || number <= self.last_own.max(self.last_theirs);
         if !is_known {
-            return Err(Error::Misbehaved(format!("it speaks of request {number}, which nobody has opened")));
+            return Err(Error::misbehaved(
+                Misbehaviour::UnknownRequest,
+                format!("it speaks of request {number}, which nobody has opened"),
+            ));
         }
         Ok(self.entries.get_mut(&number))
     }
 
     fn ended(&self) -> Result<(), Error> {
-        self.ended.as_ref().map_or(Ok(()), |error| Err(error.again()))
+        self.ended.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 

@@ -17,7 +17,7 @@ use super::request::{FIRST, Heard, Request, Requests};
 use super::setup::Setup;
 use super::shared::Shared;
 use super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Order, Role, Supervisor};
-use crate::error::Error;
+use crate::error::{Error, ExitCode};
 
 /// One end of a session.
 pub struct Session {
@@ -108,7 +108,7 @@ impl Session {
     fn look_after(&self, wait: Duration) {
         self.shared.requests.lead(wait, || match &mut *self.supervisor() {
             Some(supervisor) => supervisor.drive(wait),
-            None => Err(Error::Interrupted),
+            None => Err(Error::interrupted()),
         });
     }
 }
@@ -190,7 +190,10 @@ impl Dialogue {
     pub fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
         let has_complained = |reason: String| !reason.is_empty();
         let taken = match self.take() {
-            Err(Error::Lost { .. }) if !self.request.peer_closed().is_some_and(has_complained) => {
+            Err(error)
+                if error.exit_code() == ExitCode::Lost
+                    && !self.request.peer_closed().is_some_and(has_complained) =>
+            {
                 Taken::Finish(EndFigures::default())
             }
             taken => taken?,
@@ -250,9 +253,9 @@ impl Dialogue {
         }
         let is_cancelled = self.request.progress.cancelled();
         if is_cancelled && self.session.shared.stays.load(Ordering::Acquire) {
-            self.request.say(&[fail_for(self.request.number(), &Error::Interrupted)]);
+            self.request.say(&[fail_for(self.request.number(), &Error::interrupted())]);
             self.request.set_over();
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         if !is_cancelled && !self.request.is_stopped() {
             return self.requests().ended();
@@ -262,7 +265,7 @@ impl Dialogue {
             self.look_after(CHECK_INTERVAL);
         }
         self.requests().ended()?;
-        Err(Error::Interrupted)
+        Err(Error::interrupted())
     }
 
     // ---- what this end says ------------------------------------------------------------------------------------------
@@ -361,7 +364,7 @@ impl Dialogue {
 impl Drop for Dialogue {
     fn drop(&mut self) {
         if self.session.shared.stays.load(Ordering::Acquire) {
-            self.end(Some(&Error::Interrupted));
+            self.end(Some(&Error::interrupted()));
         }
     }
 }
@@ -376,6 +379,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::error::{Code, Misbehaviour};
     use crate::exchange::{Class, Load, Outlet};
     use crate::messages::put_message;
     use crate::setup::local_pair;
@@ -471,7 +475,7 @@ mod tests {
             });
         }
         near.close(None);
-        assert!(matches!(far.accept(PATIENCE), Err(Error::Lost { .. })));
+        assert!(matches!(far.accept(PATIENCE), Err(error) if error.code() == Code::PeerEnded));
     }
 
     #[test]
@@ -515,10 +519,10 @@ mod tests {
                     break error;
                 }
             };
-            assert!(matches!(cancelled.join().unwrap(), Error::Interrupted));
+            assert!(cancelled.join().unwrap().code() == Code::Interrupted);
             ended
         });
-        assert!(matches!(&ended, Error::Lost { what, .. } if what.contains("interrupted")), "{ended}");
+        assert!(ended.exit_code() == ExitCode::Lost && ended.what().contains("interrupted"), "{ended}");
         drop(far_second);
         // The other one has all the room that there is.
         std::thread::scope(|scope| {
@@ -548,9 +552,7 @@ mod tests {
         let [(_near, near_first), (_far, mut far_first)] = ends();
         say(&near_first, b"\x11before");
         assert_eq!(hear(&mut far_first), b"\x11before");
-        near_first
-            .request
-            .fail(Error::Io { what: "no thread".into(), source: std::io::ErrorKind::WouldBlock.into() });
+        near_first.request.fail(Error::of_host("no thread", std::io::ErrorKind::WouldBlock.into()));
         say(&near_first, b"\x11that was all");
         let error = loop {
             match far_first.step() {
@@ -609,14 +611,16 @@ mod tests {
         let [(near, _near_first), (far, _far_first)] = ends();
         let mut opened = near.open(b"nonsense".to_vec(), Role::Sender, &Arc::default());
         let (refused, _) = far.accept(PATIENCE).unwrap().unwrap();
-        refused.refuse(&Error::Files { what: "there is no such thing".into(), hint: Some("make it".into()) });
+        refused.refuse(&Error::new(Code::NotFound, "there is no such thing").with_hint("make it"));
         let error = loop {
             if let Err(error) = opened.step() {
                 break error;
             }
         };
         assert!(
-            matches!(&error, Error::Files { what, hint: Some(hint) } if what.contains("no such") && hint == "make it")
+            error.exit_code() == ExitCode::Files
+                && error.what().contains("no such")
+                && error.hint() == Some("make it")
         );
     }
 
@@ -633,6 +637,6 @@ mod tests {
                 break error;
             }
         };
-        assert!(matches!(&error, Error::Misbehaved(what) if what.contains("for one")), "{error}");
+        assert!(error.misbehaviour() == Some(Misbehaviour::SecondRequest), "{error}");
     }
 }

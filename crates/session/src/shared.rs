@@ -34,7 +34,7 @@ use super::progress::Progress;
 use super::rate_cap::RateShare;
 use super::request::{Request, Requests};
 use super::supervisor::Role;
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
 pub struct Filled {
@@ -599,7 +599,7 @@ impl Shared {
             let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
             if Instant::now() >= deadline {
                 let what = "the far end has not taken what it was told for 300 s".to_string();
-                self.fail(Error::Lost { what, hint: None });
+                self.fail(Error::new(Code::PeerSilent, what));
             }
         }
     }

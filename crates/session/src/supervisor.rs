@@ -49,7 +49,7 @@ use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
 use super::shared::{Allowance, BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
 use super::standing::grants_of;
-use crate::error::{Error, ExitCode};
+use crate::error::{Code, Error, ExitCode, Misbehaviour};
 use crate::options;
 use crate::options::NetworkOptions;
 pub(crate) use account::Account;
@@ -329,7 +329,10 @@ impl Supervisor {
     fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {
         // The list keeps flows that have ended.
         if self.shared.flow_list().iter().any(|flow| flow.index == setup.index) {
-            return Err(Error::Misbehaved(format!("it used the flow index {} twice", setup.index)));
+            return Err(Error::misbehaved(
+                Misbehaviour::FlowIndexTwice,
+                format!("it used the flow index {} twice", setup.index),
+            ));
         }
         let identity = FlowIdentity {
             index: setup.index,
@@ -410,17 +413,14 @@ impl Supervisor {
                 own.set_state(FlowState::Down);
                 shared.control.notify();
             })
-            .map_err(Error::io("cannot start a thread"))?;
+            .map_err(Error::no_thread)?;
         self.threads.push(thread);
         Ok(())
     }
 
     fn flow_config(&self, is_stream: bool) -> Result<FlowConfig, Error> {
         let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| Error::Io {
-            what: "the system gives no random numbers".into(),
-            source: std::io::Error::other(error.to_string()),
-        })?;
+        getrandom::fill(&mut seed).map_err(Error::no_random_numbers)?;
         let is_clear = self.options.cipher == Cipher::None;
         let extra = if is_clear { CLEAR_EXTRA as u16 } else { 0 };
         let sealed_multiple = if is_clear { 1 } else { CIPHER_BLOCK };
@@ -515,7 +515,7 @@ impl Supervisor {
 
     fn watch(&mut self) -> Result<(), Error> {
         if self.shared.is_stopped() {
-            return Err(self.shared.take_failure().unwrap_or(Error::Interrupted));
+            return Err(self.shared.take_failure().unwrap_or(Error::interrupted()));
         }
         if self.shared.progress.cancelled() {
             let reason = "it was interrupted at the other end".to_string();
@@ -525,7 +525,7 @@ impl Supervisor {
                 hint: String::new(),
             }]);
             self.shared.flush(Duration::from_millis(300));
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         if Instant::now() >= self.next_check {
             self.check()?;
@@ -544,7 +544,10 @@ impl Supervisor {
             return Err(self.revoked(why));
         }
         if self.stop.is_set() {
-            return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
+            return Err(lost(
+                Code::PeerEnded,
+                format!("the session with {} was ended by the far end", self.peer),
+            ));
         }
         if let Some(reason) = self.shared.peer_closed() {
             // What it said last may still be on its way to the inbox; it is looked at first.
@@ -764,7 +767,7 @@ pub(super) mod tests {
         let (mut dialogue, _far, _) = behind();
         assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
         dialogue.request.progress.cancel();
-        assert!(matches!(dialogue.step(), Err(Error::Interrupted)));
+        assert!(matches!(dialogue.step(), Err(error) if error.code() == Code::Interrupted));
         dialogue.close(None);
     }
 
@@ -783,7 +786,7 @@ pub(super) mod tests {
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
         let error = until_end(&mut near);
-        assert!(matches!(&error, Error::Internal(place) if place.ends_with("oh")), "{error}");
+        assert!(error.code() == Code::Bug && error.what().ends_with("oh"), "{error}");
         near.shared.requests.clear();
         let weak = Arc::downgrade(&near.shared);
         drop(near);

@@ -13,7 +13,7 @@ use farhaul_connect::{
     Established, Identity, ListenConfig, Rights, Way, default_identity_path, endpoint_in_program,
 };
 use farhaul_session::budget::MemoryLimits;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 
 use super::request::{StreamRequest, own_features};
 use super::session;
@@ -124,7 +124,7 @@ impl Listener {
         let thread = std::thread::Builder::new()
             .name("listen".into())
             .spawn(move || daemon.run(Arc::new(serve)))
-            .map_err(Error::io("cannot start a thread"))?;
+            .map_err(Error::no_thread)?;
         Ok(Listener { streams, addresses, fingerprint, stop, thread: Some(thread) })
     }
 
@@ -163,7 +163,7 @@ impl Drop for Listener {
 }
 
 fn stopped() -> Error {
-    Error::Usage("the listener has ended".into())
+    Error::new(Code::Misuse, "the listener has ended")
 }
 
 fn judge(

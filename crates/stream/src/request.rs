@@ -3,7 +3,7 @@
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
 use farhaul_connect::session_needs;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,8 @@ impl StreamRequest {
     pub(super) fn opening(&self, network: NetworkOptions) -> Result<Opening, Error> {
         let network = network.checked()?;
         self.judged(&network)?;
-        let request = serde_json::to_vec(self).map_err(|error| Error::Usage(error.to_string()))?;
+        let request =
+            serde_json::to_vec(self).map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
         Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
     }
 
@@ -50,11 +51,11 @@ impl StreamRequest {
 
     fn judged(&self, network: &NetworkOptions) -> Result<(), Error> {
         if self.name.is_empty() || self.name.len() > NAME_MAX {
-            return Err(Error::Usage("a stream's name has 1 to 255 bytes".into()));
+            return Err(Error::new(Code::Misuse, "a stream's name has 1 to 255 bytes"));
         }
         let is_split = network.flow_count() + network.further_flows() > 1 || network.auto_paths;
         if self.in_order && is_split {
-            return Err(Error::Usage("a stream in order has one flow".into()));
+            return Err(Error::new(Code::Misuse, "a stream in order has one flow"));
         }
         Ok(())
     }

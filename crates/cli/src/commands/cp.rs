@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use farhaul::DEFAULT_PORT;
 use farhaul::{
-    CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Location, Progress, REPORT_SCHEMA, Report, SshTarget,
-    SyncOptions, TransferOptions,
+    Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Location, Progress, REPORT_SCHEMA, Report,
+    SshTarget, SyncOptions, TransferOptions,
 };
 
 use crate::args::select::Select;
@@ -62,7 +62,7 @@ type Outcome = (Report, Option<Error>);
 fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
     let progress = Arc::new(Progress::default());
     if let Err(source) = signals::cancel_on_signal(progress.clone()) {
-        return (refused(Error::Io { what: "cannot listen for signals".into(), source }), Vec::new());
+        return (refused(Error::of_host("cannot listen for signals", source)), Vec::new());
     }
     let display = Display::start(progress.clone(), output);
     let outcome = farhaul::copy(job, &progress);
@@ -125,12 +125,12 @@ fn refused(error: Error) -> Outcome {
 fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     let places = args.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
-        return Err(Error::Usage("a source and a destination are needed".into()));
+        return Err(Error::new(Code::BadOption, "a source and a destination are needed"));
     };
     check(sources, destination, args.output)?;
     let locate = |place: &Place| location(place, args.connection, args.output);
     let (select, names) = selection::read(args.select)?;
-    let mut sync = args.sync.clone().map_err(Error::Usage)?;
+    let mut sync = args.sync.clone().map_err(|what| Error::new(Code::BadOption, what))?;
     let retry = match args.select.retry_failed.as_deref().map(FailedRun::read).transpose()? {
         None => None,
         Some(run) => {
@@ -163,7 +163,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
 
 /// Refuses what cannot work, before anything is connected.
 fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), Error> {
-    let usage = |text: &str| Err(Error::Usage(text.to_string()));
+    let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
     let first = &sources[0];
     if sources.len() > 1 && (sources.contains(&Place::Pipe) || *destination == Place::Pipe) {
         return usage("with - as a source or destination there can be only one source");
@@ -198,7 +198,7 @@ fn location(place: &Place, connection: &Connection, output: &Output) -> Result<L
         }
         Place::Daemon(..) if connection.ipv4 || connection.ipv6 => {
             let text = "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]/path";
-            return Err(Error::Usage(text.into()));
+            return Err(Error::new(Code::BadOption, text));
         }
         Place::Daemon(host, path) => {
             Location::Daemon { target: daemon_target(host, connection), path: path.clone() }
@@ -288,7 +288,7 @@ mod tests {
     fn an_entry_that_the_error_names_is_not_listed_again() {
         let one = FailedEntry { path: "a".into(), reason: "gone".into(), action: Action::Copy };
         let report = Report { failed: vec![one], failed_count: 1, ..Report::default() };
-        let about = |what: &str| Error::Files { what: what.into(), hint: None };
+        let about = |what: &str| Error::new(Code::FilesFailed, what);
         assert!(is_told(&report, Some(&about("a: gone"))));
         assert!(!is_told(&report, Some(&about("no space"))));
         assert!(!is_told(&report, None));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_refused_job_still_has_a_report() {
-        let (report, error) = refused(Error::Usage("no".into()));
+        let (report, error) = refused(Error::new(Code::BadOption, "no"));
         assert!(!report.ok && report.schema == REPORT_SCHEMA && report.error.as_deref() == Some("no"));
         assert!(error.is_some());
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -109,7 +109,7 @@ impl Receiver {
     ) -> Result<(), Error> {
         if !conversation.postponed.is_empty() || !self.large_open.has_room() {
             if conversation.postponed.len() >= OUTSTANDING_MAX {
-                return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
+                return Err(Error::from(Misbehaviour::TooManyFiles));
             }
             conversation.postponed.push_back(item);
             return Ok(());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 
 use super::super::sender::Sender;
 
@@ -37,10 +37,10 @@ impl Sender {
         let mut names = self.names.lock().whole();
         names.bytes = more.iter().fold(names.bytes, |sum, name| sum.saturating_add(name.len()));
         if !names.is_awaited || names.is_complete {
-            return Err(Error::Misbehaved("it asked for names out of order".into()));
+            return Err(Error::from(Misbehaviour::NamesOutOfOrder));
         }
         if names.names.len() + more.len() > NAMES_MAX || names.bytes > NAMES_BYTES_MAX {
-            return Err(Error::Misbehaved("it asked for more names than are allowed".into()));
+            return Err(Error::from(Misbehaviour::TooManyNames));
         }
         let count = names.names.len() + more.len();
         let bytes = 2 * names.bytes + NAME_BYTES * count;

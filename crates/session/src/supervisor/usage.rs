@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::super::messages::Message;
 use super::super::shared::FlowShared;
 use super::super::supervisor::Supervisor;
-use crate::error::Error;
+use crate::error::{Error, Misbehaviour};
 
 impl Supervisor {
     pub(super) fn is_used(&self, path: usize) -> bool {
@@ -48,7 +48,7 @@ impl Supervisor {
     pub(super) fn apply_paths(&mut self, unused: u64) -> Result<(), Error> {
         let all = self.all_paths();
         if (unused | self.absent_paths()) & all == all || unused > all {
-            return Err(Error::Misbehaved("it would have no path used".into()));
+            return Err(Error::from(Misbehaviour::NoPathUsed));
         }
         self.unused_paths = unused;
         for flow in self.shared.flow_list().iter().filter(|flow| !flow.is_stream) {

@@ -209,7 +209,7 @@ def test_what_patterns_find_is_counted(small):
 
 
 def test_sessions_of_one_key_are_as_many_as_its_memory_allows(small):
-    """Who comes too early is told "busy", in words; when one has left, the next is let in."""
+    """Who comes too early is told that it is busy, in words; when one has left, the next is let in."""
     with contextlib.ExitStack() as sessions:
         replies = []
         for _ in range(6):
@@ -217,5 +217,5 @@ def test_sessions_of_one_key_are_as_many_as_its_memory_allows(small):
             replies.append(reply["refusal"])
         refused = [refusal for refusal in replies if refusal]
         assert replies[:4] == [None] * 4 and len(refused) == 2, replies
-        assert all(r["code"] == "busy" and f"memory of this key is used up ({PER_KEY} MiB)" in r["text"] for r in refused)
+        assert all(r["code"] == "FH-BUSY" and f"memory of this key is used up ({PER_KEY} MiB)" in r["text"] for r in refused)
     works(small)

@@ -557,7 +557,7 @@ BROKEN_MESSAGES = {
     "a request where there is to be one": message(peer.OPEN, peer.leb(2) + b"{}"),
     "a request out of turn": message(peer.OPEN, peer.leb(3) + b"{}"),
     "the end of a request that nobody began": message(peer.FINISH, peer.leb(4) + bytes(15)),
-    "the failure of no request": message(peer.FAIL, bytes([0, 7, 0, 0])),
+    "the failure of no request": message(peer.FAIL, b"\0" + peer.complaint(7)),
     "number without end": control(b"\xff" * 11),
     "decide": message(peer.DECIDE, bytes([0, 0])),
     "done": message(peer.DONE, b"\0"),
@@ -615,9 +615,9 @@ def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded, last):
         session.message(peer.FILE_FAILED, b"\0" + peer.counted(evil))
         session.next(peer.FAILED)
         if last == "abort":
-            session.message(peer.ABORT, bytes([7]) + peer.counted(evil) + peer.counted(evil))
+            session.message(peer.ABORT, peer.complaint(7, evil, evil))
         else:
-            session.message(peer.FAIL, bytes([1, 7]) + peer.counted(evil) + peer.counted(evil))
+            session.message(peer.FAIL, b"\1" + peer.complaint(7, evil, evil))
 
     outcome = pull(net, guarded, script)
     assert outcome.code == EXIT_LOST, outcome

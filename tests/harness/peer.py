@@ -74,6 +74,11 @@ def counted(data):
     return leb(len(data)) + data
 
 
+def complaint(code, reason=b"", hint=b"", number=0, misbehaviour=0):
+    """Why an end gives up: `code` is an exit code, `number` that of the error's code."""
+    return leb(code) + leb(number) + leb(misbehaviour) + counted(reason) + counted(hint)
+
+
 def zigzag(value):
     return value << 1 if value >= 0 else (-value << 1) - 1
 

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::early::{FirstUse, Unanswered};
 use super::hello;
-use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, RefusalCode, Token};
+use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, Token};
 use super::identity::{Identity, default_identity_path};
 use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use super::race::{Failure, Race, Road};
@@ -483,7 +483,7 @@ pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, Failure
 fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
-        if refusal.code == RefusalCode::Busy {
+        if refusal.is(Code::Busy) {
             return Err(Failure::Busy(printable(refusal.text.as_bytes(), 200)));
         }
         return Err(Failure::Engine(refusal.into_error()));

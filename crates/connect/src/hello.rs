@@ -270,64 +270,52 @@ impl HelloReply {
 /// Why a far end does not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    pub code: RefusalCode,
+    /// The name of the error's code; that of a later version may not be known here.
+    pub code: String,
+    /// The exit code that the client ends with, which tells enough of a code that is not known.
+    #[serde(default)]
+    pub exit: u8,
     pub text: String,
     #[serde(default)]
     pub hint: Option<String>,
 }
 
-/// The closed list of reasons; one that this version does not know reads as `Other`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RefusalCode {
-    Version,
-    /// No such service here, or it lacks a feature that the client needs.
-    Unsupported,
-    Forbidden,
-    NoSuchPath,
-    Usage,
-    Busy,
-    Internal,
-    /// The session that a further carrier is for.
-    Ended,
-    #[serde(other)]
-    Other,
-}
-
 impl Refusal {
-    pub fn new(code: RefusalCode, text: impl Into<String>) -> Refusal {
-        Refusal { code, text: text.into(), hint: None }
+    pub fn new(code: Code, text: impl Into<String>) -> Refusal {
+        Refusal { code: code.name().into(), exit: client_exit(code), text: text.into(), hint: None }
+    }
+
+    pub fn with_hint(self, hint: impl Into<String>) -> Refusal {
+        Refusal { hint: Some(hint.into()), ..self }
+    }
+
+    /// Whether it is for this.
+    pub fn is(&self, code: Code) -> bool {
+        self.code == code.name()
     }
 
     /// What the client's user reads. The text came from the network, so it is made safe for a terminal.
     pub fn into_error(self) -> Error {
         let what = printable(self.text.as_bytes(), 400);
         let hint = self.hint.map(|hint| printable(hint.as_bytes(), 400));
-        match self.code {
-            RefusalCode::Version => Error::new(Code::NoCommonVersion, what),
-            RefusalCode::Unsupported => Error::new(Code::FeatureMissing, what),
-            RefusalCode::Forbidden => Error::new(Code::Forbidden, what).with_hint_if(hint),
-            RefusalCode::NoSuchPath => Error::new(Code::FilesFailed, what).with_hint_if(hint),
-            RefusalCode::Usage => Error::new(Code::BadRequest, what),
-            RefusalCode::Ended => Error::new(Code::PeerEnded, what).with_hint_if(hint),
-            RefusalCode::Busy => Error::new(Code::Busy, what).with_hint_if(hint),
-            RefusalCode::Internal | RefusalCode::Other => {
-                Error::new(Code::PeerCannotStart, what).with_hint_if(hint)
-            }
-        }
+        Error::of_peer(self.exit, Code::of_name(&self.code), true, what).with_hint_if(hint)
     }
 
     /// What a far end says when `error` keeps it from serving.
     pub fn from_error(error: &Error) -> Refusal {
-        let code = match error.exit_code() {
-            ExitCode::Usage => RefusalCode::Usage,
-            ExitCode::Incompatible => RefusalCode::Version,
-            ExitCode::Auth => RefusalCode::Forbidden,
-            ExitCode::Files => RefusalCode::NoSuchPath,
-            _ => RefusalCode::Internal,
-        };
-        Refusal { code, text: error.to_string(), hint: error.hint().map(str::to_string) }
+        Refusal { hint: error.hint().map(str::to_string), ..Refusal::new(error.code(), error.to_string()) }
     }
+}
+
+/// What a client ends with that is refused for `code`: whatever is wrong at the far end, to it that could not be reached.
+fn client_exit(code: Code) -> u8 {
+    let exit = match code.exit_code() {
+        // A session has ended that a further carrier is for.
+        ExitCode::Lost if code == Code::PeerEnded => ExitCode::Lost,
+        exit @ (ExitCode::Usage | ExitCode::Auth | ExitCode::Incompatible | ExitCode::Files) => exit,
+        _ => ExitCode::Connect,
+    };
+    exit as u8
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

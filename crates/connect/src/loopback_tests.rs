@@ -16,7 +16,7 @@ use farhaul_session::setup::{Fallback, Transport};
 
 use super::dial::connect_asking;
 use super::half_open::{PER_ADDRESS_MAX, UNVALIDATED_MAX};
-use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal, RefusalCode};
+use super::hello::{Attach, GENERATIONS, Hello, HelloReply, Refusal};
 use super::*;
 
 /// Any files.
@@ -51,7 +51,7 @@ impl Fixture {
             identity: Identity::load_or_generate(&path("host"), "").unwrap(),
             authenticator: Arc::new(AuthorizedKeys::load(&path("authorized"), served()).unwrap()),
             admit: Arc::new(|opening, client| match opening.request.starts_with(b"/forbidden") {
-                true => Err(Refusal::new(RefusalCode::Forbidden, "not for you")),
+                true => Err(Refusal::new(Code::Forbidden, "not for you")),
                 false => all_of(client),
             }),
         })

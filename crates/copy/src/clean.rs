@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::progress::Progress;
 use farhaul_text::escape;
 use farhaul_volume::{Found, Leftover, find_leftovers};
@@ -33,6 +33,7 @@ pub struct CleanReport {
     pub schema: u32,
     pub ok: bool,
     pub error: Option<String>,
+    pub error_detail: Option<ErrorDetail>,
     pub dry_run: bool,
     /// What was removed (in a dry run: would be), and the room that it took.
     pub removed: u64,
@@ -81,6 +82,7 @@ pub fn clean(
         Ok(()) => progress.cancelled().then_some(Error::interrupted()),
     };
     report.error = error.as_ref().map(ToString::to_string);
+    report.error_detail = error.as_ref().map(ErrorDetail::from);
     report.ok = error.is_none() && report.failed_count == 0;
     (report, error)
 }

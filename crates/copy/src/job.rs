@@ -527,7 +527,7 @@ fn run_here(request: &CopyRequest, side: Side, terms: &Terms, progress: &Arc<Pro
         && near.exit_code() == ExitCode::Lost
         && error.exit_code() == ExitCode::Internal
     {
-        outcome.report.error = Some(error.to_string());
+        outcome.report = outcome.report.ended_by(Some(&error));
         outcome.error = Some(error);
     }
     outcome

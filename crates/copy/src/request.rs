@@ -5,7 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::hello::{Opening, Refusal};
 use farhaul_connect::{Admitted, Allowed, Asked, Rights, Way, session_needs};
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
@@ -165,7 +165,7 @@ fn is_ours(opening: &Opening) -> Result<(), Refusal> {
     }
     let service = printable(opening.service.as_bytes(), 64);
     let text = format!("this end copies files, it has no service called '{service}'");
-    Err(Refusal::new(RefusalCode::Unsupported, text))
+    Err(Refusal::new(Code::FeatureMissing, text))
 }
 
 /// Lets in who wants to copy files. Nothing gets the bits of `mask` here.

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use farhaul_session::contained::contained;
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::progress::Progress;
 use farhaul_text::escape;
 use farhaul_volume::{Algorithm, RelPath, Root};
@@ -90,6 +90,8 @@ pub struct VerifyReport {
     pub ok: bool,
     /// Why it ended early.
     pub error: Option<String>,
+    /// What a program wants to know of that.
+    pub error_detail: Option<ErrorDetail>,
     /// Entries that were compared, and the content bytes that were read.
     pub entries: u64,
     pub bytes: u64,
@@ -135,6 +137,7 @@ pub fn verify(
     let result = run(job, progress, &mut report, tell);
     report.seconds = begin.elapsed().as_secs_f64();
     report.error = result.as_ref().err().map(ToString::to_string);
+    report.error_detail = result.as_ref().err().map(ErrorDetail::from);
     report.ok = result.is_ok() && !report.differs();
     (report, result.err())
 }

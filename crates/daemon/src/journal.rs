@@ -57,6 +57,9 @@ impl Visitor {
             bytes = report.session.bytes,
             seconds = report.session.seconds,
             result,
+            code = summary.error.as_ref().map(|error| error.code().name()),
+            misbehaviour =
+                summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
             "session"
         );
     }

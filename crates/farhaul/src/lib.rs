@@ -50,9 +50,9 @@ pub use farhaul_copy::{
 };
 pub use farhaul_session::amounts;
 pub use farhaul_session::{
-    Blame, Cipher, Code, CpuChoice, CpuList, Error, ExitCode, FLOWS_MAX, Fault, MEMORY_MIN, MemoryLimits,
-    Misbehaviour, NetworkOptions, PathAddresses, PathFigures, Policy, Progress, RateOptions, SessionReport,
-    Stage, Testing, contained, disk_threads, flows_for_cores,
+    Blame, Cipher, Code, CpuChoice, CpuList, Error, ErrorDetail, ExitCode, FLOWS_MAX, Fault, MEMORY_MIN,
+    MemoryLimits, Misbehaviour, NetworkOptions, PathAddresses, PathFigures, Policy, Progress, RateOptions,
+    SessionReport, Stage, Testing, contained, disk_threads, flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,

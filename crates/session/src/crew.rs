@@ -25,7 +25,7 @@ pub fn together<'env, T>(
     std::thread::scope(|scope| {
         let ended = contained(|| work(&Crew { scope, request })).flatten();
         if let Err(error) = &ended {
-            request.stop(&error.to_string());
+            request.stop(error);
         }
         let_go();
         ended
@@ -105,6 +105,6 @@ mod tests {
         assert!(
             matches!(request.take_failure(), Some(error) if error.code() == Code::Bug && error.what().contains("oh"))
         );
-        assert!(request.goodbye().contains("oh"));
+        assert!(request.goodbye().reason.contains("oh"));
     }
 }

@@ -1,17 +1,21 @@
 //! What can end a transfer: an error of a closed list of codes, with its own words.
 //!
 //! How to read it: `error/code.rs` has the codes, and what follows from each; `error/misbehaviour.rs` has the ways in which a peer can
-//! break the protocol. [`Error`] is a code and what is known of the case: a line on what and where, often what to do.
+//! break the protocol; `error/detail.rs` is what reports say. [`Error`] is a code and what is known of the case: a line on what and where, often what to do.
 #![deny(missing_docs)]
 
 mod code;
+mod detail;
 mod misbehaviour;
 
 use std::io;
 use std::sync::Arc;
 
 pub use code::{Blame, Code, Retry};
+pub use detail::ErrorDetail;
 pub use misbehaviour::{Misbehaviour, counts};
+
+use crate::messages::Complaint;
 
 /// Why a transfer has ended, or was never begun.
 #[derive(Clone)]
@@ -24,7 +28,7 @@ struct Inner {
     hint: Option<String>,
     source: Option<Arc<io::Error>>,
     misbehaviour: Option<Misbehaviour>,
-    /// Another one's fault than the code says: it was told by the other end.
+    /// Whom the other end blames, if it has told the error and its code says less.
     blame: Option<Blame>,
 }
 
@@ -159,19 +163,39 @@ impl Error {
         self.0.hint.as_deref().or(self.0.code.hint())
     }
 
-    /// The error that the far end ended the transfer with, by its exit code.
-    pub(crate) fn from_peer(exit: u8, what: String, hint: String) -> Error {
+    /// What the other end is told of it.
+    pub(crate) fn complaint(&self) -> Complaint {
+        Complaint {
+            exit: self.exit_code() as u8,
+            code: self.0.code.number(),
+            misbehaviour: self.0.misbehaviour.map_or(0, Misbehaviour::number),
+            reason: self.to_string(),
+            hint: self.hint().unwrap_or_default().to_string(),
+        }
+    }
+
+    /// The error that the far end has ended with, as this end sees it.
+    pub(crate) fn told(complaint: Complaint) -> Error {
         // Its words are printed: nothing in them may steer the terminal.
         let printable = |text: String| text.replace(farhaul_text::is_unprintable, "");
-        let (what, hint) = (printable(what), printable(hint));
-        let code = match exit {
-            exit if exit == ExitCode::Usage as u8 => Code::BadRequest,
-            exit if exit == ExitCode::Auth as u8 => Code::Forbidden,
-            exit if exit == ExitCode::Incompatible as u8 => Code::FeatureMissing,
-            exit if exit == ExitCode::Files as u8 => Code::FilesFailed,
-            _ => Code::PeerEnded,
-        };
-        Error::new(code, what).with_hint_if((!hint.is_empty()).then_some(hint))
+        let Complaint { exit, code: number, misbehaviour, reason, hint } = complaint;
+        let known = Code::of_number(number);
+        let (reason, hint) = (printable(reason), printable(hint));
+        let mut error =
+            Error::of_peer(exit, known, false, reason).with_hint_if((!hint.is_empty()).then_some(hint));
+        if known.is_none() {
+            error.0.blame = Blame::of_number(number);
+        }
+        error.0.misbehaviour = Misbehaviour::of_number(misbehaviour);
+        error
+    }
+
+    /// The error that the far end has ended with, by its exit code and, if that is known here, its code.
+    pub fn of_peer(exit: u8, known: Option<Code>, before_start: bool, what: impl Into<String>) -> Error {
+        let code = Code::told(exit, known, before_start);
+        let mut error = Error::new(code, what);
+        error.0.blame = known.filter(|&known| known != code && code != Code::Accused).map(Code::blame);
+        error
     }
 }
 
@@ -216,3 +240,6 @@ impl std::error::Error for Error {
         self.0.source.as_deref().map(|source| source as _)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -31,6 +31,7 @@ use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{FlowShared, FlowState, Shared};
 use crate::error::{Code, Error, Misbehaviour};
+use crate::messages::Complaint;
 use blocks::Outgoing;
 use buffers::BufferWatch;
 use complete::Complete;
@@ -428,8 +429,8 @@ impl Running {
                     self.given_up += blocks.end - blocks.start;
                     self.incoming.drop_given_up(blocks);
                 }
-                Event::PeerClosed { reason, .. } => {
-                    self.thread.shared.set_peer_closed(reason);
+                Event::PeerClosed { code, reason } => {
+                    self.thread.shared.set_peer_closed(Complaint { code, reason, ..Complaint::default() });
                     control_changed = true;
                 }
                 Event::ControlReadable => control_changed = true,
@@ -781,8 +782,8 @@ impl Running {
 
     /// A close frame spares the peer the wait for a path that will not speak again.
     fn say_goodbye(&mut self) {
-        let reason = self.thread.shared.goodbye();
-        self.thread.flow.close(0, &reason);
+        let Complaint { code, reason, .. } = self.thread.shared.goodbye();
+        self.thread.flow.close(code, &reason);
         self.send_batch.clear();
         let now = self.thread.shared.now();
         // Said several times, as nobody is left to repeat it; the transport repeats a close when time has passed.

@@ -50,7 +50,9 @@ mod verdict;
 pub use budget::{Budget, Charge, Full, MemoryLimits};
 pub use contained::contained;
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
-pub use error::{Blame, Code, Error, ExitCode, Misbehaviour};
+pub use error::{
+    Blame, Code, Error, ErrorDetail, ExitCode, Misbehaviour, Retry, counts as misbehaviour_counts,
+};
 pub use farhaul_net::Fault;
 pub use figures::{CpuChoice, PathFigures, Stage};
 pub use options::{Cipher, FLOWS_MAX, MEMORY_MIN, NetworkOptions, PathAddresses, Policy, RateOptions};

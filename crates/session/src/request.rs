@@ -13,7 +13,7 @@ use farhaul_handover::Held as _;
 
 use super::contained::contained;
 use super::exchange::{ChannelBell, Inlet};
-use super::messages::{EndFigures, Message, put_words};
+use super::messages::{Complaint, EndFigures, Message, put_words};
 use super::progress::Progress;
 use super::shared::Shared;
 use crate::error::{Error, ExitCode, Misbehaviour};
@@ -82,13 +82,12 @@ impl Request {
 
     /// Ends the request's threads because of `error`; the first error is kept.
     pub fn fail(&self, error: Error) {
-        let reason = error.to_string();
         let mut failure = self.failure.lock().in_any_case();
         if failure.is_none() && !self.is_stopped() {
-            *failure = Some(error);
+            *failure = Some(error.clone());
         }
         drop(failure);
-        self.stop(&reason);
+        self.stop(&error);
     }
 
     pub(crate) fn take_failure(&self) -> Option<Error> {
@@ -96,16 +95,17 @@ impl Request {
     }
 
     /// Ends the request's threads, and the session if that is for this request alone.
-    pub(crate) fn stop(&self, reason: &str) {
+    pub(crate) fn stop(&self, error: &Error) {
         let was_over = self.is_over.load(Ordering::Acquire);
         self.set_over();
         if !self.session.stays.load(Ordering::Acquire) {
-            self.session.set_goodbye(reason.to_string());
+            self.session.set_goodbye(error);
             self.session.stop();
         } else if !was_over {
-            let code = ExitCode::Lost as u8;
-            let (reason, hint) = (reason.to_string(), String::new());
-            self.session.say(&[Message::Fail { request: self.number, code, reason, hint }]);
+            // The peer's user hears of it as of a close: it is lost, and the reason may be nothing of his.
+            let complaint =
+                Complaint { exit: ExitCode::Lost as u8, hint: String::new(), ..error.complaint() };
+            self.session.say(&[Message::Fail { request: self.number, complaint }]);
         }
         self.session.requests.ring();
         // Whoever looks after the session does so for this request, too.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 
-use super::messages::{EndFigures, Frames, Message, senseless};
+use super::messages::{Complaint, EndFigures, Frames, Message, senseless};
 use super::options::NetworkOptions;
 use super::progress::Progress;
 use super::report::{Figures, SessionReport};
@@ -188,7 +188,7 @@ impl Dialogue {
     /// As [`Dialogue::step`] for an end that has said that it has finished: a peer that is gone then has said the same,
     /// unless it complained.
     pub fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
-        let has_complained = |reason: String| !reason.is_empty();
+        let has_complained = |complaint: Complaint| !complaint.reason.is_empty();
         let taken = match self.take() {
             Err(error)
                 if error.exit_code() == ExitCode::Lost
@@ -370,8 +370,7 @@ impl Drop for Dialogue {
 }
 
 fn fail_for(request: u64, error: &Error) -> Message {
-    let hint = error.hint().unwrap_or_default().to_string();
-    Message::Fail { request, code: error.exit_code() as u8, reason: error.to_string(), hint }
+    Message::Fail { request, complaint: error.complaint() }
 }
 
 #[cfg(test)]

@@ -491,14 +491,14 @@ impl Supervisor {
             Message::Start => {}
             Message::Open { request, words } => requests.open(&self.shared, request, words)?,
             Message::Finish { request, figures } => requests.finish(request, figures)?,
-            Message::Fail { request, code, reason, hint } => {
-                let error = match code == ExitCode::Lost as u8 && hint.is_empty() {
-                    true => self.closed(&reason),
-                    false => Error::from_peer(code, reason, hint),
+            Message::Fail { request, complaint } => {
+                let error = match complaint.exit == ExitCode::Lost as u8 && complaint.hint.is_empty() {
+                    true => self.closed(complaint),
+                    false => Error::told(complaint),
                 };
                 requests.fail(request, error)?;
             }
-            Message::Abort { code, reason, hint } => return Err(Error::from_peer(code, reason, hint)),
+            Message::Abort(complaint) => return Err(Error::told(complaint)),
             Message::FlowDown { index } => self.retire_flow(index),
             Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
             Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
@@ -515,15 +515,11 @@ impl Supervisor {
 
     fn watch(&mut self) -> Result<(), Error> {
         if self.shared.is_stopped() {
-            return Err(self.shared.take_failure().unwrap_or(Error::interrupted()));
+            return Err(self.shared.take_failure().unwrap_or_else(Error::interrupted));
         }
         if self.shared.progress.cancelled() {
-            let reason = "it was interrupted at the other end".to_string();
-            self.shared.say(&[Message::Abort {
-                code: ExitCode::Interrupted as u8,
-                reason,
-                hint: String::new(),
-            }]);
+            let told = Error::new(Code::Interrupted, "it was interrupted at the other end");
+            self.shared.say(&[Message::Abort(told.complaint())]);
             self.shared.flush(Duration::from_millis(300));
             return Err(Error::interrupted());
         }
@@ -549,12 +545,12 @@ impl Supervisor {
                 format!("the session with {} was ended by the far end", self.peer),
             ));
         }
-        if let Some(reason) = self.shared.peer_closed() {
+        if let Some(complaint) = self.shared.peer_closed() {
             // What it said last may still be on its way to the inbox; it is looked at first.
             if self.has_last_words() {
                 return Ok(());
             }
-            return Err(self.closed(&reason));
+            return Err(self.closed(complaint));
         }
         if let Some(rate) = self.shared.progress.take_rate_wish() {
             self.wish_rate(rate);
@@ -715,7 +711,7 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::messages::put_message;
+    use crate::messages::{Complaint, put_message};
     use crate::session::{Dialogue, Session, Step};
     use crate::setup::local_pair;
 
@@ -799,7 +795,7 @@ pub(super) mod tests {
     fn what_a_peer_that_is_gone_has_said_is_looked_at_first() {
         let (mut dialogue, _far, _) = behind();
         assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
-        dialogue.request.set_peer_closed(String::new());
+        dialogue.request.set_peer_closed(Complaint::default());
         assert_eq!(seen(&mut dialogue), MESSAGES - 1);
         dialogue.close(None);
     }

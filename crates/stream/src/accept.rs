@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
-use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::hello::{Opening, Refusal};
 use farhaul_connect::{
     Admitted, Allowed, Asked, Authenticated, AuthorizedKeys, Bounds, DEFAULT_PORT, Daemon, DaemonStop,
     Established, Identity, ListenConfig, Rights, Way, default_identity_path, endpoint_in_program,
@@ -172,7 +172,7 @@ fn judge(
     client: &Authenticated,
 ) -> Result<(Admitted, Allowed), Refusal> {
     let request = StreamRequest::of(opening)?;
-    let refuse = |text: &str| Err(Refusal::new(RefusalCode::Forbidden, text));
+    let refuse = |text: &str| Err(Refusal::new(Code::Forbidden, text));
     if !names.is_empty() && !names.contains(&request.name) {
         return refuse("there is no stream of that name here");
     }

@@ -1,7 +1,7 @@
 //! What a stream is asked for: the words of this service in the hello.
 
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::hello::{Opening, Refusal};
 use farhaul_connect::session_needs;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
@@ -40,11 +40,10 @@ impl StreamRequest {
         if opening.service != SERVICE {
             let service = printable(opening.service.as_bytes(), 64);
             let text = format!("this end takes streams of a program, it has no service called '{service}'");
-            return Err(Refusal::new(RefusalCode::Unsupported, text));
+            return Err(Refusal::new(Code::FeatureMissing, text));
         }
-        let request: StreamRequest = serde_json::from_slice(&opening.request).map_err(|error| {
-            Refusal::new(RefusalCode::Usage, printable(error.to_string().as_bytes(), 120))
-        })?;
+        let request: StreamRequest = serde_json::from_slice(&opening.request)
+            .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))?;
         request.judged(&opening.network).map_err(|error| Refusal::from_error(&error))?;
         Ok(request)
     }
@@ -85,8 +84,8 @@ mod tests {
         assert!(asked("", false).opening(network(1)).is_err());
         assert!(asked(&"x".repeat(256), false).opening(network(1)).is_err());
         let split = Opening { network: network(2), ..opening.clone() };
-        assert_eq!(StreamRequest::of(&split).unwrap_err().code, RefusalCode::Usage);
+        assert!(StreamRequest::of(&split).unwrap_err().is(Code::Misuse));
         let other = Opening { service: "copy".into(), ..opening };
-        assert_eq!(StreamRequest::of(&other).unwrap_err().code, RefusalCode::Unsupported);
+        assert!(StreamRequest::of(&other).unwrap_err().is(Code::FeatureMissing));
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul::{Code, Error, ExitCode, Progress, TransferOptions};
+use farhaul::{Code, Error, ErrorDetail, ExitCode, Progress, TransferOptions};
 use farhaul_bench::transfer::Target;
 use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
 
@@ -52,6 +52,7 @@ fn show(
     let outcome = watched(output, |watch| measure(watch, &mut findings));
     findings.ok = outcome.is_ok();
     findings.error = outcome.as_ref().err().map(text_of);
+    findings.error_detail = outcome.as_ref().err().map(ErrorDetail::from);
     if !output.quiet {
         findings.warnings.iter().for_each(|warning| printer::warning(warning));
     }

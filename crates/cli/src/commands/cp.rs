@@ -87,6 +87,9 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
     }
     if let Some(error) = error {
         printer::error(error, summary::go_on_hint(report, error).as_deref());
+        if args.output.verbose {
+            printer::code(error);
+        }
     }
     if args.output.json
         && let Err(error) = printer::json(report)
@@ -117,7 +120,7 @@ fn nothing_to_do(output: &Output) -> Outcome {
 
 /// The outcome of a job that never began.
 fn refused(error: Error) -> Outcome {
-    let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
+    let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
     (report, Some(error))
 }
 

@@ -30,6 +30,14 @@ pub fn error(error: &Error, hint: Option<&str>) {
     }
 }
 
+/// What docs/errors.md has more on.
+pub fn code(error: &Error) {
+    match error.misbehaviour() {
+        Some(how) => line(&format!("code: {} ({how})", error.code())),
+        None => line(&format!("code: {}", error.code())),
+    }
+}
+
 /// The entries that did not arrive; `count` may be more than are listed.
 pub fn failures(failed: &[FailedEntry], count: u64) {
     for text in failure_lines(failed, count) {

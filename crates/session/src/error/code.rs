@@ -30,6 +30,12 @@ impl Blame {
     /// Each of them.
     pub const ALL: [Blame; 5] = [Blame::User, Blame::Peer, Blame::Network, Blame::Host, Blame::Us];
 
+    /// Whom a number on the wire blames, also one that this version does not know.
+    pub(super) fn of_number(number: u16) -> Option<Blame> {
+        let place = usize::from(number / 1000).checked_sub(1)?;
+        Blame::ALL.get(place).copied()
+    }
+
     /// The word for it in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -107,7 +113,7 @@ codes! {
     UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
     Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;
     NoSuchAddress = 1010, "FH-NO-SUCH-ADDRESS", User, Usage, Futile, "An address or a CPU that was named is not one of this host.", None;
-    BadRequest = 2001, "FH-BAD-REQUEST", Peer, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
+    BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
     OneRequestOnly = 2002, "FH-ONE-REQUEST-ONLY", Peer, Usage, Futile, "The daemon takes one request a session.", None;
 
     // The far end cannot be reached.
@@ -163,7 +169,7 @@ codes! {
     PeerEnded = 2010, "FH-PEER-ENDED", Peer, Lost, Helps, "The far end has ended the session, or knows of it no more.", GO_ON;
     PeerGone = 2014, "FH-PEER-GONE", Peer, Lost, Helps, "The process at the far end has ended.", GO_ON;
     RightsNarrowed = 2011, "FH-RIGHTS-NARROWED", Peer, Lost, Helps, "The daemon allows this key less than before; the running session was ended.", None;
-    MemoryShareUsed = 2012, "FH-MEMORY-SHARE-USED", Peer, Lost, Helps, "A session may keep no more in memory at the far end.", None;
+    MemoryShareUsed = 4016, "FH-MEMORY-SHARE-USED", Host, Lost, Helps, "A session may keep no more in memory at the far end.", None;
     PeerSilent = 3005, "FH-PEER-SILENT", Network, Lost, Helps, "Nothing has come from the far end for too long.", GO_ON;
     PeerFailed = 4010, "FH-PEER-FAILED", Host, Lost, Helps, "The far end has failed, for a reason at that host.", GO_ON;
     Damaged = 4011, "FH-DAMAGED", Host, Lost, Helps, "Content has changed in the memory of one of the hosts.", Some("look after the memory of both hosts");
@@ -227,6 +233,36 @@ impl Code {
     /// The code of this number.
     pub fn of_number(number: u16) -> Option<Code> {
         Code::ALL.iter().copied().find(|code| code.number() == number)
+    }
+
+    /// What an end makes of it that the other one has ended with exit code `exit`, and with `code` if that is known here. A code that
+    /// ends a command in the same way at either end is the same at both. All else is something that has happened at the far end:
+    /// `before_start` says whether the session had not begun yet.
+    pub fn told(exit: u8, code: Option<Code>, before_start: bool) -> Code {
+        let is_shared = |shared: ExitCode| shared as u8 == exit;
+        let is_of_both =
+            [ExitCode::Usage, ExitCode::Auth, ExitCode::Incompatible, ExitCode::Files, ExitCode::Lost]
+                .into_iter()
+                .any(is_shared);
+        let fits = |code: &Code| code.exit_code() as u8 == exit;
+        match code.filter(fits) {
+            Some(code) if is_of_both || before_start && is_shared(ExitCode::Connect) => return code,
+            _ => {}
+        }
+        match (exit, code) {
+            _ if is_shared(ExitCode::Usage) => Code::BadRequest,
+            _ if is_shared(ExitCode::Auth) => Code::Forbidden,
+            _ if is_shared(ExitCode::Incompatible) => Code::FeatureMissing,
+            _ if is_shared(ExitCode::Files) => Code::FilesFailed,
+            _ if before_start && !is_shared(ExitCode::Lost) => Code::PeerCannotStart,
+            (_, Some(Code::Misbehaved)) => Code::Accused,
+            (_, Some(Code::Interrupted)) => Code::PeerInterrupted,
+            (_, Some(code)) if code.exit_code() == ExitCode::Internal => Code::PeerFailed,
+            _ if is_shared(ExitCode::Protocol) => Code::Accused,
+            _ if is_shared(ExitCode::Interrupted) => Code::PeerInterrupted,
+            _ if is_shared(ExitCode::Internal) => Code::PeerFailed,
+            _ => Code::PeerEnded,
+        }
     }
 
     /// Why files cannot be used, by what the system says of it.

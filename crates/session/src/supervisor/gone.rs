@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::super::shared::FlowShared;
 use super::super::supervisor::{SILENCE, Supervisor};
-use crate::error::{Code, Error};
+use crate::error::{Code, Error, ExitCode};
+use crate::messages::Complaint;
 
 /// A port that answers "closed" for this long: whoever asks for what the session holds gets it.
 const REFUSED_HINT: Duration = Duration::from_secs(1);
@@ -35,11 +36,14 @@ impl Supervisor {
         now.saturating_sub(last)
     }
 
-    pub(super) fn closed(&self, reason: &str) -> Error {
-        match reason {
-            "" => lost(Code::PeerEnded, format!("{} closed the session before its end", self.peer)),
-            reason => lost(Code::PeerEnded, format!("{} ended the session: {reason}", self.peer)),
-        }
+    /// The peer has left before the end, and may have said why.
+    pub(super) fn closed(&self, complaint: Complaint) -> Error {
+        let what = match &complaint.reason[..] {
+            "" => format!("{} closed the session before its end", self.peer),
+            reason => format!("{} ended the session: {reason}", self.peer),
+        };
+        let hint = GO_ON.to_string();
+        Error::told(Complaint { exit: ExitCode::Lost as u8, reason: what, hint, ..complaint })
     }
 
     pub(super) fn gone(&self) -> Error {
@@ -64,6 +68,8 @@ impl Supervisor {
     }
 }
 
+const GO_ON: &str = "run the same command again; it goes on where it stopped";
+
 pub(super) fn lost(code: Code, what: String) -> Error {
-    Error::new(code, what).with_hint("run the same command again; it goes on where it stopped")
+    Error::new(code, what).with_hint(GO_ON)
 }

@@ -121,3 +121,19 @@ impl State {
         Ok(Answer::Opened { ports, recv_buffer_bytes })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::near::FarEnd;
+
+    #[test]
+    fn what_is_asked_for_out_of_turn_is_refused() {
+        let mut state = State { ssh_connection: None, folder: None, running: None, gone: Arc::default() };
+        let mut how = |question| Misbehaviour::of(&state.answer(question));
+        assert_eq!(how(Question::Close), Some(Misbehaviour::BenchOrder));
+        assert_eq!(how(Question::Settle { name: "x".into() }), Some(Misbehaviour::BenchOrder));
+        assert_eq!(how(Question::Hello { protocol: PROTOCOL }), None);
+        assert_eq!(FarEnd::strange(&Answer::Done).misbehaviour(), Some(Misbehaviour::BenchAnswer));
+    }
+}

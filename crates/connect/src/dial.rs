@@ -183,10 +183,7 @@ pub(crate) fn connect_asking(
             }
             Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
                 match trust::judge(&known, &name, target, &key, ask) {
-                    Verdict::Trust if pin != Pin::OneOf(vec![key.clone()]) => pin = Pin::OneOf(vec![key]),
-                    Verdict::Trust => {
-                        return Err(Error::from(Misbehaviour::KeyChanged));
-                    }
+                    Verdict::Trust => pin = pin_to(key, &pin)?,
                     Verdict::Refuse(error) => return Err(error),
                 }
             }
@@ -205,6 +202,12 @@ pub(crate) fn connect_asking(
             Err(failure) => return Err(failure.into_error(host, target.port, identity)),
         }
     }
+}
+
+/// The key that is trusted from now on; the one that was let in before is shown again, or the server has several.
+fn pin_to(key: String, before: &Pin) -> Result<Pin, Error> {
+    let pin = Pin::OneOf(vec![key]);
+    if pin == *before { Err(Error::from(Misbehaviour::KeyChanged)) } else { Ok(pin) }
 }
 
 /// Between half of a pause and one and a half, so that a crowd does not come again all at once.
@@ -555,5 +558,22 @@ impl DaemonWay {
         runtime
             .block_on(async { timeout(CONNECT_TIME, exchange).await })
             .unwrap_or_else(|_| Err(gone("no answer".into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_agrees_on_other_flows_or_changes_its_key_misbehaves() {
+        let reply = hello::encode(&HelloReply::accept(vec![1, 2])).unwrap();
+        assert!(agreed(&reply[4..], 2).is_ok());
+        let Err(Failure::Engine(error)) = agreed(&reply[4..], 3) else { panic!("it is refused") };
+        assert_eq!(error.misbehaviour(), Some(Misbehaviour::FlowCount));
+        let one = pin_to("SHA256:one".into(), &Pin::Any).unwrap();
+        assert!(pin_to("SHA256:other".into(), &one).is_ok());
+        let again = pin_to("SHA256:one".into(), &one);
+        assert_eq!(Misbehaviour::of(&again), Some(Misbehaviour::KeyChanged));
     }
 }

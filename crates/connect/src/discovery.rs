@@ -202,10 +202,10 @@ mod tests {
         hello.interfaces = list("192.0.2.5/24 10.1.0.5/24");
         let judge = |text: &str, options: &NetworkOptions| {
             let paths: Vec<_> = text.split_whitespace().map(path).collect();
-            adopt(&mut options.clone(), &hello, &paths).is_ok()
+            Misbehaviour::of(&adopt(&mut options.clone(), &hello, &paths))
         };
         for good in ["", "192.0.2.5=198.51.100.7 10.1.0.5=10.1.0.9", "10.1.0.5=10.1.0.9"] {
-            assert!(judge(good, &options), "{good}");
+            assert_eq!(judge(good, &options), None, "{good}");
         }
         for bad in [
             "192.0.2.5=192.0.2.9 10.1.0.5=10.3.0.9",
@@ -214,8 +214,9 @@ mod tests {
             "192.0.2.5=192.0.2.9 192.0.2.5=192.0.2.9",
             "192.0.2.5=192.0.2.9 10.1.0.5=10.1.0.9 10.1.0.5=10.1.0.8",
         ] {
-            assert!(!judge(bad, &options), "{bad}");
+            assert_eq!(judge(bad, &options), Some(Misbehaviour::ImpossiblePaths), "{bad}");
         }
-        assert!(!judge("10.1.0.5=10.1.0.9", &NetworkOptions::default()), "it was not asked for");
+        let unasked = judge("10.1.0.5=10.1.0.9", &NetworkOptions::default());
+        assert_eq!(unasked, Some(Misbehaviour::UnaskedPaths));
     }
 }

@@ -265,3 +265,24 @@ fn watch(input: OwnedFd, stop: Stop, end_time: Option<Duration>) -> Result<(), E
     std::thread::Builder::new().name("watch-stdin".into()).spawn(wait).map_err(Error::no_thread)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::features::Features;
+    use super::super::test_opening;
+    use super::*;
+
+    #[test]
+    fn a_hello_whose_flows_and_ports_do_not_fit_is_refused() {
+        let opening = test_opening(farhaul_session::NetworkOptions { flows: 2, ..Default::default() });
+        let mut hello = Hello::new(opening, Features::default(), vec![1; 40], true);
+        let admitted = || Admitted { features: Features::default(), terms: Vec::new() };
+        for ports in [vec![1], vec![1, 2, 3]] {
+            hello.client_udp_ports = ports;
+            let prepared = prepare(&hello, None, admitted());
+            assert_eq!(Misbehaviour::of(&prepared), Some(Misbehaviour::PortCount));
+        }
+        hello.client_udp_ports = vec![1, 2];
+        assert!(prepare(&hello, None, admitted()).is_ok());
+    }
+}

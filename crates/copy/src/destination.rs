@@ -155,7 +155,13 @@ mod tests {
         assert_eq!(target.place(b"run7/a/b").unwrap().unwrap().as_bytes(), b"run7/a/b");
         assert_eq!(target.place(b"x.bam").unwrap().unwrap().as_bytes(), b"x.bam");
         for hostile in [&b".ssh/authorized_keys"[..], b"run70", b"x.bam.sh", b".bam", b".x.bam"] {
-            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+            let placed = target.place(hostile);
+            assert_eq!(
+                Misbehaviour::of(&placed),
+                Some(Misbehaviour::PathUnasked),
+                "{}",
+                String::from_utf8_lossy(hostile)
+            );
         }
     }
 
@@ -186,7 +192,13 @@ mod tests {
     fn no_path_leaves_the_root() {
         let target = target(None, &["dir/"]);
         for hostile in [&b"../x"[..], b"/etc/passwd", b"a/../../x", b"a//b", b"", b"a/.", b"a\0b", b"."] {
-            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+            let placed = target.place(hostile);
+            assert_eq!(
+                Misbehaviour::of(&placed),
+                Some(Misbehaviour::PathNotPlain),
+                "{}",
+                String::from_utf8_lossy(hostile)
+            );
         }
         assert!(target.place(b"anything/below").is_ok());
     }
@@ -194,7 +206,8 @@ mod tests {
     #[test]
     fn the_destination_itself_is_meant_only_where_a_content_was_asked_for() {
         assert!(target(None, &["dir/"]).place_of_content().unwrap().is_empty());
-        assert!(target(None, &["dir"]).place_of_content().is_err());
+        let unasked = target(None, &["dir"]).place_of_content();
+        assert_eq!(Misbehaviour::of(&unasked), Some(Misbehaviour::ContentUnasked));
         assert!(target(Some("new"), &["dir/"]).place_of_content().is_err());
     }
 

@@ -99,6 +99,6 @@ mod tests {
     fn a_name_at_the_top_comes_once() {
         let mut names = Names::default();
         assert!(names.take(b"a").is_ok() && names.take(b"b").is_ok());
-        assert!(names.take(b"a").is_err());
+        assert_eq!(Misbehaviour::of(&names.take(b"a")), Some(Misbehaviour::NameTwice));
     }
 }

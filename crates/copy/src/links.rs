@@ -120,7 +120,7 @@ mod tests {
         assert!(links.settle(2, Outcome::Failed, &path("g")).is_empty());
         assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some((Outcome::Failed, path("g"))));
         assert_eq!((links.path_of(1), links.path_of(2)), (Some(&path("f")), None));
-        assert!(links.request(3, &link(8, "o", 3)).is_err());
+        assert_eq!(Misbehaviour::of(&links.request(3, &link(8, "o", 3))), Some(Misbehaviour::LinkToNothing));
     }
 
     #[test]
@@ -131,6 +131,8 @@ mod tests {
         let fitting = TARGETS_BYTES_MAX / (LINK_BYTES + path(0).as_bytes().len());
         let mut announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
         assert_eq!(announced, fitting);
+        let more = links.expect(u64::MAX, &path(0));
+        assert_eq!(Misbehaviour::of(&more), Some(Misbehaviour::TooManyLinks));
         let budget = Budget::new("this session", 1 << 20);
         let mut links = Links::within(&budget);
         announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use farhaul_connect::{Established, Guest};
 use farhaul_session::budget::Budget;
 use farhaul_session::contained::contained;
-use farhaul_session::error::{Code, Error, Misbehaviour};
+use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::progress::Progress;
 use farhaul_session::session::{Opened, Session};
@@ -204,7 +204,10 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
     match request.direction {
         Direction::Pull => Ok(Side::Send(paths::far_origin(confinement, request, budget)?)),
         Direction::Push => {
-            let path = request.paths.first().ok_or_else(|| Error::from(Misbehaviour::NoDestination))?;
+            let path = request
+                .paths
+                .first()
+                .ok_or_else(|| Error::new(Code::BadRequest, "it named no destination"))?;
             if is_null(Path::new(OsStr::from_bytes(path))) {
                 return Ok(Side::Receive(Destination::Null));
             }

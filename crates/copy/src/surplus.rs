@@ -277,12 +277,21 @@ mod tests {
 
     #[test]
     fn a_listing_out_of_order_is_refused() {
-        for listing in ["d/x", "d/ b", ". a", "d/ . . d/"] {
-            assert!(compare(listing, Conflicts::Keep, &[]).is_err(), "{listing}");
+        for (listing, how) in [
+            ("d/x", Misbehaviour::ListedElsewhere),
+            ("d/ b", Misbehaviour::ListedElsewhere),
+            (". a", Misbehaviour::ListedElsewhere),
+            ("d/ . . d/", Misbehaviour::ListedElsewhere),
+            (". .", Misbehaviour::NeverBegun),
+        ] {
+            let compared = compare(listing, Conflicts::Keep, &[]);
+            assert_eq!(Misbehaviour::of(&compared), Some(how), "{listing}");
         }
         let root = Roots::one(Root::open("/").unwrap());
         let mut surplus = Surplus::new(Conflicts::Keep, &Budget::default());
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
+        let twice = surplus.enter(&root, &path("not/below"), None);
+        assert_eq!(Misbehaviour::of(&twice), Some(Misbehaviour::ListedOutOfOrder));
         assert!(surplus.take().is_err(), "a listing that has not ended");
     }
 

@@ -248,8 +248,12 @@ mod tests {
     fn entries_out_of_place_are_refused() {
         let mut tree = Tree::default();
         open(&mut tree, 0, "a");
-        assert!(tree.add(&path("b/file"), 0).is_err());
-        assert!(tree.end(7).is_err());
+        assert_eq!(
+            Misbehaviour::of(&Tree::default().add_unplaced(0)),
+            Some(Misbehaviour::EntryOutsideListing)
+        );
+        assert_eq!(Misbehaviour::of(&tree.add(&path("b/file"), 0)), Some(Misbehaviour::EntryOutsideListing));
+        assert_eq!(Misbehaviour::of(&tree.end(7)), Some(Misbehaviour::DirectoryEndOutOfOrder));
     }
 
     #[test]
@@ -270,7 +274,20 @@ mod tests {
         }
         tree.child_done(None, NAMES_BYTES_MAX / entries);
         tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
-        assert!(tree.add(&path("file"), 1).is_err());
+        assert_eq!(Misbehaviour::of(&tree.add(&path("file"), 1)), Some(Misbehaviour::NamesTooLong));
+    }
+
+    #[test]
+    fn entries_that_are_not_done_are_bounded_and_so_is_their_depth() {
+        let mut tree = Tree::default();
+        for _ in 0..OUTSTANDING_MAX {
+            tree.add(&path("file"), 0).unwrap();
+        }
+        assert_eq!(Misbehaviour::of(&tree.add(&path("file"), 0)), Some(Misbehaviour::TooManyEntries));
+        let mut tree = Tree::default();
+        let mut deeper = |id| tree.open(Directory { id, path: RelPath::empty(), ..Directory::below(None) });
+        (0..DEPTH_MAX as u64).for_each(|id| deeper(id).unwrap());
+        assert_eq!(Misbehaviour::of(&deeper(u64::MAX)), Some(Misbehaviour::NestedTooDeep));
     }
 
     #[test]

@@ -624,6 +624,19 @@ mod tests {
     }
 
     #[test]
+    fn requests_are_opened_in_turn_and_not_too_many() {
+        let [(near, _first), _far] = ends();
+        let shared = &near.shared;
+        let open = |number| Misbehaviour::of(&shared.requests.open(shared, number, Vec::new()));
+        assert_eq!(open(3), Some(Misbehaviour::RequestOutOfTurn), "those are this end's");
+        assert_eq!((open(6), open(4)), (None, Some(Misbehaviour::RequestOutOfTurn)));
+        let unknown = shared.requests.hear(8, b"words");
+        assert_eq!(Misbehaviour::of(&unknown), Some(Misbehaviour::UnknownRequest));
+        let refused = (4..1000).map(|number| open(2 * number)).find(Option::is_some);
+        assert_eq!(refused, Some(Some(Misbehaviour::TooManyRequests)));
+    }
+
+    #[test]
     fn a_session_that_stays_for_nobody_takes_one_request() {
         let (near, far) = local_pair().unwrap();
         let start = |setup, role| {

@@ -108,7 +108,7 @@ pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
     };
     let thread = std::thread::Builder::new().name("stream".into()).spawn(run);
     let thread = thread.map_err(Error::no_thread)?;
-    let session = starting.recv().map_err(|_| Error::from(Misbehaviour::NoStreamAsked))??;
+    let session = starting.recv().map_err(|_| Error::bug("the start of a stream"))??;
     *session.thread.lock().in_any_case() = Some(thread);
     Ok(session)
 }
@@ -467,7 +467,7 @@ impl Session {
             let agreed = self.further_paths;
             let what =
                 format!("no further path can be added: {agreed} were agreed on (further_paths), over UDP");
-            return Err(Error::new(Code::ProgramFailed, what));
+            return Err(Error::new(Code::Misuse, what));
         }
         let local = addresses.local;
         let sockets = bind_side_by_side(Some(local), self.flows).map_err(|source| {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use farhaul_connect::keygen;
 use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
+use farhaul_session::exchange::{Load, Outlet};
 use farhaul_session::options::{PathAddresses, Policy, RateOptions};
 use farhaul_session::session::{Session, Step};
 use farhaul_session::supervisor::{Order, Role};
@@ -493,4 +494,51 @@ fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
         matches!(&complained, Err(error) if error.exit_code() == ExitCode::Lost && error.what().contains("something is missing")),
         "{complained:?}"
     );
+}
+
+/// What a sender of this program ends with whose peer says this.
+fn sender_told(message: &Message) -> Option<Misbehaviour> {
+    let (near, far) =
+        connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
+    let options = far.opening.network.clone();
+    let begun = Session::start(far.session, options, Role::Receiver, Order::Kept, &Arc::default());
+    let (_, mut receiver) = begun.unwrap();
+    let sender = Sender::new(session::begin(near).unwrap());
+    receiver.request.send_encoded(|out| message.encode(out));
+    while receiver.step().is_ok() {}
+    receiver.close(None);
+    Misbehaviour::of(&sender.finish())
+}
+
+/// What a receiver of this program ends with whose peer says this, and puts a block that ends so.
+fn receiver_told(messages: &[Message], end: &[u8]) -> Option<Misbehaviour> {
+    let (near, far) =
+        connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
+    let receiver = Receiver::new(session::begin(far).unwrap());
+    let options = near.opening.network.clone();
+    let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let (_, mut sender) = begun.unwrap();
+    sender.request.send_encoded(|out| messages.iter().for_each(|message| message.encode(out)));
+    if !end.is_empty() {
+        let outlet = Outlet::new(sender.request.clone());
+        let mut block = outlet.claim(|| false).unwrap();
+        block.set_len(end.len());
+        block.copy_from_slice(end);
+        assert!(outlet.put(Load::new(block, end.len(), end.len()), || false));
+    }
+    let taking = std::thread::spawn(move || Misbehaviour::of(&receiver.next()));
+    while sender.step().is_ok() {}
+    sender.close(None);
+    taking.join().unwrap()
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_is_told_how() {
+    assert_eq!(sender_told(&Message::Confirmed { count: 5 }), Some(Misbehaviour::ConfirmedUnput));
+    let put = |count| Message::BlocksPut { count, is_last: false };
+    assert_eq!(receiver_told(&[put(5), put(3)], &[]), Some(Misbehaviour::MoreThanPut));
+    assert_eq!(receiver_told(&[], &[0xff; 60]), Some(Misbehaviour::SenselessLabel));
+    let mut beyond = [0; 48];
+    beyond[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert_eq!(receiver_told(&[], &beyond), Some(Misbehaviour::ImpossibleNumber));
 }

@@ -166,6 +166,14 @@ fn refusals_become_errors_with_their_exit_codes() {
 }
 
 #[test]
+fn a_frame_that_makes_no_sense_is_a_misbehaviour() {
+    let too_long = Error::from(HelloError::TooLong(1 << 30));
+    assert_eq!(too_long.misbehaviour(), Some(Misbehaviour::FrameTooLong));
+    let malformed = Error::from(decode_reply(&encode(&hello()).unwrap()[4..]).unwrap_err());
+    assert_eq!(malformed.misbehaviour(), Some(Misbehaviour::MalformedHello));
+}
+
+#[test]
 fn a_refusal_for_what_is_of_no_exit_code_here_tells_that_the_far_end_cannot_start() {
     for code in [Code::NoDescriptors, Code::Misbehaved, Code::MemoryShareUsed, Code::Interrupted] {
         let error = Refusal::from_error(&Error::new(code, "x")).into_error();

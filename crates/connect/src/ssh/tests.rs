@@ -1,5 +1,5 @@
 use farhaul_net::UdpLink;
-use farhaul_session::error::{Code, ExitCode};
+use farhaul_session::error::{Code, ExitCode, Misbehaviour};
 use farhaul_session::options::NetworkOptions;
 
 use super::super::features::Features;
@@ -76,6 +76,16 @@ fn a_host_that_would_be_an_option_is_refused() {
         );
     }
     assert!(SshTarget { host: "fe80::1%eth0".into(), ..SshTarget::default() }.checked().is_ok());
+}
+
+#[test]
+fn both_halves_of_the_secret_are_needed() {
+    let half = Token([1; 32]);
+    for (client, server) in [(Some(&half), None), (None, Some(&half))] {
+        let secret = session_secret(client, server);
+        assert_eq!(Misbehaviour::of(&secret), Some(Misbehaviour::NoSecretHalf));
+    }
+    assert!(session_secret(Some(&half), Some(&half)).is_ok());
 }
 
 #[test]

@@ -482,7 +482,10 @@ impl Receiver {
     pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
         let mut files = self.files.lock().whole();
         if files.len() >= OUTSTANDING_MAX {
-            return Err(Error::from(Misbehaviour::TooManyFiles));
+            return Err(Error::misbehaved(
+                Misbehaviour::TooManyEntries,
+                "it announced more files than may be outstanding",
+            ));
         }
         files.insert(file.item.id(), file.clone());
         if file.is_large() {

@@ -109,7 +109,10 @@ impl Receiver {
     ) -> Result<(), Error> {
         if !conversation.postponed.is_empty() || !self.large_open.has_room() {
             if conversation.postponed.len() >= OUTSTANDING_MAX {
-                return Err(Error::from(Misbehaviour::TooManyFiles));
+                return Err(Error::misbehaved(
+                    Misbehaviour::TooManyEntries,
+                    "it announced more files than may be outstanding",
+                ));
             }
             conversation.postponed.push_back(item);
             return Ok(());

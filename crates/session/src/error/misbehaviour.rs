@@ -8,6 +8,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::Error;
+
 macro_rules! misbehaviours {
     ($($variant:ident = $number:literal, $text:literal;)*) => {
         /// How a peer has broken the protocol.
@@ -79,7 +81,6 @@ misbehaviours! {
     ImpossiblePaths = 0x308, "it named paths that cannot be";
 
     // Found by the receiver of a copy.
-    NoDestination = 0x401, "it named no destination";
     EntryOutOfOrder = 0x402, "an entry came out of order";
     EntryOutsideListing = 0x403, "an entry is not in the directory that is being listed";
     PathNotPlain = 0x404, "a path is not a plain one below the destination";
@@ -87,7 +88,6 @@ misbehaviours! {
     ContentUnasked = 0x406, "it sent a directory's content, which was not asked for";
     NameTwice = 0x407, "it sent two things of one name";
     TooManyEntries = 0x408, "it announced more entries than may be outstanding";
-    TooManyFiles = 0x409, "it announced more files than may be outstanding";
     NamesTooLong = 0x40a, "the names that it announced take more room than they may";
     NestedTooDeep = 0x40b, "its directories are nested too deep";
     DirectoryEndOutOfOrder = 0x40c, "a directory ended out of order";
@@ -121,7 +121,6 @@ misbehaviours! {
     FinishedTooEarly = 0x44d, "it says that it has finished, but it has not";
 
     // Found by a stream.
-    NoStreamAsked = 0x501, "no stream was asked for";
     SenselessLabel = 0x502, "the end of a block makes no sense";
     ImpossibleNumber = 0x503, "a block has a number that it cannot have";
     ConfirmedUnput = 0x504, "it confirms blocks that were not put";
@@ -156,6 +155,11 @@ impl Misbehaviour {
     /// The misbehaviour of this name.
     pub fn of_name(name: &str) -> Option<Misbehaviour> {
         Misbehaviour::ALL.iter().copied().find(|how| how.name() == name)
+    }
+
+    /// How the peer has misbehaved, if it is that what `result` is about.
+    pub fn of<T>(result: &Result<T, Error>) -> Option<Misbehaviour> {
+        result.as_ref().err().and_then(Error::misbehaviour)
     }
 
     /// How often it was found by this process.

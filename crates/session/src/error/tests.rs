@@ -60,6 +60,42 @@ fn what_a_peer_does_wrong_is_counted() {
     );
 }
 
+/// What is found in tests: of Rust, all behind the mark of a file's tests, or a file of nothing else; of Python, everything.
+fn tests_below(folder: &Path, found: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            // These lists are no tests of what is in them.
+            if !path.ends_with("session/src/error") {
+                tests_below(&path, found);
+            }
+            continue;
+        }
+        if !name.ends_with(".rs") && !name.ends_with(".py") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let is_tests = name.ends_with(".py") || name.ends_with("tests.rs");
+        let start = if is_tests { Some(0) } else { text.find("#[cfg(test)]\nmod tests {") };
+        found.push_str(start.map_or("", |start| &text[start..]));
+    }
+}
+
+#[test]
+fn each_misbehaviour_has_a_test_that_names_it() {
+    let mut tests = String::new();
+    tests_below(&project().join("crates"), &mut tests);
+    tests_below(&project().join("tests"), &mut tests);
+    let is_word_end = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let is_named = |how: &Misbehaviour| {
+        let in_rust = format!("Misbehaviour::{how}");
+        tests.contains(&format!("\"{how}\""))
+            || tests.match_indices(&in_rust).any(|(at, found)| is_word_end(&tests[at + found.len()..]))
+    };
+    let without: Vec<_> = Misbehaviour::ALL.iter().filter(|how| !is_named(how)).collect();
+    assert!(without.is_empty(), "no test names {without:?}");
+}
+
 // ---- what the far end tells --------------------------------------------------------------------------------
 
 /// An error as the other end sees it that is told it.

@@ -116,6 +116,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_block_that_is_too_short_to_say_whose_it_is_is_nobodys() {
+        let block = farhaul_blocks::BlockPool::new(1, 100).unwrap().take();
+        assert_eq!(whose(&block, 50).unwrap().1, 50 - NUMBER_LEN);
+        assert_eq!(Misbehaviour::of(&whose(&block, NUMBER_LEN - 1)), Some(Misbehaviour::NobodysBlock));
+    }
+
+    #[test]
     fn what_is_collected_is_a_small_part_of_memory() {
         let table = [(4, 1), (8, 1), (16, 2), (32, 4), (1000, 4)];
         for (memory, together) in table {

@@ -324,6 +324,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn what_a_peer_may_not_send_is_refused() {
+        let mut incoming = incoming(2);
+        let beyond = incoming.place(&part(0, LEN as u32 - 999, false), &[0; 1000]);
+        assert_eq!(Misbehaviour::of(&beyond), Some(Misbehaviour::SegmentBeyondBlock));
+        fill(&mut incoming, 0, &[0, 1, 2]);
+        assert!(incoming.complete(0, LEN as u32).is_ok());
+        let again = incoming.complete(0, LEN as u32);
+        assert_eq!(Misbehaviour::of(&again), Some(Misbehaviour::BlockTwice));
+        let opened = (1..9).map(|block| incoming.place(&part(block, 0, false), &[0; 1000]));
+        let how = opened.map(|placed| Misbehaviour::of(&placed)).find(Option::is_some);
+        assert_eq!(how, Some(Some(Misbehaviour::TooManyBlocks)));
+    }
+
     /// As if `part` were opened to its place, if that is expected; what does not pass its tag comes before and leaves rubbish there.
     fn arrive(incoming: &mut Incoming, part: &Segment, payload: &[u8], is_forged: bool) {
         if is_forged && let Some(ahead) = incoming.ahead(payload.len()) {

@@ -186,7 +186,10 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::supervisor::Role;
+    use super::super::tests::start;
     use super::*;
+    use crate::setup::local_pair;
 
     #[test]
     fn flows_of_further_paths_have_their_places_behind_all_others() {
@@ -203,5 +206,25 @@ mod tests {
         assert!(further.take(1).is_empty());
         let none = FurtherPaths::new(Vec::new(), 2, &options);
         assert_eq!((none.count(), none.all_bits(), none.path_of(5)), (0, 0, 1));
+    }
+
+    #[test]
+    fn paths_that_nobody_spoke_of_are_refused() {
+        let loopback = || "127.0.0.1".parse().unwrap();
+        let addresses = PathAddresses { local: loopback(), remote: loopback() };
+        let (near, far) = local_pair().unwrap();
+        let (mut near, mut far) = (start(near, Role::Sender), start(far, Role::Receiver));
+        for end in [&mut near, &mut far] {
+            let added = end.open_added_path(0, addresses);
+            assert_eq!(Misbehaviour::of(&added), Some(Misbehaviour::PathNotAgreed));
+        }
+        let opened = near.begin_added_path(0, true, &[1]);
+        assert_eq!(Misbehaviour::of(&opened), Some(Misbehaviour::PathNotAsked));
+        let sockets = vec![UdpLink::bind(SocketAddr::new(loopback(), 0)).unwrap()];
+        near.further.asked.push(Addition { number: 0, addresses, sockets });
+        let opened = near.begin_added_path(0, true, &[]);
+        assert_eq!(Misbehaviour::of(&opened), Some(Misbehaviour::TooFewPorts));
+        near.close(None);
+        far.close(None);
     }
 }

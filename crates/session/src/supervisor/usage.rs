@@ -76,3 +76,23 @@ impl Supervisor {
         ));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::supervisor::Role;
+    use super::super::tests::start;
+    use super::*;
+    use crate::setup::local_pair;
+
+    #[test]
+    fn a_peer_leaves_one_path_in_use() {
+        let (near, _far) = local_pair().unwrap();
+        let mut supervisor = start(near, Role::Sender);
+        for unused in [1, 2, u64::MAX] {
+            let applied = supervisor.apply_paths(unused);
+            assert_eq!(Misbehaviour::of(&applied), Some(Misbehaviour::NoPathUsed), "{unused}");
+        }
+        assert!(supervisor.apply_paths(0).is_ok());
+        supervisor.close(None);
+    }
+}

@@ -118,7 +118,9 @@ def test_names(net, guarded, name, kind):
             session.entry(path, peer.SYMLINK, target=guarded.outside)
         session.message(peer.ENTRIES_END)
 
-    assert_broken(pull(net, guarded, script), "PathNotPlain", "PathUnasked", "ContentUnasked")
+    # What is far too long is no message at all, and a directory without a name is the destination.
+    expected = {"far too long": "SenselessMessage"}.get(name, "PathNotPlain")
+    assert_broken(pull(net, guarded, script), expected, "PathUnasked", "ContentUnasked")
 
 
 @pytest.mark.parametrize("asked", ["asked", "a*d", "/data/asked", "~/asked"])
@@ -755,18 +757,12 @@ def assert_told_why(session):
     assert words is None or "broke the protocol" in words
 
 
-@pytest.mark.parametrize("misbehaviour, last, names, times", [
-    ("BadName", 1, [b"../secret"], 1),
-    ("TooManyNames", 0, [b"%07d" % number for number in range(7000)], 150),
-])
-def test_names_that_a_daemon_is_not_asked_for(net, misbehaviour, last, names, times):
+def test_a_daemon_is_asked_for_a_name_that_cannot_be(net):
     with daemon_session(net, peer.request("pull", "", select={"by_name": True})) as (_, session):
         session.message(peer.START)
-        with contextlib.suppress(peer.Closed):
-            for _ in range(times):
-                session.message(peer.NAMES, bytes([last]) + peer.leb(len(names)) + b"".join(map(peer.counted, names)))
-            session.drain()
-    wait_until(lambda: f'misbehaviour="{misbehaviour}"' in net.daemon.log_text(), what="the daemon logs it")
+        session.message(peer.NAMES, b"\1\1" + peer.counted(b"../secret"))
+        session.drain()
+    wait_until(lambda: 'misbehaviour="BadName"' in net.daemon.log_text(), what="the daemon logs it")
     assert net.daemon.process.poll() is None and "panicked" not in net.daemon.log_text()
 
 

@@ -117,22 +117,22 @@ def test_what_is_asked_for_and_missing_is_named(net, near):
     lacking = [name for name in peer.FEATURES if name != "acls"]
     with FarEnd(net, lambda *_: None, features=lacking) as far:
         outcome = cp(net.alpha, "--remote-program", far.program, "--acls", source, "beta:/data/", check=False)
-    assert_one_line(outcome)
-    assert "lacks 'acls'" in outcome.error_line
+    assert outcome.code == EXIT_INCOMPATIBLE and "leave out the options" in outcome.stderr, outcome
+    assert outcome.report["error_detail"]["code"] == "FH-FEATURE-MISSING" and "lacks 'acls'" in outcome.error_line
     needs = {**peer.request("push", "x"), "needs": ["telepathy"]}
     with daemon_session(net, needs) as (reply, _session):
-        assert reply["refusal"]["code"] == "unsupported" and "'telepathy'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'telepathy'" in reply["refusal"]["text"]
     with endpoint(net.beta, needs) as (reply, _session, process):
-        assert reply["refusal"]["code"] == "unsupported" and "'telepathy'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'telepathy'" in reply["refusal"]["text"]
     assert process.returncode == EXIT_INCOMPATIBLE
 
 
 def test_a_service_that_is_not_there_is_named(net):
     wish = peer.opening("juggle", b"three balls", {})
     with daemon_session(net, wish) as (reply, _session):
-        assert reply["refusal"]["code"] == "unsupported" and "'juggle'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'juggle'" in reply["refusal"]["text"]
     with endpoint(net.beta, wish) as (reply, _session, process):
-        assert reply["refusal"]["code"] == "unsupported" and "'juggle'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'juggle'" in reply["refusal"]["text"]
     assert process.returncode == EXIT_INCOMPATIBLE
 
 

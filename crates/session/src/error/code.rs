@@ -144,7 +144,7 @@ codes! {
     Forbidden = 2007, "FH-FORBIDDEN", Peer, Auth, Futile, "The far end does not allow this to this key.", Some("ask who runs the daemon");
 
     // The versions do not fit.
-    NoCommonVersion = 2008, "FH-NO-COMMON-VERSION", Peer, Incompatible, Futile, "The two ends have no version of the protocol in common.", NEWER;
+    NoCommonVersion = 2008, "FH-NO-COMMON-VERSION", Peer, Incompatible, Futile, "The two ends have no version of the protocol in common.", None;
     FeatureMissing = 2009, "FH-FEATURE-MISSING", Peer, Incompatible, Futile, "The far end lacks a feature that was asked for.", NEWER;
 
     // Source or destination as a whole cannot be used.

@@ -163,14 +163,21 @@ impl Error {
         self.0.hint.as_deref().or(self.0.code.hint())
     }
 
+    /// What is known of this case on what to do, which says more than what the code says of all.
+    pub fn own_hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
     /// What the other end is told of it.
     pub(crate) fn complaint(&self) -> Complaint {
+        // How to go on is known at either end.
+        let hint = if self.exit_code() == ExitCode::Lost { self.own_hint() } else { self.hint() };
         Complaint {
             exit: self.exit_code() as u8,
             code: self.0.code.number(),
             misbehaviour: self.0.misbehaviour.map_or(0, Misbehaviour::number),
             reason: self.to_string(),
-            hint: self.hint().unwrap_or_default().to_string(),
+            hint: hint.unwrap_or_default().to_string(),
         }
     }
 

@@ -22,10 +22,10 @@ pub fn warning(text: &str) {
     line(&format!("warning: {text}"));
 }
 
-/// What, where and, on a second line, what to do; `hint` is for errors that bring none.
+/// What, where and, on a second line, what to do; `hint` is for errors that bring none of their own.
 pub fn error(error: &Error, hint: Option<&str>) {
     line(&format!("error: {error}"));
-    if let Some(hint) = error.hint().or(hint) {
+    if let Some(hint) = error.own_hint().or(hint).or(error.hint()) {
         line(&format!("hint: {hint}"));
     }
 }

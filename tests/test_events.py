@@ -32,7 +32,7 @@ def test_each_event_is_a_line_and_the_report_is_the_last(road, near, direction):
     assert [event["event"] for event in events[:2]] == ["started", "connected"], events[:3]
     assert events[1]["transport"] == "udp" and events[1]["cipher"] == "aes-128-gcm" and events[1]["peer"], events[1]
     assert events[-2] | {"seconds": 0} == {
-        "event": "ended", "seconds": 0, "ok": True, "error": None, "exit_code": 0}, events[-2]
+        "event": "ended", "seconds": 0, "ok": True, "error": None, "code": None, "exit_code": 0}, events[-2]
     report = events[-1]
     assert report["event"] == "report" and report["ok"] and report["files"] == 5 and report["bytes"] == 10 * MIB
     done = told(events, "entry_done")
@@ -86,7 +86,7 @@ def test_an_interruption_is_the_last_event_before_the_report(daemon_road, near):
     running.wait()
     assert rest, running.stderr.read()
     assert [event["event"] for event in rest[-2:]] == ["ended", "report"]
-    assert rest[-2]["exit_code"] == 130 == running.returncode and not rest[-1]["ok"]
+    assert rest[-2]["code"] == "FH-INTERRUPTED" and rest[-2]["exit_code"] == 130 == running.returncode and not rest[-1]["ok"]
 
 
 def test_the_stream_cannot_share_stdout(daemon_road, near):

@@ -16,7 +16,6 @@ from harness.product import EXIT_FILES, EXIT_OK, EXIT_PROTOCOL, Daemon, cp
 from harness.trees import make_file
 
 MIB = 1 << 20
-RENEWED, NAMES, COMPARED = 11, 23, 10
 
 
 def peak_mib(process):
@@ -73,13 +72,13 @@ def test_lines_for_users_are_not_kept_where_no_user_is(net):
         for turn in range(40_000):
             identity = first + (turn << 48)
             entry = peer.leb(identity + (1 << 48)) + b"\0\0" + bytes(3) + bytes([peer.PLAIN_FILE]) + b"\2\1\1"
-            out += message(RENEWED, peer.leb(identity) + bytes([peer.ENTRY]) + entry)
+            out += message(peer.RENEWED, peer.leb(identity) + bytes([peer.ENTRY]) + entry)
         send(session, bytes(out))
         session.wait(lambda: session.is_answered(first + (40_000 << 48)))
         assert peak_mib(process) < before + 64
 
 
-@pytest.mark.parametrize("code", [peer.ENTRY, RENEWED])
+@pytest.mark.parametrize("code", [peer.ENTRY, peer.RENEWED])
 def test_no_path_grows_from_message_to_message(net, code):
     folder = net.folder("inside")
     with endpoint(net.beta, peer.request("push", folder, target_is_directory=True)) as (_, session, process):
@@ -191,7 +190,7 @@ def test_lists_of_names_are_counted(small):
             session.message(peer.START)
             with contextlib.suppress(peer.Closed):
                 names = b"".join(peer.counted(b"%07d" % n) for n in range(7000))
-                more = message(NAMES, b"\0" + peer.leb(7000) + names)
+                more = message(peer.NAMES, b"\0" + peer.leb(7000) + names)
                 for _ in range(140):
                     send(session, more)
                 session.drain()
@@ -209,7 +208,7 @@ def test_what_patterns_find_is_counted(small):
 
 
 def test_sessions_of_one_key_are_as_many_as_its_memory_allows(small):
-    """Who comes too early is told "busy", in words; when one has left, the next is let in."""
+    """Who comes too early is told that it is busy, in words; when one has left, the next is let in."""
     with contextlib.ExitStack() as sessions:
         replies = []
         for _ in range(6):
@@ -217,5 +216,5 @@ def test_sessions_of_one_key_are_as_many_as_its_memory_allows(small):
             replies.append(reply["refusal"])
         refused = [refusal for refusal in replies if refusal]
         assert replies[:4] == [None] * 4 and len(refused) == 2, replies
-        assert all(r["code"] == "busy" and f"memory of this key is used up ({PER_KEY} MiB)" in r["text"] for r in refused)
+        assert all(r["code"] == "FH-BUSY" and f"memory of this key is used up ({PER_KEY} MiB)" in r["text"] for r in refused)
     works(small)

@@ -68,9 +68,13 @@ def pull(net, guarded, script, source="/data/asked"):
     return outcome
 
 
-def assert_broken(outcome):
+def assert_broken(outcome, *misbehaviours):
+    """Ended by what the far end did wrong, which is one of these of docs/errors.md."""
     assert outcome.code == EXIT_PROTOCOL, outcome
     assert "broke the protocol" in outcome.error_line, outcome
+    detail = outcome.report["error_detail"]
+    assert (detail["code"], detail["blame"], detail["exit_code"]) == ("FH-MISBEHAVED", "peer", EXIT_PROTOCOL), outcome
+    assert detail["misbehaviour"] in misbehaviours, outcome
 
 
 # ---- names -----------------------------------------------------------------------------------------------------------
@@ -114,7 +118,9 @@ def test_names(net, guarded, name, kind):
             session.entry(path, peer.SYMLINK, target=guarded.outside)
         session.message(peer.ENTRIES_END)
 
-    assert_broken(pull(net, guarded, script))
+    # What is far too long is no message at all, and a directory without a name is the destination.
+    expected = {"far too long": "SenselessMessage"}.get(name, "PathNotPlain")
+    assert_broken(pull(net, guarded, script), expected, "PathUnasked", "ContentUnasked")
 
 
 @pytest.mark.parametrize("asked", ["asked", "a*d", "/data/asked", "~/asked"])
@@ -125,7 +131,7 @@ def test_only_asked_names_however_it_is_written(net, guarded, asked):
         session.next(peer.DONE)
         session.file("evil", b"evil")
 
-    assert_broken(pull(net, guarded, script, source=asked))
+    assert_broken(pull(net, guarded, script, source=asked), "PathUnasked")
     assert (guarded.inside / "asked").read_bytes() == b"asked"
 
 
@@ -152,7 +158,7 @@ def test_names_take_only_so_much_memory(net):
         session.next(peer.FAIL)
 
     outcome = with_far_end(net, script, "beta:/data/asked", "null:")
-    assert_broken(outcome)
+    assert_broken(outcome, "NamesTooLong")
     assert "take more room" in outcome.error_line, outcome
 
 
@@ -205,43 +211,53 @@ def entry_with_body(*values):
     return script
 
 
+def announced_again(identity):
+    def script(session, _guarded):
+        session.entry("asked", size=4)
+        entry = peer.leb(identity) + b"\0\0" + bytes(3) + bytes([peer.PLAIN_FILE]) + b"\2\1\1"
+        session.message(peer.RENEWED, b"\0" + bytes([peer.ENTRY]) + entry)
+    return script
+
+
 NAME = peer.counted(b"asked")
 BROKEN_ENTRIES = {
-    "through a link": through_a_link,
-    "through a link below": through_a_link_below,
-    "below nothing": below_nothing,
-    "below a directory that ended": below_a_directory_that_ended,
-    "hard link to a directory": hard_link_to(0),
-    "hard link to a symbolic link": hard_link_to(1),
-    "hard link to itself": hard_link_to(2),
-    "hard link to what comes later": hard_link_to(3),
-    "hard link to the last number": hard_link_to(2**64 - 1),
-    "starts at one": numbered(1),
-    "the same number twice": numbered(0, 0),
-    "the same name twice": lambda session, _: [session.entry("asked", size=0), session.entry("asked", size=0)],
-    "a number left out": numbered(0, 2),
-    "the last number": numbered(2**64 - 1),
-    "block device": entry_with_kind(0x60),
-    "character device": entry_with_kind(0x20),
-    "fifo": entry_with_kind(0x10),
-    "unknown kind": entry_with_kind(12),
-    "unknown node": entry_with_body(0, 0, NAME, 0o644, 0, 0, 11, 4, 0, 0),
-    "file and stream": entry_with_kind(3),
-    "nanoseconds": entry_with_body(0, 0, NAME, 0o644, 0, 10**9, 8),
-    "mode too large": entry_with_body(0, 0, NAME, 2**32, 0, 0, 8),
-    "shares what was not": entry_with_body(0, 9, NAME, 0o644, 0, 0, 8),
-    "name beyond the message": entry_with_body(0, 0, 5000, b"asked"),
-    "cut": entry_with_body(0, 0, NAME),
-    "something behind": entry_with_body(0, 0, NAME, 0o644, 0, 0, 8, 8),
-    "after the end": lambda session, _: (session.message(peer.ENTRIES_END), session.entry("asked")),
-    "ends what was not begun": lambda session, _: session.end_directory(0),
-    "ends twice": lambda session, _: [session.end_directory(i) for i in (session.directory("asked"), 0)],
+    "through a link": ("EntryOutsideListing", through_a_link),
+    "through a link below": ("EntryOutsideListing", through_a_link_below),
+    "below nothing": ("EntryOutsideListing", below_nothing),
+    "below a directory that ended": ("EntryOutsideListing", below_a_directory_that_ended),
+    "hard link to a directory": ("LinkToNothing", hard_link_to(0)),
+    "hard link to a symbolic link": ("LinkToNothing", hard_link_to(1)),
+    "hard link to itself": ("LinkToNothing", hard_link_to(2)),
+    "hard link to what comes later": ("LinkToNothing", hard_link_to(3)),
+    "hard link to the last number": ("LinkToNothing", hard_link_to(2**64 - 1)),
+    "starts at one": ("EntryOutOfOrder", numbered(1)),
+    "the same number twice": ("EntryOutOfOrder", numbered(0, 0)),
+    "the same name twice": ("NameTwice", lambda session, _: [session.entry("asked", size=0), session.entry("asked", size=0)]),
+    "a number left out": ("EntryOutOfOrder", numbered(0, 2)),
+    "the last number": ("EntryOutOfOrder", numbered(2**64 - 1)),
+    "block device": ("SenselessMessage", entry_with_kind(0x60)),
+    "character device": ("SenselessMessage", entry_with_kind(0x20)),
+    "fifo": ("SenselessMessage", entry_with_kind(0x10)),
+    "unknown kind": ("SenselessMessage", entry_with_kind(12)),
+    "unknown node": ("SenselessMessage", entry_with_body(0, 0, NAME, 0o644, 0, 0, 11, 4, 0, 0)),
+    "file and stream": ("SenselessMessage", entry_with_kind(3)),
+    "nanoseconds": ("SenselessMessage", entry_with_body(0, 0, NAME, 0o644, 0, 10**9, 8)),
+    "mode too large": ("SenselessMessage", entry_with_body(0, 0, NAME, 2**32, 0, 0, 8)),
+    "shares what was not": ("SenselessMessage", entry_with_body(0, 9, NAME, 0o644, 0, 0, 8)),
+    "name beyond the message": ("SenselessMessage", entry_with_body(0, 0, 5000, b"asked")),
+    "cut": ("SenselessMessage", entry_with_body(0, 0, NAME)),
+    "something behind": ("SenselessMessage", entry_with_body(0, 0, NAME, 0o644, 0, 0, 8, 8)),
+    "announced again under another number": ("AnnouncedAsOther", announced_again(5)),
+    "after the end": ("EntryOutOfOrder", lambda session, _: (session.message(peer.ENTRIES_END), session.entry("asked"))),
+    "ends what was not begun": ("DirectoryEndOutOfOrder", lambda session, _: session.end_directory(0)),
+    "ends twice": ("DirectoryEndOutOfOrder", lambda session, _: [session.end_directory(i) for i in (session.directory("asked"), 0)]),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN_ENTRIES)
 def test_broken_entries(net, guarded, case):
-    assert_broken(pull(net, guarded, BROKEN_ENTRIES[case]))
+    misbehaviour, script = BROKEN_ENTRIES[case]
+    assert_broken(pull(net, guarded, script), misbehaviour)
 
 
 def link_then_directory(session, guarded):
@@ -390,32 +406,33 @@ def segment(*values):
 
 
 BROKEN_CONTENT = {
-    "more than announced": content(4, (0, b"longer")),
-    "less than announced": content(4, (0, b"sho")),
-    "nothing of something": content(4, (0, b"")),
-    "a second chunk": content(4, (1, b"full")),
-    "the last chunk number": content(4, (2**64 - 1, b"full")),
-    "beyond a large file": content(CHUNK + 4, (2, b"evil")),
-    "far beyond a large file": content(CHUNK + 4, (2**44, b"evil")),
-    "longer than its chunk": content(CHUNK + 4, (1, b"longer")),
-    "a pipe's chunk beyond all files": content(0, (2**43, b"evil"), kind=peer.PIPE),
-    "length that is not there": content(4, (0, b"full", 5)),
-    "length of four GiB": content(4, (0, b"full", 2**32)),
-    "no trailer": raw_block(b"abc"),
-    "trailer longer than its block": raw_block(b"full" + struct.pack("<I", 1000)),
-    "trailer of four GiB": raw_block(b"full" + struct.pack("<I", 2**32 - 1)),
-    "trailer cut": raw_block(b"full" + bytes([0, 0, 4]) + struct.pack("<I", 3)),
-    "too many pieces": raw_block((bytes([0, 0, 0]) + bytes(32)) * 1025 + struct.pack("<I", 35 * 1025)),
-    "a block of more than the largest": segment((0, 2 << 20, 1, False)),
-    "a segment beyond its block": segment((0, (2 << 20) - 1, 1, False)),
-    "two ends of one block": segment((0, 10, 1, True), (0, 20, 1, True)),
-    "beyond the end": segment((0, 10, 1, True), (0, 11, 1, False)),
+    "more than announced": ("PieceBeyondFile", content(4, (0, b"longer"))),
+    "less than announced": ("PieceBeyondFile", content(4, (0, b"sho"))),
+    "nothing of something": ("PieceBeyondFile", content(4, (0, b""))),
+    "a second chunk": ("PieceBeyondFile", content(4, (1, b"full"))),
+    "the last chunk number": ("PieceBeyondFile", content(4, (2**64 - 1, b"full"))),
+    "beyond a large file": ("PieceBeyondFile", content(CHUNK + 4, (2, b"evil"))),
+    "far beyond a large file": ("PieceBeyondFile", content(CHUNK + 4, (2**44, b"evil"))),
+    "longer than its chunk": ("PieceBeyondFile", content(CHUNK + 4, (1, b"longer"))),
+    "a pipe's chunk beyond all files": ("PieceBeyondFile", content(0, (2**43, b"evil"), kind=peer.PIPE)),
+    "length that is not there": ("SenselessTrailer", content(4, (0, b"full", 5))),
+    "length of four GiB": ("SenselessTrailer", content(4, (0, b"full", 2**32))),
+    "no trailer": ("SenselessTrailer", raw_block(b"abc")),
+    "trailer longer than its block": ("SenselessTrailer", raw_block(b"full" + struct.pack("<I", 1000))),
+    "trailer of four GiB": ("SenselessTrailer", raw_block(b"full" + struct.pack("<I", 2**32 - 1))),
+    "trailer cut": ("SenselessTrailer", raw_block(b"full" + bytes([0, 0, 4]) + struct.pack("<I", 3))),
+    "too many pieces": ("SenselessTrailer", raw_block((bytes([0, 0, 0]) + bytes(32)) * 1025 + struct.pack("<I", 35 * 1025))),
+    "a block of more than the largest": ("BlockLength", segment((0, 2 << 20, 1, False))),
+    "a segment beyond its block": ("SegmentBeyondBlock", segment((0, (2 << 20) - 1, 1, False))),
+    "two ends of one block": ("BlockLength", segment((0, 10, 1, True), (0, 20, 1, True))),
+    "beyond the end": ("BlockLength", segment((0, 10, 1, True), (0, 11, 1, False))),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN_CONTENT)
 def test_broken_content(net, guarded, case):
-    assert_broken(pull(net, guarded, BROKEN_CONTENT[case]))
+    misbehaviour, script = BROKEN_CONTENT[case]
+    assert_broken(pull(net, guarded, script), misbehaviour)
     assert not (guarded.inside / "asked").exists()
 
 
@@ -448,7 +465,19 @@ def test_the_same_as_nothing(net, guarded):
         session.wait(lambda: session.is_answered(0))
         session.numbers(peer.SAME, 0, 1)
 
-    assert_broken(pull(net, guarded, script))
+    assert_broken(pull(net, guarded, script), "SameAsNothing")
+
+
+def test_a_patch_that_makes_no_sense(net, guarded):
+    make_file(guarded.inside / "asked", 5 * CHUNK)
+
+    def script(_hello, session):
+        session.entry("asked", size=5 * CHUNK)
+        session.wait(lambda: any(code == peer.MARKS for code, _ in session.messages))
+        session.block(Piece(0, 0, b"\xff" * 8, digest=bytes(32), length=8 | peer.PATCH))
+
+    assert_broken(with_far_end(net, script, "--no-whole-file", "beta:/data/asked", f"{guarded.inside}/"), "SenselessPatch")
+    guarded.check()
 
 
 def test_blocks_that_were_not_granted_are_dropped(net, guarded):
@@ -547,48 +576,51 @@ def give_up_for_ever(session, _guarded):
 
 
 BROKEN_MESSAGES = {
-    "no such message": message(99),
-    "no code": control(b"\0\0"),
-    "message of a megabyte": control(b"\0" + peer.leb(1 << 20)),
-    "message of 2^64 bytes": control(b"\0" + b"\xff" * 9 + b"\x01"),
-    "words without a code": words(b"\0"),
-    "words of a megabyte": words(peer.leb(1 << 20)),
-    "words of a request that nobody began": words(b"\1\1", request=3),
-    "a request where there is to be one": message(peer.OPEN, peer.leb(2) + b"{}"),
-    "a request out of turn": message(peer.OPEN, peer.leb(3) + b"{}"),
-    "the end of a request that nobody began": message(peer.FINISH, peer.leb(4) + bytes(15)),
-    "the failure of no request": message(peer.FAIL, bytes([0, 7, 0, 0])),
-    "number without end": control(b"\xff" * 11),
-    "decide": message(peer.DECIDE, bytes([0, 0])),
-    "done": message(peer.DONE, b"\0"),
-    "again": message(peer.AGAIN, b"\0\0"),
-    "directories done": message(peer.DIRECTORIES_DONE, b"\0"),
-    "finish too early": lambda session, _guarded: session.finish(),
-    "flow 65536": message(peer.FLOW_DOWN, peer.leb(65536)),
-    "unknown frame": datagram(peer.frame(0x70, b"x")),
-    "frame beyond the packet": datagram(bytes([peer.STREAM, 50, 0])),
-    "stream beyond the window": datagram(peer.frame(peer.STREAM, peer.varint(1 << 24) + b"x")),
-    "stream at the end of numbers": datagram(peer.frame(peer.STREAM, peer.varint((1 << 62) - 1) + b"x")),
-    "feedback cut": datagram(peer.frame(peer.FEEDBACK, b"\1\2")),
-    "acknowledges what was not sent": lambda session, _: session.feedback(newest=5000, words=[2**64 - 1] * 80),
-    "credit for all packets and more": lambda session, _: session.feedback(credit=(1 << 40) + 1),
-    "gives up blocks that were not granted": lambda session, _: session.give_up((1 << 39, 1)),
-    "gives up all blocks": lambda session, _: session.give_up((0, 1 << 40)),
-    "gives up no blocks": lambda session, _: session.give_up((0, 0)),
-    "gives up half a range": datagram(peer.frame(peer.GIVEN_UP, b"\1")),
-    "gives up the same for ever": give_up_for_ever,
-    "carrier frame of no bytes": lambda session, _guarded: session.raw(b"\0\0"),
-    "carrier frame too long": lambda session, _guarded: session.raw(b"\xff\xff" + bytes(65535)),
+    "no such message": ("SenselessMessage", message(99)),
+    "no code": ("SenselessMessage", control(b"\0\0")),
+    "message of a megabyte": ("SenselessMessage", control(b"\0" + peer.leb(1 << 20))),
+    "message of 2^64 bytes": ("SenselessMessage", control(b"\0" + b"\xff" * 9 + b"\x01")),
+    "words without a code": ("SenselessMessage", words(b"\0")),
+    "words of a megabyte": ("SenselessMessage", words(peer.leb(1 << 20))),
+    "words of a request that nobody began": ("UnknownRequest", words(b"\1\1", request=3)),
+    "a request where there is to be one": ("SecondRequest", message(peer.OPEN, peer.leb(2) + b"{}")),
+    "a request out of turn": ("SecondRequest", message(peer.OPEN, peer.leb(3) + b"{}")),
+    "the end of a request that nobody began": ("UnknownRequest", message(peer.FINISH, peer.leb(4) + bytes(15))),
+    "the failure of no request": ("SenselessMessage", message(peer.FAIL, b"\0" + peer.complaint(7))),
+    "number without end": ("SenselessMessage", control(b"\xff" * 11)),
+    "decide": ("UnexpectedMessage", message(peer.DECIDE, bytes([0, 0]))),
+    "done": ("UnexpectedMessage", message(peer.DONE, b"\0")),
+    "again": ("UnexpectedMessage", message(peer.AGAIN, b"\0\0")),
+    "compared": ("NotCompared", message(peer.COMPARED, b"\0\1")),
+    "directories done": ("UnexpectedMessage", message(peer.DIRECTORIES_DONE, b"\0")),
+    "finish too early": ("UnexpectedMessage", lambda session, _guarded: session.finish()),
+    "flow 65536": ("SenselessMessage", message(peer.FLOW_DOWN, peer.leb(65536))),
+    "unknown frame": ("UnknownFrame", datagram(peer.frame(0x70, b"x"))),
+    "frame beyond the packet": ("MalformedFrame", datagram(bytes([peer.STREAM, 50, 0]))),
+    "stream beyond the window": ("ControlWindow", datagram(peer.frame(peer.STREAM, peer.varint(1 << 24) + b"x"))),
+    "stream at the end of numbers": ("ControlWindow", datagram(peer.frame(peer.STREAM, peer.varint((1 << 62) - 1) + b"x"))),
+    "feedback cut": ("MalformedFrame", datagram(peer.frame(peer.FEEDBACK, b"\1\2"))),
+    "acknowledges what was not sent": ("AckOfUnsent", lambda session, _: session.feedback(newest=5000, words=[2**64 - 1] * 80)),
+    "credit for all packets and more": ("Credit", lambda session, _: session.feedback(credit=(1 << 40) + 1)),
+    "gives up blocks that were not granted": ("GivenUp", lambda session, _: session.give_up((1 << 39, 1))),
+    "gives up all blocks": ("GivenUp", lambda session, _: session.give_up((0, 1 << 40))),
+    "gives up no blocks": ("MalformedFrame", lambda session, _: session.give_up((0, 0))),
+    "gives up half a range": ("MalformedFrame", datagram(peer.frame(peer.GIVEN_UP, b"\1"))),
+    "gives up the same for ever": ("GivenUp", give_up_for_ever),
+    "carrier frame of no bytes": ("DamagedCarrier", lambda session, _guarded: session.raw(b"\0\0")),
+    "carrier frame too long": ("DamagedCarrier", lambda session, _guarded: session.raw(b"\xff\xff" + bytes(65535))),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN_MESSAGES)
 def test_broken_messages(net, guarded, case):
+    misbehaviour, say = BROKEN_MESSAGES[case]
+
     def script(session, guarded):
         session.wait(lambda: session.messages)
-        BROKEN_MESSAGES[case](session, guarded)
+        say(session, guarded)
 
-    assert_broken(pull(net, guarded, script))
+    assert_broken(pull(net, guarded, script), misbehaviour)
 
 
 def test_optional_frames_and_foreign_packets_are_passed_over(net, guarded):
@@ -615,9 +647,9 @@ def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded, last):
         session.message(peer.FILE_FAILED, b"\0" + peer.counted(evil))
         session.next(peer.FAILED)
         if last == "abort":
-            session.message(peer.ABORT, bytes([7]) + peer.counted(evil) + peer.counted(evil))
+            session.message(peer.ABORT, peer.complaint(7, evil, evil))
         else:
-            session.message(peer.FAIL, bytes([1, 7]) + peer.counted(evil) + peer.counted(evil))
+            session.message(peer.FAIL, b"\1" + peer.complaint(7, evil, evil))
 
     outcome = pull(net, guarded, script)
     assert outcome.code == EXIT_LOST, outcome
@@ -625,19 +657,20 @@ def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded, last):
 
 
 REPLIES = {
-    "flows that were not asked for": {"flow_ids": [1, 2, 3]},
-    "no flows": {"flow_ids": []},
-    "ports for no flow": {"udp_ports": [1, 2, 3]},
-    "no secret": {"secret_half": None},
-    "a short secret": {"secret_half": "AAAA"},
-    "not a reply": {"kind": "hello"},
-    "a port beyond all": {"udp_ports": [65536]},
+    "flows that were not asked for": ("MalformedHello", {"flow_ids": [1, 2, 3]}),
+    "no flows": ("MalformedHello", {"flow_ids": []}),
+    "ports for no flow": ("MalformedHello", {"udp_ports": [1, 2, 3]}),
+    "no secret": ("NoSecretHalf", {"secret_half": None}),
+    "a short secret": ("MalformedHello", {"secret_half": "AAAA"}),
+    "not a reply": ("MalformedHello", {"kind": "hello"}),
+    "a port beyond all": ("MalformedHello", {"udp_ports": [65536]}),
 }
 
 
 @pytest.mark.parametrize("case", REPLIES)
 def test_broken_replies(net, guarded, case):
-    assert_broken(with_far_end(net, None, "beta:/data/asked", f"{guarded.inside}/", **REPLIES[case]))
+    misbehaviour, reply = REPLIES[case]
+    assert_broken(with_far_end(net, None, "beta:/data/asked", f"{guarded.inside}/", **reply), misbehaviour)
     guarded.check()
 
 
@@ -658,34 +691,45 @@ def keeps(session, chunk):
     session.message(peer.KEPT, bytes([0, chunk]) + bytes(32))
 
 
+def again_beyond(session, _guarded):
+    session.message(peer.DECIDE, bytes([0, peer.SEND]))
+    session.numbers(peer.AGAIN, 0, 2)
+
+
 BROKEN_RECEIVERS = {
-    "decides what was not announced": message(peer.DECIDE, bytes([9, 0])),
-    "decides twice": decides_twice,
-    "unknown decision": message(peer.DECIDE, bytes([0, 7])),
-    "has what the file has not": have((0, 3)),
-    "has beyond all numbers": have((2**63, 2**63)),
-    "has 2^64 ranges": message(peer.DECIDE, bytes([0, peer.HAVE]) + b"\xff" * 9 + b"\x01"),
-    "kept more than the file has": lambda session, _guarded: keeps(session, 2),
-    "kept without a word on it": message(peer.KEPT, bytes([0, 0])),
-    "again beyond the file": message(peer.AGAIN, b"\0" + peer.leb(2**63)),
-    "again of nothing": message(peer.AGAIN, b"\x09\0"),
-    "done of nothing": message(peer.DONE, b"\x09"),
-    "finish before the end": lambda session, _guarded: session.finish(),
-    "an entry": lambda session, _guarded: session.entry("evil"),
-    "entries end": message(peer.ENTRIES_END),
+    "decides what was not announced": ("EntryNotOutstanding", message(peer.DECIDE, bytes([9, 0]))),
+    "decides twice": ("EntryNotOutstanding", decides_twice),
+    "unknown decision": ("SenselessMessage", message(peer.DECIDE, bytes([0, 7]))),
+    "has what the file has not": ("ChunksNotThere", have((0, 3))),
+    "has beyond all numbers": ("ChunksNotThere", have((2**63, 2**63))),
+    "has 2^64 ranges": ("SenselessMessage", message(peer.DECIDE, bytes([0, peer.HAVE]) + b"\xff" * 9 + b"\x01")),
+    "kept more than the file has": ("ToldUnfitting", lambda session, _guarded: keeps(session, 2)),
+    "kept without a word on it": ("SenselessMessage", message(peer.KEPT, bytes([0, 0]))),
+    "again beyond the file": ("AgainUnasked", message(peer.AGAIN, b"\0" + peer.leb(2**63))),
+    "again of nothing": ("EntryNotOutstanding", message(peer.AGAIN, b"\x09\0")),
+    "done of nothing": ("EntryNotOutstanding", message(peer.DONE, b"\x09")),
+    "finish before the end": ("FinishedTooEarly", lambda session, _guarded: session.finish()),
+    "deletes": ("UnaskedDeletion", message(peer.DELETED, peer.counted(b"file"))),
+    "does not delete": ("UnaskedDeletion", message(peer.NOT_DELETED, peer.counted(b"file") + peer.counted(b"why"))),
+    "renames": ("UnaskedRenaming", message(peer.RENAMED, b"\0" + peer.counted(b"file"))),
+    "names that nobody waits for": ("NamesOutOfOrder", message(peer.NAMES, b"\1\0")),
+    "again beyond the file, which it wants": ("ChunkBeyondFile", again_beyond),
+    "an entry": ("UnexpectedMessage", lambda session, _guarded: session.entry("evil")),
+    "entries end": ("UnexpectedMessage", message(peer.ENTRIES_END)),
 }
 
 
 @pytest.mark.parametrize("case", BROKEN_RECEIVERS)
 def test_broken_receivers(net, guarded, case):
     source = make_file(net.folder("source") / "file", CHUNK + 4)
+    misbehaviour, say = BROKEN_RECEIVERS[case]
 
     def script(_hello, session):
         session.next(peer.ENTRY)
-        BROKEN_RECEIVERS[case](session, guarded)
+        say(session, guarded)
 
     outcome = with_far_end(net, script, source, "beta:/data/")
-    assert_broken(outcome)
+    assert_broken(outcome, misbehaviour)
     assert "panicked" not in outcome.stderr
 
 
@@ -711,6 +755,15 @@ def assert_told_why(session):
     """A stream that is closed with something unread may lose its last words, but they are no others."""
     words = session.closed_with or session.drain()
     assert words is None or "broke the protocol" in words
+
+
+def test_a_daemon_is_asked_for_a_name_that_cannot_be(net):
+    with daemon_session(net, peer.request("pull", "", select={"by_name": True})) as (_, session):
+        session.message(peer.START)
+        session.message(peer.NAMES, b"\1\1" + peer.counted(b"../secret"))
+        session.drain()
+    wait_until(lambda: 'misbehaviour="BadName"' in net.daemon.log_text(), what="the daemon logs it")
+    assert net.daemon.process.poll() is None and "panicked" not in net.daemon.log_text()
 
 
 PUSHED = {name: NAMES[name] for name in NAMES if name not in
@@ -755,7 +808,7 @@ def test_broken_entries_of_a_push(net, guarded, case):
     with endpoint(net.beta, peer.request("push", guarded.inside, target_is_directory=True)) as (_, session, process):
         session.message(peer.START)
         with contextlib.suppress(peer.Closed):
-            BROKEN_ENTRIES[case](session, guarded)
+            BROKEN_ENTRIES[case][1](session, guarded)
         assert_told_why(session)
     guarded.check()
     assert process.returncode == EXIT_PROTOCOL and b"panicked" not in process.stderr.read()

@@ -58,21 +58,21 @@ def in_turn(*steps):
 
 
 RECEIVERS = {
-    "again before it has decided": (again(0), 2 * CHUNK),
-    "again of the last chunk before it has decided": (again(1), 2 * CHUNK),
-    "again of a small file before it has decided": (again(0), 100),
-    "lists what it was to receive": (decide(peer.LISTED), 100),
-    "all of it after a part": (in_turn(decide(peer.HAVE, 1, 0, 1), decide(peer.SEND)), 2 * CHUNK),
-    "marks end twice": (in_turn(decide(5, 0, 1), lambda s: s.numbers(25, 0), lambda s: s.numbers(25, 0)), 2 * CHUNK),
-    "unchanged beyond all numbers": (lambda s: s.numbers(29, 2**64 - 1, 2), 100),
-    "unchanged, all of them": (lambda s: s.numbers(29, 0, 2**64 - 1), 100),
-    "done, then again": (in_turn(decide(peer.SEND), lambda s: s.numbers(peer.DONE, 0), lambda s: s.numbers(peer.DONE, 0)), 100),
+    "again before it has decided": ("AgainUnasked", again(0), 2 * CHUNK),
+    "again of the last chunk before it has decided": ("AgainUnasked", again(1), 2 * CHUNK),
+    "again of a small file before it has decided": ("AgainUnasked", again(0), 100),
+    "lists what it was to receive": ("UnaskedListing", decide(peer.LISTED), 100),
+    "all of it after a part": ("EntryNotOutstanding", in_turn(decide(peer.HAVE, 1, 0, 1), decide(peer.SEND)), 2 * CHUNK),
+    "marks end twice": ("MarksEndedTwice", in_turn(decide(5, 0, 1), lambda s: s.numbers(25, 0), lambda s: s.numbers(25, 0)), 2 * CHUNK),
+    "unchanged beyond all numbers": ("EntryNotOutstanding", lambda s: s.numbers(29, 2**64 - 1, 2), 100),
+    "unchanged, all of them": ("EntryNotOutstanding", lambda s: s.numbers(29, 0, 2**64 - 1), 100),
+    "done, then again": ("EntryNotOutstanding", in_turn(decide(peer.SEND), lambda s: s.numbers(peer.DONE, 0), lambda s: s.numbers(peer.DONE, 0)), 100),
 }
 
 
 @pytest.mark.parametrize("case", RECEIVERS)
 def test_a_client_ends_well_by_what_a_receiver_says(net, case):
-    script, size = RECEIVERS[case]
+    misbehaviour, script, size = RECEIVERS[case]
     source = make_file(net.folder("source") / "file", size)
 
     def play(_hello, session):
@@ -81,12 +81,13 @@ def test_a_client_ends_well_by_what_a_receiver_says(net, case):
 
     outcome = with_far_end(net, play, source, "beta:/data/")
     assert outcome.code == EXIT_PROTOCOL and "broke the protocol" in outcome.error_line, outcome
+    assert outcome.report["error_detail"]["misbehaviour"] == misbehaviour, outcome
     assert "panicked" not in outcome.stderr and "farhaul has failed" not in outcome.stderr, outcome
 
 
 @pytest.mark.parametrize("case", RECEIVERS)
 def test_a_daemon_ends_a_session_by_what_a_receiver_says(net, case):
-    script, size = RECEIVERS[case]
+    _, script, size = RECEIVERS[case]
     make_file(net.daemon.root / "file", size)
     told = net.daemon.log_text().count("broke the protocol")
     with daemon_session(net, peer.request("pull", "file")) as (reply, session):
@@ -141,6 +142,8 @@ def test_a_stream_that_cannot_end_so_ends_the_session(net, case, early, destinat
     to = destination if destination == "null:" else f"{folder}/"
     outcome = with_far_end(net, play, "beta:/data/asked", to)
     assert outcome.code == EXIT_PROTOCOL and "broke the protocol" in outcome.error_line, outcome
+    # Content and end overtake one another.
+    assert outcome.report["error_detail"]["misbehaviour"] in ("ImpossibleEnd", "PieceBeyondFile"), outcome
     assert "panicked" not in outcome.stderr and "farhaul has failed" not in outcome.stderr, outcome
     assert not (folder / "asked").exists(), "it has its name"
 

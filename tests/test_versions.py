@@ -44,14 +44,14 @@ def test_client_over_ssh(net):
     """The far end's answer to a client of a later version."""
     wish = {"nothing": "that this version knows"}
     with endpoint(net.beta, wish, protocols=(2, 3), version="9.8.7", later=1) as (reply, _session, process):
-        assert reply["refusal"]["code"] == "version" and reply["protocols"] == [1, 1]
+        assert reply["refusal"]["code"] == "FH-NO-COMMON-VERSION" and reply["protocols"] == [1, 1]
         assert_told(reply["refusal"]["text"])
     assert process.returncode == EXIT_INCOMPATIBLE and process.stderr.read() == b""
 
 
 def test_client_at_a_daemon(net):
     with daemon_session(net, peer.request("push", "x"), protocols=(2, 3), version="9.8.7") as (reply, _session):
-        assert reply["refusal"]["code"] == "version" and reply["protocols"] == [1, 1]
+        assert reply["refusal"]["code"] == "FH-NO-COMMON-VERSION" and reply["protocols"] == [1, 1]
         assert_told(reply["refusal"]["text"])
     assert not (net.daemon.root / "x").exists()
 
@@ -74,7 +74,7 @@ def test_daemon_that_refuses_in_its_own_words(net, near):
         peer.read_hello(stream)
         text = "the far end runs farhaul 0.1.0 (protocol 1), this is farhaul 9.8.7 (protocols 2 to 3): " \
                "install the newer version on both ends"
-        peer.write_hello(stream, peer.greeting("reply", version="9.8.7", refusal={"code": "version", "text": text}))
+        peer.write_hello(stream, peer.greeting("reply", version="9.8.7", refusal={"code": "FH-NO-COMMON-VERSION", "exit": 5, "text": text}))
         peer.read_exactly(stream, 1)
 
     with other_daemon(net, PORT + 1, script):
@@ -117,22 +117,22 @@ def test_what_is_asked_for_and_missing_is_named(net, near):
     lacking = [name for name in peer.FEATURES if name != "acls"]
     with FarEnd(net, lambda *_: None, features=lacking) as far:
         outcome = cp(net.alpha, "--remote-program", far.program, "--acls", source, "beta:/data/", check=False)
-    assert_one_line(outcome)
-    assert "lacks 'acls'" in outcome.error_line
+    assert outcome.code == EXIT_INCOMPATIBLE and "leave out the options" in outcome.stderr, outcome
+    assert outcome.report["error_detail"]["code"] == "FH-FEATURE-MISSING" and "lacks 'acls'" in outcome.error_line
     needs = {**peer.request("push", "x"), "needs": ["telepathy"]}
     with daemon_session(net, needs) as (reply, _session):
-        assert reply["refusal"]["code"] == "unsupported" and "'telepathy'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'telepathy'" in reply["refusal"]["text"]
     with endpoint(net.beta, needs) as (reply, _session, process):
-        assert reply["refusal"]["code"] == "unsupported" and "'telepathy'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'telepathy'" in reply["refusal"]["text"]
     assert process.returncode == EXIT_INCOMPATIBLE
 
 
 def test_a_service_that_is_not_there_is_named(net):
     wish = peer.opening("juggle", b"three balls", {})
     with daemon_session(net, wish) as (reply, _session):
-        assert reply["refusal"]["code"] == "unsupported" and "'juggle'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'juggle'" in reply["refusal"]["text"]
     with endpoint(net.beta, wish) as (reply, _session, process):
-        assert reply["refusal"]["code"] == "unsupported" and "'juggle'" in reply["refusal"]["text"]
+        assert reply["refusal"]["code"] == "FH-FEATURE-MISSING" and "'juggle'" in reply["refusal"]["text"]
     assert process.returncode == EXIT_INCOMPATIBLE
 
 

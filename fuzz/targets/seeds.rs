@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Attach, Hello, HelloReply, Refusal, RefusalCode, Token, encode};
+use farhaul_connect::hello::{Attach, Hello, HelloReply, Refusal, Token, encode};
 use farhaul_connect::keygen;
 use farhaul_copy::fuzzing::{End, record_session};
 use farhaul_copy::{CopyJob, CopyRequest, Direction, Location, ManifestOptions, TransferOptions};
@@ -113,7 +113,7 @@ fn frames_and_files() {
     let mut reply = HelloReply::accept(vec![1]);
     reply.ticket = Some(Token([7; 32]));
     frame("reply", &encode(&reply).expect("it fits"));
-    let refusal = Refusal::new(RefusalCode::NoSuchPath, "no such path");
+    let refusal = Refusal::new(farhaul_session::Code::NotFound, "no such path");
     frame("refusal", &encode(&HelloReply::refuse(refusal)).expect("it fits"));
 
     put("reading__stream_message", "confirmed", &[49, 0x85, 1]);

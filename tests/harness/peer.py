@@ -19,9 +19,12 @@ from . import seal
 CHUNK = 1 << 20
 PADDING, SEGMENT, SEGMENT_LAST, PING, FEEDBACK, STREAM, FLOOR, CLOSE, REPORT, CHALLENGE, ANSWER = range(11)
 GIVEN_UP = 12
+#: Added to a piece's length: what stands there is a patch.
+PATCH = 1 << 21
 ENTRY, DIRECTORY_END, SOURCE_FAILED, FILE_END, FILE_FAILED, ENTRIES_END = range(1, 7)
 DECIDE, DONE, FAILED, AGAIN, DIRECTORIES_DONE = range(16, 21)
-SAME, KEPT = 13, 30
+COMPARED, RENEWED, SAME = 10, 11, 13
+DELETED, NOT_DELETED, NAMES, MARKS, RENAMED, KEPT = 21, 22, 23, 24, 26, 30
 FINISH, ABORT, FLOW_DOWN, START = range(32, 36)
 OPEN, FAIL = 59, 60
 #: Messages of the session itself; all others are those of a request.
@@ -72,6 +75,11 @@ def take_leb(data, at):
 
 def counted(data):
     return leb(len(data)) + data
+
+
+def complaint(code, reason=b"", hint=b"", number=0, misbehaviour=0):
+    """Why an end gives up: `code` is an exit code, `number` that of the error's code."""
+    return leb(code) + leb(number) + leb(misbehaviour) + counted(reason) + counted(hint)
 
 
 def zigzag(value):

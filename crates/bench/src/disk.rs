@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use farhaul::{Error, disk_threads};
+use farhaul::{Code, Error, disk_threads};
 use farhaul_blocks::BlockPool;
 use farhaul_volume::CHUNK;
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags};
@@ -43,7 +43,7 @@ pub struct Config {
 pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
     let size = config.size / ALIGN * ALIGN;
     if size == 0 {
-        return Err(Error::Usage("--size must be 4K at least".into()));
+        return Err(Error::new(Code::BadOption, "--size must be 4K at least"));
     }
     let look = |source| unusable(&config.path, "look at", &source);
     let meta = std::fs::metadata(&config.path).map_err(look)?;
@@ -51,19 +51,28 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
         (true, _, true) => write_all(config, size, watch, findings)?,
         (false, true, false) => Subject::existing(&config.path, &meta, size)?,
         (true, _, false) => {
-            return Err(Error::Usage(format!(
-                "{}: a directory can be measured only by writing a file; allow that with --write, or name a file to read",
-                config.path.display()
-            )));
+            return Err(Error::new(
+                Code::BadOption,
+                format!(
+                    "{}: a directory can be measured only by writing a file; allow that with --write, or name a file to read",
+                    config.path.display()
+                ),
+            ));
         }
         (_, true, true) => {
-            return Err(Error::Usage(format!(
-                "{}: a file is never written to; name a directory with --write",
-                config.path.display()
-            )));
+            return Err(Error::new(
+                Code::BadOption,
+                format!(
+                    "{}: a file is never written to; name a directory with --write",
+                    config.path.display()
+                ),
+            ));
         }
         (_, _, _) => {
-            return Err(Error::Usage(format!("{}: neither a file nor a directory", config.path.display())));
+            return Err(Error::new(
+                Code::BadOption,
+                format!("{}: neither a file nor a directory", config.path.display()),
+            ));
         }
     };
     read_all(&file, config, watch, findings)?;
@@ -82,10 +91,10 @@ impl Subject {
     fn existing(path: &Path, meta: &Metadata, size: u64) -> Result<Subject, Error> {
         let size = meta.len().min(size) / ALIGN * ALIGN;
         if size == 0 {
-            return Err(Error::Usage(format!(
-                "{}: too short to measure; name a larger file",
-                path.display()
-            )));
+            return Err(Error::new(
+                Code::BadOption,
+                format!("{}: too short to measure; name a larger file", path.display()),
+            ));
         }
         let file = File::open(path).map_err(|source| unusable(path, "open", &source))?;
         Ok(Subject { file, path: path.into(), size })
@@ -153,7 +162,7 @@ fn write_all(
             }
         }
     }
-    last.ok_or_else(|| Error::Usage("nothing was written".into()))
+    last.ok_or_else(|| Error::new(Code::BadOption, "nothing was written"))
 }
 
 fn read_all(
@@ -231,7 +240,7 @@ fn write(
     let mut done = match done {
         Err(Stopped::Io(error)) if way == Way::Direct && is_refusal(&error) => return Ok(None),
         Err(Stopped::Io(error)) => return Err(unusable(&subject.path, "write to", &error)),
-        Err(Stopped::User) => return Err(Error::Interrupted),
+        Err(Stopped::User) => return Err(Error::interrupted()),
         Ok(done) => done,
     };
     let sync = Stopwatch::start();
@@ -264,7 +273,7 @@ fn read(
         Ok(done) => Ok(Some(done.row("read", way, shape))),
         Err(Stopped::Io(error)) if way == Way::Direct && is_refusal(&error) => Ok(None),
         Err(Stopped::Io(error)) => Err(unusable(&subject.path, "read", &error)),
-        Err(Stopped::User) => Err(Error::Interrupted),
+        Err(Stopped::User) => Err(Error::interrupted()),
     }
 }
 
@@ -358,11 +367,11 @@ fn is_refusal(error: &io::Error) -> bool {
 fn unusable(path: &Path, what: &str, error: &io::Error) -> Error {
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Some("free space, or give a smaller --size".into())
+            Some("free space, or give a smaller --size")
         }
         _ => None,
     };
-    Error::Files { what: format!("cannot {what} {}: {error}", path.display()), hint }
+    Error::new(Code::of_files(error), format!("cannot {what} {}: {error}", path.display())).with_hint_if(hint)
 }
 
 /// A transfer reads and writes whichever way is faster, with all its threads.
@@ -450,7 +459,7 @@ mod tests {
             Config { path: temp.path().into(), write: true, size: 3 << 20, time: Duration::from_secs(60) };
         let mut findings = Findings::new("disk");
         let outcome = measure(&config, &Watch { stop: &stop, tell: &tell }, &mut findings);
-        assert!(matches!(outcome, Err(Error::Interrupted)));
+        assert!(matches!(outcome, Err(error) if error.code() == Code::Interrupted));
         assert!(!findings.rows.is_empty());
         assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0);
     }

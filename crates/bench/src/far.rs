@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc;
 
-use farhaul::{Error, ExitCode};
+use farhaul::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_connect::hello::{self, HelloError, Refusal};
 
 use crate::findings::HostFacts;
@@ -30,7 +30,10 @@ pub fn serve() -> ExitCode {
             Ok(question) => {
                 state.answer(question).unwrap_or_else(|error| Answer::Refused(Refusal::from_error(&error)))
             }
-            Err(error) => Answer::Refused(Refusal::from_error(&Error::Misbehaved(error.to_string()))),
+            Err(error) => Answer::Refused(Refusal::from_error(&Error::misbehaved(
+                Misbehaviour::BenchAnswer,
+                error.to_string(),
+            ))),
         };
         let written: Result<(), HelloError> = hello::write_frame(&mut stdout().lock(), &answer);
         if written.is_err() {
@@ -73,7 +76,7 @@ impl State {
             Question::Open(opening) => self.open(*opening),
             Question::Close => match self.running.take() {
                 Some(running) => Ok(Answer::Closed(running.finish())),
-                None => Err(Error::Misbehaved("nothing was opened".into())),
+                None => Err(Error::from(Misbehaviour::BenchOrder)),
             },
             Question::Folder { path, room } => {
                 let path = PathBuf::from(std::ffi::OsString::from_vec(path));
@@ -86,23 +89,26 @@ impl State {
     }
 
     fn folder(&self) -> Result<&Folder, Error> {
-        self.folder.as_ref().ok_or_else(|| Error::Misbehaved("no folder was made".into()))
+        self.folder.as_ref().ok_or_else(|| Error::from(Misbehaviour::BenchOrder))
     }
 
     fn open(&mut self, opening: Opening) -> Result<Answer, Error> {
         let case = opening.case.checked()?;
         if opening.ports.len() != case.flows {
-            return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
+            return Err(Error::from(Misbehaviour::PortCount));
         }
         if self.running.is_some() {
-            return Err(Error::Misbehaved("a case is open already".into()));
+            return Err(Error::from(Misbehaviour::BenchOrder));
         }
         let (first, last) = opening.udp_ports;
         let sockets =
             (0..case.flows).map(|_| link::bind(Some(first..=last))).collect::<std::io::Result<Vec<_>>>();
-        let sockets = sockets.map_err(|_| Error::Connect {
-            what: format!("the far end has too few free UDP ports between {first} and {last}"),
-            hint: Some("choose others with --udp-ports".into()),
+        let sockets = sockets.map_err(|_| {
+            Error::new(
+                Code::NoPort,
+                format!("the far end has too few free UDP ports between {first} and {last}"),
+            )
+            .with_hint("choose others with --udp-ports")
         })?;
         let client: Option<IpAddr> =
             self.ssh_connection.as_deref().and_then(|text| text.split_whitespace().next()?.parse().ok());
@@ -113,5 +119,21 @@ impl State {
         let ends = link::ends(sockets, &addresses, &opening.ports);
         self.running = Some(Running::start(&case, link::Which::Far, ends, &keys, self.gone.clone())?);
         Ok(Answer::Opened { ports, recv_buffer_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::near::FarEnd;
+
+    #[test]
+    fn what_is_asked_for_out_of_turn_is_refused() {
+        let mut state = State { ssh_connection: None, folder: None, running: None, gone: Arc::default() };
+        let mut how = |question| Misbehaviour::of(&state.answer(question));
+        assert_eq!(how(Question::Close), Some(Misbehaviour::BenchOrder));
+        assert_eq!(how(Question::Settle { name: "x".into() }), Some(Misbehaviour::BenchOrder));
+        assert_eq!(how(Question::Hello { protocol: PROTOCOL }), None);
+        assert_eq!(FarEnd::strange(&Answer::Done).misbehaviour(), Some(Misbehaviour::BenchAnswer));
     }
 }

@@ -1,5 +1,6 @@
 //! What a measurement finds: the `--json` object, published in docs/bench.md, from which the table is made as well.
 
+use farhaul::ErrorDetail;
 use serde::{Deserialize, Serialize};
 
 /// Version of the object's shape; raised when a field changes its meaning or goes.
@@ -12,6 +13,7 @@ pub struct Findings {
     pub ok: bool,
     /// Why it ended early, if it did; the rows are those from before.
     pub error: Option<String>,
+    pub error_detail: Option<ErrorDetail>,
     /// "cpu", "disk", "link" or "transfer".
     pub bench: String,
     pub here: HostFacts,

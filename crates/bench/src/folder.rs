@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use farhaul::Error;
+use farhaul::{Code, Error, Misbehaviour};
 use rustix::fs::Advice;
 use tempfile::TempDir;
 
@@ -31,15 +31,16 @@ impl Folder {
         if let Ok(free) = free
             && free < room
         {
-            return Err(Error::Files {
-                what: format!(
+            return Err(Error::new(
+                Code::NoSpace,
+                format!(
                     "too little room in {}: {} MiB needed, {} MiB free",
                     parent.display(),
                     room >> 20,
                     free >> 20
                 ),
-                hint: Some("free space, name another directory, or give a smaller --size".into()),
-            });
+            )
+            .with_hint("free space, name another directory, or give a smaller --size"));
         }
         Ok(Folder { path: made.path().to_path_buf(), folder: Some(made) })
     }
@@ -70,7 +71,10 @@ impl Folder {
 
     fn file(&self, name: &str) -> Result<PathBuf, Error> {
         if name.is_empty() || name.contains('/') || name.starts_with('.') {
-            return Err(Error::Misbehaved(format!("{name:?} is no file of the folder")));
+            return Err(Error::misbehaved(
+                Misbehaviour::BenchFile,
+                format!("{name:?} is no file of the folder"),
+            ));
         }
         Ok(self.path.join(name))
     }
@@ -91,7 +95,7 @@ impl Drop for Folder {
 }
 
 fn failed(path: &Path, what: &str, source: io::Error) -> Error {
-    Error::Files { what: format!("cannot {what} {}: {source}", path.display()), hint: None }
+    Error::new(Code::of_files(&source), format!("cannot {what} {}: {source}", path.display()))
 }
 
 #[cfg(test)]
@@ -114,11 +118,13 @@ mod tests {
     #[test]
     fn what_does_not_fit_or_lies_elsewhere_is_refused() {
         let temp = tempfile::tempdir().unwrap();
-        assert!(matches!(Folder::make(temp.path(), u64::MAX), Err(Error::Files { .. })));
-        assert!(matches!(Folder::make(Path::new("/no/such"), 1), Err(Error::Files { .. })));
+        assert!(matches!(Folder::make(temp.path(), u64::MAX), Err(error) if error.code() == Code::NoSpace));
+        assert!(
+            matches!(Folder::make(Path::new("/no/such"), 1), Err(error) if error.code() == Code::NotFound)
+        );
         let folder = Folder::make(temp.path(), 1).unwrap();
         for name in ["", "..", "../x", "/x", ".x"] {
-            assert!(folder.forget(name).is_err(), "{name}");
+            assert_eq!(Misbehaviour::of(&folder.forget(name)), Some(Misbehaviour::BenchFile), "{name}");
         }
     }
 }

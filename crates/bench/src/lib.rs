@@ -48,7 +48,7 @@ impl Watch<'_> {
     }
 
     fn check(&self) -> Result<(), Error> {
-        if self.stop.load(Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+        if self.stop.load(Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use farhaul::{Error, SshTarget};
+use farhaul::{Code, Error, Misbehaviour, SshTarget};
 use farhaul_connect::RemoteProgram;
 pub use farhaul_connect::hello::printable;
 
@@ -27,12 +27,15 @@ impl FarEnd {
             return Err(FarEnd::strange(&answer));
         };
         if protocol != PROTOCOL {
-            return Err(Error::Incompatible(format!(
-                "{} runs farhaul {}, this is farhaul {}: install the same version on both ends",
-                target.host,
-                printable(version.as_bytes(), 40),
-                env!("CARGO_PKG_VERSION")
-            )));
+            return Err(Error::new(
+                Code::NoCommonVersion,
+                format!(
+                    "{} runs farhaul {}, this is farhaul {}: install the same version on both ends",
+                    target.host,
+                    printable(version.as_bytes(), 40),
+                    env!("CARGO_PKG_VERSION")
+                ),
+            ));
         }
         facts.name = target.host.clone();
         let addresses = program.addresses(ssh_connection.as_deref());
@@ -58,6 +61,9 @@ impl FarEnd {
     /// An answer to another question.
     pub(crate) fn strange(answer: &Answer) -> Error {
         let text = format!("{answer:?}");
-        Error::Misbehaved(format!("it answered {}", printable(text.as_bytes(), 60)))
+        Error::misbehaved(
+            Misbehaviour::BenchAnswer,
+            format!("it answered {}", printable(text.as_bytes(), 60)),
+        )
     }
 }

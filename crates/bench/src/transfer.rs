@@ -10,7 +10,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul::{CopyJob, DaemonTarget, Error, Handle, Location, Report, SshTarget, TransferOptions, run_copy};
+use farhaul::{
+    Code, CopyJob, DaemonTarget, Error, Handle, Location, Report, SshTarget, TransferOptions, run_copy,
+};
 
 use crate::findings::{Expected, Findings, HostFacts, Row, TransferRow};
 use crate::folder::Folder;
@@ -98,7 +100,7 @@ const CASES: [(Medium, Medium); 4] = [
 /// Runs every case that is allowed.
 pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
     if config.size == 0 || config.options.dry_run {
-        return Err(Error::Usage("without content there is nothing to measure".into()));
+        return Err(Error::new(Code::BadOption, "without content there is nothing to measure"));
     }
     findings.there = Some(HostFacts { name: config.target.host().into(), ..HostFacts::default() });
     watch.begin("connecting")?;
@@ -210,7 +212,8 @@ impl<'a> TransferBench<'a> {
         let begun = Instant::now();
         let (report, error) =
             self.copy(self.place(sender, source), self.place(receiver, sink), Some(self.config.time));
-        let cut = matches!(error, Some(Error::Interrupted)) && !self.watch.stop.load(Relaxed);
+        let cut = matches!(&error, Some(error) if error.code() == Code::Interrupted)
+            && !self.watch.stop.load(Relaxed);
         match error {
             Some(error) if !cut => return Err(error),
             _ => {}

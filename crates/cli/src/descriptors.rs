@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use farhaul::Error;
+use farhaul::{Code, Error};
 
 static NO_INPUT: AtomicBool = AtomicBool::new(false);
 static NO_OUTPUT: AtomicBool = AtomicBool::new(false);
@@ -44,6 +44,6 @@ pub fn output() -> Result<(), Error> {
 fn needed(is_missing: &AtomicBool, what: &str) -> Result<(), Error> {
     match is_missing.load(Relaxed) {
         false => Ok(()),
-        true => Err(Error::Files { what: what.into(), hint: None }),
+        true => Err(Error::new(Code::OutputLost, what)),
     }
 }

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul::{Error, FilterError, RuleList, SelectOptions, Separator};
+use farhaul::{Code, Error, FilterError, RuleList, SelectOptions, Separator};
 
 use crate::args::select::{Origin, Rules, Select};
 use crate::descriptors;
@@ -27,7 +27,8 @@ pub fn read(select: &Select) -> Result<(SelectOptions, Option<Names>), Error> {
         descriptors::input()?;
     }
     let separator = if select.from0 { Separator::Nul } else { Separator::Newline };
-    let rules = rules(&select.rules, separator).map_err(|error| Error::Usage(error.to_string()))?;
+    let rules =
+        rules(&select.rules, separator).map_err(|error| Error::new(Code::BadPattern, error.to_string()))?;
     let names = select.files_from.as_deref().map(|path| names(path, separator)).transpose()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let ago = |age: u64| i64::try_from(now).unwrap_or(i64::MAX).saturating_sub_unsigned(age);
@@ -70,7 +71,7 @@ fn rules(rules: &Rules, separator: Separator) -> Result<RuleList, FilterError> {
 }
 
 fn names(path: &Path, separator: Separator) -> Result<Names, Error> {
-    let cannot = |why: String| Error::Usage(format!("--files-from {}: {why}", path.display()));
+    let cannot = |why: String| Error::new(Code::BadList, format!("--files-from {}: {why}", path.display()));
     let mut text = Vec::new();
     let read = if path.as_os_str() == "-" {
         io::stdin().lock().take(NAMES_FILE_MAX).read_to_end(&mut text)
@@ -158,7 +159,7 @@ mod tests {
     fn what_cannot_be_read_is_wrong_usage() {
         let select = |files_from: &str| Select { files_from: Some(files_from.into()), ..Select::default() };
         for file in ["/nonexistent", "/", "/dev/zero"] {
-            assert!(matches!(read(&select(file)), Err(Error::Usage(_))), "{file}");
+            assert!(matches!(read(&select(file)), Err(error) if error.code() == Code::BadList), "{file}");
         }
     }
 }

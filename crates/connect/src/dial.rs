@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_session::blocked::Blocked;
 use farhaul_session::blocked::{udp_blocked_warning, udp_noted_warning};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{Dial, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
 use farhaul_text::printable;
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 
 use super::early::{FirstUse, Unanswered};
 use super::hello;
-use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, RefusalCode, Token};
+use super::hello::{Attach, GENERATIONS, Hello, HelloError, HelloReply, Opening, Token};
 use super::identity::{Identity, default_identity_path};
 use super::known_hosts::{KnownHosts, default_known_hosts_path, host_name};
 use super::race::{Failure, Race, Road};
@@ -183,10 +183,7 @@ pub(crate) fn connect_asking(
             }
             Err(Failure::ServerKey(key) | Failure::TwoKeys(key, _)) => {
                 match trust::judge(&known, &name, target, &key, ask) {
-                    Verdict::Trust if pin != Pin::OneOf(vec![key.clone()]) => pin = Pin::OneOf(vec![key]),
-                    Verdict::Trust => {
-                        return Err(Error::Misbehaved("the server changed its key meanwhile".into()));
-                    }
+                    Verdict::Trust => pin = pin_to(key, &pin)?,
                     Verdict::Refuse(error) => return Err(error),
                 }
             }
@@ -207,6 +204,12 @@ pub(crate) fn connect_asking(
     }
 }
 
+/// The key that is trusted from now on; the one that was let in before is shown again, or the server has several.
+fn pin_to(key: String, before: &Pin) -> Result<Pin, Error> {
+    let pin = Pin::OneOf(vec![key]);
+    if pin == *before { Err(Error::from(Misbehaviour::KeyChanged)) } else { Ok(pin) }
+}
+
 /// Between half of a pause and one and a half, so that a crowd does not come again all at once.
 fn jittered(pause: Duration) -> Result<Duration, Error> {
     let random = Token::random()?;
@@ -219,9 +222,12 @@ fn is_first_use(known: &KnownHosts, name: &str, target: &DaemonTarget) -> bool {
 }
 
 fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
-    let unknown = |reason: String| Error::Connect {
-        what: format!("cannot find the host {}: {reason}", printable(host.as_bytes(), 255)),
-        hint: Some("check the name".into()),
+    let unknown = |reason: String| {
+        Error::new(
+            Code::HostUnknown,
+            format!("cannot find the host {}: {reason}", printable(host.as_bytes(), 255)),
+        )
+        .with_hint("check the name")
     };
     let found = (host, port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
     let addresses = reachable_from(None, &found.collect::<Vec<_>>());
@@ -480,13 +486,13 @@ pub(crate) fn accepted(body: &[u8], hello: &Hello) -> Result<HelloReply, Failure
 fn agreed(body: &[u8], flows: usize) -> Result<HelloReply, Failure> {
     let mut reply = hello::decode_reply(body)?;
     if let Some(refusal) = reply.refusal.take() {
-        if refusal.code == RefusalCode::Busy {
+        if refusal.is(Code::Busy) {
             return Err(Failure::Busy(printable(refusal.text.as_bytes(), 200)));
         }
         return Err(Failure::Engine(refusal.into_error()));
     }
     if reply.flow_ids.len() != flows {
-        return Err(Failure::Engine(Error::Misbehaved("it agreed on another number of flows".into())));
+        return Err(Failure::Engine(Error::from(Misbehaviour::FlowCount)));
     }
     Ok(reply)
 }
@@ -504,9 +510,10 @@ impl Dialer {
 }
 
 impl Dial for Dialer {
-    /// Opens a connection and joins it to the session. [`Error::Lost`] says that the server knows of no such session (any more).
+    /// Opens a connection and joins it to the session. An error of [`ExitCode::Lost`] says that the server knows of no such
+    /// session (any more).
     fn dial(&self) -> Result<FlowSetup, Error> {
-        let exhausted = || Error::Connect { what: "too many carriers were opened".into(), hint: None };
+        let exhausted = || Error::new(Code::NoCarrier, "too many carriers were opened");
         let take_index = || self.indices.take().ok_or_else(exhausted);
         match &self.way {
             Way::Daemon(way) => way.dial(take_index),
@@ -521,17 +528,18 @@ impl DaemonWay {
             .enable_all()
             .build()
             .map_err(Error::io("cannot start the runtime of the handshake"))?;
-        let gone = |reason: String| Error::Connect {
-            what: format!("cannot reach {} over TCP: {reason}", self.host),
-            hint: Some("run the same command again when it is back; it goes on where it stopped".into()),
+        let gone = |reason: String| {
+            Error::new(Code::NoCarrier, format!("cannot reach {} over TCP: {reason}", self.host))
+                .with_hint("run the same command again when it is back; it goes on where it stopped")
         };
         let (config, refused) = tls::client_config(&self.identity, Pin::OneOf(vec![self.key.clone()]))?;
         let failed = |failure: Failure| match failure.unless(&refused) {
             Failure::Engine(error) => error,
-            Failure::ServerKey(key) => Error::Auth {
-                what: format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
-                hint: Some("somebody may be in between".into()),
-            },
+            Failure::ServerKey(key) => Error::new(
+                Code::HostKeyWrong,
+                format!("{} has the key {key}, not {} as this session's server", self.host, self.key),
+            )
+            .with_hint("somebody may be in between"),
             other => gone(other.to_string()),
         };
         let exchange = async {
@@ -550,5 +558,22 @@ impl DaemonWay {
         runtime
             .block_on(async { timeout(CONNECT_TIME, exchange).await })
             .unwrap_or_else(|_| Err(gone("no answer".into())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_agrees_on_other_flows_or_changes_its_key_misbehaves() {
+        let reply = hello::encode(&HelloReply::accept(vec![1, 2])).unwrap();
+        assert!(agreed(&reply[4..], 2).is_ok());
+        let Err(Failure::Engine(error)) = agreed(&reply[4..], 3) else { panic!("it is refused") };
+        assert_eq!(error.misbehaviour(), Some(Misbehaviour::FlowCount));
+        let one = pin_to("SHA256:one".into(), &Pin::Any).unwrap();
+        assert!(pin_to("SHA256:other".into(), &one).is_ok());
+        let again = pin_to("SHA256:one".into(), &one);
+        assert_eq!(Misbehaviour::of(&again), Some(Misbehaviour::KeyChanged));
     }
 }

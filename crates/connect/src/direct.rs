@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::{constant_time, hkdf};
 use farhaul_net::StreamLink;
 use farhaul_session::congestion;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{Door, FlowLink, FlowSetup};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,7 +36,7 @@ fn tag(master: &Secret, index: u16) -> Result<[u8; TAG_LEN], Error> {
     hkdf::Prk::new_less_safe(hkdf::HKDF_SHA256, &master[..])
         .expand(&[b"farhaul direct", &[0], &index.to_be_bytes()], hkdf::HKDF_SHA256)
         .and_then(|key| key.fill(&mut tag))
-        .map_err(|_| Error::Io { what: "cannot derive a key".into(), source: io::ErrorKind::Other.into() })?;
+        .map_err(|_| Error::of_host("cannot derive a key", io::ErrorKind::Other.into()))?;
     farhaul_proto::wipe_dead_stack();
     Ok(tag)
 }
@@ -56,7 +56,7 @@ pub(super) fn dial(
     master: &Secret,
     take_index: impl FnOnce() -> Result<u16, Error>,
 ) -> Result<FlowSetup, Error> {
-    let failed = |error: io::Error| Error::Connect { what: format!("no direct TCP: {error}"), hint: None };
+    let failed = |error: io::Error| Error::new(Code::NoCarrier, format!("no direct TCP: {error}"));
     let mut stream = connect_any(candidates).map_err(failed)?;
     let index = take_index()?;
     // It fits what every socket takes at once.

@@ -8,7 +8,7 @@
 use std::net::IpAddr;
 
 use farhaul_net::interfaces;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::options::{FLOWS_MAX, PathAddresses};
 use serde::{Deserialize, Serialize};
@@ -119,7 +119,7 @@ pub(super) fn adopt(
     if !options.auto_paths {
         return match paths.is_empty() {
             true => Ok(()),
-            false => Err(Error::Misbehaved("it named paths that it was not asked for".into())),
+            false => Err(Error::from(Misbehaviour::UnaskedPaths)),
         };
     }
     let own = |ip: IpAddr| hello.interfaces.iter().flat_map(|interface| &interface.0).find(|own| own.0 == ip);
@@ -130,10 +130,14 @@ pub(super) fn adopt(
             || near.is_some() && near == subnet((path.remote, bits))
     };
     if paths.len() > most(options, &hello.interfaces) || !paths.iter().enumerate().all(fits) {
-        return Err(Error::Misbehaved("it named paths that cannot be".into()));
+        return Err(Error::from(Misbehaviour::ImpossiblePaths));
     }
     found(options, paths);
-    options.clone().checked().map(drop).map_err(|error| Error::Misbehaved(error.to_string()))
+    options
+        .clone()
+        .checked()
+        .map(drop)
+        .map_err(|error| Error::misbehaved(Misbehaviour::ImpossiblePaths, error.to_string()))
 }
 
 /// From here on the paths that were looked for are as if they had been named.
@@ -198,10 +202,10 @@ mod tests {
         hello.interfaces = list("192.0.2.5/24 10.1.0.5/24");
         let judge = |text: &str, options: &NetworkOptions| {
             let paths: Vec<_> = text.split_whitespace().map(path).collect();
-            adopt(&mut options.clone(), &hello, &paths).is_ok()
+            Misbehaviour::of(&adopt(&mut options.clone(), &hello, &paths))
         };
         for good in ["", "192.0.2.5=198.51.100.7 10.1.0.5=10.1.0.9", "10.1.0.5=10.1.0.9"] {
-            assert!(judge(good, &options), "{good}");
+            assert_eq!(judge(good, &options), None, "{good}");
         }
         for bad in [
             "192.0.2.5=192.0.2.9 10.1.0.5=10.3.0.9",
@@ -210,8 +214,9 @@ mod tests {
             "192.0.2.5=192.0.2.9 192.0.2.5=192.0.2.9",
             "192.0.2.5=192.0.2.9 10.1.0.5=10.1.0.9 10.1.0.5=10.1.0.8",
         ] {
-            assert!(!judge(bad, &options), "{bad}");
+            assert_eq!(judge(bad, &options), Some(Misbehaviour::ImpossiblePaths), "{bad}");
         }
-        assert!(!judge("10.1.0.5=10.1.0.9", &NetworkOptions::default()), "it was not asked for");
+        let unasked = judge("10.1.0.5=10.1.0.9", &NetworkOptions::default());
+        assert_eq!(unasked, Some(Misbehaviour::UnaskedPaths));
     }
 }

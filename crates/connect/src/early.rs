@@ -5,7 +5,7 @@
 //! Always true: a key that was not known before is kept once the daemon has agreed; what the reply says goes
 //! before what was assumed.
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::pending::{Agreed, Answer, Pending, Refused, Then};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
@@ -47,7 +47,7 @@ impl Unanswered {
         std::thread::Builder::new()
             .name("hello".into())
             .spawn(move || runtime.block_on(wait))
-            .map_err(Error::io("cannot start a thread"))?;
+            .map_err(Error::no_thread)?;
         Ok(pending)
     }
 
@@ -65,7 +65,10 @@ impl Unanswered {
         });
         match kept {
             Ok(reply) if hello.features.common(&reply.features) != hello.features => tell(Err(Refused {
-                error: Error::Incompatible("the far end cannot do all that was taken for granted".into()),
+                error: Error::new(
+                    Code::FeatureMissing,
+                    "the far end cannot do all that was taken for granted",
+                ),
                 then: Then::AgainInAnyCase,
             })),
             Ok(HelloReply { flow_ids, ticket, .. }) => {

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use farhaul_net::{Link as _, StreamLink, UdpLink};
-use farhaul_session::error::{Error, ExitCode};
+use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_session::setup::{
     Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
 };
@@ -121,7 +121,7 @@ fn prepare(
     let flows = hello.opening.network.flow_count();
     let ids = flows + reserved_ids(&hello.opening.network);
     if hello.udp && (hello.flow_ids.len() <= ids || hello.client_udp_ports.len() != flows) {
-        return Err(Error::Misbehaved("flows and UDP ports do not fit".into()));
+        return Err(Error::from(Misbehaviour::PortCount));
     }
     let mut reply = HelloReply::accept(random_flow_ids(hello.flow_ids.len(), |_| false)?);
     reply.secret_half = Some(Token::random()?);
@@ -140,10 +140,11 @@ fn prepare(
             sockets.iter().filter_map(|socket| socket.local_addr()).map(|local| local.port()).collect();
         if sockets.is_empty() && hello.opening.network.udp_only {
             let (first, last) = hello.opening.network.udp_ports;
-            return Err(Error::Connect {
-                what: format!("the far end has no free UDP port between {first} and {last}"),
-                hint: Some("choose others with --udp-ports".into()),
-            });
+            return Err(Error::new(
+                Code::NoPort,
+                format!("the far end has no free UDP port between {first} and {last}"),
+            )
+            .with_hint("choose others with --udp-ports"));
         }
     }
     let mut door = None;
@@ -261,9 +262,27 @@ fn watch(input: OwnedFd, stop: Stop, end_time: Option<Duration>) -> Result<(), E
             std::process::exit(ExitCode::Lost as i32);
         }
     };
-    std::thread::Builder::new()
-        .name("watch-stdin".into())
-        .spawn(wait)
-        .map_err(Error::io("cannot start a thread"))?;
+    std::thread::Builder::new().name("watch-stdin".into()).spawn(wait).map_err(Error::no_thread)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::features::Features;
+    use super::super::test_opening;
+    use super::*;
+
+    #[test]
+    fn a_hello_whose_flows_and_ports_do_not_fit_is_refused() {
+        let opening = test_opening(farhaul_session::NetworkOptions { flows: 2, ..Default::default() });
+        let mut hello = Hello::new(opening, Features::default(), vec![1; 40], true);
+        let admitted = || Admitted { features: Features::default(), terms: Vec::new() };
+        for ports in [vec![1], vec![1, 2, 3]] {
+            hello.client_udp_ports = ports;
+            let prepared = prepare(&hello, None, admitted());
+            assert_eq!(Misbehaviour::of(&prepared), Some(Misbehaviour::PortCount));
+        }
+        hello.client_udp_ports = vec![1, 2];
+        assert!(prepare(&hello, None, admitted()).is_ok());
+    }
 }

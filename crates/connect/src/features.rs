@@ -1,9 +1,10 @@
 //! What an end can do beyond what every end of its protocol version can. Each end names its features in the hello;
 //! one that the other lacks is left out, or refused by its name where the user has asked for what it does.
 
+use farhaul_session::error::Code;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::hello::{Refusal, RefusalCode};
+use super::hello::Refusal;
 
 /// Most names that a peer may list, and bytes that one may have.
 const NAMES_MAX: usize = 256;
@@ -46,7 +47,7 @@ impl Features {
             missing.join(", ")
         );
         let hint = "leave out the options that ask for it, or install a newer version there";
-        Err(Refusal { hint: Some(hint.into()), ..Refusal::new(RefusalCode::Unsupported, text) })
+        Err(Refusal::new(Code::FeatureMissing, text).with_hint(hint))
     }
 }
 
@@ -69,7 +70,7 @@ mod tests {
         let own = Features::of(&["delta", "acls"]);
         assert_eq!(own.satisfy(&Features::of(&["acls"])), Ok(()));
         let refusal = own.satisfy(&Features::of(&["acls", "colours", "smells"])).unwrap_err();
-        assert_eq!(refusal.code, RefusalCode::Unsupported);
+        assert!(refusal.is(Code::FeatureMissing));
         assert!(refusal.text.contains("lacks 'colours', 'smells'"), "{}", refusal.text);
     }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
 use farhaul_session::options::{FLOWS_MAX, NetworkOptions, PathAddresses};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -77,10 +77,7 @@ impl Token {
     /// A fresh one from the system's generator.
     pub fn random() -> Result<Token, Error> {
         let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| Error::Io {
-            what: "the system gives no random numbers".into(),
-            source: io::Error::other(error.to_string()),
-        })?;
+        getrandom::fill(&mut bytes).map_err(Error::no_random_numbers)?;
         Ok(Token(bytes))
     }
 }
@@ -273,65 +270,52 @@ impl HelloReply {
 /// Why a far end does not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    pub code: RefusalCode,
+    /// The name of the error's code; that of a later version may not be known here.
+    pub code: String,
+    /// The exit code that the client ends with, which tells enough of a code that is not known.
+    #[serde(default)]
+    pub exit: u8,
     pub text: String,
     #[serde(default)]
     pub hint: Option<String>,
 }
 
-/// The closed list of reasons; one that this version does not know reads as `Other`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RefusalCode {
-    Version,
-    /// No such service here, or it lacks a feature that the client needs.
-    Unsupported,
-    Forbidden,
-    NoSuchPath,
-    Usage,
-    Busy,
-    Internal,
-    /// The session that a further carrier is for.
-    Ended,
-    #[serde(other)]
-    Other,
-}
-
 impl Refusal {
-    pub fn new(code: RefusalCode, text: impl Into<String>) -> Refusal {
-        Refusal { code, text: text.into(), hint: None }
+    pub fn new(code: Code, text: impl Into<String>) -> Refusal {
+        Refusal { code: code.name().into(), exit: client_exit(code), text: text.into(), hint: None }
+    }
+
+    pub fn with_hint(self, hint: impl Into<String>) -> Refusal {
+        Refusal { hint: Some(hint.into()), ..self }
+    }
+
+    /// Whether it is for this.
+    pub fn is(&self, code: Code) -> bool {
+        self.code == code.name()
     }
 
     /// What the client's user reads. The text came from the network, so it is made safe for a terminal.
     pub fn into_error(self) -> Error {
         let what = printable(self.text.as_bytes(), 400);
         let hint = self.hint.map(|hint| printable(hint.as_bytes(), 400));
-        match self.code {
-            RefusalCode::Version | RefusalCode::Unsupported => Error::Incompatible(what),
-            RefusalCode::Forbidden => Error::Auth { what, hint },
-            RefusalCode::NoSuchPath => Error::Files { what, hint },
-            RefusalCode::Usage => Error::Usage(what),
-            RefusalCode::Ended => Error::Lost { what, hint },
-            RefusalCode::Busy | RefusalCode::Internal | RefusalCode::Other => Error::Connect { what, hint },
-        }
+        Error::of_peer(self.exit, Code::of_name(&self.code), true, what).with_hint_if(hint)
     }
 
     /// What a far end says when `error` keeps it from serving.
     pub fn from_error(error: &Error) -> Refusal {
-        let code = match error {
-            Error::Usage(_) => RefusalCode::Usage,
-            Error::Incompatible(_) => RefusalCode::Version,
-            Error::Auth { .. } => RefusalCode::Forbidden,
-            Error::Files { .. } => RefusalCode::NoSuchPath,
-            Error::Connect { .. }
-            | Error::Misbehaved(_)
-            | Error::Lost { .. }
-            | Error::Interrupted
-            | Error::Internal(_)
-            | Error::Io { .. } => RefusalCode::Internal,
-        };
-        Refusal { code, text: error.to_string(), hint: error.hint().map(str::to_string) }
+        Refusal { hint: error.hint().map(str::to_string), ..Refusal::new(error.code(), error.to_string()) }
     }
+}
+
+/// What a client ends with that is refused for `code`: whatever is wrong at the far end, to it that could not be reached.
+fn client_exit(code: Code) -> u8 {
+    let exit = match code.exit_code() {
+        // A session has ended that a further carrier is for.
+        ExitCode::Lost if code == Code::PeerEnded => ExitCode::Lost,
+        exit @ (ExitCode::Usage | ExitCode::Auth | ExitCode::Incompatible | ExitCode::Files) => exit,
+        _ => ExitCode::Connect,
+    };
+    exit as u8
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -395,11 +379,13 @@ pub enum HelloError {
 impl From<HelloError> for Error {
     fn from(error: HelloError) -> Error {
         match error {
-            HelloError::Version { .. } | HelloError::OtherProtocol => Error::Incompatible(error.to_string()),
-            HelloError::Closed | HelloError::Io(_) | HelloError::Foreign(_) => {
-                Error::Connect { what: error.to_string(), hint: None }
+            HelloError::Version { .. } | HelloError::OtherProtocol => {
+                Error::new(Code::NoCommonVersion, error.to_string())
             }
-            HelloError::TooLong(_) | HelloError::Malformed(_) => Error::Misbehaved(error.to_string()),
+            HelloError::Closed | HelloError::Io(_) => Error::new(Code::Unreachable, error.to_string()),
+            HelloError::Foreign(_) => Error::new(Code::NotFarhaul, error.to_string()),
+            HelloError::TooLong(_) => Error::misbehaved(Misbehaviour::FrameTooLong, error.to_string()),
+            HelloError::Malformed(_) => Error::misbehaved(Misbehaviour::MalformedHello, error.to_string()),
         }
     }
 }

@@ -14,7 +14,7 @@ use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
@@ -43,27 +43,28 @@ impl Identity {
     /// Reads a key file.
     pub fn load(path: &Path) -> Result<Identity, Error> {
         let file = File::open(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => Error::Auth {
-                what: format!("there is no key in {}", path.display()),
-                hint: Some("make one with `farhaul keygen`, or name another with -i".into()),
-            },
-            _ => Error::Io { what: format!("cannot read the key {}", path.display()), source: error },
+            std::io::ErrorKind::NotFound => {
+                Error::new(Code::NoKey, format!("there is no key in {}", path.display()))
+                    .with_hint("make one with `farhaul keygen`, or name another with -i")
+            }
+            _ => Error::of_host(format!("cannot read the key {}", path.display()), error),
         })?;
         let meta = file.metadata().map_err(Error::io(format!("cannot read the key {}", path.display())))?;
         if meta.mode() & 0o077 != 0 {
-            return Err(Error::Auth {
-                what: format!("the key {} can be read by others", path.display()),
-                hint: Some(format!("chmod 600 {}", path.display())),
-            });
+            return Err(Error::new(
+                Code::KeyExposed,
+                format!("the key {} can be read by others", path.display()),
+            )
+            .with_hint(format!("chmod 600 {}", path.display())));
         }
         // Room for all, so that it never moves: where it lay before would not be wiped.
         let mut pem = Zeroizing::new(Vec::with_capacity(KEY_FILE_MAX as usize + 1024));
         file.take(KEY_FILE_MAX)
             .read_to_end(&mut pem)
             .map_err(Error::io(format!("cannot read the key {}", path.display())))?;
-        Identity::from_pem(&pem).ok_or_else(|| Error::Auth {
-            what: format!("{} is not an Ed25519 key in PKCS#8 PEM", path.display()),
-            hint: Some("make one with `farhaul keygen`".into()),
+        Identity::from_pem(&pem).ok_or_else(|| {
+            Error::new(Code::BadKey, format!("{} is not an Ed25519 key in PKCS#8 PEM", path.display()))
+                .with_hint("make one with `farhaul keygen`")
         })
     }
 
@@ -114,10 +115,8 @@ fn public_line(spki: &[u8], comment: &str) -> String {
 
 /// Makes a key at `path` and its public line at `path.pub`; yields the fingerprint.
 pub fn keygen(path: &Path, comment: &str) -> Result<String, Error> {
-    let broken = |_| Error::Io {
-        what: "cannot make a key".into(),
-        source: std::io::Error::other("the cryptographic library failed"),
-    };
+    let broken =
+        |_| Error::of_host("cannot make a key", std::io::Error::other("the cryptographic library failed"));
     let pair = Ed25519KeyPair::generate().map_err(broken)?;
     let pkcs8 = pair.to_pkcs8v1().map_err(broken)?;
     let spki = pair.public_key().as_der().map_err(broken)?;
@@ -151,11 +150,11 @@ fn private_pem(pkcs8: &[u8]) -> String {
 fn write_new(path: &Path, mode: u32, content: &[u8]) -> Result<(), Error> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     let mut file = opened.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Error::Files {
-            what: format!("{} exists already", path.display()),
-            hint: Some("remove it first, or choose another name".into()),
-        },
-        _ => Error::Io { what: format!("cannot write {}", path.display()), source: error },
+        std::io::ErrorKind::AlreadyExists => {
+            Error::new(Code::AlreadyExists, format!("{} exists already", path.display()))
+                .with_hint("remove it first, or choose another name")
+        }
+        _ => Error::of_host(format!("cannot write {}", path.display()), error),
     })?;
     file.write_all(content)
         .and_then(|()| file.sync_all())
@@ -208,7 +207,7 @@ mod tests {
         let path = folder.path().join("key");
         keygen(&path, "").unwrap();
         let before = std::fs::read(&path).unwrap();
-        assert!(matches!(keygen(&path, ""), Err(Error::Files { .. })));
+        assert!(matches!(keygen(&path, ""), Err(error) if error.code() == Code::AlreadyExists));
         assert_eq!(std::fs::read(&path).unwrap(), before);
     }
 
@@ -218,10 +217,14 @@ mod tests {
         let path = folder.path().join("key");
         keygen(&path, "").unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(matches!(Identity::load(&path), Err(Error::Auth { hint: Some(_), .. })));
+        assert!(
+            matches!(Identity::load(&path), Err(error) if error.code() == Code::KeyExposed && error.hint().is_some())
+        );
         let junk = folder.path().join("junk");
         write_new(&junk, 0o600, b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n").unwrap();
-        assert!(matches!(Identity::load(&junk), Err(Error::Auth { .. })));
-        assert!(matches!(Identity::load(&folder.path().join("none")), Err(Error::Auth { .. })));
+        assert!(matches!(Identity::load(&junk), Err(error) if error.code() == Code::BadKey));
+        assert!(
+            matches!(Identity::load(&folder.path().join("none")), Err(error) if error.code() == Code::NoKey)
+        );
     }
 }

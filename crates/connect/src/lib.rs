@@ -46,7 +46,7 @@ mod trust;
 use std::net::SocketAddr;
 
 use farhaul_net::{Link as _, UdpLink};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::options::{Cipher, NetworkOptions};
 use farhaul_session::setup;
 use farhaul_session::setup::{FlowLink, FlowSetup, Setup, Spare, SpareWay, bind_side_by_side};
@@ -196,8 +196,10 @@ pub(crate) fn bind_further_flows(
     for path in there..options.path_count() {
         let local = options.paths.get(path).map(|path| path.local);
         let sockets = bind_side_by_side(local, options.flows.into()).map_err(|source| match local {
-            Some(ip) => Error::Usage(format!("--path: {ip} is no address of this host ({source})")),
-            None => Error::Io { what: "cannot open a UDP socket".into(), source },
+            Some(ip) => {
+                Error::new(Code::NoSuchAddress, format!("--path: {ip} is no address of this host ({source})"))
+            }
+            None => Error::of_host("cannot open a UDP socket", source),
         })?;
         paths.push(sockets.into_iter());
     }
@@ -293,7 +295,7 @@ pub(crate) fn random_flow_ids(count: usize, taken: impl Fn(u16) -> bool) -> Resu
             ids.push(id);
         }
     }
-    Err(Error::Connect { what: "no free flow ids: too many sessions".into(), hint: None })
+    Err(Error::new(Code::Busy, "no free flow ids: too many sessions"))
 }
 
 /// For a service that only tests know.

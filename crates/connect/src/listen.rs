@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_net::UdpLink;
 use farhaul_session::budget::MemoryLimits;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::setup::Stop;
 use quinn::{Endpoint, EndpointConfig, Runtime as _, TokioRuntime};
 use tokio::net::TcpListener;
@@ -82,7 +82,7 @@ impl Daemon {
             sockets.push(bind_both(address)?);
         }
         if sockets.is_empty() {
-            return Err(Error::Usage("no address to listen on".into()));
+            return Err(Error::new(Code::BadOption, "no address to listen on"));
         }
         Ok(Daemon { config, sockets, stop: DaemonStop::default() })
     }
@@ -154,10 +154,12 @@ fn wait_for_sessions(shared: &Arc<Shared>) {
 /// Both sockets on the same port.
 fn bind_both(address: SocketAddr) -> Result<(std::net::UdpSocket, StdTcpListener, SocketAddr), Error> {
     let failed = |kind: &'static str| {
-        move |error: std::io::Error| Error::Connect {
-            what: format!("cannot listen on {kind} {address}: {error}"),
-            hint: (error.kind() == std::io::ErrorKind::AddrInUse)
-                .then(|| "another program has the port; choose one with --listen".into()),
+        move |error: std::io::Error| {
+            Error::new(Code::CannotListen, format!("cannot listen on {kind} {address}: {error}"))
+                .with_hint_if(
+                    (error.kind() == std::io::ErrorKind::AddrInUse)
+                        .then_some("another program has the port; choose one with --listen"),
+                )
         }
     };
     // TCP first: UDP's port is bound to be shared, so that it alone would not notice another daemon.

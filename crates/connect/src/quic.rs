@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
@@ -70,7 +70,7 @@ fn transport() -> Arc<TransportConfig> {
 }
 
 fn setup_failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::Io { what: "cannot set up QUIC".into(), source: std::io::Error::other(error) }
+    Error::of_host("cannot set up QUIC", std::io::Error::other(error))
 }
 
 pub(crate) fn server_config(tls: rustls::ServerConfig) -> Result<quinn::ServerConfig, Error> {
@@ -151,7 +151,7 @@ pub(crate) fn export_secret(connection: &Connection) -> Result<Secret, Error> {
     let mut secret = Secret::zeros();
     connection
         .export_keying_material(&mut secret[..], EXPORTER_LABEL, b"")
-        .map_err(|_| Error::Connect { what: "QUIC gives no key material".into(), hint: None })?;
+        .map_err(|_| Error::new(Code::NoSecret, "QUIC gives no key material"))?;
     farhaul_proto::wipe_dead_stack();
     Ok(secret)
 }

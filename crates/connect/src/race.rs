@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_text::printable;
 use quinn::ConnectionError;
 use rustls::AlertDescription;
@@ -172,44 +172,49 @@ impl Failure {
 
     pub(crate) fn into_error(self, host: &str, port: u16, identity: &Identity) -> Error {
         let host = printable(host.as_bytes(), 255);
-        let (what, hint) = match self {
+        let (code, what, hint) = match self {
             Failure::Engine(error) => return error,
-            Failure::ServerKey(_) => return Error::Auth { what: self.to_string(), hint: None },
+            Failure::ServerKey(_) => return Error::new(Code::HostKeyWrong, self.to_string()),
             Failure::TwoKeys(one, other) => {
-                return Error::Auth {
-                    what: format!(
+                return Error::new(
+                    Code::HostKeyWrong,
+                    format!(
                         "port {port} of {host} has two keys, {one} and {other}: somebody may be in between"
                     ),
-                    hint: Some(
-                        "nothing was sent; ask its owner for the right one, and give it with --fingerprint"
-                            .into(),
-                    ),
-                };
+                )
+                .with_hint(
+                    "nothing was sent; ask its owner for the right one, and give it with --fingerprint",
+                );
             }
             Failure::ClientKey => {
-                return Error::Auth {
-                    what: format!("the daemon on {host} does not know this key ({})", identity.fingerprint()),
-                    hint: Some(format!("add this line to its authorized keys: {}", identity.public_line(""))),
-                };
+                return Error::new(
+                    Code::KeyNotAuthorized,
+                    format!("the daemon on {host} does not know this key ({})", identity.fingerprint()),
+                )
+                .with_hint(format!("add this line to its authorized keys: {}", identity.public_line("")));
             }
             Failure::Busy(reason) => (
+                Code::Busy,
                 format!("the daemon on {host} is busy: {reason}"),
                 "try again later; --busy-wait says how long it is asked again".to_string(),
             ),
             Failure::Closed => (
+                Code::NotListening,
                 format!("nothing listens on port {port} of {host}"),
                 "start `farhaul serve` there, or name its port as fh://HOST:PORT/".to_string(),
             ),
             Failure::Silent => (
+                Code::Unreachable,
                 format!("no answer from port {port} of {host}, neither UDP nor TCP"),
                 "check that the host is up and that firewalls let this port through".to_string(),
             ),
             Failure::Cut | Failure::Other(_) => (
+                Code::Unreachable,
                 format!("cannot connect to port {port} of {host}: {self}"),
                 "is a farhaul daemon there?".to_string(),
             ),
         };
-        Error::Connect { what, hint: Some(hint) }
+        Error::new(code, what).with_hint(hint)
     }
 }
 

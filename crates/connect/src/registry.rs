@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use farhaul_handover::Held as _;
 use farhaul_session::Minimum;
 use farhaul_session::budget::{Budget, Limits};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::rate_cap::RateShare;
 use farhaul_session::setup::{FirstDatagram, FlowSetup, Stop};
 
@@ -149,10 +149,8 @@ impl Registry {
         {
             let mut tickets = self.tickets();
             if tickets.len() >= SESSIONS_MAX {
-                return Err(Error::Connect {
-                    what: format!("{SESSIONS_MAX} transfers are running already"),
-                    hint: Some("try again later".into()),
-                });
+                return Err(Error::new(Code::Busy, format!("{SESSIONS_MAX} transfers are running already"))
+                    .with_hint("try again later"));
             }
             let session = Session {
                 client: client.clone(),
@@ -306,21 +304,19 @@ impl Registry {
 }
 
 fn has_ended() -> Error {
-    Error::Lost { what: NotAdmitted::Ended.to_string(), hint: None }
+    Error::new(Code::PeerGone, NotAdmitted::Ended.to_string())
 }
 
 fn not_let_in() -> Error {
-    let what = "the client's key is no longer authorized by the daemon".into();
-    Error::Auth { what, hint: Some("ask who runs the daemon".into()) }
+    let what = "the client's key is no longer authorized by the daemon";
+    Error::new(Code::KeyRevoked, what).with_hint("ask who runs the daemon")
 }
 
 /// What is still allowed goes on with the next session.
 fn narrowed(lost: &str) -> Error {
     let hint = "run the same command again; it goes on where it stopped, or is told why it may not";
-    Error::Lost {
-        what: format!("the daemon has narrowed what this key may do: {lost}"),
-        hint: Some(hint.into()),
-    }
+    Error::new(Code::RightsNarrowed, format!("the daemon has narrowed what this key may do: {lost}"))
+        .with_hint(hint)
 }
 
 impl Drop for Registration {
@@ -441,12 +437,12 @@ mod tests {
         registry.end_what_is_not_allowed(&HashMap::new());
         with(None, all());
         assert!(alice.stop.is_set() && !bob.stop.is_set());
-        assert!(matches!(alice.stop.take_revocation(), Some(Error::Auth { .. })));
+        assert!(matches!(alice.stop.take_revocation(), Some(error) if error.code() == Code::KeyRevoked));
         assert!(alice.stop.take_revocation().is_none(), "it is told once");
         with(all(), Some(Rights { access: Access::ReadOnly, ..Rights::default() }));
         with(all(), Some(Rights { rate_max_bps: Some(9), ..Rights::default() }));
         let why = bob.stop.take_revocation().unwrap();
-        assert!(matches!(&why, Error::Lost { what, .. } if what.contains("its rate is limited")), "{why}");
+        assert!(why.code() == Code::RightsNarrowed && why.what().contains("its rate is limited"), "{why}");
     }
 
     #[test]
@@ -461,7 +457,7 @@ mod tests {
         assert_eq!(renew(Some(Rights::default())).unwrap(), Rights::default());
         let lost = renew(Some(read_only())).unwrap_err();
         assert!(lost.to_string().contains("it may not write any more"), "{lost}");
-        assert!(matches!(renew(None), Err(Error::Auth { .. })));
+        assert!(renew(None).is_err_and(|error| error.code() == Code::KeyRevoked));
         look(read_only());
         assert!(!session.stop.is_set());
         look(read_only());

@@ -37,10 +37,7 @@ impl RemoteProgram {
         let pipes = (child.stdin.take(), child.stdout.take());
         let process = ControlProcess::new(child);
         let (Some(stdin), Some(stdout)) = pipes else {
-            return Err(Error::Io {
-                what: "ssh has no pipes".into(),
-                source: io::ErrorKind::BrokenPipe.into(),
-            });
+            return Err(Error::of_host("ssh has no pipes", io::ErrorKind::BrokenPipe.into()));
         };
         Ok(RemoteProgram { stdin, stdout, process, target: target.clone(), addresses })
     }

@@ -5,9 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use farhaul_session::error::Code;
 use farhaul_session::options::Cipher;
 
-use super::hello::{Refusal, RefusalCode};
+use super::hello::Refusal;
 
 /// Whether files may be read, written, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -102,9 +103,7 @@ impl Allowed {
 impl Rights {
     /// The one place that says whether a request may be served.
     pub fn judge(&self, asked: Asked) -> Result<Allowed, Refusal> {
-        let refuse = |text: &str, hint: &str| {
-            Err(Refusal { hint: Some(hint.into()), ..Refusal::new(RefusalCode::Forbidden, text) })
-        };
+        let refuse = |text: &str, hint: &str| Err(Refusal::new(Code::Forbidden, text).with_hint(hint));
         if !self.access.allows(asked.way) {
             let ask = "or ask who runs the far end for more";
             return match asked.way {
@@ -167,8 +166,10 @@ mod tests {
                 assert_eq!(judged.is_ok(), is_allowed, "{rights:?} {asked:?}");
                 match judged {
                     Ok(allowed) => assert_eq!(allowed.root(), rights.root),
-                    Err(Refusal { code, text, hint }) => {
-                        assert!(code == RefusalCode::Forbidden && !text.is_empty() && hint.is_some());
+                    Err(refusal) => {
+                        assert!(
+                            refusal.is(Code::Forbidden) && !refusal.text.is_empty() && refusal.hint.is_some()
+                        );
                     }
                 }
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{
     Fallback, FlowLink, FlowSetup, Reserved, Setup, Spare, SpareWay, Stop, Transport,
@@ -23,7 +23,7 @@ use super::accounts::Accounts;
 use super::demux::canonical;
 use super::half_open::{HANDSHAKE_TIME, HalfOpen, Place};
 use super::hello;
-use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal, RefusalCode};
+use super::hello::{Attach, FirstFrame, Hello, HelloError, HelloReply, Opening, Refusal};
 use super::identity::Identity;
 use super::principal::{Authenticated, Authenticator, Guest, Pass};
 use super::registry::{NotAdmitted, Registered, Registry};
@@ -203,7 +203,7 @@ async fn quic_handshake(
     let answer = match hello::decode_first(&body) {
         Ok(FirstFrame::Hello(hello)) => prepare(shared, &hello, &client, true).map(|made| (hello, made)),
         Ok(FirstFrame::Attach(_)) => {
-            Err(Refusal::new(RefusalCode::Usage, "only TCP connections can be attached"))
+            Err(Refusal::new(Code::BadRequest, "only TCP connections can be attached"))
         }
         Err(error) => Err(refusal_of(&error)),
     };
@@ -255,7 +255,7 @@ async fn tcp_handshake(
     let mut tls = shaken.map_err(|failure| failure.unless(&shown))?;
     let who = shown.client().ok_or(Failure::NoKey)?.clone();
     if !place.show_key() {
-        let busy = Refusal::new(RefusalCode::Busy, Failure::Crowded.to_string());
+        let busy = Refusal::new(Code::Busy, Failure::Crowded.to_string());
         in_time(until, tls.write_frame(&HelloReply::refuse(busy))).await?;
         return Err(Failure::Crowded);
     }
@@ -319,8 +319,8 @@ async fn attach_stream(
         Ok(session) => session,
         Err(reason) => {
             let code = match reason {
-                NotAdmitted::Ended => RefusalCode::Ended,
-                NotAdmitted::Index(_) => RefusalCode::Forbidden,
+                NotAdmitted::Ended => Code::PeerEnded,
+                NotAdmitted::Index(_) => Code::Forbidden,
             };
             return Ok(Err(Refusal::new(code, reason.to_string())));
         }
@@ -348,7 +348,7 @@ struct Prepared {
 /// Judges a hello and enters its session.
 fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> Result<Prepared, Refusal> {
     if shared.stop.is_set() {
-        return Err(Refusal::new(RefusalCode::Busy, "the daemon is ending"));
+        return Err(Refusal::new(Code::Busy, "the daemon is ending"));
     }
     let options = &hello.opening.network;
     let paths = match hello.dialled {
@@ -360,13 +360,16 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     let stream_ids = usize::from(!datagrams);
     let ids = options.flow_count() * paths.len().max(1) + reserved_ids(options) + stream_ids;
     if (datagrams || hello.udp) && hello.flow_ids.len() < ids {
-        return Err(Refusal::new(RefusalCode::Usage, "fewer flow ids than flows"));
+        return Err(Refusal::new(Code::BadRequest, "fewer flow ids than flows"));
     }
     let datagrams = datagrams || hello.udp;
     let (admitted, allowed) = (shared.admit)(&hello.opening, &client.who)?;
     let Admitted { features, terms } = admitted.meeting(&hello.opening.needs)?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
-    let busy = |error: Error| Refusal { code: RefusalCode::Busy, ..Refusal::from_error(&error) };
+    let busy = |error: Error| Refusal {
+        hint: error.hint().map(str::to_string),
+        ..Refusal::new(Code::Busy, error.to_string())
+    };
     let (id, rights) = (&client.who.principal.id, &client.who.rights);
     let account = shared.accounts.of(id, rights);
     let rate = account.share_of_rate().map_err(|used_up| busy(used_up.into()))?;
@@ -479,18 +482,18 @@ fn start(
     });
     spawned.map(drop).map_err(|error| {
         tracing::error!(%error, "cannot start a thread for a session");
-        Refusal::new(RefusalCode::Busy, "the daemon cannot start a thread for this session")
+        Refusal::new(Code::Busy, "the daemon cannot start a thread for this session")
     })
 }
 
 fn refusal_of(error: &HelloError) -> Refusal {
     let code = match error {
-        HelloError::Version { .. } | HelloError::OtherProtocol => RefusalCode::Version,
+        HelloError::Version { .. } | HelloError::OtherProtocol => Code::NoCommonVersion,
         HelloError::Closed
         | HelloError::Io(_)
         | HelloError::Foreign(_)
         | HelloError::TooLong(_)
-        | HelloError::Malformed(_) => RefusalCode::Usage,
+        | HelloError::Malformed(_) => Code::BadRequest,
     };
     Refusal::new(code, error.to_string())
 }

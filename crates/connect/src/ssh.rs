@@ -19,7 +19,7 @@ use std::time::Duration;
 use aws_lc_rs::hkdf;
 use farhaul_net::{Link as _, StreamLink};
 use farhaul_session::blocked::Blocked;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::secret::Secret;
 use farhaul_session::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Reserved, Setup, Transport};
 use farhaul_text::printable;
@@ -85,10 +85,10 @@ impl SshTarget {
         };
         for text in std::iter::once(&self.host).chain(&self.user) {
             if unfit(text) {
-                return Err(Error::Usage(format!(
-                    "{:?} is no name of a host or user",
-                    printable(text.as_bytes(), 80)
-                )));
+                return Err(Error::new(
+                    Code::BadLocation,
+                    format!("{:?} is no name of a host or user", printable(text.as_bytes(), 80)),
+                ));
             }
         }
         Ok(())
@@ -193,10 +193,8 @@ pub fn ssh_connect(target: &SshTarget, params: HelloParams) -> Result<Establishe
     let blocked = Blocked::towards(addresses.iter().copied(), "ssh");
     let (flows, spares, reserved, fallback, transport) = if reply.udp_ports.is_empty() {
         if params.udp && options.udp_only {
-            return Err(Error::Connect {
-                what: format!("{} has no free UDP port", target.host),
-                hint: Some("choose others with --udp-ports".into()),
-            });
+            return Err(Error::new(Code::NoPort, format!("{} has no free UDP port", target.host))
+                .with_hint("choose others with --udp-ports"));
         }
         if params.udp {
             warnings
@@ -261,7 +259,7 @@ fn open_channel(target: &SshTarget, hello: &Hello) -> Result<Channel, Error> {
     let pipes = (child.stdin.take(), child.stdout.take());
     let process = ControlProcess::new(child);
     let (Some(mut stdin), Some(mut stdout)) = pipes else {
-        return Err(Error::Io { what: "ssh has no pipes".into(), source: io::ErrorKind::BrokenPipe.into() });
+        return Err(Error::of_host("ssh has no pipes", io::ErrorKind::BrokenPipe.into()));
     };
     let reply = exchange(&mut stdin, &mut stdout, hello);
     Ok(Channel { process, stdin, stdout, reply })
@@ -270,9 +268,9 @@ fn open_channel(target: &SshTarget, hello: &Hello) -> Result<Channel, Error> {
 pub(super) fn start(target: &SshTarget, verb: &str) -> Result<Child, Error> {
     let mut command = Command::new(&target.program);
     command.args(target.start_args(verb)).stdin(Stdio::piped()).stdout(Stdio::piped());
-    command.spawn().map_err(|error| Error::Connect {
-        what: format!("cannot run {}: {error}", target.program.display()),
-        hint: Some("install OpenSSH's client, or name another program with -S".into()),
+    command.spawn().map_err(|error| {
+        Error::new(Code::NoSsh, format!("cannot run {}: {error}", target.program.display()))
+            .with_hint("install OpenSSH's client, or name another program with -S")
     })
 }
 
@@ -305,22 +303,25 @@ fn exchange(
 /// What keeps the far end from answering, in the words of who has to repair it.
 pub(super) fn why(target: &SshTarget, error: HelloOrError, process: &mut ControlProcess) -> Error {
     let host = &target.host;
-    let connect = |what: String, hint: &str| Error::Connect { what, hint: Some(hint.to_string()) };
+    let failed = |code: Code, what: String, hint: &str| Error::new(code, what).with_hint(hint);
     let error = match error {
         HelloOrError::Engine(error) => return error,
         HelloOrError::Hello(error) => error,
     };
     match error {
-        HelloError::Foreign(text) => connect(
+        HelloError::Foreign(text) => failed(
+            Code::NotFarhaul,
             format!("{host} printed text before farhaul could answer: {text:?}"),
             "its shell's start files must print nothing when the shell is not interactive",
         ),
         HelloError::Closed | HelloError::Io(_) => match process.ended(SSH_END_TIME) {
-            Some(status) if status.code() == Some(255) => connect(
+            Some(status) if status.code() == Some(255) => failed(
+                Code::SshFailed,
                 format!("ssh could not connect to {host}"),
                 "see its message above; `ssh HOST true` must work",
             ),
-            Some(status) if matches!(status.code(), Some(126 | 127)) => connect(
+            Some(status) if matches!(status.code(), Some(126 | 127)) => failed(
+                Code::NotInstalled,
                 format!("farhaul cannot be started on {host} (as {:?})", target.remote_program),
                 "install it there in the PATH of a shell that is not interactive, or name it with --remote-program",
             ),
@@ -329,12 +330,13 @@ pub(super) fn why(target: &SshTarget, error: HelloOrError, process: &mut Control
                     (Some(code), _) => format!("with code {code}"),
                     (None, signal) => format!("by signal {}", signal.unwrap_or(0)),
                 };
-                connect(
+                failed(
+                    Code::PeerCannotStart,
                     format!("the far end on {host} ended {how} before it answered"),
                     "see its message above",
                 )
             }
-            None => connect(format!("the far end on {host} closed the channel"), "try again"),
+            None => failed(Code::SshFailed, format!("the far end on {host} closed the channel"), "try again"),
         },
         HelloError::Version { .. }
         | HelloError::OtherProtocol
@@ -392,7 +394,7 @@ pub(super) fn client_ip(ssh_connection: &str) -> Option<IpAddr> {
 /// Both halves are needed to know the session's secret.
 pub(super) fn session_secret(client: Option<&Token>, server: Option<&Token>) -> Result<Secret, Error> {
     let (Some(client), Some(server)) = (client, server) else {
-        return Err(Error::Misbehaved("it sent no half of the session's secret".into()));
+        return Err(Error::from(Misbehaviour::NoSecretHalf));
     };
     let mut halves = Zeroizing::new([0; 64]);
     halves[..32].copy_from_slice(&client.0);
@@ -402,7 +404,7 @@ pub(super) fn session_secret(client: Option<&Token>, server: Option<&Token>) -> 
         .extract(&halves[..])
         .expand(&[b"master"], hkdf::HKDF_SHA256)
         .and_then(|key| key.fill(&mut master[..]))
-        .map_err(|_| Error::Io { what: "cannot derive a key".into(), source: io::ErrorKind::Other.into() })?;
+        .map_err(|_| Error::of_host("cannot derive a key", io::ErrorKind::Other.into()))?;
     farhaul_proto::wipe_dead_stack();
     Ok(master)
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use farhaul_net::{NonblockingStream, StreamLink};
 use farhaul_session::congestion;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::secret::Secret;
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, ClientConfig, Connection, ServerConfig};
@@ -159,10 +159,7 @@ impl Tls {
     pub(crate) fn export_secret(&self) -> Result<Secret, Error> {
         let exported = self.connection.export_keying_material(Secret::zeros(), EXPORTER_LABEL, None);
         farhaul_proto::wipe_dead_stack();
-        exported.map_err(|error| Error::Connect {
-            what: format!("TLS gives no key material: {error}"),
-            hint: None,
-        })
+        exported.map_err(|error| Error::new(Code::NoSecret, format!("TLS gives no key material: {error}")))
     }
 
     /// The peer's public key.

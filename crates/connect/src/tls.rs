@@ -83,7 +83,7 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 fn setup_failed(error: TlsError) -> Error {
-    Error::Io { what: "cannot set up TLS".into(), source: std::io::Error::other(error) }
+    Error::of_host("cannot set up TLS", std::io::Error::other(error))
 }
 
 /// The client's side of one connection, and the server's key if that is not let in.

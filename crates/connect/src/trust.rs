@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 
 use super::dial::DaemonTarget;
 use super::known_hosts::{KnownHosts, Standing};
@@ -41,10 +41,12 @@ pub(crate) fn judge(
     key: &str,
     ask: &dyn Fn(&str) -> Option<bool>,
 ) -> Verdict {
-    let refuse = |what: String, hint: String| Verdict::Refuse(Error::Auth { what, hint: Some(hint) });
+    let refuse =
+        |code: Code, what: String, hint: String| Verdict::Refuse(Error::new(code, what).with_hint(hint));
     let named = target.fingerprint.as_deref().map(normalized);
     match (known.standing(host, key), named) {
         (Standing::Changed { line }, _) => refuse(
+            Code::HostKeyChanged,
             format!("the key of {host} has changed to {key}: somebody may be in between"),
             format!(
                 "if its owner says that the change is right, remove line {line} of {}",
@@ -52,6 +54,7 @@ pub(crate) fn judge(
             ),
         ),
         (Standing::Known | Standing::Unknown, Some(named)) if named != key => refuse(
+            Code::HostKeyWrong,
             format!("the key of {host} is {key}, not {named} as --fingerprint demands"),
             "ask its owner for the fingerprint that `farhaul serve` shows".into(),
         ),
@@ -61,10 +64,13 @@ pub(crate) fn judge(
                 "{host} was never seen before, its key is {key}.\nTrust it from now on (yes/no)? "
             )) {
                 Some(true) => Verdict::Trust,
-                Some(false) => {
-                    refuse(format!("the key of {host} was not trusted"), "nothing was sent".into())
-                }
+                Some(false) => refuse(
+                    Code::HostKeyUnknown,
+                    format!("the key of {host} was not trusted"),
+                    "nothing was sent".into(),
+                ),
                 None => refuse(
+                    Code::HostKeyUnknown,
                     format!(
                         "{host} was never seen before, and there is no terminal to ask on (its key is {key})"
                     ),

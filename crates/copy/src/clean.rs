@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{Found, Leftover, find_leftovers};
@@ -33,6 +33,7 @@ pub struct CleanReport {
     pub schema: u32,
     pub ok: bool,
     pub error: Option<String>,
+    pub error_detail: Option<ErrorDetail>,
     pub dry_run: bool,
     /// What was removed (in a dry run: would be), and the room that it took.
     pub removed: u64,
@@ -78,10 +79,11 @@ pub fn clean(
     });
     let what = format!("cannot look into {}", job.directory.display());
     let error = match walked {
-        Err(source) => Some(Error::Files { what: format!("{what}: {}", plain(&source)), hint: None }),
-        Ok(()) => handle.is_cancelled().then_some(Error::Interrupted),
+        Err(source) => Some(Error::new(Code::of_files(&source), format!("{what}: {}", plain(&source)))),
+        Ok(()) => handle.is_cancelled().then_some(Error::interrupted()),
     };
     report.error = error.as_ref().map(ToString::to_string);
+    report.error_detail = error.as_ref().map(ErrorDetail::from);
     report.ok = error.is_none() && report.failed_count == 0;
     handle.end(report.ok, error.as_ref());
     (report, error)

@@ -9,7 +9,7 @@ use farhaul_connect::HelloParams;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Refusal;
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::session::Session;
@@ -54,7 +54,7 @@ impl Connection {
                 let (near, far) = connect::local_pair(&opening, &own_features())?;
                 let serve = move || drop(serve_here(far));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
-                (near, Some(serving.map_err(Error::io("cannot start a thread"))?))
+                (near, Some(serving.map_err(Error::no_thread)?))
             }
             far => {
                 let params = HelloParams { opening, features: own_features(), udp: true, early: false };
@@ -87,7 +87,7 @@ impl Connection {
     fn run(&self, job: CopyJob, handle: &Handle) -> Result<Outcome, Error> {
         let plan = Plan::new(job)?;
         if !plan.far.is_same(&self.far) {
-            return Err(Error::Usage("the connection is with another host".into()));
+            return Err(Error::new(Code::Misuse, "the connection is with another host"));
         }
         let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         self.features.satisfy(&needs).map_err(Refusal::into_error)?;
@@ -102,7 +102,7 @@ impl Connection {
 fn one_of_many(plan: &Plan) -> Result<Ready, Error> {
     let ready = plan.ready()?;
     match ready.request.is_in_order() {
-        true => Err(Error::Usage("a copy to a pipe needs a session of its own".into())),
+        true => Err(Error::new(Code::Misuse, "a copy to a pipe needs a session of its own")),
         false => Ok(ready),
     }
 }
@@ -170,7 +170,7 @@ mod tests {
         copy(&trees[1]);
         // One that fails takes nothing else with it.
         let (_, error) = connection.copy(job(from.path().join("none"), to.path()), &handle());
-        assert!(matches!(error, Some(Error::Files { .. })), "{error:?}");
+        assert!(matches!(error, Some(ref error) if error.code() == Code::FilesFailed), "{error:?}");
         copy(&trees[2]);
         std::thread::scope(|scope| {
             for tree in &trees[3..] {
@@ -192,7 +192,7 @@ mod tests {
         let cancelled = Handle::new();
         cancelled.cancel();
         let (_, error) = connection.copy(job(second.clone(), to.path()), &cancelled);
-        assert!(matches!(error, Some(Error::Interrupted)), "{error:?}");
+        assert!(matches!(error, Some(ref error) if error.code() == Code::Interrupted), "{error:?}");
         let (report, error) = connection.copy(job(second.clone(), to.path()), &Handle::new());
         assert!(error.is_none() && report.ok, "{error:?}");
         assert!(is_there(&second, &to.path().join("tree2")));

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Generated, RelPath, Root, is_pattern, stands_for};
 
 use super::roots::Roots;
@@ -105,22 +105,23 @@ impl Target {
     /// The place of the directory whose content was asked for: the destination itself.
     pub(crate) fn place_of_content(&self) -> Result<RelPath, Error> {
         if self.rename.is_some() || !matches!(self.asked, Asked::Anything) {
-            return Err(Error::Misbehaved("it sent a directory's content, which was not asked for".into()));
+            return Err(Error::from(Misbehaviour::ContentUnasked));
         }
         Ok(self.prefix.clone().unwrap_or_default())
     }
 
     /// The place of a manifest path; none if it is too long there.
     pub(crate) fn place(&self, path: &[u8]) -> Result<Option<RelPath>, Error> {
-        let refuse = |why: &str| {
+        let refuse = |how: Misbehaviour, why: &str| {
             let shown = farhaul_text::escape(path);
-            Error::Misbehaved(format!("it sent the path \"{shown}\", {why}"))
+            Error::misbehaved(how, format!("it sent the path \"{shown}\", {why}"))
         };
-        let checked = RelPath::from_bytes(path)
-            .map_err(|_| refuse("which is not a plain path below the destination"))?;
+        let checked = RelPath::from_bytes(path).map_err(|_| {
+            refuse(Misbehaviour::PathNotPlain, "which is not a plain path below the destination")
+        })?;
         let top_len = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
         if !self.asked.allows(&path[..top_len]) {
-            return Err(refuse("which was not asked for"));
+            return Err(refuse(Misbehaviour::PathUnasked, "which was not asked for"));
         }
         if let Some(prefix) = &self.prefix {
             return Ok(prefix.join(path).ok());
@@ -128,7 +129,7 @@ impl Target {
         let Some(rename) = &self.rename else { return Ok(Some(checked)) };
         let top = &path[..top_len];
         if self.renamed.get_or_init(|| top.to_vec()) != top {
-            return Err(refuse("when another source has the destination's name"));
+            return Err(refuse(Misbehaviour::PathUnasked, "when another source has the destination's name"));
         }
         let renamed = [&rename[..], &path[top_len..]].concat();
         Ok(RelPath::from_bytes(&renamed).ok())
@@ -154,7 +155,13 @@ mod tests {
         assert_eq!(target.place(b"run7/a/b").unwrap().unwrap().as_bytes(), b"run7/a/b");
         assert_eq!(target.place(b"x.bam").unwrap().unwrap().as_bytes(), b"x.bam");
         for hostile in [&b".ssh/authorized_keys"[..], b"run70", b"x.bam.sh", b".bam", b".x.bam"] {
-            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+            let placed = target.place(hostile);
+            assert_eq!(
+                Misbehaviour::of(&placed),
+                Some(Misbehaviour::PathUnasked),
+                "{}",
+                String::from_utf8_lossy(hostile)
+            );
         }
     }
 
@@ -185,7 +192,13 @@ mod tests {
     fn no_path_leaves_the_root() {
         let target = target(None, &["dir/"]);
         for hostile in [&b"../x"[..], b"/etc/passwd", b"a/../../x", b"a//b", b"", b"a/.", b"a\0b", b"."] {
-            assert!(target.place(hostile).is_err(), "{}", String::from_utf8_lossy(hostile));
+            let placed = target.place(hostile);
+            assert_eq!(
+                Misbehaviour::of(&placed),
+                Some(Misbehaviour::PathNotPlain),
+                "{}",
+                String::from_utf8_lossy(hostile)
+            );
         }
         assert!(target.place(b"anything/below").is_ok());
     }
@@ -193,7 +206,8 @@ mod tests {
     #[test]
     fn the_destination_itself_is_meant_only_where_a_content_was_asked_for() {
         assert!(target(None, &["dir/"]).place_of_content().unwrap().is_empty());
-        assert!(target(None, &["dir"]).place_of_content().is_err());
+        let unasked = target(None, &["dir"]).place_of_content();
+        assert_eq!(Misbehaviour::of(&unasked), Some(Misbehaviour::ContentUnasked));
         assert!(target(Some("new"), &["dir/"]).place_of_content().is_err());
     }
 

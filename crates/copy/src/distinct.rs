@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_text::escape;
 use farhaul_volume::{Source, is_pattern};
 
@@ -45,14 +45,14 @@ fn remember<'a>(
     match seen.insert(name, path) {
         None => Ok(()),
         Some(other) if other == path => {
-            Err(Error::Usage(format!("{} is named twice as a source", escape(path))))
+            Err(Error::new(Code::SourcesCollide, format!("{} is named twice as a source", escape(path))))
         }
         Some(other) => {
             let (other, path, name) = (escape(other), escape(path), escape(name.1));
             let what = format!(
                 "{other} and {path} would both be {name} at the destination: copy them to two places"
             );
-            Err(Error::Usage(what))
+            Err(Error::new(Code::SourcesCollide, what))
         }
     }
 }
@@ -70,7 +70,10 @@ impl Names {
         if self.seen.len() == NAMES_MAX || self.seen.insert(self.hasher.hash_one(name)) {
             return Ok(());
         }
-        Err(Error::Misbehaved(format!("it sent two things of the name {}", escape(name))))
+        Err(Error::misbehaved(
+            Misbehaviour::NameTwice,
+            format!("it sent two things of the name {}", escape(name)),
+        ))
     }
 }
 
@@ -96,6 +99,6 @@ mod tests {
     fn a_name_at_the_top_comes_once() {
         let mut names = Names::default();
         assert!(names.take(b"a").is_ok() && names.take(b"b").is_ok());
-        assert!(names.take(b"a").is_err());
+        assert_eq!(Misbehaviour::of(&names.take(b"a")), Some(Misbehaviour::NameTwice));
     }
 }

@@ -26,7 +26,7 @@ use farhaul_session::error::Error;
 use farhaul_session::fuzzing::{FedFlow, Tap, is_fed, tapped};
 use farhaul_session::handle::Handle;
 use farhaul_session::messages as session;
-use farhaul_session::messages::put_words;
+use farhaul_session::messages::{Complaint, put_words};
 use farhaul_session::options::{MEMORY_MIN, NetworkOptions};
 use farhaul_session::request::FIRST;
 use farhaul_session::shared::Shared;
@@ -226,7 +226,7 @@ impl Script {
         if let Ok(message) = session::Message::decode(&body) {
             if let session::Message::Finish { .. } = &message {
                 // Nobody waits for the peer to have heard the last words.
-                shared.set_peer_closed(String::new());
+                shared.set_peer_closed(Complaint::default());
             }
             message.encode(out);
         } else if let Ok(message) = self.decoder.decode(&body) {
@@ -284,9 +284,9 @@ impl Script {
     fn end(&mut self, shared: &Shared, out: &mut Vec<u8>) {
         let unsent = shared.control.lock().unsent();
         until(MOMENT, || shared.control.lock().unsent() != unsent);
-        shared.set_peer_closed(String::new());
+        shared.set_peer_closed(Complaint::default());
         let reason = "the script has ended".to_string();
-        session::Message::Abort { code: 130, reason, hint: String::new() }.encode(out);
+        session::Message::Abort(Complaint { exit: 130, reason, ..Complaint::default() }).encode(out);
     }
 }
 

@@ -8,7 +8,7 @@ use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::{DaemonTarget, Established, HelloParams, SshTarget};
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::pending::{Again, Pending};
@@ -116,7 +116,7 @@ impl Plan {
         job.options.spread = spread(&job)?;
         outside_of_sources(&job, listed.as_deref())?;
         let options = job.options.checked()?;
-        let usage = |text: &str| Err(Error::Usage(text.to_string()));
+        let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if job.sources.is_empty() {
             return usage("nothing to copy: name at least one source and a destination");
         }
@@ -144,7 +144,7 @@ impl Plan {
     ) -> Result<Plan, Error> {
         let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
         if pipe && sources.len() > 1 {
-            return Err(Error::Usage("standard input can only be copied by itself".into()));
+            return Err(Error::new(Code::NotOneFile, "standard input can only be copied by itself"));
         }
         let paths: Vec<PathBuf> = sources
             .into_iter()
@@ -180,7 +180,10 @@ impl Plan {
     /// `cp file -`: this end is asked for its own file.
     fn to_own_output(paths: Vec<PathBuf>, pipe: bool, options: TransferOptions) -> Result<Plan, Error> {
         if pipe {
-            return Err(Error::Usage("from standard input to standard output is what cat does".into()));
+            return Err(Error::new(
+                Code::BadOption,
+                "from standard input to standard output is what cat does",
+            ));
         }
         let paths = paths.into_iter().map(|path| path.into_os_string().into_encoded_bytes()).collect();
         let request = CopyRequest {
@@ -209,8 +212,9 @@ impl Plan {
                 Location::Local(_) | Location::Pipe => continue,
             };
             if far.as_ref().is_some_and(|far: &Far| !far.is_same(&next)) {
-                return Err(Error::Usage(
-                    "the sources are on different hosts: copy from one after the other".into(),
+                return Err(Error::new(
+                    Code::BadOption,
+                    "the sources are on different hosts: copy from one after the other",
                 ));
             }
             far.get_or_insert(next);
@@ -368,7 +372,7 @@ fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
     for list in job.sources.iter().filter_map(list_of) {
         if source.as_ref().is_some_and(|source| source.0 != list.0) {
             let what = "--spread: the sources are in several of its lists: copy them one after the other";
-            return Err(Error::Usage(what.into()));
+            return Err(Error::new(Code::BadOption, what));
         }
         source = Some(list);
     }
@@ -377,10 +381,13 @@ fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
     if let Some(unused) = (0..job.spread.len()).find(|&number| !used.contains(&Some(number))) {
         let list: Vec<_> =
             job.spread[unused].iter().map(|directory| farhaul_text::escape(directory)).collect();
-        return Err(Error::Usage(format!(
-            "--spread {}: neither a source nor the destination is in one of these directories",
-            list.join(",")
-        )));
+        return Err(Error::new(
+            Code::BadOption,
+            format!(
+                "--spread {}: neither a source nor the destination is in one of these directories",
+                list.join(",")
+            ),
+        ));
     }
     let directories = |list: Option<(usize, Vec<Vec<u8>>)>| list.map(|list| list.1).unwrap_or_default();
     Ok(SpreadOptions { source: directories(source), target: directories(target) })
@@ -393,7 +400,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
         return Ok(job);
     }
     let what = if job.options.sync.is_some() { "sync" } else { "--files-from" };
-    let usage = |text: &str| Err(Error::Usage(format!("{what} {text}")));
+    let usage = |text: &str| Err(Error::new(Code::BadOption, format!("{what} {text}")));
     let [source] = &mut job.sources[..] else { return usage("takes one source directory") };
     if matches!(job.destination, Location::Pipe) {
         return usage("writes a directory, not a pipe");
@@ -418,7 +425,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
         Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_none() => {
             if std::fs::metadata(&*path).is_ok_and(|there| !there.is_dir()) {
                 let what = format!("{} is not a directory", path.display());
-                return Err(Error::Files { what, hint: Some("copy a file with farhaul cp".into()) });
+                return Err(Error::new(Code::NotADirectory, what).with_hint("copy a file with farhaul cp"));
             }
             let mut bytes = std::mem::take(path).into_os_string().into_encoded_bytes();
             slashed(&mut bytes);
@@ -435,7 +442,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
         }
         // Judged here, so that the far end is not troubled.
         farhaul_volume::Selection::new(names.clone())
-            .map_err(|error| Error::Usage(format!("{what}: {error}")))?;
+            .map_err(|error| Error::new(Code::BadPattern, format!("{what}: {error}")))?;
     }
     Ok(job)
 }
@@ -463,7 +470,10 @@ fn outside_of_sources(job: &CopyJob, names: Option<&[Vec<u8>]>) -> Result<(), Er
             let Some(from) = from.canonicalize().ok().filter(|from| from.is_dir()) else { continue };
             if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
                 let (from, to) = (source.display(), to.display());
-                return Err(Error::Usage(format!("cannot copy a directory into itself: {to} is in {from}")));
+                return Err(Error::new(
+                    Code::IntoItself,
+                    format!("cannot copy a directory into itself: {to} is in {from}"),
+                ));
             }
         }
     }
@@ -505,15 +515,16 @@ fn run_here(request: &CopyRequest, side: Side, terms: &Terms, handle: &Handle) -
     let serve = move || super::serve_here(far);
     let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
         Ok(thread) => thread,
-        Err(source) => return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source }),
+        Err(source) => return Outcome::failed(Error::no_thread(source)),
     };
     let mut outcome = super::run(Agreed::new(near, request.clone()), side, terms, handle);
     let far = far.join().ok().and_then(|summary| summary.error);
     // What this host lacks is said by the end that has missed it, not by the one that was left.
-    if let (Some(Error::Lost { .. }), Some(error @ (Error::Io { .. } | Error::Internal(_)))) =
-        (&outcome.error, far)
+    if let (Some(near), Some(error)) = (&outcome.error, far)
+        && near.exit_code() == ExitCode::Lost
+        && error.exit_code() == ExitCode::Internal
     {
-        outcome.report.error = Some(error.to_string());
+        outcome.report = outcome.report.ended_by(Some(&error));
         outcome.error = Some(error);
     }
     outcome

@@ -197,10 +197,11 @@ pub(crate) fn refuse(established: Established, error: Error, handle: &Handle) ->
 
 #[cfg(test)]
 mod tests {
+    use farhaul_session::error::Misbehaviour;
     use farhaul_session::session::Step;
 
     use super::*;
-    use crate::messages::Message;
+    use crate::messages::{ManifestEntry, Message, What};
     use crate::options::TransferOptions;
     use crate::talk::Talk;
 
@@ -226,11 +227,54 @@ mod tests {
         serving.join().unwrap()
     }
 
+    /// A sender that announces again what has left standard output.
+    #[test]
+    fn what_has_left_standard_output_is_not_sent_again() {
+        let request = CopyRequest {
+            direction: Direction::Pull,
+            paths: vec![b"x".to_vec()],
+            target_is_directory: false,
+            single_file: true,
+            target_is_name: false,
+            options: TransferOptions::default(),
+        };
+        let (near, far) = job::local_pair(&request).unwrap();
+        let network = request.options.network.clone();
+        let receiving = std::thread::spawn(move || {
+            let receive = Side::Receive(Destination::Pipe);
+            run(Agreed::new(near, request), receive, &Terms::default(), &Arc::default()).error
+        });
+        let begun = Session::start(far.session, network, Role::Sender, Order::Any, &Arc::default());
+        let (_, mut sender) = begun.unwrap();
+        let entry = |id| ManifestEntry {
+            id,
+            path: b"x".to_vec(),
+            mode: 0o644,
+            mtime_secs: 0,
+            mtime_nanos: 0,
+            what: What::File {
+                size: 4,
+                inode: 1,
+                device: 1,
+                ctime: Default::default(),
+                sparse: false,
+                linked: false,
+            },
+            attributes: farhaul_volume::Attributes::new(),
+        };
+        let again = Message::Renewed { id: 0, entry: ManifestEntry { path: Vec::new(), ..entry(1 << 48) } };
+        Talk::new(sender.request.clone()).send(&[Message::Entry(entry(0)), again]);
+        while sender.step().is_ok() {}
+        sender.close(None);
+        let error = receiving.join().unwrap().unwrap();
+        assert_eq!(error.misbehaviour(), Some(Misbehaviour::OutputTwice), "{error}");
+    }
+
     #[test]
     fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
         let left = left_by(None);
         assert!(left.is_none(), "{left:?}");
-        let left = left_by(Some(Error::Misbehaved("something is missing".into())));
+        let left = left_by(Some(Error::misbehaved(Misbehaviour::FinishedTooEarly, "something is missing")));
         assert!(left.is_some_and(|error| error.to_string().contains("something is missing")));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::RelPath;
 
 use super::item::Item;
@@ -50,7 +50,7 @@ impl Links {
     pub(crate) fn expect(&mut self, id: u64, path: &RelPath) -> Result<(), Error> {
         self.bytes += LINK_BYTES + path.as_bytes().len();
         if self.targets.len() == TARGETS_MAX || self.bytes > TARGETS_BYTES_MAX {
-            return Err(Error::Misbehaved("it announced more files with several links than it may".into()));
+            return Err(Error::from(Misbehaviour::TooManyLinks));
         }
         self.kept.hold(self.bytes as u64)?;
         self.targets.insert(id, State::Expected(Vec::new()));
@@ -62,7 +62,10 @@ impl Links {
     pub(crate) fn request(&mut self, to: u64, link: &Item) -> Result<Option<(Outcome, RelPath)>, Error> {
         let id = link.id();
         match self.targets.get_mut(&to) {
-            None => Err(Error::Misbehaved(format!("entry {id} links to {to}, which is no linked file"))),
+            None => Err(Error::misbehaved(
+                Misbehaviour::LinkToNothing,
+                format!("entry {id} links to {to}, which is no linked file"),
+            )),
             Some(State::Settled(outcome, path)) => Ok(Some((*outcome, path.clone()))),
             Some(State::Expected(waiting)) => {
                 waiting.push(link.clone());
@@ -117,7 +120,7 @@ mod tests {
         assert!(links.settle(2, Outcome::Failed, &path("g")).is_empty());
         assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some((Outcome::Failed, path("g"))));
         assert_eq!((links.path_of(1), links.path_of(2)), (Some(&path("f")), None));
-        assert!(links.request(3, &link(8, "o", 3)).is_err());
+        assert_eq!(Misbehaviour::of(&links.request(3, &link(8, "o", 3))), Some(Misbehaviour::LinkToNothing));
     }
 
     #[test]
@@ -128,6 +131,8 @@ mod tests {
         let fitting = TARGETS_BYTES_MAX / (LINK_BYTES + path(0).as_bytes().len());
         let mut announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
         assert_eq!(announced, fitting);
+        let more = links.expect(u64::MAX, &path(0));
+        assert_eq!(Misbehaviour::of(&more), Some(Misbehaviour::TooManyLinks));
         let budget = Budget::new("this session", farhaul_session::Limits::memory(1 << 20));
         let mut links = Links::within(&budget);
         announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();

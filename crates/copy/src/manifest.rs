@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_volume::{Algorithm, Node};
 
 use super::messages::{ManifestEntry, What};
@@ -148,7 +148,7 @@ impl Log {
     pub(crate) fn create(path: &Path) -> Result<Arc<Log>, Error> {
         let cannot = |error: io::Error| {
             let why = super::plain(&error);
-            Error::Files { what: format!("cannot write the manifest {}: {why}", path.display()), hint: None }
+            Error::new(Code::of_files(&error), format!("cannot write the manifest {}: {why}", path.display()))
         };
         let mut file = File::create(path).map_err(cannot)?;
         file.write_all(&text::begin(now())).map_err(cannot)?;
@@ -163,7 +163,7 @@ impl Log {
         });
         let writer = log.clone();
         let thread = std::thread::Builder::new().name("manifest".into()).spawn(move || writer.write(file));
-        *log.thread.lock().whole() = Some(thread.map_err(Error::io("cannot start a thread"))?);
+        *log.thread.lock().whole() = Some(thread.map_err(Error::no_thread)?);
         Ok(log)
     }
 
@@ -283,7 +283,9 @@ mod tests {
 
     #[test]
     fn a_manifest_that_cannot_be_written_holds_nobody_up() {
-        assert!(matches!(Log::create(Path::new("/nonexistent/m")), Err(Error::Files { .. })));
+        assert!(
+            matches!(Log::create(Path::new("/nonexistent/m")), Err(error) if error.code() == Code::NotFound)
+        );
         let log = Log::create(Path::new("/dev/full"));
         assert!(log.is_err(), "the first line already");
         let temp = tempfile::tempdir().unwrap();

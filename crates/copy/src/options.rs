@@ -2,7 +2,7 @@
 //! options. `Default` works; nothing in here is judged but in [`TransferOptions::checked`].
 #![deny(missing_docs)]
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_volume::{Algorithm, Filter, Limits, ScanOptions};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -59,7 +59,7 @@ pub struct SelectOptions {
 impl SelectOptions {
     /// What a scan has to know of them, but for the names.
     pub(crate) fn scan(&self) -> Result<ScanOptions, Error> {
-        let usage = |error: farhaul_volume::FilterError| Error::Usage(error.to_string());
+        let usage = |error: farhaul_volume::FilterError| Error::new(Code::BadPattern, error.to_string());
         let filter = Filter::new(&self.rules).map_err(usage)?;
         let limits = Limits {
             size_min: self.size_min,
@@ -99,11 +99,14 @@ impl SpreadOptions {
             let is_below = |one: usize, other: usize| below(directories[one], directories[other]).is_some();
             let count = directories.len();
             if count == 1 || count > SPREAD_MAX || directories.contains(&&b""[..]) {
-                return Err(Error::Usage("--spread takes 2 to 64 directories, separated by commas".into()));
+                return Err(Error::new(
+                    Code::BadOption,
+                    "--spread takes 2 to 64 directories, separated by commas",
+                ));
             }
             if (0..count).any(|one| (0..count).any(|other| one != other && is_below(one, other))) {
                 let what = "--spread takes different directories, none of them in another one";
-                return Err(Error::Usage(what.into()));
+                return Err(Error::new(Code::BadOption, what));
             }
         }
         Ok(())
@@ -247,7 +250,7 @@ const FOLLOW_GROWTH_SECS_MAX: u64 = 7 * 24 * 3600;
 impl TransferOptions {
     /// The one place that judges options, whoever they came from.
     pub fn checked(mut self) -> Result<Self, Error> {
-        let bad = |text: &str| Err(Error::Usage(text.to_string()));
+        let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         self.network = self.network.checked()?;
         if self.in_place && self.delta == Some(false) {
             return bad(

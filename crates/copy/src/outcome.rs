@@ -1,6 +1,6 @@
 //! How a copy ended: from what both ends counted to one report.
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::session::Dialogue;
 
 use super::end::End;
@@ -16,7 +16,7 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// A session that never ran.
     pub(crate) fn failed(error: Error) -> Outcome {
-        let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
+        let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
         Outcome { report, error: Some(error) }
     }
 
@@ -24,8 +24,7 @@ impl Outcome {
     pub(crate) fn and_manifest(mut self, log: Option<&Log>) -> Outcome {
         let written = log.map_or(Ok(()), |log| log.finish(&self.report));
         if let (Err(error), None) = (written, &self.error) {
-            self.report.ok = false;
-            self.report.error = Some(error.to_string());
+            self.report = Report { ok: false, ..self.report }.ended_by(Some(&error));
             self.error = Some(error);
         }
         self
@@ -33,10 +32,11 @@ impl Outcome {
 
     pub(crate) fn new(dialogue: &Dialogue, end: End, error: Option<Error>) -> Outcome {
         let session = dialogue.report(&end.figures, end.bytes);
-        let mut report = Report {
+        let report = Report {
             schema: REPORT_SCHEMA,
             ok: error.is_none() && end.failures.count == 0,
             error: None,
+            error_detail: None,
             complete: error.is_none(),
             renamed: end.renamed,
             session,
@@ -59,8 +59,7 @@ impl Outcome {
             spread: end.spread.clone(),
         };
         let error = error.or_else(|| nothing_arrived(&report));
-        report.error = error.as_ref().map(ToString::to_string);
-        Outcome { report, error }
+        Outcome { report: report.ended_by(error.as_ref()), error }
     }
 }
 
@@ -75,5 +74,5 @@ fn nothing_arrived(report: &Report) -> Option<Error> {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);
-    Some(Error::Files { what, hint: None })
+    Some(Error::new(Code::FilesFailed, what))
 }

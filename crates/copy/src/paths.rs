@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use farhaul_session::budget::Budget;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_volume::{Allowance, Base, Generated, RelPath, Root, Selection, Source, expand, expand_home};
 
 use super::destination::{Asked, Target, last_component, with_slash_if_home};
@@ -44,8 +44,9 @@ pub(crate) enum Confinement {
     Root(Root),
 }
 
-fn files(what: String) -> Error {
-    Error::Files { what, hint: None }
+/// What the system says of a path, as an error that says which.
+fn cannot(what: String, error: &std::io::Error) -> Error {
+    Error::new(Code::of_files(error), format!("cannot {what}: {}", plain(error)))
 }
 
 fn shown(path: &[u8]) -> String {
@@ -56,18 +57,18 @@ fn shown(path: &[u8]) -> String {
 /// one: whoever may write above it could choose where it leads.
 pub(crate) fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
     let whole = Root::open(root);
-    let whole = whole.map_err(|error| files(format!("cannot open {}: {}", root.display(), plain(&error))))?;
+    let whole = whole.map_err(|error| cannot(format!("open {}", root.display()), &error))?;
     if below.as_os_str().is_empty() {
         return Ok(whole);
     }
     // Its name is for who runs the daemon, and in the log.
-    let missing = |reason: String| Error::Files {
-        what: format!("the directory that you may use here cannot be opened: {reason}"),
-        hint: Some("ask who runs the daemon: it may be missing, or a link".into()),
+    let missing = |code: Code, reason: String| {
+        Error::new(code, format!("the directory that you may use here cannot be opened: {reason}"))
+            .with_hint("ask who runs the daemon: it may be missing, or a link")
     };
-    let below =
-        RelPath::from_bytes(below.as_os_str().as_bytes()).map_err(|error| missing(error.to_string()))?;
-    whole.subdir(&below).map_err(|error| missing(plain(&error)))
+    let below = RelPath::from_bytes(below.as_os_str().as_bytes())
+        .map_err(|error| missing(Code::BadPath, error.to_string()))?;
+    whole.subdir(&below).map_err(|error| missing(Code::of_files(&error), plain(&error)))
 }
 
 /// What a client sends of its own files; of their content only what `names` ask for, if given.
@@ -89,7 +90,8 @@ pub(crate) fn local_origin(
     are_distinct(&sources)?;
     let mut scan = Scan::new(sources, options)?;
     let only = names.map(Selection::new).transpose();
-    scan.options.only = only.map_err(|error| Error::Usage(format!("a name that is asked for: {error}")))?;
+    scan.options.only =
+        only.map_err(|error| Error::new(Code::BadPattern, format!("a name that is asked for: {error}")))?;
     scan.awaits_names = false;
     Ok(Origin::Scan(Box::new(scan)))
 }
@@ -129,17 +131,17 @@ pub(crate) fn far_origin(
         sources.extend(merged);
     }
     if request.single_file && sources.len() != 1 {
-        return Err(Error::Usage("only a single file can go to standard output".into()));
+        return Err(Error::new(Code::NotOneFile, "only a single file can go to standard output"));
     }
     if request.target_is_name && sources.len() > 1 {
         let what = "several files match, and the destination is one name: end it with a slash to have a directory made";
-        return Err(Error::Usage(what.into()));
+        return Err(Error::new(Code::NotOneFile, what));
     }
     are_distinct(&sources)?;
     let options = &request.options;
     let only_content = sources.len() == 1 && sources[0].dest.is_empty();
     if options.sync.is_some() && !only_content {
-        return Err(Error::Usage("this needs a single source directory".into()));
+        return Err(Error::new(Code::NotOneFile, "this needs a single source directory"));
     }
     Ok(Origin::Scan(Box::new(Scan::new(sources, options)?.keeping(kept))))
 }
@@ -154,9 +156,13 @@ fn expanded(confinement: &Confinement, path: &[u8], allowance: &mut Allowance) -
         Confinement::Root(root) => (Base::Root(root.clone()), Some(root), path.to_vec()),
     };
     let expanded = expand(&base, &pattern, allowance);
-    let expanded = expanded.map_err(|error| files(format!("{}: {error}", shown(path))))?;
+    let expanded =
+        expanded.map_err(|error| Error::new(Code::BadPath, format!("{}: {error}", shown(path))))?;
     if let (Confinement::User, Some(own)) = (confinement, expanded.iter().find(|path| is_descriptor(path))) {
-        return Err(files(format!("{} belongs to the program at the far end", shown(own))));
+        return Err(Error::new(
+            Code::BadPath,
+            format!("{} belongs to the program at the far end", shown(own)),
+        ));
     }
     expanded.iter().map(|path| source(path, root)).collect()
 }
@@ -171,7 +177,7 @@ fn is_descriptor(path: &[u8]) -> bool {
 /// One source of the same one in several places.
 fn merged(places: Vec<Source>) -> Result<Source, Error> {
     let mut places = places.into_iter();
-    let first = places.next().ok_or_else(|| files("a source is nowhere".into()))?;
+    let first = places.next().ok_or_else(|| Error::new(Code::NotFound, "a source is nowhere"))?;
     Ok(Source { also: places.map(|place| place.path).collect(), ..first })
 }
 
@@ -179,7 +185,9 @@ fn merged(places: Vec<Source>) -> Result<Source, Error> {
 fn are_there(confinement: &Confinement, directories: &[Vec<u8>]) -> Result<(), Error> {
     match directories.iter().find(|directory| !is_directory(confinement, directory)) {
         None => Ok(()),
-        Some(missing) => Err(files(format!("--spread: {} is not a directory", shown(missing)))),
+        Some(missing) => {
+            Err(Error::new(Code::NotADirectory, format!("--spread: {} is not a directory", shown(missing))))
+        }
     }
 }
 
@@ -191,9 +199,8 @@ fn source(path: &[u8], beneath: Option<&Root>) -> Result<Source, Error> {
     }
     let name = last_component(path);
     let dest = match name {
-        Some(name) => {
-            RelPath::from_bytes(name).map_err(|error| files(format!("{}: {error}", shown(path))))?
-        }
+        Some(name) => RelPath::from_bytes(name)
+            .map_err(|error| Error::new(Code::BadPath, format!("{}: {error}", shown(path))))?,
         None => RelPath::empty(),
     };
     // An empty path is the home directory, as for scp.
@@ -270,7 +277,10 @@ fn spread_target(
     for (name, root) in &roots {
         let meta = root.metadata(&RelPath::empty()).ok().flatten();
         if let Some(other) = meta.and_then(|meta| seen.insert((meta.dev, meta.ino), name)) {
-            return Err(files(format!("--spread: {other} and {name} are the same directory")));
+            return Err(Error::new(
+                Code::BadPath,
+                format!("--spread: {other} and {name} are the same directory"),
+            ));
         }
     }
     let (_, first) = targets.swap_remove(0);
@@ -305,8 +315,7 @@ fn one_far_target(confinement: &Confinement, path: &[u8], wish: Wish) -> Result<
 fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
     let name = path.display().to_string();
     let into = |dir: &Path, rename: Option<Vec<u8>>, asked| {
-        let root = Root::open(dir)
-            .map_err(|error| files(format!("cannot open {}: {}", dir.display(), plain(&error))))?;
+        let root = Root::open(dir).map_err(|error| cannot(format!("open {}", dir.display()), &error))?;
         Ok(Target { rename, ..Target::new(root, asked) })
     };
     let is_directory = wish.is_directory || last_component(path.as_os_str().as_bytes()).is_none();
@@ -316,20 +325,23 @@ fn user_target(path: &Path, wish: Wish, asked: Asked) -> Result<Target, Error> {
     }
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_dir() => into(path, None, asked),
-        Ok(_) if is_directory => Err(files(format!("{name} is not a directory"))),
+        Ok(_) if is_directory => Err(Error::new(Code::NotADirectory, format!("{name} is not a directory"))),
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(files(format!("cannot open {name}: {}", plain(&error))))
+            Err(cannot(format!("open {name}"), &error))
         }
         Err(_) if is_directory && wish.dry_run => {
             let (dir, name) = parent_and_name(path);
             let target: Target = into(dir, None, asked)?;
             let prefix = name.map(|name| RelPath::from_bytes(&name)).transpose();
-            Ok(Target { prefix: prefix.map_err(|error| files(error.to_string()))?, ..target })
+            Ok(Target {
+                prefix: prefix.map_err(|error| Error::new(Code::BadPath, error.to_string()))?,
+                ..target
+            })
         }
         Err(_) if is_directory => {
             // `new/.` is made as `new`.
             std::fs::create_dir(path.components().collect::<PathBuf>())
-                .map_err(|error| files(format!("cannot create {name}: {}", plain(&error))))?;
+                .map_err(|error| cannot(format!("create {name}"), &error))?;
             Ok(Target { is_new: true, ..into(path, None, asked)? })
         }
         Ok(_) | Err(_) => {
@@ -353,12 +365,12 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
         confined_to: confined_to.clone(),
         ..Target::new(root, Asked::Anything)
     };
-    let outside = |_| files(format!("{name} is not a path below this daemon's root"));
+    let outside = |_| Error::new(Code::BadPath, format!("{name} is not a path below this daemon's root"));
     let path = RelPath::from_written(path).map_err(outside)?;
     if path.is_empty() {
         return Ok(target(root.clone(), None));
     }
-    let cannot = |error: std::io::Error| files(format!("cannot open {name}: {}", plain(&error)));
+    let cannot = |error: std::io::Error| cannot(format!("open {name}"), &error);
     let above = || root.follow(&path.parent().unwrap_or_default()).map_err(cannot);
     let last = path.file_name().unwrap_or_default();
     if wish.is_name && !is_directory {
@@ -367,7 +379,7 @@ fn root_target(root: &Root, path: &[u8], wish: Wish) -> Result<Target, Error> {
     // As over SSH, the way to the destination may lead through links; what lies below the directory reached may not.
     match root.metadata_followed(&path).map_err(cannot)? {
         Some(meta) if meta.is_dir() => Ok(target(root.follow(&path).map_err(cannot)?, None)),
-        Some(_) if is_directory => Err(files(format!("{name} is not a directory"))),
+        Some(_) if is_directory => Err(Error::new(Code::NotADirectory, format!("{name} is not a directory"))),
         None if is_directory => {
             let (above, last) = (above()?, RelPath::from_bytes(last).map_err(outside)?);
             if wish.dry_run {

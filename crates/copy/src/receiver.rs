@@ -39,9 +39,8 @@ pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
 pub(crate) use self::settling::{Whole, finish_small};
-use crate::telling::{done, failed};
 use farhaul_session::crew::together;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::Figures;
 use farhaul_session::session::{Dialogue, Step};
@@ -64,6 +63,7 @@ use super::tree::{Directory, Tree};
 use super::writer;
 use super::writer::Incoming;
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
+use crate::telling::{done, failed};
 
 /// What becomes of the transfer's entries.
 pub(crate) enum Destination {
@@ -408,10 +408,10 @@ impl Receiver {
     fn make_room_for_another(&self) -> Result<(), Error> {
         let files: Vec<_> = self.files.lock().whole().values().cloned().collect();
         if files.iter().any(|file| file.is_requested()) {
-            return Err(Error::Lost {
-                what: "the peer fell silent, and another transfer has taken over its files".into(),
-                hint: None,
-            });
+            return Err(Error::new(
+                Code::Superseded,
+                "the peer fell silent, and another transfer has taken over its files",
+            ));
         }
         Ok(())
     }

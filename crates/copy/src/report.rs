@@ -2,6 +2,7 @@
 //! tell each other for it.
 #![deny(missing_docs)]
 
+use farhaul_session::error::{Error, ErrorDetail};
 use farhaul_session::report::SessionReport;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,9 @@ pub struct Report {
     pub ok: bool,
     /// Why the transfer as a whole ended early, if it did.
     pub error: Option<String>,
+    /// What a program wants to know of that.
+    #[serde(default)]
+    pub error_detail: Option<ErrorDetail>,
     /// It came to its end: what became of every entry is known.
     #[serde(default)]
     pub complete: bool,
@@ -110,6 +114,13 @@ pub struct Report {
     /// What has arrived in each directory of a destination that is spread over several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<SpreadFigures>,
+}
+
+impl Report {
+    /// The report of a transfer that has ended so.
+    pub fn ended_by(self, error: Option<&Error>) -> Report {
+        Report { error: error.map(ToString::to_string), error_detail: error.map(ErrorDetail::from), ..self }
+    }
 }
 
 /// What has arrived in one of several directories.

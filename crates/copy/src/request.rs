@@ -5,9 +5,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::hello::{Opening, Refusal};
 use farhaul_connect::{Admitted, Allowed, Asked, Rights, Way, session_needs};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
 use serde::de::Error as _;
@@ -118,8 +118,9 @@ impl CopyRequest {
 
     /// The request as the far end is told it.
     pub(crate) fn words(&self) -> Result<Vec<u8>, Error> {
-        serde_json::to_vec(self)
-            .map_err(|error| Error::Usage(format!("the options cannot be told to the far end: {error}")))
+        serde_json::to_vec(self).map_err(|error| {
+            Error::new(Code::Misuse, format!("the options cannot be told to the far end: {error}"))
+        })
     }
 
     /// What the client has opened a session for.
@@ -130,8 +131,9 @@ impl CopyRequest {
 
     /// What the client has asked for, in a session with these options. The one place that judges it.
     pub(crate) fn read(words: &[u8], network: &NetworkOptions) -> Result<CopyRequest, Error> {
-        let bad =
-            |what: &str| Err(Error::Usage(format!("the far end cannot understand the request: {what}")));
+        let bad = |what: &str| {
+            Err(Error::new(Code::BadRequest, format!("the far end cannot understand the request: {what}")))
+        };
         let mut request: CopyRequest = match serde_json::from_slice(words) {
             Ok(request) => request,
             Err(error) => return bad(&printable(error.to_string().as_bytes(), 120)),
@@ -163,7 +165,7 @@ fn is_ours(opening: &Opening) -> Result<(), Refusal> {
     }
     let service = printable(opening.service.as_bytes(), 64);
     let text = format!("this end copies files, it has no service called '{service}'");
-    Err(Refusal::new(RefusalCode::Unsupported, text))
+    Err(Refusal::new(Code::FeatureMissing, text))
 }
 
 /// Lets in who wants to copy files. Nothing gets the bits of `mask` here.
@@ -200,6 +202,7 @@ pub(crate) mod base64_list {
 
 #[cfg(test)]
 mod tests {
+    use farhaul_session::error::ExitCode;
     use serde_json::{Value, json};
 
     use super::*;
@@ -240,7 +243,7 @@ mod tests {
             ("push to two", changed(|v| v["direction"] = "push".into())),
             ("unknown direction", changed(|v| v["direction"] = "sideways".into())),
         ] {
-            assert!(matches!(result, Err(Error::Usage(_))), "{name}");
+            assert!(matches!(result, Err(error) if error.exit_code() == ExitCode::Usage), "{name}");
         }
         let opening = request().opening(Features::default()).unwrap();
         for cut in 0..opening.request.len() {

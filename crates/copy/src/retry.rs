@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_text::unescape;
 use farhaul_volume::is_pattern;
 
@@ -40,7 +40,8 @@ pub struct FailedRun {
 impl FailedRun {
     /// Reads the JSON report of a run, or its manifest.
     pub fn read(path: &Path) -> Result<FailedRun, Error> {
-        let usage = |why: String| Error::Usage(format!("--retry-failed {}: {why}", path.display()));
+        let usage =
+            |why: String| Error::new(Code::BadList, format!("--retry-failed {}: {why}", path.display()));
         let file = File::open(path).map_err(|error| usage(plain(&error)))?;
         let mut lines = BufReader::with_capacity(1 << 20, file);
         let mut first = Vec::new();
@@ -140,7 +141,7 @@ impl Retry {
         let has_content = names.contains(&None);
         if has_content && names.len() > 1 {
             let what = "--retry-failed: with several sources, none of them may end with a slash: copy them one after the other";
-            return Err(Error::Usage(what.into()));
+            return Err(Error::new(Code::BadList, what));
         }
         let has_pattern = sources.iter().any(|source| is_pattern(source));
         let mut asked = Vec::with_capacity(self.paths.len());
@@ -158,7 +159,7 @@ impl Retry {
                 let what = format!(
                     "--retry-failed: {shown} failed, which is in none of these sources: give the same as in that run"
                 );
-                return Err(Error::Usage(what));
+                return Err(Error::new(Code::BadList, what));
             }
             asked.push(path);
         }

@@ -26,10 +26,9 @@ use farhaul_volume::{
 use self::announcing::OUTSTANDING;
 use self::names::Names;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
-use crate::telling::done;
 use farhaul_session::budget::Charge;
 use farhaul_session::crew::together;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::Figures;
@@ -49,6 +48,7 @@ use super::read_queue::{ReadQueue, Theirs};
 use super::report::{Action, SpreadFigures};
 use super::talk::Talk;
 use crate::options::{DeleteWhen, SyncOptions, TransferOptions};
+use crate::telling::done;
 
 /// A chunk that arrives damaged is sent again this often before its file fails.
 const AGAIN_MAX: u32 = 3;
@@ -319,10 +319,10 @@ impl Sender {
     fn handle(&self, message: Message, counts: &mut Counts) -> Result<(), Error> {
         match message {
             Message::Deleted { .. } | Message::NotDeleted { .. } if !self.may_delete() => {
-                Err(Error::Misbehaved("it deletes, which it was not asked to".into()))
+                Err(Error::from(Misbehaviour::UnaskedDeletion))
             }
             Message::Renamed { .. } if !self.sync.is_some_and(|sync| sync.detect_renames) => {
-                Err(Error::Misbehaved("it renames, which it was not asked to".into()))
+                Err(Error::from(Misbehaviour::UnaskedRenaming))
             }
             Message::Decide { id, decision } => self.decide(id, decision, counts),
             Message::Unchanged { first, count } => {
@@ -409,7 +409,7 @@ impl Sender {
         }
         if decision == Decision::Listed {
             if !self.dry_run {
-                return Err(Error::Misbehaved("it lists what it was to receive".into()));
+                return Err(Error::from(Misbehaviour::UnaskedListing));
             }
             let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
             counts.files += 1;
@@ -451,7 +451,10 @@ impl Sender {
             return Ok(());
         }
         let Some(large) = Large::new(job, &have, old_chunks, Some(unread)) else {
-            return Err(Error::Misbehaved(format!("chunks that file {id} does not have")));
+            return Err(Error::misbehaved(
+                Misbehaviour::ChunksNotThere,
+                format!("chunks that file {id} does not have"),
+            ));
         };
         let resumed = Large::bytes_of(&have, large.job.size);
         counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
@@ -478,18 +481,20 @@ impl Sender {
     /// What the receiver says of a file that has failed meanwhile is of no more use.
     fn told_of(&self, id: u64, chunk: u64, theirs: Theirs) -> Result<(), Error> {
         match self.large(id) {
-            Some(large) if !self.queue.push_told(&large, chunk, theirs) => {
-                Err(Error::Misbehaved(format!("it told what does not fit chunk {chunk} of file {id}")))
-            }
+            Some(large) if !self.queue.push_told(&large, chunk, theirs) => Err(Error::misbehaved(
+                Misbehaviour::ToldUnfitting,
+                format!("it told what does not fit chunk {chunk} of file {id}"),
+            )),
             Some(_) | None => Ok(()),
         }
     }
 
     fn marks_end(&self, id: u64) -> Result<(), Error> {
         match self.large(id) {
-            Some(large) if !self.queue.end_patches(&large) => {
-                Err(Error::Misbehaved(format!("the marks of file {id} ended twice")))
-            }
+            Some(large) if !self.queue.end_patches(&large) => Err(Error::misbehaved(
+                Misbehaviour::MarksEndedTwice,
+                format!("the marks of file {id} ended twice"),
+            )),
             Some(_) | None => Ok(()),
         }
     }
@@ -528,7 +533,10 @@ impl Sender {
             return if id % RENEWAL < table.announced { Ok(()) } else { Err(unknown(id)) };
         };
         if matches!(pending.stage, Stage::Undecided { .. }) {
-            return Err(Error::Misbehaved(format!("it wants entry {id} again, which it has not asked for")));
+            return Err(Error::misbehaved(
+                Misbehaviour::AgainUnasked,
+                format!("it wants entry {id} again, which it has not asked for"),
+            ));
         }
         pending.again = pending.again.saturating_add(1);
         let too_often = pending.again > AGAIN_MAX;
@@ -537,7 +545,10 @@ impl Sender {
         let job = job.filter(|job| !job.is_stream());
         let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_volume::CHUNK));
         if job.is_some() && chunk >= chunks {
-            return Err(Error::Misbehaved(format!("chunk {chunk} lies beyond file {id}")));
+            return Err(Error::misbehaved(
+                Misbehaviour::ChunkBeyondFile,
+                format!("chunk {chunk} lies beyond file {id}"),
+            ));
         }
         if too_often || job.is_none() {
             let reason = "its content arrived damaged and cannot be sent again".to_string();
@@ -563,9 +574,7 @@ impl Sender {
         {
             let table = self.table.lock().whole();
             if !table.entries_done || !table.pending.is_empty() {
-                return Err(Error::Misbehaved(
-                    "the receiver says that it has finished, but it has not".into(),
-                ));
+                return Err(Error::from(Misbehaviour::FinishedTooEarly));
             }
         }
         dialogue.finish();
@@ -617,5 +626,5 @@ pub(crate) fn count_renamed(shared: &Request, from: &[u8], path: &RelPath, size:
 }
 
 fn unknown(id: u64) -> Error {
-    Error::Misbehaved(format!("entry {id} is not outstanding"))
+    Error::misbehaved(Misbehaviour::EntryNotOutstanding, format!("entry {id} is not outstanding"))
 }

@@ -10,7 +10,7 @@ use farhaul_connect::{Allowed, Established, Guest};
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Resource};
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::session::{Opened, Session};
@@ -160,7 +160,7 @@ fn serve_many(
         let first = match first {
             Ok(first) => first,
             Err(source) => {
-                return Outcome::failed(Error::Io { what: "cannot start a thread".into(), source });
+                return Outcome::failed(Error::no_thread(source));
             }
         };
         // It ends with the session.
@@ -175,11 +175,10 @@ fn serve_many(
             };
             if let Err(error) = std::thread::Builder::new().name("request".into()).spawn_scoped(scope, serve)
             {
-                refused
-                    .refuse(&Error::Io { what: "the far end cannot start a thread".into(), source: error });
+                refused.refuse(&Error::of_host("the far end cannot start a thread", error));
             }
         }
-        first.join().unwrap_or_else(|_| Outcome::failed(Error::Internal("a request".into())))
+        first.join().unwrap_or_else(|_| Outcome::failed(Error::bug("a request")))
     });
     session.close(None);
     outcome
@@ -278,9 +277,7 @@ impl Place<'_> {
                 Ok(Confinement::Root(paths::open_root(&policy.root, allowed(guest)?.root())?))
             }
             // Nobody comes here without having been judged.
-            Place::Daemon { guest: None, .. } => {
-                Err(Error::Auth { what: "you were not let in here".into(), hint: None })
-            }
+            Place::Daemon { guest: None, .. } => Err(Error::new(Code::Forbidden, "you were not let in here")),
             Place::Own(confinement) => Ok(confinement.clone()),
         }
     }
@@ -290,8 +287,10 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
     match request.direction {
         Direction::Pull => Ok(Side::Send(paths::far_origin(confinement, request, budget)?)),
         Direction::Push => {
-            let path =
-                request.paths.first().ok_or_else(|| Error::Misbehaved("it named no destination".into()))?;
+            let path = request
+                .paths
+                .first()
+                .ok_or_else(|| Error::new(Code::BadRequest, "it named no destination"))?;
             if is_null(Path::new(OsStr::from_bytes(path))) {
                 return Ok(Side::Receive(Destination::Null));
             }

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Filter, RelPath, Side, Time};
 
 use super::failures::plain;
@@ -99,10 +99,16 @@ impl Surplus {
     pub(crate) fn name(&mut self, path: &RelPath, is_dir: bool) -> Result<(), Error> {
         let hash = |name: &[u8]| self.hasher.hash_one((name, is_dir));
         let (Some(open), Some(name)) = (self.open.last_mut(), path.file_name()) else {
-            return Err(Error::Misbehaved(format!("it listed {path} outside the destination")));
+            return Err(Error::misbehaved(
+                Misbehaviour::ListedElsewhere,
+                format!("it listed {path} outside the destination"),
+            ));
         };
         if path.parent().as_ref() != Some(&open.path) {
-            return Err(Error::Misbehaved(format!("it listed {path} while it was listing {}", open.path)));
+            return Err(Error::misbehaved(
+                Misbehaviour::ListedElsewhere,
+                format!("it listed {path} while it was listing {}", open.path),
+            ));
         }
         if self.names_open == NAMES_MAX {
             self.gap.get_or_insert_with(|| format!("{} has too many entries to be compared", open.path));
@@ -122,10 +128,13 @@ impl Surplus {
     ) -> Result<(), Error> {
         let is_first = path.is_empty() && self.open.is_empty();
         if is_first && self.has_begun {
-            return Err(Error::Misbehaved("it listed the destination twice".into()));
+            return Err(Error::from(Misbehaviour::ListedOutOfOrder));
         }
         if !is_first && path.parent().as_ref() != self.open.last().map(|open| &open.path) {
-            return Err(Error::Misbehaved(format!("it listed {path} out of order")));
+            return Err(Error::misbehaved(
+                Misbehaviour::ListedOutOfOrder,
+                format!("it listed {path} out of order"),
+            ));
         }
         self.has_begun = true;
         // Below something else, a link perhaps, nothing is looked at: a directory takes its place.
@@ -151,7 +160,7 @@ impl Surplus {
     /// Everything in the directory entered last has been named: what else the destination has there is surplus.
     pub(crate) fn leave(&mut self, roots: &Roots, filter: &Filter) -> Result<(), Error> {
         let Some(open) = self.open.pop() else {
-            return Err(Error::Misbehaved("a directory ended that had not begun".into()));
+            return Err(Error::from(Misbehaviour::NeverBegun));
         };
         self.names_open -= open.names.len();
         if self.gap.is_some() || !open.is_there || open.is_unlisted {
@@ -268,12 +277,21 @@ mod tests {
 
     #[test]
     fn a_listing_out_of_order_is_refused() {
-        for listing in ["d/x", "d/ b", ". a", "d/ . . d/"] {
-            assert!(compare(listing, Conflicts::Keep, &[]).is_err(), "{listing}");
+        for (listing, how) in [
+            ("d/x", Misbehaviour::ListedElsewhere),
+            ("d/ b", Misbehaviour::ListedElsewhere),
+            (". a", Misbehaviour::ListedElsewhere),
+            ("d/ . . d/", Misbehaviour::ListedElsewhere),
+            (". .", Misbehaviour::NeverBegun),
+        ] {
+            let compared = compare(listing, Conflicts::Keep, &[]);
+            assert_eq!(Misbehaviour::of(&compared), Some(how), "{listing}");
         }
         let root = Roots::one(Root::open("/").unwrap());
         let mut surplus = Surplus::new(Conflicts::Keep, &Budget::default());
         surplus.enter(&root, &RelPath::empty(), None).unwrap();
+        let twice = surplus.enter(&root, &path("not/below"), None);
+        assert_eq!(Misbehaviour::of(&twice), Some(Misbehaviour::ListedOutOfOrder));
         assert!(surplus.take().is_err(), "a listing that has not ended");
     }
 

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Attributes, RelPath, Time};
 
 /// Entries, open directories among them, that may be unfinished: twice what our sender has under way.
@@ -96,7 +96,7 @@ impl Tree {
     /// directory.
     pub(crate) fn add(&mut self, path: &RelPath, bytes: usize) -> Result<Option<Parent>, Error> {
         if self.outstanding == OUTSTANDING_MAX {
-            return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
+            return Err(Error::from(Misbehaviour::TooManyEntries));
         }
         self.rebook(0, bytes)?;
         self.outstanding += 1;
@@ -106,10 +106,10 @@ impl Tree {
         };
         let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
         if path.parent().is_none_or(|above| above.as_bytes() != directory.path.as_bytes()) {
-            return Err(Error::Misbehaved(format!(
-                "{path} is not in {}, which is being listed",
-                directory.path
-            )));
+            return Err(Error::misbehaved(
+                Misbehaviour::EntryOutsideListing,
+                format!("{path} is not in {}, which is being listed", directory.path),
+            ));
         }
         directory.pending += 1;
         Ok(Some(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless }))
@@ -118,10 +118,10 @@ impl Tree {
     /// As [`Tree::add`], of an entry that has no path here, in a directory that is being listed.
     pub(crate) fn add_unplaced(&mut self, bytes: usize) -> Result<Parent, Error> {
         let Some(&parent) = self.stack.last() else {
-            return Err(Error::Misbehaved("an entry with a long path is in no directory".into()));
+            return Err(Error::from(Misbehaviour::EntryOutsideListing));
         };
         if self.outstanding == OUTSTANDING_MAX {
-            return Err(Error::Misbehaved("it announced more entries than may be outstanding".into()));
+            return Err(Error::from(Misbehaviour::TooManyEntries));
         }
         self.rebook(0, bytes)?;
         self.outstanding += 1;
@@ -134,7 +134,7 @@ impl Tree {
     pub(crate) fn rebook(&mut self, before: usize, bytes: usize) -> Result<(), Error> {
         self.names_bytes = self.names_bytes - before + bytes;
         if self.names_bytes > NAMES_BYTES_MAX {
-            return Err(Error::Misbehaved("the names that it announced take more room than they may".into()));
+            return Err(Error::from(Misbehaviour::NamesTooLong));
         }
         self.hold()
     }
@@ -146,7 +146,7 @@ impl Tree {
     /// The entry just added is a directory, whose own entries come next.
     pub(crate) fn open(&mut self, directory: Directory) -> Result<(), Error> {
         if self.stack.len() == DEPTH_MAX {
-            return Err(Error::Misbehaved("its directories are nested too deep".into()));
+            return Err(Error::from(Misbehaviour::NestedTooDeep));
         }
         self.stack.push(directory.id);
         self.open.insert(directory.id, directory);
@@ -156,7 +156,10 @@ impl Tree {
     /// The listing of directory `id` is over; returns the directories that are finished with it.
     pub(crate) fn end(&mut self, id: u64) -> Result<Vec<Directory>, Error> {
         if self.stack.pop() != Some(id) {
-            return Err(Error::Misbehaved(format!("directory {id} ended out of order")));
+            return Err(Error::misbehaved(
+                Misbehaviour::DirectoryEndOutOfOrder,
+                format!("directory {id} ended out of order"),
+            ));
         }
         self.open.get_mut(&id).expect("a directory on the stack is open").ended = true;
         let mut done = Vec::new();
@@ -245,8 +248,12 @@ mod tests {
     fn entries_out_of_place_are_refused() {
         let mut tree = Tree::default();
         open(&mut tree, 0, "a");
-        assert!(tree.add(&path("b/file"), 0).is_err());
-        assert!(tree.end(7).is_err());
+        assert_eq!(
+            Misbehaviour::of(&Tree::default().add_unplaced(0)),
+            Some(Misbehaviour::EntryOutsideListing)
+        );
+        assert_eq!(Misbehaviour::of(&tree.add(&path("b/file"), 0)), Some(Misbehaviour::EntryOutsideListing));
+        assert_eq!(Misbehaviour::of(&tree.end(7)), Some(Misbehaviour::DirectoryEndOutOfOrder));
     }
 
     #[test]
@@ -267,7 +274,20 @@ mod tests {
         }
         tree.child_done(None, NAMES_BYTES_MAX / entries);
         tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
-        assert!(tree.add(&path("file"), 1).is_err());
+        assert_eq!(Misbehaviour::of(&tree.add(&path("file"), 1)), Some(Misbehaviour::NamesTooLong));
+    }
+
+    #[test]
+    fn entries_that_are_not_done_are_bounded_and_so_is_their_depth() {
+        let mut tree = Tree::default();
+        for _ in 0..OUTSTANDING_MAX {
+            tree.add(&path("file"), 0).unwrap();
+        }
+        assert_eq!(Misbehaviour::of(&tree.add(&path("file"), 0)), Some(Misbehaviour::TooManyEntries));
+        let mut tree = Tree::default();
+        let mut deeper = |id| tree.open(Directory { id, path: RelPath::empty(), ..Directory::below(None) });
+        (0..DEPTH_MAX as u64).for_each(|id| deeper(id).unwrap());
+        assert_eq!(Misbehaviour::of(&deeper(u64::MAX)), Some(Misbehaviour::NestedTooDeep));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::Instant;
 
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::handle::Handle;
 use farhaul_text::escape;
 use farhaul_volume::{Algorithm, RelPath, Root};
@@ -90,6 +90,8 @@ pub struct VerifyReport {
     pub ok: bool,
     /// Why it ended early.
     pub error: Option<String>,
+    /// What a program wants to know of that.
+    pub error_detail: Option<ErrorDetail>,
     /// Entries that were compared, and the content bytes that were read.
     pub entries: u64,
     pub bytes: u64,
@@ -136,6 +138,7 @@ pub fn verify(
     let result = run(job, handle, &mut report, tell);
     report.seconds = begin.elapsed().as_secs_f64();
     report.error = result.as_ref().err().map(ToString::to_string);
+    report.error_detail = result.as_ref().err().map(ErrorDetail::from);
     report.ok = result.is_ok() && !report.differs();
     handle.end(report.ok, result.as_ref().err());
     (report, result.err())
@@ -147,9 +150,11 @@ fn run(
     report: &mut VerifyReport,
     tell: &mut dyn FnMut(&Finding),
 ) -> Result<(), Error> {
-    let cannot = |what: String| Error::Files { what, hint: None };
-    let open =
-        |error: std::io::Error| cannot(format!("cannot open {}: {}", job.directory.display(), plain(&error)));
+    let cannot = |what: String| Error::new(Code::BadManifest, what);
+    let open = |error: std::io::Error| {
+        let what = format!("cannot open {}: {}", job.directory.display(), plain(&error));
+        Error::new(Code::of_files(&error), what)
+    };
     let root = Root::open(&job.directory).map_err(open)?;
     let mut list = List::open(&job.list, job.algorithm).map_err(cannot)?;
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
@@ -183,14 +188,14 @@ fn run(
                 }
             };
             let spawn = std::thread::Builder::new().name("verify".into());
-            spawn.spawn_scoped(scope, check).map_err(Error::io("cannot start a thread"))?;
+            spawn.spawn_scoped(scope, check).map_err(Error::no_thread)?;
         }
         drop((find, help, expected));
         let mut collector = Collector { report: &mut *report, bytes: 0, tell };
         let mut read = || -> Result<(), Error> {
             while let Some(line) = list.next().map_err(cannot)? {
                 if handle.is_cancelled() {
-                    return Err(Error::Interrupted);
+                    return Err(Error::interrupted());
                 }
                 if job.extra {
                     names.note(&line);
@@ -211,7 +216,7 @@ fn run(
         found.iter().for_each(|finding| collector.take(finding));
         result?;
         if handle.is_cancelled() {
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         if job.extra {
             extra(&root, &names, handle, &mut collector)?;
@@ -276,7 +281,7 @@ fn extra(root: &Root, names: &Names, handle: &Handle, collector: &mut Collector<
     let mut stack = vec![RelPath::empty()];
     while let Some(directory) = stack.pop() {
         if handle.is_cancelled() {
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         let listed = match root.list(&directory) {
             Ok(listed) => listed,

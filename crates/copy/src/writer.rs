@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::meter::Meter;
 use farhaul_session::shared::Arrived;
 use farhaul_volume::{
@@ -140,7 +140,9 @@ impl Incoming {
     /// Books the sender's word on the end; true when the file is complete and the caller has to finish it. The word may be repeated,
     /// but not changed, and it has to fit what the file is and what has come.
     pub(crate) fn expect_end(&self, size: u64, chunks: u64) -> Result<bool, Error> {
-        let wrong = || Error::Misbehaved(format!("{} ends where it cannot", self.item.path));
+        let wrong = || {
+            Error::misbehaved(Misbehaviour::ImpossibleEnd, format!("{} ends where it cannot", self.item.path))
+        };
         let fits = match self.item.entry.what {
             What::Stream => self.came.lock().whole().end(size, chunks),
             _ => size == self.item.entry.size(),
@@ -363,7 +365,7 @@ impl Writer<'_> {
     fn block(&mut self, arrived: Arrived) {
         let mut pieces = std::mem::take(&mut self.pieces);
         if trailer::parse(&arrived.block[..arrived.len], &mut pieces).is_err() {
-            self.receiver.shared.fail(Error::Misbehaved("a block's trailer makes no sense".into()));
+            self.receiver.shared.fail(Error::from(Misbehaviour::SenselessTrailer));
             return;
         }
         let arrived = Arc::new(arrived);
@@ -383,7 +385,7 @@ impl Writer<'_> {
         let data = &arrived.block[range.clone()];
         if !fits(&file, piece) {
             let what = format!("a piece of {} lies beyond the file", file.item.path);
-            self.receiver.shared.fail(Error::Misbehaved(what));
+            self.receiver.shared.fail(Error::misbehaved(Misbehaviour::PieceBeyondFile, what));
             return;
         }
         if piece.is_patch {
@@ -439,7 +441,7 @@ impl Writer<'_> {
         let len = chunk_len(file, piece.chunk);
         let Some(patch) = Patch::parse(data, len as usize) else {
             let what = format!("a patch of {} makes no sense", file.item.path);
-            self.receiver.shared.fail(Error::Misbehaved(what));
+            self.receiver.shared.fail(Error::misbehaved(Misbehaviour::SenselessPatch, what));
             return;
         };
         let matched = len.saturating_sub(u64::from(piece.len));

@@ -11,8 +11,9 @@ pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
 #[cfg(test)]
 mod tests {
     use farhaul_connect::features::Features;
-    use farhaul_connect::hello::{Opening, RefusalCode};
+    use farhaul_connect::hello::Opening;
     use farhaul_copy::{CopyRequest, Direction, TransferOptions, admit_within};
+    use farhaul_session::Code;
     use farhaul_session::{Cipher, NetworkOptions};
 
     use super::*;
@@ -37,7 +38,7 @@ mod tests {
             let opening = request.opening(Features::default()).unwrap();
             let judged = admit_within(&strict, &opening, 0);
             assert_eq!(judged.is_ok(), strict_allows, "{direction:?} {cipher:?}");
-            assert!(judged.map_or_else(|refusal| refusal.code == RefusalCode::Forbidden, |_| true));
+            assert!(judged.map_or_else(|refusal| refusal.is(Code::Forbidden), |_| true));
             assert!(admit_within(&open, &opening, 0).is_ok());
             // The cipher is the session's, whatever the request says of its own.
             let clear = NetworkOptions { cipher: Cipher::None, ..NetworkOptions::default() };

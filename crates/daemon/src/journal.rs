@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use farhaul_connect::Established;
 use farhaul_copy::{Direction, SessionSummary, Watch};
 use farhaul_handover::Held as _;
-use farhaul_session::{Error, Event, Handle, Snapshot};
+use farhaul_session::{Code, Event, Handle, Snapshot};
 
 /// What runs now.
 #[derive(Debug, Default)]
@@ -136,6 +136,9 @@ impl Visit<'_> {
             bytes = report.session.bytes,
             seconds = report.session.seconds,
             result = result(summary),
+            code = summary.error.as_ref().map(|error| error.code().name()),
+            misbehaviour =
+                summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
             "session"
         );
     }
@@ -160,7 +163,7 @@ impl Visit<'_> {
     }
 
     fn log_fault(&self, summary: &SessionSummary) {
-        if let Some(error @ Error::Internal(_)) = &summary.error {
+        if let Some(error) = summary.error.as_ref().filter(|error| error.code() == Code::Bug) {
             tracing::error!(peer = self.visitor.peer, key = self.visitor.key, %error, "this is a fault of farhaul itself: please report it");
         }
     }

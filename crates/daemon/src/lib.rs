@@ -17,11 +17,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
 use farhaul_copy::{ServerPolicy, admit_within};
 use farhaul_session::options::RATE_MIN_BPS;
-use farhaul_session::{Error, MemoryLimits, Testing};
+use farhaul_session::{Code, Error, MemoryLimits, Testing};
 
 use journal::Journal;
 use own_files::Own;
@@ -53,10 +52,10 @@ pub struct ServeConfig {
 }
 
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
-pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
+pub fn serve(config: ServeConfig) -> Result<(), Error> {
     let root = usable_root(&config.root)?;
     if config.rate_max_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
-        return Err(Error::Usage("--max-rate must be at least 8k (bits per second)".into()).into());
+        return Err(Error::new(Code::BadOption, "--max-rate must be at least 8k (bits per second)"));
     }
     own_files::keep_out_of(&root, &own_files(&config))?;
     let identity = Identity::load_or_generate(&config.identity, "daemon")?;
@@ -78,7 +77,7 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
         tracing::info!(signal, "ending");
         stop.stop();
     };
-    signals::watch(end, move || shown.show_running()).context("cannot watch for signals")?;
+    signals::watch(end, move || shown.show_running()).map_err(Error::io("cannot watch for signals"))?;
 
     let addresses: Vec<String> = daemon.local_addrs().iter().map(ToString::to_string).collect();
     tracing::info!(
@@ -108,10 +107,8 @@ pub fn serve(config: ServeConfig) -> anyhow::Result<()> {
 /// What no key's line goes beyond.
 fn bounds(config: &ServeConfig, root: &std::path::Path) -> Result<Bounds, Error> {
     let written = std::path::absolute(&config.root);
-    let written = written.map_err(|error| Error::Io {
-        what: format!("cannot find {}", config.root.display()),
-        source: error,
-    })?;
+    let written =
+        written.map_err(|error| Error::of_host(format!("cannot find {}", config.root.display()), error))?;
     let rights = admission::rights(config.read_only, config.allow_cipher_none);
     Ok(Bounds { root: vec![root.to_path_buf(), written], rights })
 }
@@ -158,12 +155,12 @@ const MOVED_CONFIGURATION: &str = "set XDG_CONFIG_HOME to another place";
 
 /// Found out now, not by the first client.
 fn usable_root(root: &std::path::Path) -> Result<PathBuf, Error> {
-    let unfit = |reason: String| Error::Files {
-        what: format!("cannot serve {}: {reason}", root.display()),
-        hint: Some("name a directory with --root".into()),
+    let unfit = |code: Code, reason: String| {
+        Error::new(code, format!("cannot serve {}: {reason}", root.display()))
+            .with_hint("name a directory with --root")
     };
-    let path = root.canonicalize().map_err(|error| unfit(error.to_string()))?;
-    if path.is_dir() { Ok(path) } else { Err(unfit("it is no directory".into())) }
+    let path = root.canonicalize().map_err(|error| unfit(Code::of_files(&error), error.to_string()))?;
+    if path.is_dir() { Ok(path) } else { Err(unfit(Code::NotADirectory, "it is no directory".into())) }
 }
 
 #[cfg(test)]
@@ -175,8 +172,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, b"").unwrap();
-        assert!(matches!(usable_root(&file), Err(Error::Files { .. })));
-        assert!(matches!(usable_root(&folder.path().join("none")), Err(Error::Files { .. })));
+        assert!(matches!(usable_root(&file), Err(error) if error.code() == Code::NotADirectory));
+        assert!(
+            matches!(usable_root(&folder.path().join("none")), Err(error) if error.code() == Code::NotFound)
+        );
         assert!(usable_root(folder.path()).is_ok());
     }
 }

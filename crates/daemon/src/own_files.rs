@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use farhaul_session::Error;
+use farhaul_session::{Code, Error};
 
 /// Links that one path may lead through, as in the kernel.
 const LINKS_MAX: usize = 40;
@@ -32,8 +32,8 @@ pub(crate) fn keep_out_of(root: &Path, own: &[Own]) -> Result<(), Error> {
     let mounts = Mounts::read();
     for Own { what, path, elsewhere, is_running } in own {
         let shown = path.display();
-        let places = places(path)
-            .map_err(|error| Error::Io { what: format!("cannot look for {shown}"), source: error })?;
+        let places =
+            places(path).map_err(|error| Error::of_host(format!("cannot look for {shown}"), error))?;
         let reason = if mounts.shows(root, &places) {
             "clients could read or replace it".to_string()
         } else if !is_running && mounts.may_have_link_in(root, path) {
@@ -41,10 +41,13 @@ pub(crate) fn keep_out_of(root: &Path, own: &[Own]) -> Result<(), Error> {
         } else {
             continue;
         };
-        return Err(Error::Usage(format!(
-            "cannot serve {}: {shown} ({what}) lies in it, {reason}; serve a directory without it, or {elsewhere}",
-            root.display()
-        )));
+        return Err(Error::new(
+            Code::UnsafeRoot,
+            format!(
+                "cannot serve {}: {shown} ({what}) lies in it, {reason}; serve a directory without it, or {elsewhere}",
+                root.display()
+            ),
+        ));
     }
     Ok(())
 }
@@ -210,7 +213,9 @@ mod tests {
             assert_eq!(judged.is_ok(), is_served, "{path}: {judged:?}");
             if let Err(error) = judged {
                 assert!(
-                    matches!(&error, Error::Usage(text) if text.contains(path) && text.contains("--identity")),
+                    error.code() == Code::UnsafeRoot
+                        && error.what().contains(path)
+                        && error.what().contains("--identity"),
                     "{error}"
                 );
             }

@@ -62,10 +62,10 @@ pub use farhaul_copy::{
 };
 pub use farhaul_session::amounts;
 pub use farhaul_session::{
-    Cipher, CpuChoice, CpuList, Done, Error, Event, Events, ExitCode, FLOWS_MAX, Facts, Fault, Handle, Id,
-    Level, MEMORY_MIN, MemoryLimits, NetworkOptions, PathAddresses, PathEnds, PathFigures, Policy,
-    RateOptions, SessionReport, Snapshot, Stage, Stamped, State, Testing, contained, disk_threads,
-    flows_for_cores,
+    Blame, Cipher, Code, CpuChoice, CpuList, Done, Error, ErrorDetail, Event, Events, ExitCode, FLOWS_MAX,
+    Facts, Fault, Handle, Id, Level, MEMORY_MIN, MemoryLimits, Misbehaviour, NetworkOptions, PathAddresses,
+    PathEnds, PathFigures, Policy, RateOptions, SessionReport, Snapshot, Stage, Stamped, State, Testing,
+    contained, disk_threads, flows_for_cores, misbehaviour_counts,
 };
 pub use farhaul_stream::{
     Accepted, Arrived, BLOCK_LEN_MAX, Block, ListenOptions, Listener, MESSAGE_LEN_MAX, METADATA_MAX,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget};
 use farhaul_copy::Location;
-use farhaul_session::{Error, amounts};
+use farhaul_session::{Code, Error, amounts};
 
 /// A host as named by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Place {
     /// Reads an argument that names a host and no path: `[user@]host`, `ssh://host[:port]`, `fh://host[:port]`.
     pub fn parse_host(argument: &OsStr) -> Result<Place, Error> {
         let bytes = argument.as_bytes();
-        let bad = |why: &str| Err(Error::Usage(format!("{}: {why}", argument.display())));
+        let bad = |why: &str| Err(Error::new(Code::BadLocation, format!("{}: {why}", argument.display())));
         let place = match split_scheme(bytes) {
             Some((scheme, rest)) => url(scheme, rest, argument)?,
             None => {
@@ -161,7 +161,7 @@ impl Place {
 }
 
 fn usage(text: &str) -> Error {
-    Error::Usage(text.to_string())
+    Error::new(Code::BadLocation, text.to_string())
 }
 
 const MADE: [&str; 2] = ["zero:", "random:"];
@@ -180,7 +180,7 @@ fn without_files(name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
     }
     let bytes = amounts::size(&text).ok_or_else(|| {
         let why = format!("'{text}' is not a size; write bytes, such as 256M or 1G");
-        Error::Usage(format!("{kind}{text}: {why} (a file of that name: ./{kind}{text})"))
+        Error::new(Code::BadLocation, format!("{kind}{text}: {why} (a file of that name: ./{kind}{text})"))
     })?;
     Ok(Some(format!("{kind}{bytes}").into_bytes()))
 }
@@ -206,10 +206,13 @@ fn url(scheme: &[u8], rest: &[u8], argument: &OsStr) -> Result<Place, Error> {
             let path = if below.starts_with(b"~") { below } else { path };
             Ok(Place::Ssh(host(authority, Port::Allow, argument)?, home_if_empty(path)))
         }
-        _ => Err(Error::Usage(format!(
-            "{}: unknown kind of address; use host:path, ssh://host/path or fh://host/path (a local file: ./{0})",
-            argument.display()
-        ))),
+        _ => Err(Error::new(
+            Code::BadLocation,
+            format!(
+                "{}: unknown kind of address; use host:path, ssh://host/path or fh://host/path (a local file: ./{0})",
+                argument.display()
+            ),
+        )),
     }
 }
 
@@ -245,7 +248,7 @@ enum Port {
 }
 
 fn host(authority: &[u8], port_rule: Port, argument: &OsStr) -> Result<Host, Error> {
-    let bad = |why: &str| Error::Usage(format!("{}: {why}", argument.display()));
+    let bad = |why: &str| Error::new(Code::BadLocation, format!("{}: {why}", argument.display()));
     let authority = std::str::from_utf8(authority).map_err(|_| bad("the host name is not UTF-8"))?;
     let (user, address) = match authority.rsplit_once('@') {
         Some((user, address)) => (Some(user), address),

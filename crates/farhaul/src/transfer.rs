@@ -196,7 +196,7 @@ impl<R: Verdict> Running<R> {
 
     /// Waits for its end.
     pub fn wait(mut self) -> Result<R, Failed<R>> {
-        let (report, error) = self.join().unwrap_or_else(|| R::of(Error::Interrupted));
+        let (report, error) = self.join().unwrap_or_else(|| R::of(Error::interrupted()));
         match error {
             None if report.is_ok() => Ok(report),
             error => Err(Failed { report: Box::new(report), error }),
@@ -278,8 +278,8 @@ impl Verdict for Report {
     }
 
     fn of(error: Error) -> (Report, Option<Error>) {
-        let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
-        (report, Some(error))
+        let report = Report { schema: REPORT_SCHEMA, ..Report::default() };
+        (report.ended_by(Some(&error)), Some(error))
     }
 }
 
@@ -297,8 +297,12 @@ impl Verdict for VerifyReport {
     }
 
     fn of(error: Error) -> (VerifyReport, Option<Error>) {
-        let report =
-            VerifyReport { schema: VERIFY_SCHEMA, error: Some(error.to_string()), ..VerifyReport::default() };
+        let report = VerifyReport {
+            schema: VERIFY_SCHEMA,
+            error: Some(error.to_string()),
+            error_detail: Some((&error).into()),
+            ..VerifyReport::default()
+        };
         (report, Some(error))
     }
 }

@@ -36,7 +36,10 @@ fn a_copy_tells_what_happens_and_how_far_it_is() {
     assert_eq!((report.files, report.session.bytes), (20, 1_400_000));
     let heard = heard.lock().unwrap();
     assert!(matches!(heard.first(), Some(Event::Started { .. })), "{heard:?}");
-    assert!(matches!(heard.last(), Some(Event::Ended { ok: true, error: None, exit_code: 0 })), "{heard:?}");
+    assert!(
+        matches!(heard.last(), Some(Event::Ended { ok: true, error: None, code: None, exit_code: 0 })),
+        "{heard:?}"
+    );
     let done = heard.iter().filter(|event| matches!(event, Event::EntryDone { dry_run: false, .. })).count();
     assert_eq!(done, 20);
     let last = seen.lock().unwrap().last().cloned().unwrap();

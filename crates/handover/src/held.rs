@@ -42,6 +42,7 @@ mod tests {
     #[test]
     fn who_needs_it_whole_fails_with_who_failed_before() {
         let lock = Mutex::new(1);
+        // One after the other: what is locked in a statement stays so to its end.
         assert_eq!(*lock.lock().whole(), 1);
         assert_eq!(*lock.lock().in_any_case(), 1);
         let half = catch_unwind(AssertUnwindSafe(|| {

@@ -12,7 +12,7 @@ pub enum Error {
     Misuse(&'static str),
 }
 
-/// How a peer can break the protocol. The discriminant is the code in the close frame.
+/// How a peer can break the protocol. The discriminant is the number by which it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[repr(u16)]
@@ -44,7 +44,19 @@ pub enum Misbehaviour {
 }
 
 impl Misbehaviour {
-    /// The code that tells the peer why the session ended.
+    /// Each of them.
+    pub const ALL: &[Misbehaviour] = &[
+        Misbehaviour::MalformedFrame,
+        Misbehaviour::UnknownFrame,
+        Misbehaviour::AckOfUnsent,
+        Misbehaviour::BlockLength,
+        Misbehaviour::Fragmented,
+        Misbehaviour::ControlWindow,
+        Misbehaviour::Credit,
+        Misbehaviour::GivenUp,
+    ];
+
+    /// The number that tells the peer why the session ended.
     pub fn code(self) -> u16 {
         self as u16
     }

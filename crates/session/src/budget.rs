@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use super::rate_cap::{RateCap, RateShare, RateUsedUp};
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// What may be taken, and what is. Clones are the same.
 #[derive(Debug, Clone)]
@@ -125,7 +125,7 @@ impl From<Full> for Error {
             }
         };
         let hint = format!("try again when others have ended, or {more}");
-        Error::Lost { what: full.to_string(), hint: Some(hint) }
+        Error::new(Code::ShareUsed, full.to_string()).with_hint(hint)
     }
 }
 

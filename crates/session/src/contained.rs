@@ -24,7 +24,7 @@ pub fn contained<T>(work: impl FnOnce() -> T) -> Result<T, Error> {
     DEPTH.set(DEPTH.get() - 1);
     result.map_err(|_| {
         let place = PLACE.take().unwrap_or_else(|| "an unknown place".to_string());
-        Error::Internal(place)
+        Error::bug(place)
     })
 }
 
@@ -54,11 +54,13 @@ fn place_of(info: &PanicHookInfo<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Code;
 
     #[test]
     fn a_panic_is_an_error_with_its_place() {
         let error = contained(|| panic!("no {}", "way")).unwrap_err();
-        let Error::Internal(place) = &error else { panic!("{error}") };
+        assert_eq!(error.code(), Code::Bug);
+        let place = error.what();
         assert!(place.contains("contained.rs:") && place.ends_with(": no way"), "{place}");
         assert_eq!(contained(|| 7).unwrap(), 7);
     }

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::options::FLOWS_MAX;
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// Numbers of cores, as in `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,9 +82,10 @@ impl CpuList {
         let cannot = || Error::io("cannot choose the CPUs");
         let allowed = CpuList::allowed().map_err(cannot())?;
         if let Some(missing) = self.0.iter().find(|cpu| !allowed.0.contains(cpu)) {
-            return Err(Error::Usage(format!(
-                "--cpus: this process cannot have CPU {missing}, only {allowed}"
-            )));
+            return Err(Error::new(
+                Code::NoSuchAddress,
+                format!("--cpus: this process cannot have CPU {missing}, only {allowed}"),
+            ));
         }
         self.set().map_err(cannot())?;
         let _ = CHOSEN.set(self.clone());

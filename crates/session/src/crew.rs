@@ -26,7 +26,7 @@ pub fn together<'env, T>(
     std::thread::scope(|scope| {
         let ended = contained(|| work(&Crew { scope, request })).flatten();
         if let Err(error) = &ended {
-            request.stop(&error.to_string());
+            request.stop(error);
         }
         let_go();
         ended
@@ -41,11 +41,7 @@ impl<'scope> Crew<'scope, '_> {
             let _charge = charge;
             request.work(work);
         };
-        Builder::new()
-            .name(name.into())
-            .spawn_scoped(self.scope, work)
-            .map(drop)
-            .map_err(Error::io("cannot start a thread"))
+        Builder::new().name(name.into()).spawn_scoped(self.scope, work).map(drop).map_err(Error::no_thread)
     }
 }
 
@@ -59,6 +55,7 @@ mod tests {
     use super::super::budget::{Budget, Limits};
     use super::super::shared::{Allowance, Shared};
     use super::*;
+    use crate::error::Code;
     use crate::handle::Handle;
 
     fn request() -> Arc<Request> {
@@ -90,8 +87,12 @@ mod tests {
     #[test]
     fn whatever_ends_the_work_ends_its_threads() {
         assert!(ended_by(|_| Ok(())).is_ok());
-        assert!(matches!(ended_by(|_| Err(Error::Interrupted)), Err(Error::Interrupted)));
-        assert!(matches!(ended_by(|_| panic!("oh")), Err(Error::Internal(place)) if place.contains("oh")));
+        assert!(
+            matches!(ended_by(|_| Err(Error::interrupted())), Err(error) if error.code() == Code::Interrupted)
+        );
+        assert!(
+            matches!(ended_by(|_| panic!("oh")), Err(error) if error.code() == Code::Bug && error.what().contains("oh"))
+        );
     }
 
     #[test]
@@ -105,8 +106,10 @@ mod tests {
         };
         together(&request, || {}, |crew| crew.start("fails", || panic!("oh")).and_then(|()| wait(crew)))
             .unwrap();
-        assert!(matches!(request.take_failure(), Some(Error::Internal(place)) if place.contains("oh")));
-        assert!(request.goodbye().contains("oh"));
+        assert!(
+            matches!(request.take_failure(), Some(error) if error.code() == Code::Bug && error.what().contains("oh"))
+        );
+        assert!(request.goodbye().reason.contains("oh"));
     }
 
     #[test]

@@ -1,64 +1,35 @@
-//! What can end a transfer, sorted by whose fault it is, with the exit code that scripts rely on.
+//! What can end a transfer: an error of a closed list of codes, with its own words.
+//!
+//! How to read it: `error/code.rs` has the codes, and what follows from each; `error/misbehaviour.rs` has the ways in which a peer can
+//! break the protocol; `error/detail.rs` is what reports say. [`Error`] is a code and what is known of the case: a line on what and where, often what to do.
 #![deny(missing_docs)]
 
-/// Everything that can end a transfer or keep it from starting.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The command or its options make no sense.
-    #[error("{0}")]
-    Usage(String),
-    /// The far end could not be reached or the connection could not be set up.
-    #[error("{what}")]
-    Connect {
-        /// What, and where.
-        what: String,
-        /// What to do.
-        hint: Option<String>,
-    },
-    /// Keys, fingerprints, permissions of the peer.
-    #[error("{what}")]
-    Auth {
-        /// What, and where.
-        what: String,
-        /// What to do.
-        hint: Option<String>,
-    },
-    /// The peer speaks another version or lacks a feature.
-    #[error("{0}")]
-    Incompatible(String),
-    /// The peer broke the protocol.
-    #[error("the far end broke the protocol: {0}")]
-    Misbehaved(String),
-    /// Source or destination as a whole cannot be used.
-    #[error("{what}")]
-    Files {
-        /// What, and where.
-        what: String,
-        /// What to do.
-        hint: Option<String>,
-    },
-    /// The path or the peer went away; the same command goes on later.
-    #[error("{what}")]
-    Lost {
-        /// What, and where.
-        what: String,
-        /// What to do.
-        hint: Option<String>,
-    },
-    /// A fault of this program, which ended one session: where, and what it found.
-    #[error("farhaul has failed, at {0}")]
-    Internal(String),
-    /// Stopped by the user.
-    #[error("interrupted; the same command goes on where it stopped")]
-    Interrupted,
-    /// A resource of this host.
-    #[error("{what}: {source}")]
-    Io {
-        /// What did not work.
-        what: String,
-        /// What the system says of it.
-        source: std::io::Error,
-    },
+mod code;
+mod detail;
+mod misbehaviour;
+
+use std::io;
+use std::sync::Arc;
+
+pub use code::{Blame, Code, Retry};
+pub use detail::ErrorDetail;
+pub use misbehaviour::{Misbehaviour, counts};
+
+use crate::messages::Complaint;
+
+/// Why a transfer has ended, or was never begun.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    code: Code,
+    what: String,
+    hint: Option<String>,
+    source: Option<Arc<io::Error>>,
+    misbehaviour: Option<Misbehaviour>,
+    /// Whom the other end blames, if it has told the error and its code says less.
+    blame: Option<Blame>,
 }
 
 /// Exit codes, the same for every verb.
@@ -90,72 +61,192 @@ pub enum ExitCode {
 }
 
 impl Error {
+    /// An error of this code; `what` is one line that says what and where.
+    pub fn new(code: Code, what: impl Into<String>) -> Error {
+        let inner =
+            Inner { code, what: what.into(), hint: None, source: None, misbehaviour: None, blame: None };
+        Error(Box::new(inner))
+    }
+
+    /// The peer broke the protocol in this way, which is counted; `detail` is what is known of the case.
+    pub fn misbehaved(how: Misbehaviour, detail: impl Into<String>) -> Error {
+        how.add();
+        let mut error = Error::new(Code::Misbehaved, detail);
+        error.0.misbehaviour = Some(how);
+        error
+    }
+
+    /// Stopped by the user.
+    pub fn interrupted() -> Error {
+        Error::new(Code::Interrupted, "interrupted; the same command goes on where it stopped")
+    }
+
+    /// A fault of this program, which ended one session: where, and what it found.
+    pub fn bug(place: impl Into<String>) -> Error {
+        Error::new(Code::Bug, place)
+    }
+
+    /// A resource of this host did not work, as the system says in `source`.
+    pub fn of_host(what: impl Into<String>, source: io::Error) -> Error {
+        Error::with_source(Code::of_host(&source), what, source)
+    }
+
+    /// An error of this code, as the system says in `source`, which is told behind `what`.
+    pub fn with_source(code: Code, what: impl Into<String>, source: io::Error) -> Error {
+        let mut error = Error::new(code, what);
+        error.0.source = Some(Arc::new(source));
+        error
+    }
+
+    /// A resource of this host that did not work, for `map_err`.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let what = what.into();
+        move |source| Error::of_host(what, source)
+    }
+
+    /// A thread that did not start, for `map_err`.
+    pub fn no_thread(source: io::Error) -> Error {
+        Error::with_source(Code::NoThread, "cannot start a thread", source)
+    }
+
+    /// The system's generator of random numbers did not work.
+    pub fn no_random_numbers(source: impl std::fmt::Display) -> Error {
+        Error::of_host("the system gives no random numbers", io::Error::other(source.to_string()))
+    }
+
+    /// The same with words of its own on what to do.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same with words of its own on what to do, if there are any.
+    pub fn with_hint_if(self, hint: Option<impl Into<String>>) -> Error {
+        match hint {
+            Some(hint) => self.with_hint(hint),
+            None => self,
+        }
+    }
+
+    /// Which of the closed list it is.
+    pub fn code(&self) -> Code {
+        self.0.code
+    }
+
+    /// How the peer has broken the protocol; also how this end has, as the peer says.
+    pub fn misbehaviour(&self) -> Option<Misbehaviour> {
+        self.0.misbehaviour
+    }
+
+    /// Whose fault it is, as far as this end knows.
+    pub fn blame(&self) -> Blame {
+        self.0.blame.unwrap_or(self.0.code.blame())
+    }
+
+    /// Whether the same command can work later, when nobody has changed anything.
+    pub fn is_retryable(&self) -> bool {
+        self.0.code.retry() == Retry::Helps
+    }
+
     /// What a command that ends so ends with.
     pub fn exit_code(&self) -> ExitCode {
-        match self {
-            Error::Usage(_) => ExitCode::Usage,
-            Error::Connect { .. } => ExitCode::Connect,
-            Error::Auth { .. } => ExitCode::Auth,
-            Error::Incompatible(_) => ExitCode::Incompatible,
-            Error::Misbehaved(_) => ExitCode::Protocol,
-            Error::Files { .. } => ExitCode::Files,
-            Error::Lost { .. } => ExitCode::Lost,
-            Error::Interrupted => ExitCode::Interrupted,
-            Error::Internal(_) | Error::Io { .. } => ExitCode::Internal,
-        }
+        self.0.code.exit_code()
+    }
+
+    /// What went wrong, and where, without what the system says of it.
+    pub fn what(&self) -> &str {
+        &self.0.what
     }
 
     /// A second line for the user: what to do.
     pub fn hint(&self) -> Option<&str> {
-        match self {
-            Error::Connect { hint, .. }
-            | Error::Auth { hint, .. }
-            | Error::Files { hint, .. }
-            | Error::Lost { hint, .. } => hint.as_deref(),
-            Error::Internal(_) => Some(
-                "this is a fault of farhaul itself: please report it with the line above; the same command goes on where it stopped",
-            ),
-            _ => None,
+        self.0.hint.as_deref().or(self.0.code.hint())
+    }
+
+    /// What is known of this case on what to do, which says more than what the code says of all.
+    pub fn own_hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+
+    /// What the other end is told of it.
+    pub(crate) fn complaint(&self) -> Complaint {
+        // How to go on is known at either end.
+        let hint = if self.exit_code() == ExitCode::Lost { self.own_hint() } else { self.hint() };
+        Complaint {
+            exit: self.exit_code() as u8,
+            code: self.0.code.number(),
+            misbehaviour: self.0.misbehaviour.map_or(0, Misbehaviour::number),
+            reason: self.to_string(),
+            hint: hint.unwrap_or_default().to_string(),
         }
     }
 
-    /// The error that the far end ended the transfer with, by its exit code.
-    pub(crate) fn from_peer(code: u8, what: String, hint: String) -> Error {
+    /// The error that the far end has ended with, as this end sees it.
+    pub(crate) fn told(complaint: Complaint) -> Error {
         // Its words are printed: nothing in them may steer the terminal.
         let printable = |text: String| text.replace(farhaul_text::is_unprintable, "");
-        let (what, hint) = (printable(what), printable(hint));
-        let hint = (!hint.is_empty()).then_some(hint);
-        match code {
-            code if code == ExitCode::Usage as u8 => Error::Usage(what),
-            code if code == ExitCode::Auth as u8 => Error::Auth { what, hint },
-            code if code == ExitCode::Incompatible as u8 => Error::Incompatible(what),
-            code if code == ExitCode::Files as u8 => Error::Files { what, hint },
-            _ => Error::Lost { what, hint },
+        let Complaint { exit, code: number, misbehaviour, reason, hint } = complaint;
+        let known = Code::of_number(number);
+        let (reason, hint) = (printable(reason), printable(hint));
+        let mut error =
+            Error::of_peer(exit, known, false, reason).with_hint_if((!hint.is_empty()).then_some(hint));
+        if known.is_none() {
+            error.0.blame = Blame::of_number(number);
         }
+        error.0.misbehaviour = Misbehaviour::of_number(misbehaviour);
+        error
     }
 
-    /// The same error, for the next who asks.
-    pub fn again(&self) -> Error {
-        match self {
-            Error::Usage(what) => Error::Usage(what.clone()),
-            Error::Connect { what, hint } => Error::Connect { what: what.clone(), hint: hint.clone() },
-            Error::Auth { what, hint } => Error::Auth { what: what.clone(), hint: hint.clone() },
-            Error::Incompatible(what) => Error::Incompatible(what.clone()),
-            Error::Misbehaved(what) => Error::Misbehaved(what.clone()),
-            Error::Files { what, hint } => Error::Files { what: what.clone(), hint: hint.clone() },
-            Error::Lost { what, hint } => Error::Lost { what: what.clone(), hint: hint.clone() },
-            Error::Interrupted => Error::Interrupted,
-            Error::Internal(place) => Error::Internal(place.clone()),
-            Error::Io { what, source } => {
-                let source = std::io::Error::new(source.kind(), source.to_string());
-                Error::Io { what: what.clone(), source }
-            }
-        }
-    }
-
-    /// A resource of this host that did not work, for `map_err`.
-    pub fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
-        let what = what.into();
-        move |source| Error::Io { what, source }
+    /// The error that the far end has ended with, by its exit code and, if that is known here, its code.
+    pub fn of_peer(exit: u8, known: Option<Code>, before_start: bool, what: impl Into<String>) -> Error {
+        let code = Code::told(exit, known, before_start);
+        let mut error = Error::new(code, what);
+        error.0.blame = known.filter(|&known| known != code && code != Code::Accused).map(Code::blame);
+        error
     }
 }
+
+/// For [`Misbehaviour`] of which no more is to be said than that.
+impl From<Misbehaviour> for Error {
+    fn from(how: Misbehaviour) -> Error {
+        Error::misbehaved(how, how.text())
+    }
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.code {
+            Code::Misbehaved => f.write_str("the far end broke the protocol: ")?,
+            Code::Bug => f.write_str("farhaul has failed, at ")?,
+            _ => {}
+        }
+        f.write_str(&self.0.what)?;
+        match &self.0.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.code)?;
+        if let Some(how) = self.0.misbehaviour {
+            write!(f, " ({how})")?;
+        }
+        write!(f, ": {self}")?;
+        match &self.0.hint {
+            Some(hint) => write!(f, " (hint: {hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -128,6 +128,8 @@ pub enum Event {
         ok: bool,
         /// Why it ended early, if it did.
         error: Option<String>,
+        /// The error's code.
+        code: Option<&'static str>,
         /// What a command that ends so ends with.
         exit_code: u8,
     },
@@ -376,8 +378,8 @@ mod tests {
                 "warning: nothing comes back by the path 10.0.0.1=10.0.0.2; going on without it until something does",
             ),
             (
-                Event::Ended { ok: false, error: Some("no way".into()), exit_code: 7 },
-                r#"{"event":"ended","ok":false,"error":"no way","exit_code":7}"#,
+                Event::Ended { ok: false, error: Some("no way".into()), code: Some("FH-X"), exit_code: 7 },
+                r#"{"event":"ended","ok":false,"error":"no way","code":"FH-X","exit_code":7}"#,
                 "ended: no way",
             ),
         ] {

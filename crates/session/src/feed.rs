@@ -269,7 +269,7 @@ mod tests {
         (0..count).for_each(|_| feed.put(line.clone(), &|| false));
         assert!(events.queue.waiting().bytes <= WAITING_BYTES_MAX);
         // The end is told in any case.
-        feed.put(Event::Ended { ok: true, error: None, exit_code: 0 }, &|| false);
+        feed.put(Event::Ended { ok: true, error: None, code: None, exit_code: 0 }, &|| false);
         feed.end();
         let taken = events.take();
         let (last, shown) = taken.split_last().unwrap();

@@ -30,7 +30,8 @@ use super::meter::{Meter, WAIT_CONTENT, WAIT_NETWORK, WAIT_RATE, WAIT_RECEIVER};
 use super::packets::{Packets, Payload};
 use super::peer_address::{Authentic, Moved, PeerAddress};
 use super::shared::{FlowShared, FlowState, Shared};
-use crate::error::Error;
+use crate::error::{Code, Error, Misbehaviour};
+use crate::messages::Complaint;
 use blocks::Outgoing;
 use buffers::BufferWatch;
 use complete::Complete;
@@ -196,7 +197,7 @@ pub(crate) fn run(thread: FlowThread, is_sender: bool) {
     };
     if let Err(error) = running.run() {
         tracing::debug!(flow = own.index, %error, "flow ended");
-        if matches!(error, Error::Misbehaved(_) | Error::Files { .. }) {
+        if matches!(error.code(), Code::Misbehaved | Code::NoOverflow | Code::Bug) {
             shared.fail(error);
         }
     }
@@ -428,8 +429,8 @@ impl Running {
                     self.given_up += blocks.end - blocks.start;
                     self.incoming.drop_given_up(blocks);
                 }
-                Event::PeerClosed { reason, .. } => {
-                    self.thread.shared.set_peer_closed(reason);
+                Event::PeerClosed { code, reason } => {
+                    self.thread.shared.set_peer_closed(Complaint { code, reason, ..Complaint::default() });
                     control_changed = true;
                 }
                 Event::ControlReadable => control_changed = true,
@@ -781,8 +782,8 @@ impl Running {
 
     /// A close frame spares the peer the wait for a path that will not speak again.
     fn say_goodbye(&mut self) {
-        let reason = self.thread.shared.goodbye();
-        self.thread.flow.close(0, &reason);
+        let Complaint { code, reason, .. } = self.thread.shared.goodbye();
+        self.thread.flow.close(code, &reason);
         self.send_batch.clear();
         let now = self.thread.shared.now();
         // Said several times, as nobody is left to repeat it; the transport repeats a close when time has passed.
@@ -799,7 +800,7 @@ fn planned_bytes(own: &FlowShared) -> usize {
 /// A link that fails is a path that is gone, but a carrier with nonsense on it is the far end's doing.
 fn cannot_receive(error: std::io::Error) -> Error {
     match error.kind() {
-        std::io::ErrorKind::InvalidData => Error::Misbehaved(error.to_string()),
+        std::io::ErrorKind::InvalidData => Error::misbehaved(Misbehaviour::DamagedCarrier, error.to_string()),
         _ => Error::io("cannot receive")(error),
     }
 }
@@ -810,5 +811,8 @@ fn damaged() -> Error {
 }
 
 fn misbehaved(error: farhaul_proto::Error) -> Error {
-    Error::Misbehaved(error.to_string())
+    match error {
+        farhaul_proto::Error::Misbehaved(how) => Error::misbehaved(how.into(), how.to_string()),
+        other => Error::bug(other.to_string()),
+    }
 }

@@ -289,7 +289,12 @@ impl Handle {
             (None, true) => ExitCode::Ok,
             (None, false) => ExitCode::SomeFailed,
         };
-        self.tell(Event::Ended { ok, error: error.map(ToString::to_string), exit_code: code as u8 });
+        self.tell(Event::Ended {
+            ok,
+            error: error.map(ToString::to_string),
+            code: error.map(|error| error.code().name()),
+            exit_code: code as u8,
+        });
         self.0.feed.end();
     }
 

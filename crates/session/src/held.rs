@@ -3,7 +3,7 @@
 use farhaul_blocks::{Block, Overflow, OverflowShare, Parked};
 
 use super::budget::{Budget, Charge, Resource};
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 pub enum Held {
     Here(Block),
@@ -61,10 +61,8 @@ impl OverflowRoom {
 
 /// No path can help with this one.
 pub(crate) fn cannot_park(error: std::io::Error) -> Error {
-    Error::Files {
-        what: format!("cannot keep blocks in a file beside memory: {error}"),
-        hint: Some("set TMPDIR to a directory with room, or give --memory more".to_string()),
-    }
+    Error::new(Code::NoOverflow, format!("cannot keep blocks in a file beside memory: {error}"))
+        .with_hint("set TMPDIR to a directory with room, or give --memory more")
 }
 
 #[cfg(test)]

@@ -53,7 +53,9 @@ mod verdict;
 pub use budget::{Budget, Charge, Full, Limits, MemoryLimits, Resource};
 pub use contained::contained;
 pub use cpus::{CpuList, disk_threads, flows_for_cores};
-pub use error::{Error, ExitCode};
+pub use error::{
+    Blame, Code, Error, ErrorDetail, ExitCode, Misbehaviour, Retry, counts as misbehaviour_counts,
+};
 pub use events::{Done, Event, Level, PathEnds};
 pub use farhaul_net::Fault;
 pub use feed::{Events, Stamped};

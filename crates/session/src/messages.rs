@@ -14,7 +14,7 @@ use std::ops::Range;
 use super::codec::{Malformed, Reader, put_bytes, put_numbers, put_reason, put_varint};
 use super::figures::Stage;
 use super::options::{FLOWS_MAX, PathAddresses, Policy, RateOptions};
-use crate::error::Error;
+use crate::error::{Error, Misbehaviour};
 
 /// Longest message: its code and its body, without the length before them.
 pub const MESSAGE_MAX: usize = 64 << 10;
@@ -31,12 +31,12 @@ pub enum Message {
     Open { request: u64, words: Vec<u8> },
     /// The side has nothing more to do in this request; its figures.
     Finish { request: u64, figures: EndFigures },
-    /// The request ends here; the code is the exit code that a command would end with.
-    Fail { request: u64, code: u8, reason: String, hint: String },
+    /// The request ends here.
+    Fail { request: u64, complaint: Complaint },
     /// This side wishes that no new content goes out for the request, or not any more.
     Pause { request: u64, is_paused: bool },
-    /// The session ends here; the code is the exit code that the sender of this ends with.
-    Abort { code: u8, reason: String, hint: String },
+    /// The session ends here.
+    Abort(Complaint),
     /// Flow `index` is no longer used by this side; its blocks and control bytes travel elsewhere.
     FlowDown { index: u16 },
     /// Initiator: the stream of this index gets new blocks from now on, or does not; it may not be there yet.
@@ -53,6 +53,19 @@ pub enum Message {
     PathAdd { path: u64, addresses: PathAddresses },
     /// Acceptor: it may, to these ports, or to the one that the session began at; or not.
     PathOpen { path: u64, is_open: bool, ports: Vec<u16> },
+}
+
+/// Why an end gives up, as it tells the other one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Complaint {
+    /// The exit code that a command ends with for that.
+    pub exit: u8,
+    /// The number of the error's code; 0 if there is none.
+    pub code: u16,
+    /// How the other end has broken the protocol; 0 if it has not.
+    pub misbehaviour: u16,
+    pub reason: String,
+    pub hint: String,
 }
 
 /// What one end knows at the end of a session.
@@ -100,12 +113,12 @@ impl EndFigures {
 
 /// The end of a session whose peer has said something that is no message.
 pub fn senseless(_: Malformed) -> Error {
-    Error::Misbehaved("a control message makes no sense".into())
+    Error::from(Misbehaviour::SenselessMessage)
 }
 
 /// The end of a session whose peer has said something at the wrong time.
 pub fn unexpected(name: &str) -> Error {
-    Error::Misbehaved(format!("unexpected message {name}"))
+    Error::misbehaved(Misbehaviour::UnexpectedMessage, format!("unexpected message {name}"))
 }
 
 // ---- messages as bytes ------------------------------------------------------------------------------------
@@ -152,18 +165,16 @@ impl Message {
                 put_numbers(out, 32, &[*request]);
                 encode_figures(figures, out);
             }
-            Message::Fail { request, code, reason, hint } => {
-                put_numbers(out, 60, &[*request, u64::from(*code)]);
-                put_reason(out, reason);
-                put_reason(out, hint);
+            Message::Fail { request, complaint } => {
+                put_numbers(out, 60, &[*request]);
+                encode_complaint(complaint, out);
             }
             Message::Pause { request, is_paused } => {
                 put_numbers(out, 61, &[*request, u64::from(*is_paused)]);
             }
-            Message::Abort { code, reason, hint } => {
-                out.extend_from_slice(&[33, *code]);
-                put_reason(out, reason);
-                put_reason(out, hint);
+            Message::Abort(complaint) => {
+                out.push(33);
+                encode_complaint(complaint, out);
             }
             Message::FlowDown { index } => put_numbers(out, 34, &[u64::from(*index)]),
             Message::Start => out.push(35),
@@ -193,6 +204,15 @@ impl Message {
             Message::WantStreams => out.push(58),
         }
     }
+}
+
+fn encode_complaint(complaint: &Complaint, out: &mut Vec<u8>) {
+    let Complaint { exit, code, misbehaviour, reason, hint } = complaint;
+    put_varint(out, (*exit).into());
+    put_varint(out, (*code).into());
+    put_varint(out, (*misbehaviour).into());
+    put_reason(out, reason);
+    put_reason(out, hint);
 }
 
 fn encode_figures(figures: &EndFigures, out: &mut Vec<u8>) {
@@ -375,15 +395,12 @@ fn decode_body(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
     Ok(match reader.byte()? {
         32 => Message::Finish { request: decode_request(reader)?, figures: decode_figures(reader)? },
         59 => Message::Open { request: decode_request(reader)?, words: reader.rest().to_vec() },
-        60 => {
-            let (request, code) = (decode_request(reader)?, decode_code(reader)?);
-            Message::Fail { request, code, reason: reader.text()?, hint: reader.text()? }
-        }
+        60 => Message::Fail { request: decode_request(reader)?, complaint: decode_complaint(reader)? },
         61 => {
             let (request, is_paused) = (decode_request(reader)?, reader.flag()?);
             Message::Pause { request, is_paused }
         }
-        33 => Message::Abort { code: reader.byte()?, reason: reader.text()?, hint: reader.text()? },
+        33 => Message::Abort(decode_complaint(reader)?),
         34 => Message::FlowDown { index: decode_index(reader)? },
         35 => Message::Start,
         36 => Message::Rate(decode_rate(reader)?),
@@ -414,8 +431,10 @@ fn decode_request(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     reader.varint().and_then(|request| if request == SESSION { Err(Malformed) } else { Ok(request) })
 }
 
-fn decode_code(reader: &mut Reader<'_>) -> Result<u8, Malformed> {
-    u8::try_from(reader.varint()?).map_err(|_| Malformed)
+fn decode_complaint(reader: &mut Reader<'_>) -> Result<Complaint, Malformed> {
+    let exit = u8::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    let (code, misbehaviour) = (decode_index(reader)?, decode_index(reader)?);
+    Ok(Complaint { exit, code, misbehaviour, reason: reader.text()?, hint: reader.text()? })
 }
 
 fn decode_index(reader: &mut Reader<'_>) -> Result<u16, Malformed> {
@@ -496,9 +515,24 @@ mod tests {
                     ..EndFigures::default()
                 },
             },
-            Message::Fail { request: 7, code: 130, reason: "enough".into(), hint: String::new() },
+            Message::Fail {
+                request: 7,
+                complaint: Complaint {
+                    exit: 8,
+                    code: 2013,
+                    misbehaviour: 0x20e,
+                    reason: "enough".into(),
+                    hint: String::new(),
+                },
+            },
             Message::Pause { request: 7, is_paused: true },
-            Message::Abort { code: 6, reason: "no such directory".into(), hint: "make it".into() },
+            Message::Abort(Complaint {
+                exit: 6,
+                code: 1022,
+                misbehaviour: 0,
+                reason: "no such directory".into(),
+                hint: "make it".into(),
+            }),
             Message::FlowDown { index: 3 },
             Message::StreamUse { index: 65, is_used: true },
             Message::UdpUse { is_used: false },

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 pub use farhaul_proto::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::testing::Testing;
 
 /// Most flows of a session at a time.
@@ -124,7 +124,7 @@ pub struct RateOptions {
 impl RateOptions {
     /// The one place that judges them.
     pub fn checked(self) -> Result<Self, Error> {
-        let bad = |text: &str| Err(Error::Usage(text.to_string()));
+        let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if self.policy == Policy::Fixed && self.rate_bps.is_none() {
             return bad("--policy fixed needs --rate");
         }
@@ -169,7 +169,7 @@ impl NetworkOptions {
 
     /// The one place that judges them.
     pub fn checked(self) -> Result<Self, Error> {
-        let bad = |text: &str| Err(Error::Usage(text.to_string()));
+        let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if self.flows == 0 || self.flow_count() + self.further_flows() > FLOWS_MAX {
             return bad("--flows, times the number of paths that there can be, must be between 1 and 16");
         }

@@ -22,7 +22,7 @@ use farhaul_handover::Held as _;
 use super::BLOCK_BYTES;
 use super::options::{RATE_MIN_BPS, RateOptions};
 use super::supervisor::Role;
-use crate::error::Error;
+use crate::error::{Code, Error};
 use demand::Demand;
 
 /// Blocks that may be granted at once after a silence, and the time that they may be worth where that is
@@ -51,7 +51,7 @@ pub struct RateUsedUp {
 impl From<RateUsedUp> for Error {
     fn from(used_up: RateUsedUp) -> Error {
         let hint = "try again when others have ended, or let the far end move more (serve --max-rate; max-rate= before its key)";
-        Error::Lost { what: used_up.to_string(), hint: Some(hint.into()) }
+        Error::new(Code::ShareUsed, used_up.to_string()).with_hint(hint)
     }
 }
 

@@ -15,9 +15,9 @@ use super::contained::contained;
 use super::events::Event;
 use super::exchange::{ChannelBell, Inlet};
 use super::handle::Handle;
-use super::messages::{EndFigures, Message, put_words};
+use super::messages::{Complaint, EndFigures, Message, put_words};
 use super::shared::Shared;
-use crate::error::{Error, ExitCode};
+use crate::error::{Error, ExitCode, Misbehaviour};
 
 /// The request that a session begins with; the hello says what it is about.
 pub const FIRST: u64 = 1;
@@ -75,7 +75,7 @@ impl Request {
         let end = self.session.put(|out| put_words(out, self.number, encode));
         self.session.wait_until_taken(end, || {
             if self.handle.is_cancelled() {
-                self.fail(Error::Interrupted);
+                self.fail(Error::interrupted());
             }
             self.is_stopped()
         });
@@ -88,13 +88,12 @@ impl Request {
 
     /// Ends the request's threads because of `error`; the first error is kept.
     pub fn fail(&self, error: Error) {
-        let reason = error.to_string();
         let mut failure = self.failure.lock().in_any_case();
         if failure.is_none() && !self.is_stopped() {
-            *failure = Some(error);
+            *failure = Some(error.clone());
         }
         drop(failure);
-        self.stop(&reason);
+        self.stop(&error);
     }
 
     pub(crate) fn take_failure(&self) -> Option<Error> {
@@ -102,16 +101,17 @@ impl Request {
     }
 
     /// Ends the request's threads, and the session if that is for this request alone.
-    pub(crate) fn stop(&self, reason: &str) {
+    pub(crate) fn stop(&self, error: &Error) {
         let was_over = self.is_over.load(Ordering::Acquire);
         self.set_over();
         if !self.session.stays.load(Ordering::Acquire) {
-            self.session.set_goodbye(reason.to_string());
+            self.session.set_goodbye(error);
             self.session.stop();
         } else if !was_over {
-            let code = ExitCode::Lost as u8;
-            let (reason, hint) = (reason.to_string(), String::new());
-            self.session.say(&[Message::Fail { request: self.number, code, reason, hint }]);
+            // The peer's user hears of it as of a close: it is lost, and the reason may be nothing of his.
+            let complaint =
+                Complaint { exit: ExitCode::Lost as u8, hint: String::new(), ..error.complaint() };
+            self.session.say(&[Message::Fail { request: self.number, complaint }]);
         }
         self.session.requests.ring();
         // Whoever looks after the session does so for this request, too.
@@ -275,13 +275,19 @@ impl Requests {
         let mut table = self.table();
         let is_theirs = number.is_multiple_of(2) == session.is_initiator && number > FIRST;
         if !session.stays.load(Ordering::Acquire) {
-            return Err(Error::Misbehaved("it opens a request in a session that is for one".into()));
+            return Err(Error::from(Misbehaviour::SecondRequest));
         }
         if !is_theirs || number <= table.last_theirs {
-            return Err(Error::Misbehaved(format!("it opens request {number} out of turn")));
+            return Err(Error::misbehaved(
+                Misbehaviour::RequestOutOfTurn,
+                format!("it opens request {number} out of turn"),
+            ));
         }
         if table.entries.len() >= OPEN_MAX {
-            return Err(Error::Misbehaved(format!("it has more than {OPEN_MAX} requests open")));
+            return Err(Error::misbehaved(
+                Misbehaviour::TooManyRequests,
+                format!("it has more than {OPEN_MAX} requests open"),
+            ));
         }
         table.last_theirs = number;
         drop(table);
@@ -377,7 +383,7 @@ impl Requests {
     /// What has come for a request: its words are appended to `frames`.
     pub(crate) fn collect(&self, number: u64, frames: &mut Vec<u8>) -> Result<Heard, Error> {
         let mut table = self.table();
-        let Some(entry) = table.entries.get_mut(&number) else { return Err(Error::Interrupted) };
+        let Some(entry) = table.entries.get_mut(&number) else { return Err(Error::interrupted()) };
         entry.is_read = !entry.words.is_empty();
         if entry.is_read {
             match frames.is_empty() {
@@ -431,13 +437,16 @@ impl Table {
     fn entry(&mut self, number: u64) -> Result<Option<&mut Entry>, Error> {
         let is_known = number == FIRST || number <= self.last_own.max(self.last_theirs);
         if !is_known {
-            return Err(Error::Misbehaved(format!("it speaks of request {number}, which nobody has opened")));
+            return Err(Error::misbehaved(
+                Misbehaviour::UnknownRequest,
+                format!("it speaks of request {number}, which nobody has opened"),
+            ));
         }
         Ok(self.entries.get_mut(&number))
     }
 
     fn ended(&self) -> Result<(), Error> {
-        self.ended.as_ref().map_or(Ok(()), |error| Err(error.again()))
+        self.ended.as_ref().map_or(Ok(()), |error| Err(error.clone()))
     }
 }
 

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use farhaul_handover::Held as _;
 
 use super::handle::Handle;
-use super::messages::{EndFigures, Frames, Message, senseless};
+use super::messages::{Complaint, EndFigures, Frames, Message, senseless};
 use super::options::NetworkOptions;
 use super::report::{Figures, SessionReport};
 use super::request::{FIRST, Heard, Request, Requests};
 use super::setup::Setup;
 use super::shared::Shared;
 use super::supervisor::{CHECK_INTERVAL, CONNECT_MAX, Order, Role, Supervisor};
-use crate::error::Error;
+use crate::error::{Error, ExitCode};
 
 /// One end of a session.
 pub struct Session {
@@ -108,7 +108,7 @@ impl Session {
     fn look_after(&self, wait: Duration) {
         self.shared.requests.lead(wait, || match &mut *self.supervisor() {
             Some(supervisor) => supervisor.drive(wait),
-            None => Err(Error::Interrupted),
+            None => Err(Error::interrupted()),
         });
     }
 }
@@ -193,9 +193,12 @@ impl Dialogue {
     /// As [`Dialogue::step`] for an end that has said that it has finished: a peer that is gone then has said the same,
     /// unless it complained.
     pub fn step_after_finish(&mut self) -> Result<Step<'_>, Error> {
-        let has_complained = |reason: String| !reason.is_empty();
+        let has_complained = |complaint: Complaint| !complaint.reason.is_empty();
         let taken = match self.take() {
-            Err(Error::Lost { .. }) if !self.request.peer_closed().is_some_and(has_complained) => {
+            Err(error)
+                if error.exit_code() == ExitCode::Lost
+                    && !self.request.peer_closed().is_some_and(has_complained) =>
+            {
                 Taken::Finish(EndFigures::default())
             }
             taken => taken?,
@@ -255,9 +258,9 @@ impl Dialogue {
         }
         let is_cancelled = self.request.handle.is_cancelled();
         if is_cancelled && self.session.shared.stays.load(Ordering::Acquire) {
-            self.request.say(&[fail_for(self.request.number(), &Error::Interrupted)]);
+            self.request.say(&[fail_for(self.request.number(), &Error::interrupted())]);
             self.request.set_over();
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         if !is_cancelled && !self.request.is_stopped() {
             return self.requests().ended();
@@ -267,7 +270,7 @@ impl Dialogue {
             self.look_after(CHECK_INTERVAL);
         }
         self.requests().ended()?;
-        Err(Error::Interrupted)
+        Err(Error::interrupted())
     }
 
     // ---- what this end says ------------------------------------------------------------------------------------------
@@ -366,14 +369,13 @@ impl Dialogue {
 impl Drop for Dialogue {
     fn drop(&mut self) {
         if self.session.shared.stays.load(Ordering::Acquire) {
-            self.end(Some(&Error::Interrupted));
+            self.end(Some(&Error::interrupted()));
         }
     }
 }
 
 fn fail_for(request: u64, error: &Error) -> Message {
-    let hint = error.hint().unwrap_or_default().to_string();
-    Message::Fail { request, code: error.exit_code() as u8, reason: error.to_string(), hint }
+    Message::Fail { request, complaint: error.complaint() }
 }
 
 #[cfg(test)]
@@ -381,6 +383,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::error::{Code, Misbehaviour};
     use crate::events::{Event, Level};
     use crate::exchange::{Class, Load, Outlet};
     use crate::feed::Events;
@@ -483,7 +486,7 @@ mod tests {
             });
         }
         near.close(None);
-        assert!(matches!(far.accept(PATIENCE), Err(Error::Lost { .. })));
+        assert!(matches!(far.accept(PATIENCE), Err(error) if error.code() == Code::PeerEnded));
     }
 
     /// Lets both ends work until the first is told of `event`; others that have no part in this are passed over.
@@ -572,10 +575,10 @@ mod tests {
                     break error;
                 }
             };
-            assert!(matches!(cancelled.join().unwrap(), Error::Interrupted));
+            assert!(cancelled.join().unwrap().code() == Code::Interrupted);
             ended
         });
-        assert!(matches!(&ended, Error::Lost { what, .. } if what.contains("interrupted")), "{ended}");
+        assert!(ended.exit_code() == ExitCode::Lost && ended.what().contains("interrupted"), "{ended}");
         drop(far_second);
         // The other one has all the room that there is.
         std::thread::scope(|scope| {
@@ -605,9 +608,7 @@ mod tests {
         let [(_near, near_first), (_far, mut far_first)] = ends();
         say(&near_first, b"\x11before");
         assert_eq!(hear(&mut far_first), b"\x11before");
-        near_first
-            .request
-            .fail(Error::Io { what: "no thread".into(), source: std::io::ErrorKind::WouldBlock.into() });
+        near_first.request.fail(Error::of_host("no thread", std::io::ErrorKind::WouldBlock.into()));
         say(&near_first, b"\x11that was all");
         let error = loop {
             match far_first.step() {
@@ -666,15 +667,30 @@ mod tests {
         let [(near, _near_first), (far, _far_first)] = ends();
         let mut opened = near.open(b"nonsense".to_vec(), Role::Sender, &Handle::new());
         let (refused, _) = far.accept(PATIENCE).unwrap().unwrap();
-        refused.refuse(&Error::Files { what: "there is no such thing".into(), hint: Some("make it".into()) });
+        refused.refuse(&Error::new(Code::NotFound, "there is no such thing").with_hint("make it"));
         let error = loop {
             if let Err(error) = opened.step() {
                 break error;
             }
         };
         assert!(
-            matches!(&error, Error::Files { what, hint: Some(hint) } if what.contains("no such") && hint == "make it")
+            error.exit_code() == ExitCode::Files
+                && error.what().contains("no such")
+                && error.hint() == Some("make it")
         );
+    }
+
+    #[test]
+    fn requests_are_opened_in_turn_and_not_too_many() {
+        let [(near, _first), _far] = ends();
+        let shared = &near.shared;
+        let open = |number| Misbehaviour::of(&shared.requests.open(shared, number, Vec::new()));
+        assert_eq!(open(3), Some(Misbehaviour::RequestOutOfTurn), "those are this end's");
+        assert_eq!((open(6), open(4)), (None, Some(Misbehaviour::RequestOutOfTurn)));
+        let unknown = shared.requests.hear(8, b"words");
+        assert_eq!(Misbehaviour::of(&unknown), Some(Misbehaviour::UnknownRequest));
+        let refused = (4..1000).map(|number| open(2 * number)).find(Option::is_some);
+        assert_eq!(refused, Some(Some(Misbehaviour::TooManyRequests)));
     }
 
     #[test]
@@ -690,6 +706,6 @@ mod tests {
                 break error;
             }
         };
-        assert!(matches!(&error, Error::Misbehaved(what) if what.contains("for one")), "{error}");
+        assert!(error.misbehaviour() == Some(Misbehaviour::SecondRequest), "{error}");
     }
 }

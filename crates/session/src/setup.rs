@@ -391,10 +391,7 @@ pub fn local_pair() -> Result<(Setup, Setup), Error> {
     let cannot = || Error::io("cannot join the two ends");
     let (near, far) = UnixStream::pair().map_err(cannot())?;
     let mut secret = Secret::zeros();
-    getrandom::fill(&mut secret[..]).map_err(|error| Error::Io {
-        what: "the system gives no random numbers".into(),
-        source: io::Error::other(error.to_string()),
-    })?;
+    getrandom::fill(&mut secret[..]).map_err(Error::no_random_numbers)?;
     let make = |stream: UnixStream, is_initiator| -> Result<Setup, Error> {
         let write = stream.try_clone().map_err(cannot())?;
         let link = StreamLink::from_fds(stream.into(), write.into()).map_err(cannot())?;

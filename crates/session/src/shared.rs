@@ -29,14 +29,14 @@ use super::events::Event;
 use super::figures::CpuTime;
 use super::handle::Handle;
 use super::held::{Held, OverflowRoom};
-use super::messages::{Inbox, Message};
+use super::messages::{Complaint, Inbox, Message};
 use super::meter::Meters;
 use super::options::PathAddresses;
 use super::rate_cap::RateShare;
 use super::request::{Request, Requests};
 use super::snapshot::Facts;
 use super::supervisor::Role;
-use crate::error::Error;
+use crate::error::{Code, Error};
 
 /// A block that waits to be sent, or to be acknowledged: its content and the length of content and trailer.
 pub struct Filled {
@@ -368,8 +368,8 @@ pub struct Shared {
     pub(crate) content_resent: AtomicU64,
     stop: AtomicBool,
     /// The peer has said that it is closing, and why if it was not the end.
-    peer_closed: Mutex<Option<String>>,
-    goodbye: Mutex<String>,
+    peer_closed: Mutex<Option<Complaint>>,
+    goodbye: Mutex<Complaint>,
     failure: Mutex<Option<Error>>,
     start: Instant,
 }
@@ -597,27 +597,27 @@ impl Shared {
         self.requests.ring();
     }
 
-    pub fn set_peer_closed(&self, reason: String) {
-        self.peer_closed.lock().in_any_case().get_or_insert(reason);
+    pub fn set_peer_closed(&self, complaint: Complaint) {
+        self.peer_closed.lock().in_any_case().get_or_insert(complaint);
         self.control.notify();
     }
 
-    pub fn peer_closed(&self) -> Option<String> {
+    pub fn peer_closed(&self) -> Option<Complaint> {
         self.peer_closed.lock().in_any_case().clone()
     }
 
-    pub(crate) fn set_goodbye(&self, reason: String) {
-        *self.goodbye.lock().in_any_case() = reason;
+    pub(crate) fn set_goodbye(&self, error: &Error) {
+        *self.goodbye.lock().in_any_case() = error.complaint();
     }
 
     /// What the close frame says: why this end gave up, or nothing.
-    pub(crate) fn goodbye(&self) -> String {
+    pub(crate) fn goodbye(&self) -> Complaint {
         self.goodbye.lock().in_any_case().clone()
     }
 
     /// Ends the session's threads because of `error`; the first error is kept.
     pub fn fail(&self, error: Error) {
-        self.set_goodbye(error.to_string());
+        self.set_goodbye(&error);
         let mut failure = self.failure.lock().in_any_case();
         if failure.is_none() && !self.is_stopped() {
             *failure = Some(error);
@@ -644,7 +644,7 @@ impl Shared {
             let _ = self.control.changed.wait_timeout(stream, Duration::from_millis(50));
             if Instant::now() >= deadline {
                 let what = "the far end has not taken what it was told for 300 s".to_string();
-                self.fail(Error::Lost { what, hint: None });
+                self.fail(Error::new(Code::PeerSilent, what));
             }
         }
     }

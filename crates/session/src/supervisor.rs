@@ -51,7 +51,7 @@ use super::secret::Secret;
 use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
 use super::shared::{Allowance, BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
 use super::standing::grants_of;
-use crate::error::{Error, ExitCode};
+use crate::error::{Code, Error, ExitCode, Misbehaviour};
 use crate::options;
 use crate::options::NetworkOptions;
 pub(crate) use account::Account;
@@ -334,7 +334,10 @@ impl Supervisor {
     fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {
         // The list keeps flows that have ended.
         if self.shared.flow_list().iter().any(|flow| flow.index == setup.index) {
-            return Err(Error::Misbehaved(format!("it used the flow index {} twice", setup.index)));
+            return Err(Error::misbehaved(
+                Misbehaviour::FlowIndexTwice,
+                format!("it used the flow index {} twice", setup.index),
+            ));
         }
         let identity = FlowIdentity {
             index: setup.index,
@@ -417,17 +420,14 @@ impl Supervisor {
                 own.set_state(FlowState::Down);
                 shared.control.notify();
             })
-            .map_err(Error::io("cannot start a thread"))?;
+            .map_err(Error::no_thread)?;
         self.threads.push(thread);
         Ok(())
     }
 
     fn flow_config(&self, is_stream: bool) -> Result<FlowConfig, Error> {
         let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(|error| Error::Io {
-            what: "the system gives no random numbers".into(),
-            source: std::io::Error::other(error.to_string()),
-        })?;
+        getrandom::fill(&mut seed).map_err(Error::no_random_numbers)?;
         let is_clear = self.options.cipher == Cipher::None;
         let extra = if is_clear { CLEAR_EXTRA as u16 } else { 0 };
         let sealed_multiple = if is_clear { 1 } else { CIPHER_BLOCK };
@@ -498,15 +498,15 @@ impl Supervisor {
             Message::Start => {}
             Message::Open { request, words } => requests.open(&self.shared, request, words)?,
             Message::Finish { request, figures } => requests.finish(request, figures)?,
-            Message::Fail { request, code, reason, hint } => {
-                let error = match code == ExitCode::Lost as u8 && hint.is_empty() {
-                    true => self.closed(&reason),
-                    false => Error::from_peer(code, reason, hint),
+            Message::Fail { request, complaint } => {
+                let error = match complaint.exit == ExitCode::Lost as u8 && complaint.hint.is_empty() {
+                    true => self.closed(complaint),
+                    false => Error::told(complaint),
                 };
                 requests.fail(request, error)?;
             }
             Message::Pause { request, is_paused } => self.obey_pause(request, is_paused),
-            Message::Abort { code, reason, hint } => return Err(Error::from_peer(code, reason, hint)),
+            Message::Abort(complaint) => return Err(Error::told(complaint)),
             Message::FlowDown { index } => self.retire_flow(index),
             Message::StreamUse { index, is_used } => self.obey_stream_use(index, is_used),
             Message::UdpUse { is_used } => self.obey_udp_use(is_used)?,
@@ -523,17 +523,13 @@ impl Supervisor {
 
     fn watch(&mut self) -> Result<(), Error> {
         if self.shared.is_stopped() {
-            return Err(self.shared.take_failure().unwrap_or(Error::Interrupted));
+            return Err(self.shared.take_failure().unwrap_or_else(Error::interrupted));
         }
         if self.shared.is_cancelled() {
-            let reason = "it was interrupted at the other end".to_string();
-            self.shared.say(&[Message::Abort {
-                code: ExitCode::Interrupted as u8,
-                reason,
-                hint: String::new(),
-            }]);
+            let told = Error::new(Code::Interrupted, "it was interrupted at the other end");
+            self.shared.say(&[Message::Abort(told.complaint())]);
             self.shared.flush(Duration::from_millis(300));
-            return Err(Error::Interrupted);
+            return Err(Error::interrupted());
         }
         if !self.was_up {
             self.watch_for_connection();
@@ -555,14 +551,17 @@ impl Supervisor {
             return Err(self.revoked(why));
         }
         if self.stop.is_set() {
-            return Err(lost(format!("the session with {} was ended by the far end", self.peer)));
+            return Err(lost(
+                Code::PeerEnded,
+                format!("the session with {} was ended by the far end", self.peer),
+            ));
         }
-        if let Some(reason) = self.shared.peer_closed() {
+        if let Some(complaint) = self.shared.peer_closed() {
             // What it said last may still be on its way to the inbox; it is looked at first.
             if self.has_last_words() {
                 return Ok(());
             }
-            return Err(self.closed(&reason));
+            return Err(self.closed(complaint));
         }
         self.obey_wishes();
         self.watch_rate_share();
@@ -705,7 +704,7 @@ fn receive_buffer(link: &FlowLink) -> Option<u64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::messages::put_message;
+    use crate::messages::{Complaint, put_message};
     use crate::session::{Dialogue, Session, Step};
     use crate::setup::local_pair;
 
@@ -757,7 +756,7 @@ pub(super) mod tests {
         let (mut dialogue, _far, _) = behind();
         assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
         dialogue.request.handle.cancel();
-        assert!(matches!(dialogue.step(), Err(Error::Interrupted)));
+        assert!(matches!(dialogue.step(), Err(error) if error.code() == Code::Interrupted));
         dialogue.close(None);
     }
 
@@ -776,7 +775,7 @@ pub(super) mod tests {
         let shared = near.shared.clone();
         std::thread::spawn(move || shared.work(|| panic!("oh"))).join().unwrap();
         let error = until_end(&mut near);
-        assert!(matches!(&error, Error::Internal(place) if place.ends_with("oh")), "{error}");
+        assert!(error.code() == Code::Bug && error.what().ends_with("oh"), "{error}");
         near.shared.requests.clear();
         let weak = Arc::downgrade(&near.shared);
         drop(near);
@@ -789,7 +788,7 @@ pub(super) mod tests {
     fn what_a_peer_that_is_gone_has_said_is_looked_at_first() {
         let (mut dialogue, _far, _) = behind();
         assert!(matches!(dialogue.step(), Ok(Step::Message(_))));
-        dialogue.request.set_peer_closed(String::new());
+        dialogue.request.set_peer_closed(Complaint::default());
         assert_eq!(seen(&mut dialogue), MESSAGES - 1);
         dialogue.close(None);
     }

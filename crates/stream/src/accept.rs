@@ -7,13 +7,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, bounded};
-use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::hello::{Opening, Refusal};
 use farhaul_connect::{
     Admitted, Allowed, Asked, Authenticated, AuthorizedKeys, Bounds, DEFAULT_PORT, Daemon, DaemonStop,
     Established, Identity, ListenConfig, Rights, Way, default_identity_path, endpoint_in_program,
 };
 use farhaul_session::budget::MemoryLimits;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 
 use super::request::{StreamRequest, own_features};
 use super::session;
@@ -125,7 +125,7 @@ impl Listener {
         let thread = std::thread::Builder::new()
             .name("listen".into())
             .spawn(move || daemon.run(Arc::new(serve)))
-            .map_err(Error::io("cannot start a thread"))?;
+            .map_err(Error::no_thread)?;
         Ok(Listener { streams, addresses, fingerprint, stop, thread: Some(thread) })
     }
 
@@ -164,7 +164,7 @@ impl Drop for Listener {
 }
 
 fn stopped() -> Error {
-    Error::Usage("the listener has ended".into())
+    Error::new(Code::Misuse, "the listener has ended")
 }
 
 fn judge(
@@ -173,7 +173,7 @@ fn judge(
     client: &Authenticated,
 ) -> Result<(Admitted, Allowed), Refusal> {
     let request = StreamRequest::of(opening)?;
-    let refuse = |text: &str| Err(Refusal::new(RefusalCode::Forbidden, text));
+    let refuse = |text: &str| Err(Refusal::new(Code::Forbidden, text));
     if !names.is_empty() && !names.contains(&request.name) {
         return refuse("there is no stream of that name here");
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
 use farhaul_session::options::{PathAddresses, RateOptions};
@@ -100,16 +100,16 @@ impl Receiver {
 
     /// Judges a block; none if it has come before.
     fn admit(&self, order: &mut Order, block: shared::Arrived) -> Result<Option<Arrived>, Error> {
-        let wrong = |what: &str| {
-            self.session.fail(Error::Misbehaved(what.into()));
+        let wrong = |how: Misbehaviour| {
+            self.session.fail(Error::from(how));
             Err(self.session.why())
         };
         let Some(label) = label::parse(&block.block[..block.len]) else {
-            return wrong("the end of a block makes no sense");
+            return wrong(Misbehaviour::SenselessLabel);
         };
         let is_beyond = self.session.end().is_some_and(|end| label.number >= end);
         if label.number >= order.lowest + AHEAD_MAX || is_beyond {
-            return wrong("a block has a number that it cannot have");
+            return wrong(Misbehaviour::ImpossibleNumber);
         }
         if label.number < order.lowest || !order.come.insert(label.number) {
             return Ok(None);
@@ -118,10 +118,10 @@ impl Receiver {
             order.lowest += 1;
         }
         if self.session.digests && !label.matches(&block.block) {
-            self.session.fail(Error::Lost {
-                what: format!("block {} does not match its digest", label.number),
-                hint: Some("look after the memory of both hosts".into()),
-            });
+            self.session.fail(
+                Error::new(Code::Damaged, format!("block {} does not match its digest", label.number))
+                    .with_hint("look after the memory of both hosts"),
+            );
             return Err(self.session.why());
         }
         self.session.taken.fetch_add(1, Ordering::AcqRel);
@@ -134,7 +134,10 @@ impl Receiver {
     /// dropped. Both ends' figures come back.
     pub fn finish(self) -> Result<SessionReport, Error> {
         if self.next()?.is_some() {
-            return Err(Error::Usage("a stream is finished when all of its blocks have been taken".into()));
+            return Err(Error::new(
+                Code::Misuse,
+                "a stream is finished when all of its blocks have been taken",
+            ));
         }
         self.session.finish()
     }
@@ -194,7 +197,7 @@ impl Drop for Arrived {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let what = "the receiving program has failed on a block".to_string();
-            return self.session.fail(Error::Lost { what, hint: None });
+            return self.session.fail(Error::new(Code::ProgramFailed, what));
         }
         self.using.add(self.taken.elapsed());
         self.session.release(self.label.content as u64);

@@ -1,9 +1,9 @@
 //! What a stream is asked for: the words of this service in the hello.
 
 use farhaul_connect::features::Features;
-use farhaul_connect::hello::{Opening, Refusal, RefusalCode};
+use farhaul_connect::hello::{Opening, Refusal};
 use farhaul_connect::session_needs;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
 use farhaul_text::printable;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,8 @@ impl StreamRequest {
     pub(super) fn opening(&self, network: NetworkOptions) -> Result<Opening, Error> {
         let network = network.checked()?;
         self.judged(&network)?;
-        let request = serde_json::to_vec(self).map_err(|error| Error::Usage(error.to_string()))?;
+        let request =
+            serde_json::to_vec(self).map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
         Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
     }
 
@@ -39,22 +40,21 @@ impl StreamRequest {
         if opening.service != SERVICE {
             let service = printable(opening.service.as_bytes(), 64);
             let text = format!("this end takes streams of a program, it has no service called '{service}'");
-            return Err(Refusal::new(RefusalCode::Unsupported, text));
+            return Err(Refusal::new(Code::FeatureMissing, text));
         }
-        let request: StreamRequest = serde_json::from_slice(&opening.request).map_err(|error| {
-            Refusal::new(RefusalCode::Usage, printable(error.to_string().as_bytes(), 120))
-        })?;
+        let request: StreamRequest = serde_json::from_slice(&opening.request)
+            .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))?;
         request.judged(&opening.network).map_err(|error| Refusal::from_error(&error))?;
         Ok(request)
     }
 
     fn judged(&self, network: &NetworkOptions) -> Result<(), Error> {
         if self.name.is_empty() || self.name.len() > NAME_MAX {
-            return Err(Error::Usage("a stream's name has 1 to 255 bytes".into()));
+            return Err(Error::new(Code::Misuse, "a stream's name has 1 to 255 bytes"));
         }
         let is_split = network.flow_count() + network.further_flows() > 1 || network.auto_paths;
         if self.in_order && is_split {
-            return Err(Error::Usage("a stream in order has one flow".into()));
+            return Err(Error::new(Code::Misuse, "a stream in order has one flow"));
         }
         Ok(())
     }
@@ -84,8 +84,8 @@ mod tests {
         assert!(asked("", false).opening(network(1)).is_err());
         assert!(asked(&"x".repeat(256), false).opening(network(1)).is_err());
         let split = Opening { network: network(2), ..opening.clone() };
-        assert_eq!(StreamRequest::of(&split).unwrap_err().code, RefusalCode::Usage);
+        assert!(StreamRequest::of(&split).unwrap_err().is(Code::Misuse));
         let other = Opening { service: "copy".into(), ..opening };
-        assert_eq!(StreamRequest::of(&other).unwrap_err().code, RefusalCode::Unsupported);
+        assert!(StreamRequest::of(&other).unwrap_err().is(Code::FeatureMissing));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_session::exchange::{Load, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::meter::Meter;
@@ -49,7 +49,7 @@ impl Sender {
     /// the flows have enough to send. Returns the block's number, counted from 0.
     pub fn put(&self, block: Block, metadata: &[u8]) -> Result<u64, Error> {
         if metadata.len() > METADATA_MAX {
-            return Err(Error::Usage(format!("metadata have at most {METADATA_MAX} bytes")));
+            return Err(Error::new(Code::Misuse, format!("metadata have at most {METADATA_MAX} bytes")));
         }
         let Block { mut block, claimed } = block;
         self.filling.add(claimed.elapsed());

@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd, bounded};
 use farhaul_connect::Established;
 use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::handle::Handle;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
@@ -107,8 +107,8 @@ pub(super) fn begin(established: Established) -> Result<Arc<Session>, Error> {
         });
     };
     let thread = std::thread::Builder::new().name("stream".into()).spawn(run);
-    let thread = thread.map_err(Error::io("cannot start a thread"))?;
-    let session = starting.recv().map_err(|_| Error::Misbehaved("no stream was asked for".into()))??;
+    let thread = thread.map_err(Error::no_thread)?;
+    let session = starting.recv().map_err(|_| Error::bug("the start of a stream"))??;
     *session.thread.lock().in_any_case() = Some(thread);
     Ok(session)
 }
@@ -195,7 +195,7 @@ impl Session {
                 Step::Finish(theirs) if self.is_sender => {
                     let state = self.state.lock().in_any_case();
                     if state.end.is_none_or(|end| end != state.confirmed) {
-                        return Err(Error::Misbehaved("it says that it has finished, but it has not".into()));
+                        return Err(Error::from(Misbehaviour::FinishedTooEarly));
                     }
                     drop(state);
                     dialogue.finish();
@@ -224,12 +224,12 @@ impl Session {
                 state.messages.push_back(bytes);
                 if state.message_bytes > UNREAD_MAX {
                     let what = "the program does not read the far end's messages".to_string();
-                    return Err(Error::Lost { what, hint: None });
+                    return Err(Error::new(Code::ProgramFailed, what));
                 }
             }
             Message::Confirmed { count } if self.is_sender => {
                 if count < state.confirmed || count > self.put.load(Ordering::Acquire) {
-                    return Err(Error::Misbehaved("it confirms blocks that were not put".into()));
+                    return Err(Error::from(Misbehaviour::ConfirmedUnput));
                 }
                 state.confirmed = count;
             }
@@ -237,7 +237,7 @@ impl Session {
                 if count < self.asked.load(Ordering::Acquire)
                     || count < self.taken.load(Ordering::Acquire) && is_last
                 {
-                    return Err(Error::Misbehaved("it sent more blocks than it put".into()));
+                    return Err(Error::from(Misbehaviour::MoreThanPut));
                 }
                 self.asked.store(count, Ordering::Release);
                 state.end = is_last.then_some(count);
@@ -324,7 +324,7 @@ impl Session {
     /// Why nothing more can be done, if so.
     pub(super) fn ended(&self) -> Option<Error> {
         let state = self.state.lock().in_any_case();
-        state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, Error::again))
+        state.ended.as_ref().map(|ended| ended.error.as_ref().map_or_else(closed, Error::clone))
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -337,7 +337,7 @@ impl Session {
         while state.ended.is_none() {
             (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
         }
-        state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, Error::again)
+        state.ended.as_ref().and_then(|ended| ended.error.as_ref()).map_or_else(closed, Error::clone)
     }
 
     /// Waits until the receiver has let go of `count` blocks.
@@ -399,7 +399,7 @@ impl Session {
 
     pub(super) fn send_message(&self, bytes: &[u8]) -> Result<(), Error> {
         if bytes.len() > MESSAGE_LEN_MAX {
-            return Err(Error::Usage(format!("a message has at most {MESSAGE_LEN_MAX} bytes")));
+            return Err(Error::new(Code::Misuse, format!("a message has at most {MESSAGE_LEN_MAX} bytes")));
         }
         while self.shared.control.lock().unacked() > UNDER_WAY_MAX && !self.is_over() {
             std::thread::sleep(Duration::from_millis(1));
@@ -440,12 +440,15 @@ impl Session {
         let (all, absent) = (self.shared.path_count(), self.shared.absent_paths.load(Ordering::Acquire));
         if path >= all || absent & 1 << path != 0 {
             let there = all - absent.count_ones() as usize;
-            return Err(Error::Usage(format!("there are {there} paths, so none has the number {path}")));
+            return Err(Error::new(
+                Code::Misuse,
+                format!("there are {there} paths, so none has the number {path}"),
+            ));
         }
         let mut unused = self.unused_paths.lock().in_any_case();
         let wanted = if is_used { *unused & !(1 << path) } else { *unused | 1 << path };
         if wanted | absent == (1 << all) - 1 {
-            return Err(Error::Usage("the last path cannot be taken out".into()));
+            return Err(Error::new(Code::Misuse, "the last path cannot be taken out"));
         }
         *unused = wanted;
         self.handle.use_path(path, is_used);
@@ -455,7 +458,7 @@ impl Session {
     /// Begins a further path; returns its number.
     pub(super) fn add_path(&self, addresses: PathAddresses) -> Result<usize, Error> {
         if !self.is_initiator {
-            return Err(Error::Usage("the end that has connected adds paths".into()));
+            return Err(Error::new(Code::Misuse, "the end that has connected adds paths"));
         }
         let one = NetworkOptions { paths: vec![addresses], ..NetworkOptions::default() };
         one.checked()?;
@@ -464,11 +467,12 @@ impl Session {
             let agreed = self.further_paths;
             let what =
                 format!("no further path can be added: {agreed} were agreed on (further_paths), over UDP");
-            return Err(Error::Usage(what));
+            return Err(Error::new(Code::Misuse, what));
         }
         let local = addresses.local;
-        let sockets = bind_side_by_side(Some(local), self.flows)
-            .map_err(|source| Error::Usage(format!("{local} is no address of this host ({source})")))?;
+        let sockets = bind_side_by_side(Some(local), self.flows).map_err(|source| {
+            Error::new(Code::Misuse, format!("{local} is no address of this host ({source})"))
+        })?;
         let number = *added;
         *added += 1;
         let addition = Addition { number, addresses, sockets };
@@ -487,7 +491,7 @@ impl Session {
         }
         let ended = state.ended.as_ref().expect("waited for just before");
         let result = match &ended.error {
-            Some(error) => Err(error.again()),
+            Some(error) => Err(error.clone()),
             None => Ok(ended.report.clone()),
         };
         drop(state);
@@ -513,5 +517,5 @@ impl Session {
 }
 
 fn closed() -> Error {
-    Error::Usage("the stream has ended".into())
+    Error::new(Code::Misuse, "the stream has ended")
 }

@@ -5,6 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use farhaul_connect::keygen;
+use farhaul_session::error::{Code, Error, ExitCode, Misbehaviour};
+use farhaul_session::exchange::{Load, Outlet};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::{PathAddresses, Policy, RateOptions};
 use farhaul_session::session::{Session, Step};
@@ -199,7 +201,7 @@ fn messages_that_nobody_reads_end_the_stream() {
     let (sender, receiver) = pair(frames()).unwrap();
     let message = vec![0; MESSAGE_LEN_MAX];
     let refused = (0..1000).find_map(|_| sender.send_message(&message).err()).expect("it ends");
-    assert!(matches!(refused, Error::Lost { .. }), "{refused:?}");
+    assert!(refused.exit_code() == ExitCode::Lost, "{refused:?}");
     assert!(receiver.next().is_err());
 }
 
@@ -214,13 +216,13 @@ fn a_stream_that_is_not_finished_is_no_whole_one() {
     let (sender, receiver) = pair(frames()).unwrap();
     drop(receiver);
     let failed = (0..10_000).find_map(|_| sender.claim().and_then(|block| sender.put(block, &[])).err());
-    assert!(matches!(failed, Some(Error::Lost { .. })), "{failed:?}");
+    assert!(matches!(&failed, Some(error) if error.exit_code() == ExitCode::Lost), "{failed:?}");
     assert!(sender.finish().is_err());
 
     let (sender, receiver) = pair(frames()).unwrap();
     put(&sender, 0, 10);
     let early = receiver.finish();
-    assert!(matches!(early, Err(Error::Usage(_))), "there was a block left");
+    assert!(matches!(early, Err(error) if error.code() == Code::Misuse), "there was a block left");
     assert!(sender.finish().is_err());
 }
 
@@ -446,7 +448,7 @@ fn without_further_paths_none_is_added() {
     let fixture = Fixture::new();
     let (sender, _receiver) = fixture.to_here(frames());
     let refused = sender.add_path(loopback("127.0.0.2", "127.0.0.1"));
-    assert!(matches!(refused, Err(Error::Usage(_))), "{refused:?}");
+    assert!(matches!(&refused, Err(error) if error.exit_code() == ExitCode::Usage), "{refused:?}");
     let mut options = frames();
     options.network.further_paths = 16;
     assert!(connect_to_send(&fixture.target(), options).is_err(), "more than 16 flows");
@@ -456,11 +458,11 @@ fn without_further_paths_none_is_added() {
 fn only_what_is_allowed_is_begun() {
     let fixture = Fixture::new();
     let refused = |options: StreamOptions| connect_to_send(&fixture.target(), options).unwrap_err();
-    assert!(matches!(refused(StreamOptions::new("other")), Error::Auth { .. }));
-    assert!(matches!(refused(StreamOptions::new("")), Error::Usage(_)));
+    assert!(refused(StreamOptions::new("other")).code() == Code::Forbidden);
+    assert!(refused(StreamOptions::new("")).exit_code() == ExitCode::Usage);
     let mut clear = frames();
     clear.network.cipher = farhaul_session::Cipher::None;
-    assert!(matches!(refused(clear), Error::Auth { .. }));
+    assert!(refused(clear).code() == Code::Forbidden);
     let path = fixture.folder.path().join("authorized");
     let line = std::fs::read_to_string(&path).unwrap();
     let allow = |options: &str| std::fs::write(&path, format!("{options} {line}")).unwrap();
@@ -490,9 +492,56 @@ fn left_by(complaint: Option<Error>) -> Result<farhaul_session::SessionReport, E
 #[test]
 fn a_receiver_that_has_finished_need_not_hear_it_from_the_sender() {
     assert!(left_by(None).is_ok());
-    let complained = left_by(Some(Error::Misbehaved("something is missing".into())));
+    let complained = left_by(Some(Error::misbehaved(Misbehaviour::FinishedTooEarly, "something is missing")));
     assert!(
-        matches!(&complained, Err(Error::Lost { what, .. }) if what.contains("something is missing")),
+        matches!(&complained, Err(error) if error.exit_code() == ExitCode::Lost && error.what().contains("something is missing")),
         "{complained:?}"
     );
+}
+
+/// What a sender of this program ends with whose peer says this.
+fn sender_told(message: &Message) -> Option<Misbehaviour> {
+    let (near, far) =
+        connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
+    let options = far.opening.network.clone();
+    let begun = Session::start(far.session, options, Role::Receiver, Order::Kept, &Arc::default());
+    let (_, mut receiver) = begun.unwrap();
+    let sender = Sender::new(session::begin(near).unwrap());
+    receiver.request.send_encoded(|out| message.encode(out));
+    while receiver.step().is_ok() {}
+    receiver.close(None);
+    Misbehaviour::of(&sender.finish())
+}
+
+/// What a receiver of this program ends with whose peer says this, and puts a block that ends so.
+fn receiver_told(messages: &[Message], end: &[u8]) -> Option<Misbehaviour> {
+    let (near, far) =
+        connect::local_pair(&frames().opening(true).unwrap(), &request::own_features()).unwrap();
+    let receiver = Receiver::new(session::begin(far).unwrap());
+    let options = near.opening.network.clone();
+    let begun = Session::start(near.session, options, Role::Sender, Order::Kept, &Arc::default());
+    let (_, mut sender) = begun.unwrap();
+    sender.request.send_encoded(|out| messages.iter().for_each(|message| message.encode(out)));
+    if !end.is_empty() {
+        let outlet = Outlet::new(sender.request.clone());
+        let mut block = outlet.claim(|| false).unwrap();
+        block.set_len(end.len());
+        block.copy_from_slice(end);
+        assert!(outlet.put(Load::new(block, end.len(), end.len()), || false));
+    }
+    let taking = std::thread::spawn(move || Misbehaviour::of(&receiver.next()));
+    while sender.step().is_ok() {}
+    sender.close(None);
+    taking.join().unwrap()
+}
+
+#[test]
+fn a_peer_that_breaks_the_protocol_is_told_how() {
+    assert_eq!(sender_told(&Message::Confirmed { count: 5 }), Some(Misbehaviour::ConfirmedUnput));
+    let put = |count| Message::BlocksPut { count, is_last: false };
+    assert_eq!(receiver_told(&[put(5), put(3)], &[]), Some(Misbehaviour::MoreThanPut));
+    assert_eq!(receiver_told(&[], &[0xff; 60]), Some(Misbehaviour::SenselessLabel));
+    let mut beyond = [0; 48];
+    beyond[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert_eq!(receiver_told(&[], &beyond), Some(Misbehaviour::ImpossibleNumber));
 }

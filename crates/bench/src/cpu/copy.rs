@@ -15,7 +15,7 @@ pub(super) fn measure(seconds: f64, findings: &mut Findings) -> Result<(), Error
     // A run that only looks whether all is well need not touch so much.
     let set = if seconds > 0.0 { (2 * cache_bytes()).clamp(SET_MIN, SET_MAX) } else { 8 * CHUNK };
     let blocks = (set / CHUNK / 2) as usize;
-    let no_memory = |source| Error::Io { what: "no memory for the copies".into(), source };
+    let no_memory = |source| Error::of_host("no memory for the copies", source);
     let mut from = BlockPool::new(1, blocks * CHUNK as usize).map_err(no_memory)?.take();
     let mut to = BlockPool::new(1, blocks * CHUNK as usize).map_err(no_memory)?.take();
     fill(&mut from);

@@ -38,8 +38,8 @@ impl Default for Config {
 /// Measures all that one core does.
 pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> Result<(), Error> {
     let seconds = config.time.as_secs_f64();
-    let pool = BlockPool::new(2, CHUNK as usize)
-        .map_err(|source| Error::Io { what: "no memory for blocks".into(), source })?;
+    let pool =
+        BlockPool::new(2, CHUNK as usize).map_err(|source| Error::of_host("no memory for blocks", source))?;
     let mut block = pool.take();
     // Zeros would do for a cipher, but nobody should have to wonder.
     fill(&mut block);
@@ -123,6 +123,8 @@ fn limit(cipher: &CipherRow, digest: f64, cores: usize) -> (f64, String) {
 mod tests {
     use std::sync::atomic::AtomicBool;
 
+    use farhaul::ExitCode;
+
     use super::*;
 
     #[test]
@@ -163,7 +165,9 @@ mod tests {
     fn a_stop_is_obeyed() {
         let mut findings = Findings::new("cpu");
         let watch = Watch { stop: &AtomicBool::new(true), tell: &|_| {} };
-        assert!(matches!(measure(&Config::default(), &watch, &mut findings), Err(Error::Interrupted)));
+        assert!(
+            matches!(measure(&Config::default(), &watch, &mut findings), Err(error) if error.exit_code() == ExitCode::Interrupted)
+        );
         assert!(findings.rows.is_empty());
     }
 }

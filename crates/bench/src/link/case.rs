@@ -1,7 +1,7 @@
 //! One case of a link measurement: what both ends have agreed on, and what each has counted.
 
 use farhaul::FLOWS_MAX;
-use farhaul::{Cipher, Error};
+use farhaul::{Cipher, Code, Error};
 use farhaul_net::DATAGRAM_LEN_MAX;
 use farhaul_proto::{HEADER_LEN, SEGMENT_FRAME_LEN, TAG_LEN};
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,11 @@ impl Case {
             && (1..=FLOWS_MAX).contains(&self.flows)
             && (0.0..=SECONDS_MAX).contains(&self.seconds)
             && self.cipher != Some(Cipher::None);
-        if is_sound { Ok(self) } else { Err(Error::Usage(format!("a link cannot be measured so: {self:?}"))) }
+        if is_sound {
+            Ok(self)
+        } else {
+            Err(Error::new(Code::BadOption, format!("a link cannot be measured so: {self:?}")))
+        }
     }
 
     /// A flow's part of the window, one datagram at least.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul::{Cipher, Error, SshTarget};
+use farhaul::{Cipher, Code, Error, SshTarget};
 use farhaul_connect::hello::Token;
 use farhaul_proto::{CIPHER_BLOCK, segment_datagram};
 
@@ -90,7 +90,7 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
 
 /// Refuses what cannot work, before anything is connected.
 fn judge(config: &Config) -> Result<(), Error> {
-    let usage = |text: String| Err(Error::Usage(text));
+    let usage = |text: String| Err(Error::new(Code::BadOption, text));
     if config.cipher == Cipher::None {
         return usage("--cipher none: the plain datagrams are measured anyway".into());
     }
@@ -171,10 +171,11 @@ impl LinkBench<'_> {
 
     fn unreachable(&self, ports: &[u16]) -> Error {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        Error::Connect {
-            what: format!("no datagram gets through to UDP port {} of {}", ports.join(", "), self.far.host()),
-            hint: Some("open these ports in its firewall, or choose others with --udp-ports".into()),
-        }
+        Error::new(
+            Code::UdpBlocked,
+            format!("no datagram gets through to UDP port {} of {}", ports.join(", "), self.far.host()),
+        )
+        .with_hint("open these ports in its firewall, or choose others with --udp-ports")
     }
 
     /// The sizes to measure; why others are not.
@@ -236,7 +237,7 @@ impl LinkBench<'_> {
 
     /// One case from its sockets to its figures.
     fn run(&mut self, mut case: Case) -> Result<Ran, Error> {
-        let io = |source| Error::Io { what: "cannot open a UDP socket".into(), source };
+        let io = |source| Error::of_host("cannot open a UDP socket", source);
         let sockets = (0..case.flows).map(|_| bind(None)).collect::<std::io::Result<Vec<_>>>().map_err(io)?;
         let near_buffer = recv_buffer_bytes(&sockets);
         let receiver_buffer = match case.sender {
@@ -282,7 +283,7 @@ impl LinkBench<'_> {
         while !running.is_through() {
             if self.watch.stop.load(Relaxed) {
                 // Dropped, both ends stop sending.
-                return Err(Error::Interrupted);
+                return Err(Error::interrupted());
             }
             if case.sender == Which::Far && begun.elapsed().as_secs_f64() >= case.seconds {
                 return Ok(());

@@ -108,8 +108,7 @@ impl Running {
                 ended
             };
             let thread = std::thread::Builder::new().name(format!("flow-{flow}")).spawn(work);
-            let thread =
-                thread.map_err(|source| Error::Io { what: "cannot start a thread".into(), source })?;
+            let thread = thread.map_err(Error::no_thread)?;
             running.threads.push(thread);
         }
         Ok(running)

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use farhaul::{Error, ExitCode, Handle, Host, Place, TransferOptions};
+use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, Host, Place, TransferOptions};
 use farhaul_bench::transfer::Target;
 use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
 
@@ -50,6 +50,7 @@ fn show(
     let outcome = watched(output, |watch| measure(watch, &mut findings));
     findings.ok = outcome.is_ok();
     findings.error = outcome.as_ref().err().map(text_of);
+    findings.error_detail = outcome.as_ref().err().map(ErrorDetail::from);
     if !output.quiet {
         findings.warnings.iter().for_each(|warning| printer::warning(warning));
     }
@@ -71,7 +72,7 @@ fn show(
 fn watched(output: &BenchOutput, measure: impl FnOnce(&Watch<'_>) -> Result<(), Error>) -> Result<(), Error> {
     let handle = Handle::new();
     signals::cancel_on_signal(handle.clone())
-        .map_err(|source| Error::Io { what: "cannot listen for signals".into(), source })?;
+        .map_err(|source| Error::of_host("cannot listen for signals", source))?;
     let waiting = Waiting::start(!output.quiet);
     let tell = |what: &str| waiting.tell(what);
     measure(&Watch { stop: handle.cancel_flag(), tell: &tell })
@@ -79,25 +80,28 @@ fn watched(output: &BenchOutput, measure: impl FnOnce(&Watch<'_>) -> Result<(), 
 
 /// A measurement does not go on where it stopped.
 fn text_of(error: &Error) -> String {
-    match error {
-        Error::Interrupted => "interrupted".into(),
-        error => error.to_string(),
+    match error.code() {
+        Code::Interrupted => "interrupted".into(),
+        _ => error.to_string(),
     }
 }
 
 fn complain(error: &Error) {
-    match error {
-        Error::Interrupted => printer::line("error: interrupted"),
-        error => printer::error(error, None),
+    match error.code() {
+        Code::Interrupted => printer::line("error: interrupted"),
+        _ => printer::error(error, None),
     }
 }
 
 fn link_config(args: &Link) -> Result<link::Config, Error> {
     let Place::Ssh(host, _) = Place::parse_host(&args.host)? else {
-        return Err(Error::Usage(format!(
-            "{}: a daemon takes no raw datagrams; name the host as for SSH, [user@]host",
-            args.host.display()
-        )));
+        return Err(Error::new(
+            Code::BadLocation,
+            format!(
+                "{}: a daemon takes no raw datagrams; name the host as for SSH, [user@]host",
+                args.host.display()
+            ),
+        ));
     };
     Ok(link::Config {
         target: ssh_target(&host, &args.connection, &cp_output(&args.output)),
@@ -113,7 +117,7 @@ fn link_config(args: &Link) -> Result<link::Config, Error> {
 
 fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
     if !args.transfer.spread.is_empty() {
-        return Err(Error::Usage("--spread is for cp and sync".into()));
+        return Err(Error::new(Code::BadOption, "--spread is for cp and sync"));
     }
     let place = Place::parse_host(&args.host)?;
     let target = match &place {
@@ -137,8 +141,9 @@ fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
 
 fn daemon(host: &Host, connection: &Connection) -> Result<Target, Error> {
     if connection.ipv4 || connection.ipv6 {
-        return Err(Error::Usage(
-            "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]".into(),
+        return Err(Error::new(
+            Code::BadOption,
+            "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]",
         ));
     }
     Ok(Target::Daemon(daemon_target(host, connection)))

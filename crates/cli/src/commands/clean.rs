@@ -14,7 +14,7 @@ const FAILURES_SHOWN: usize = 20;
 pub fn run(args: &Clean) -> ExitCode {
     let handle = Handle::new();
     if let Err(source) = signals::cancel_on_signal(handle.clone()) {
-        let error = Error::Io { what: "cannot listen for signals".into(), source };
+        let error = Error::of_host("cannot listen for signals", source);
         printer::error(&error, None);
         return error.exit_code();
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use farhaul::DEFAULT_PORT;
 use farhaul::{
-    CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Host, Location, Place, REPORT_SCHEMA, Report,
-    SshTarget, SyncOptions, TransferOptions,
+    Code, CopyJob, DaemonTarget, Error, ExitCode, FailedRun, Handle, Host, Location, Place, REPORT_SCHEMA,
+    Report, SshTarget, SyncOptions, TransferOptions,
 };
 
 use crate::args::select::Select;
@@ -60,7 +60,7 @@ type Outcome = (Report, Option<Error>);
 fn watch(job: CopyJob, output: &Output) -> (Outcome, Vec<String>) {
     let handle = Handle::new();
     if let Err(source) = signals::cancel_on_signal(handle.clone()) {
-        return (refused(Error::Io { what: "cannot listen for signals".into(), source }), Vec::new());
+        return (refused(Error::of_host("cannot listen for signals", source)), Vec::new());
     }
     let display = Display::start(&handle, output, job.options.dry_run);
     let outcome = farhaul::run_copy(job, &handle);
@@ -85,6 +85,9 @@ fn finish((report, error): &Outcome, seen: &[String], args: &Transfer<'_>) -> Ex
     }
     if let Some(error) = error {
         printer::error(error, summary::go_on_hint(report, error).as_deref());
+        if args.output.verbose {
+            printer::code(error);
+        }
     }
     let written = match args.output {
         Output { json: true, .. } => printer::json(report),
@@ -118,7 +121,7 @@ fn nothing_to_do(output: &Output) -> Outcome {
 
 /// The outcome of a job that never began.
 fn refused(error: Error) -> Outcome {
-    let report = Report { schema: REPORT_SCHEMA, error: Some(error.to_string()), ..Report::default() };
+    let report = Report { schema: REPORT_SCHEMA, ..Report::default() }.ended_by(Some(&error));
     (report, Some(error))
 }
 
@@ -126,12 +129,12 @@ fn refused(error: Error) -> Outcome {
 fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
     let places = args.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
     let Some((destination, sources)) = places.split_last().filter(|(_, sources)| !sources.is_empty()) else {
-        return Err(Error::Usage("a source and a destination are needed".into()));
+        return Err(Error::new(Code::BadOption, "a source and a destination are needed"));
     };
     check(sources, destination, args.output)?;
     let locate = |place: &Place| location(place, args.connection, args.output);
     let (select, names) = selection::read(args.select)?;
-    let mut sync = args.sync.clone().map_err(Error::Usage)?;
+    let mut sync = args.sync.clone().map_err(|what| Error::new(Code::BadOption, what))?;
     let retry = match args.select.retry_failed.as_deref().map(FailedRun::read).transpose()? {
         None => None,
         Some(run) => {
@@ -163,7 +166,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
 
 /// Refuses what cannot work, before anything is connected.
 fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), Error> {
-    let usage = |text: &str| Err(Error::Usage(text.to_string()));
+    let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
     let first = &sources[0];
     if sources.len() > 1 && (sources.contains(&Place::Pipe) || *destination == Place::Pipe) {
         return usage("with - as a source or destination there can be only one source");
@@ -200,7 +203,7 @@ fn location(place: &Place, connection: &Connection, output: &Output) -> Result<L
         }
         Place::Daemon(..) if connection.ipv4 || connection.ipv6 => {
             let text = "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]/path";
-            return Err(Error::Usage(text.into()));
+            return Err(Error::new(Code::BadOption, text));
         }
         Place::Daemon(host, path) => {
             Location::Daemon { target: daemon_target(host, connection), path: path.clone() }
@@ -291,7 +294,7 @@ mod tests {
     fn an_entry_that_the_error_names_is_not_listed_again() {
         let one = FailedEntry { path: "a".into(), reason: "gone".into(), action: Action::Copy };
         let report = Report { failed: vec![one], failed_count: 1, ..Report::default() };
-        let about = |what: &str| Error::Files { what: what.into(), hint: None };
+        let about = |what: &str| Error::new(Code::FilesFailed, what);
         assert!(is_told(&report, Some(&about("a: gone"))));
         assert!(!is_told(&report, Some(&about("no space"))));
         assert!(!is_told(&report, None));
@@ -300,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_refused_job_still_has_a_report() {
-        let (report, error) = refused(Error::Usage("no".into()));
+        let (report, error) = refused(Error::new(Code::BadOption, "no"));
         assert!(!report.ok && report.schema == REPORT_SCHEMA && report.error.as_deref() == Some("no"));
         assert!(error.is_some());
     }

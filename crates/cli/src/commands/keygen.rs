@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use farhaul::default_identity_path;
-use farhaul::{Error, keygen};
+use farhaul::{Code, Error, keygen};
 use serde::Serialize;
 
 use crate::args::Keygen;
@@ -22,7 +22,7 @@ pub fn run(args: &Keygen) -> Result<(), Error> {
     let file = args.file.clone().unwrap_or_else(default_identity_path);
     let comment = args.comment.clone().unwrap_or_else(default_comment);
     if comment.contains(farhaul::is_unprintable) {
-        return Err(Error::Usage("the comment must be one line of text".into()));
+        return Err(Error::new(Code::BadOption, "the comment must be one line of text"));
     }
     let fingerprint = keygen(&file, &comment)?;
     let public = public_name(&file);

@@ -1,7 +1,7 @@
 //! `farhaul man [VERB]`: a man page on stdout, made from the definition of the options.
 
 use clap::CommandFactory;
-use farhaul::Error;
+use farhaul::{Code, Error};
 
 use crate::args::Args;
 use crate::ui::printer;
@@ -16,13 +16,14 @@ fn page(verb: Option<&str>) -> Result<Vec<u8>, Error> {
     if let Some(verb) = verb {
         let known =
             command.get_subcommands().find(|command| command.get_name() == verb && !command.is_hide_set());
-        let known =
-            known.ok_or_else(|| Error::Usage(format!("there is no verb '{verb}'; see farhaul --help")))?;
+        let known = known.ok_or_else(|| {
+            Error::new(Code::BadOption, format!("there is no verb '{verb}'; see farhaul --help"))
+        })?;
         command = known.clone().version(env!("CARGO_PKG_VERSION"));
     }
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(command).render(&mut page);
-    rendered.map_err(|source| Error::Io { what: "cannot make the man page".into(), source })?;
+    rendered.map_err(|source| Error::of_host("cannot make the man page", source))?;
     Ok(page)
 }
 

@@ -7,7 +7,6 @@ use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::args::Serve;
-use crate::exit;
 use crate::ui::{log, printer};
 
 pub fn run(args: Serve) -> ExitCode {
@@ -25,8 +24,8 @@ pub fn run(args: Serve) -> ExitCode {
     match farhaul_daemon::serve(config(args, mask)) {
         Ok(()) => ExitCode::Ok,
         Err(error) => {
-            printer::chain(&error);
-            exit::code_of_chain(&error)
+            printer::error(&error, None);
+            error.exit_code()
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::ui::{printer, units};
 pub fn run(args: &Verify) -> ExitCode {
     let handle = Handle::new();
     if let Err(source) = signals::cancel_on_signal(handle.clone()) {
-        let error = Error::Io { what: "cannot listen for signals".into(), source };
+        let error = Error::of_host("cannot listen for signals", source);
         printer::error(&error, None);
         return error.exit_code();
     }

@@ -4,11 +4,10 @@
 
 use std::io::{self, Write};
 
-use farhaul::{Error, FailedEntry, is_unprintable};
+use farhaul::{Code, Error, FailedEntry, is_unprintable};
 use serde::Serialize;
 
 use crate::descriptors;
-use crate::exit;
 
 /// As many failed entries are listed; the report has more.
 const FAILURES_SHOWN: usize = 20;
@@ -23,33 +22,20 @@ pub fn warning(text: &str) {
     line(&format!("warning: {text}"));
 }
 
-/// What, where and, on a second line, what to do; `hint` is for errors that bring none.
+/// What, where and, on a second line, what to do; `hint` is for errors that bring none of their own.
 pub fn error(error: &Error, hint: Option<&str>) {
     line(&format!("error: {error}"));
-    if let Some(hint) = error.hint().or(hint) {
+    if let Some(hint) = error.own_hint().or(hint).or(error.hint()) {
         line(&format!("hint: {hint}"));
     }
 }
 
-/// An error with its contexts, in one line.
-pub fn chain(error: &anyhow::Error) {
-    line(&format!("error: {}", one_line(error)));
-    if let Some(hint) = exit::engine_error(error).and_then(Error::hint) {
-        line(&format!("hint: {hint}"));
+/// What docs/errors.md has more on.
+pub fn code(error: &Error) {
+    match error.misbehaviour() {
+        Some(how) => line(&format!("code: {} ({how})", error.code())),
+        None => line(&format!("code: {}", error.code())),
     }
-}
-
-/// The chain's texts, without causes that their effect has told already.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
-        if text.is_empty() {
-            text = cause;
-        } else if !text.ends_with(&cause) {
-            text = format!("{text}: {cause}");
-        }
-    }
-    text
 }
 
 /// The entries that did not arrive; `count` may be more than are listed.
@@ -90,7 +76,7 @@ pub fn written(outcome: io::Result<()>) -> Result<(), Error> {
 fn lost(error: &io::Error) -> Error {
     let text = error.to_string();
     let why = text.split(" (os error").next().unwrap_or_default().to_lowercase();
-    Error::Files { what: format!("cannot write to standard output: {why}"), hint: None }
+    Error::new(Code::OutputLost, format!("cannot write to standard output: {why}"))
 }
 
 /// The same JSON, of which a terminal shows all that there is: JSON itself leaves most of what is not printable as it is.
@@ -147,13 +133,6 @@ mod tests {
         assert_eq!(lines.len(), 21);
         assert_eq!(lines[20], "failed: and 980 more");
         assert_eq!(failure_lines(&entries(1), 0).len(), 1);
-    }
-
-    #[test]
-    fn a_cause_is_told_once() {
-        let cause = Error::Io { what: "cannot read x".into(), source: io::Error::other("no permission") };
-        let error = anyhow::Error::new(cause).context("serving");
-        assert_eq!(one_line(&error), "serving: cannot read x: no permission");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use farhaul::{Error, Report};
+use farhaul::{Error, ExitCode, Report};
 
 use super::units;
 
@@ -85,18 +85,19 @@ pub fn loss(fraction: f64) -> String {
 
 /// For errors after which the same command goes on, and that bring no hint of their own.
 pub fn go_on_hint(report: &Report, error: &Error) -> Option<String> {
-    match error {
-        Error::Lost { .. } if report.session.bytes > 0 || report.bytes_resumed > 0 => {
+    match error.exit_code() {
+        ExitCode::Lost if report.session.bytes > 0 || report.bytes_resumed > 0 => {
             let there = units::size(report.session.bytes.saturating_add(report.bytes_resumed));
             Some(format!("run the same command again; it goes on where it stopped ({there} have arrived)"))
         }
-        Error::Lost { .. } => Some("run the same command again".into()),
+        ExitCode::Lost => Some("run the same command again".into()),
         _ => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use farhaul::Code;
     use farhaul::SessionReport;
 
     use super::*;
@@ -171,10 +172,10 @@ mod tests {
 
     #[test]
     fn after_a_lost_connection_the_way_on_is_named() {
-        let lost = Error::Lost { what: "x".into(), hint: None };
+        let lost = Error::new(Code::PeerEnded, "x");
         let hint = go_on_hint(&report(), &lost).unwrap();
         assert!(hint.contains("same command") && hint.contains("4.00 GiB"), "{hint}");
-        assert_eq!(go_on_hint(&report(), &Error::Usage("x".into())), None);
+        assert_eq!(go_on_hint(&report(), &Error::new(Code::BadOption, "x")), None);
         assert!(!is_worth_telling(&Report::default(), Some(&lost)));
         assert!(is_worth_telling(&report(), Some(&lost)));
     }

@@ -41,7 +41,7 @@ fn the_first_words_have_the_bytes_of_this_version() {
     reply.features = Features::of(&["a"]);
     reply.terms = b"agreed".to_vec();
     reply.ticket = Some(Token([3; 32]));
-    let refusal = Refusal { hint: Some("do this".into()), ..Refusal::new(RefusalCode::Unsupported, "no") };
+    let refusal = Refusal::new(Code::FeatureMissing, "no").with_hint("do this");
     let version = env!("CARGO_PKG_VERSION");
     let bytes = |name: &str, frame: Zeroizing<Vec<u8>>| {
         // Of the program's version nothing depends.
@@ -94,7 +94,7 @@ fn another_version_is_named_even_if_its_fields_are_unknown() {
         );
         assert!(text.contains("install the newer version on both ends"), "{text}");
         assert!(!text.contains('\x1b'), "made safe for a terminal");
-        assert!(matches!(Error::from(error), Error::Incompatible(_)));
+        assert!(Error::from(error).code() == Code::NoCommonVersion);
     }
 }
 
@@ -151,22 +151,51 @@ fn every_cut_and_every_flipped_byte_is_an_answer_or_an_error() {
 
 #[test]
 fn refusals_become_errors_with_their_exit_codes() {
-    use farhaul_session::error::ExitCode;
     for (code, exit) in [
-        (RefusalCode::Version, ExitCode::Incompatible),
-        (RefusalCode::Forbidden, ExitCode::Auth),
-        (RefusalCode::NoSuchPath, ExitCode::Files),
-        (RefusalCode::Usage, ExitCode::Usage),
-        (RefusalCode::Busy, ExitCode::Connect),
-        (RefusalCode::Ended, ExitCode::Lost),
+        (Code::NoCommonVersion, ExitCode::Incompatible),
+        (Code::Forbidden, ExitCode::Auth),
+        (Code::NotFound, ExitCode::Files),
+        (Code::BadRequest, ExitCode::Usage),
+        (Code::Busy, ExitCode::Connect),
+        (Code::PeerEnded, ExitCode::Lost),
     ] {
-        let error =
-            Refusal { hint: Some("do\x07 this".into()), ..Refusal::new(code, "no\x1b[31m") }.into_error();
-        assert_eq!(error.exit_code(), exit);
+        let error = Refusal::new(code, "no\x1b[31m").with_hint("do\x07 this").into_error();
+        assert_eq!((error.code(), error.exit_code()), (code, exit));
         assert!(!error.to_string().contains('\x1b'));
     }
-    let unknown: Refusal = serde_json::from_str(r#"{"code":"tomorrow","text":"x"}"#).unwrap();
-    assert_eq!(unknown.code, RefusalCode::Other);
+}
+
+#[test]
+fn a_frame_that_makes_no_sense_is_a_misbehaviour() {
+    let too_long = Error::from(HelloError::TooLong(1 << 30));
+    assert_eq!(too_long.misbehaviour(), Some(Misbehaviour::FrameTooLong));
+    let malformed = Error::from(decode_reply(&encode(&hello()).unwrap()[4..]).unwrap_err());
+    assert_eq!(malformed.misbehaviour(), Some(Misbehaviour::MalformedHello));
+}
+
+#[test]
+fn a_refusal_for_what_is_of_no_exit_code_here_tells_that_the_far_end_cannot_start() {
+    for code in [Code::NoDescriptors, Code::Misbehaved, Code::ShareUsed, Code::Interrupted] {
+        let error = Refusal::from_error(&Error::new(code, "x")).into_error();
+        assert_eq!((error.code(), error.blame()), (Code::PeerCannotStart, code.blame()), "{code}");
+    }
+}
+
+#[test]
+fn a_refusal_of_a_later_version_is_understood_by_its_exit_code() {
+    for (exit, code) in [
+        (2, Code::BadRequest),
+        (4, Code::Forbidden),
+        (6, Code::FilesFailed),
+        (7, Code::PeerEnded),
+        (99, Code::PeerCannotStart),
+    ] {
+        let text = format!(r#"{{"code":"FH-OF-TOMORROW","exit":{exit},"text":"x"}}"#);
+        let later: Refusal = serde_json::from_str(&text).unwrap();
+        assert_eq!(later.into_error().code(), code);
+    }
+    let without: Refusal = serde_json::from_str(r#"{"code":"tomorrow","text":"x"}"#).unwrap();
+    assert_eq!(without.into_error().code(), Code::PeerCannotStart);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use farhaul_net::UdpLink;
+use farhaul_session::error::{Code, ExitCode, Misbehaviour};
 use farhaul_session::options::NetworkOptions;
 
 use super::super::features::Features;
@@ -69,9 +70,22 @@ fn a_host_that_would_be_an_option_is_refused() {
         [("-oProxyCommand=evil", None), ("", None), ("a b", None), ("ok", Some("-x")), ("ok", Some("a\n"))]
     {
         let target = SshTarget { host: host.into(), user: user.map(str::to_string), ..SshTarget::default() };
-        assert!(matches!(target.checked(), Err(Error::Usage(_))), "{host:?} {user:?}");
+        assert!(
+            matches!(target.checked(), Err(error) if error.code() == Code::BadLocation),
+            "{host:?} {user:?}"
+        );
     }
     assert!(SshTarget { host: "fe80::1%eth0".into(), ..SshTarget::default() }.checked().is_ok());
+}
+
+#[test]
+fn both_halves_of_the_secret_are_needed() {
+    let half = Token([1; 32]);
+    for (client, server) in [(Some(&half), None), (None, Some(&half))] {
+        let secret = session_secret(client, server);
+        assert_eq!(Misbehaviour::of(&secret), Some(Misbehaviour::NoSecretHalf));
+    }
+    assert!(session_secret(Some(&half), Some(&half)).is_ok());
 }
 
 #[test]
@@ -111,7 +125,7 @@ fn failures_say_what_to_do() {
         let target = fake_ssh(folder.path(), body);
         let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();
         assert!(error.to_string().contains(what), "{body}: {error}");
-        assert!(matches!(error, Error::Connect { hint: Some(_), .. }), "{body}: {error:?}");
+        assert!(error.exit_code() == ExitCode::Connect && error.hint().is_some(), "{body}: {error:?}");
     }
     let target = SshTarget { host: "h".into(), program: "/nonexistent/ssh".into(), ..SshTarget::default() };
     let error = ssh_connect(&target, params(NetworkOptions::default())).unwrap_err();

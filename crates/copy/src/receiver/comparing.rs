@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_channel::Receiver as Channel;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{CHUNK, RelPath, SourceFile};
 
 use super::super::failures::plain;
@@ -114,7 +114,10 @@ impl Receiver {
     ) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
         let Some(compared) = conversation.comparing.remove(&id) else {
-            return Err(Error::Misbehaved(format!("file {id} was not to be compared")));
+            return Err(Error::misbehaved(
+                Misbehaviour::NotCompared,
+                format!("file {id} was not to be compared"),
+            ));
         };
         if compared.from.is_some() {
             return self.candidate_compared(target, compared, is_same, conversation);

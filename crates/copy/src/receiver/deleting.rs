@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
 use farhaul_volume::{RelPath, Removal, Removed, Root};
 
@@ -64,7 +64,8 @@ impl Receiver {
     }
 
     pub(super) fn note_left_out(&self, path: &[u8], conversation: &mut Conversation) -> Result<(), Error> {
-        let path = RelPath::from_bytes(path).map_err(|error| Error::Misbehaved(error.to_string()))?;
+        let path = RelPath::from_bytes(path)
+            .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
         match conversation.surplus_after(self.delete_options()) {
             Some(surplus) => match surplus.leave_unlisted(&path) {
                 true => Ok(()),
@@ -86,7 +87,8 @@ impl Receiver {
             (true, Presence::Directory | Presence::DirectoryEnd | Presence::DirectoryUnlisted) => {
                 RelPath::empty()
             }
-            _ => RelPath::from_bytes(path).map_err(|error| Error::Misbehaved(error.to_string()))?,
+            _ => RelPath::from_bytes(path)
+                .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?,
         };
         // Without a comparison there is nothing to be deleted, whatever is said.
         let Some(surplus) = &mut conversation.surplus else { return Ok(()) };

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::contained::contained;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_volume::{RelPath, Root};
 
 use super::super::failures::plain;
@@ -57,11 +57,11 @@ impl FileSystems {
 impl Sync {
     /// How it went, once it is over.
     pub(super) fn outcome(&self) -> Option<Result<(), Error>> {
+        let hint =
+            "what has arrived may be lost if the host goes down; look at its disk, and run the command again";
         let failed = |what: &str| {
-            Error::Files {
-            what: format!("the destination cannot be synced to the disk: {what}"),
-            hint: Some("what has arrived may be lost if the host goes down; look at its disk, and run the command again".into()),
-        }
+            let what = format!("the destination cannot be synced to the disk: {what}");
+            Error::new(Code::NotOnDisk, what).with_hint(hint)
         };
         match self.0.recv_timeout(PATIENCE) {
             Ok(Ok(())) => Some(Ok(())),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{Done, Event};
 use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
 
@@ -34,7 +34,10 @@ impl Receiver {
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
         if entry.id != conversation.next_id || conversation.entries_done {
-            return Err(Error::Misbehaved(format!("entry {} came out of order", entry.id)));
+            return Err(Error::misbehaved(
+                Misbehaviour::EntryOutOfOrder,
+                format!("entry {} came out of order", entry.id),
+            ));
         }
         conversation.next_id += 1;
         let target = match &self.destination {
@@ -57,7 +60,10 @@ impl Receiver {
         let booked = path.as_bytes().len() + entry.names_bytes();
         let parent = self.tree.lock().whole().add(&path, booked)?;
         if parent.is_none() && is_below {
-            return Err(Error::Misbehaved(format!("{path} is in a directory that is not being listed")));
+            return Err(Error::misbehaved(
+                Misbehaviour::EntryOutsideListing,
+                format!("{path} is in a directory that is not being listed"),
+            ));
         }
         if let (None, Some(name)) = (parent, name.filter(|name| !name.is_empty())) {
             conversation.names.take(&name)?;
@@ -279,7 +285,10 @@ impl Receiver {
     ) -> Result<(), Error> {
         let fits = entry.id % RENEWAL == id % RENEWAL && entry.id > id;
         if !fits || !matches!(entry.what, What::File { .. } | What::Stream) {
-            return Err(Error::Misbehaved(format!("file {id} was announced again as something else")));
+            return Err(Error::misbehaved(
+                Misbehaviour::AnnouncedAsOther,
+                format!("file {id} was announced again as something else"),
+            ));
         }
         // It may have failed meanwhile, which the sender is told.
         let Some(file) = self.take(id) else { return Ok(()) };
@@ -303,9 +312,7 @@ impl Receiver {
                 let kind = if is_whole { Kind::Whole } else { Kind::null() };
                 self.accept(item, kind, Decision::Send, conversation)
             }
-            Destination::Pipe => {
-                Err(Error::Misbehaved("it would send again what has left standard output".into()))
-            }
+            Destination::Pipe => Err(Error::from(Misbehaviour::OutputTwice)),
         }
     }
 
@@ -477,7 +484,10 @@ impl Receiver {
     pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
         let mut files = self.files.lock().whole();
         if files.len() >= OUTSTANDING_MAX {
-            return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
+            return Err(Error::misbehaved(
+                Misbehaviour::TooManyEntries,
+                "it announced more files than may be outstanding",
+            ));
         }
         files.insert(file.item.id(), file.clone());
         if file.is_large() {
@@ -487,7 +497,7 @@ impl Receiver {
     }
 
     fn null_entry(&self, mut entry: ManifestEntry, conversation: &mut Conversation) -> Result<(), Error> {
-        let bad = |error: PathError| Error::Misbehaved(error.to_string());
+        let bad = |error: PathError| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string());
         let path = match entry.path.is_empty() {
             true => RelPath::empty(),
             false => RelPath::from_bytes(&entry.path).map_err(bad)?,
@@ -525,10 +535,10 @@ impl Receiver {
         let size = match entry.what {
             What::File { size, .. } => size,
             What::Stream => 0,
-            _ => return Err(Error::Usage("only a single file can go to standard output".into())),
+            _ => return Err(Error::new(Code::NotOneFile, "only a single file can go to standard output")),
         };
         if entry.id != 0 {
-            return Err(Error::Usage("only a single file can go to standard output".into()));
+            return Err(Error::new(Code::NotOneFile, "only a single file can go to standard output"));
         }
         self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);
         self.shared.handle.counts().files_total.fetch_add(1, Relaxed);

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
 
 use super::super::failures::plain;
@@ -65,7 +65,8 @@ impl Receiver {
 
     /// An entry whose path is too long at the destination, where the source has a longer name than its own.
     pub(super) fn entry_without_place(&self, entry: ManifestEntry) -> Result<(), Error> {
-        let path = RelPath::from_bytes(&entry.path).map_err(|error| Error::Misbehaved(error.to_string()))?;
+        let path = RelPath::from_bytes(&entry.path)
+            .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
         let booked = path.as_bytes().len() + entry.names_bytes();
         let parent = Some(self.tree.lock().whole().add_unplaced(booked)?.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };

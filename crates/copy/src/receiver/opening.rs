@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge, Resource};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
 use rustix::io::Errno;
 
@@ -112,7 +112,10 @@ impl Receiver {
     ) -> Result<(), Error> {
         if !conversation.postponed.is_empty() || !self.large_open.has_room() {
             if conversation.postponed.len() >= OUTSTANDING_MAX {
-                return Err(Error::Misbehaved("it announced more files than may be outstanding".into()));
+                return Err(Error::misbehaved(
+                    Misbehaviour::TooManyEntries,
+                    "it announced more files than may be outstanding",
+                ));
             }
             conversation.postponed.push_back(item);
             return Ok(());

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver as Channel;
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{CHUNK, ChunkCv, Partial, Patched};
 
 use super::super::failures::plain;
@@ -208,7 +208,10 @@ impl Receiver {
         // What is said of a file that has failed meanwhile is of no more use.
         let Some(file) = self.files.lock().whole().get(&id).cloned() else { return Ok(()) };
         if !file.told.as_ref().is_some_and(|told| told.take_kept(chunk)) {
-            return Err(Error::Misbehaved(format!("chunk {chunk} of file {id} is the same as nothing")));
+            return Err(Error::misbehaved(
+                Misbehaviour::SameAsNothing,
+                format!("chunk {chunk} of file {id} is the same as nothing"),
+            ));
         }
         let Some(partial) = file.partial() else { return Ok(()) };
         let kept = partial.keep(chunk);

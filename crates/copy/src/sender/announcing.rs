@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{
@@ -72,7 +72,10 @@ impl Sender {
             match Selection::new(names) {
                 Ok(only) => scan.options.only = Some(only),
                 Err(error) => {
-                    return self.shared.fail(Error::Misbehaved(format!("it asked for a name: {error}")));
+                    return self.shared.fail(Error::misbehaved(
+                        Misbehaviour::BadName,
+                        format!("it asked for a name: {error}"),
+                    ));
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
-use farhaul_session::error::Error;
+use farhaul_session::error::{Error, Misbehaviour};
 
 use super::super::sender::Sender;
 
@@ -30,24 +30,27 @@ impl Names {
     pub(super) fn new(is_awaited: bool, budget: &Budget) -> Names {
         Names { is_awaited, kept: budget.nothing(), ..Names::default() }
     }
+
+    fn take(&mut self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
+        self.bytes = more.iter().fold(self.bytes, |sum, name| sum.saturating_add(name.len()));
+        if !self.is_awaited || self.is_complete {
+            return Err(Error::from(Misbehaviour::NamesOutOfOrder));
+        }
+        if self.names.len() + more.len() > NAMES_MAX || self.bytes > NAMES_BYTES_MAX {
+            return Err(Error::from(Misbehaviour::TooManyNames));
+        }
+        let count = self.names.len() + more.len();
+        let bytes = 2 * self.bytes + NAME_BYTES * count;
+        self.kept.hold(bytes as u64)?;
+        self.names.extend(more);
+        self.is_complete = is_last;
+        Ok(())
+    }
 }
 
 impl Sender {
     pub(super) fn take_names(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
-        let mut names = self.names.lock().whole();
-        names.bytes = more.iter().fold(names.bytes, |sum, name| sum.saturating_add(name.len()));
-        if !names.is_awaited || names.is_complete {
-            return Err(Error::Misbehaved("it asked for names out of order".into()));
-        }
-        if names.names.len() + more.len() > NAMES_MAX || names.bytes > NAMES_BYTES_MAX {
-            return Err(Error::Misbehaved("it asked for more names than are allowed".into()));
-        }
-        let count = names.names.len() + more.len();
-        let bytes = 2 * names.bytes + NAME_BYTES * count;
-        names.kept.hold(bytes as u64)?;
-        names.names.extend(more);
-        names.is_complete = is_last;
-        drop(names);
+        self.names.lock().whole().take(more, is_last)?;
         self.room.notify_all();
         Ok(())
     }
@@ -62,5 +65,27 @@ impl Sender {
             (names, _) = self.room.wait_timeout(names, Duration::from_millis(100)).whole();
         }
         Some(std::mem::take(&mut names.names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_when_they_are_awaited_and_not_too_many() {
+        let budget = Budget::default();
+        let names = |count: usize, len: usize| vec![vec![b'x'; len]; count];
+        let mut unasked = Names::new(false, &budget);
+        assert_eq!(Misbehaviour::of(&unasked.take(names(1, 1), true)), Some(Misbehaviour::NamesOutOfOrder));
+        let mut awaited = Names::new(true, &budget);
+        assert!(awaited.take(names(2, 1), false).is_ok() && awaited.take(names(2, 1), true).is_ok());
+        assert_eq!(Misbehaviour::of(&awaited.take(names(1, 1), true)), Some(Misbehaviour::NamesOutOfOrder));
+        for (count, len) in [(NAMES_MAX, 0), (1, NAMES_BYTES_MAX)] {
+            let mut awaited = Names::new(true, &budget);
+            assert!(awaited.take(names(count, len), false).is_ok());
+            let more = awaited.take(names(1, 1), false);
+            assert_eq!(Misbehaviour::of(&more), Some(Misbehaviour::TooManyNames));
+        }
     }
 }

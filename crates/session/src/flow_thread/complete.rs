@@ -13,7 +13,7 @@ use farhaul_proto::Timestamp;
 use super::super::exchange::NUMBER_LEN;
 use super::super::flow_thread::Running;
 use super::super::shared::{Arrived, Credit};
-use crate::error::Error;
+use crate::error::{Error, Misbehaviour};
 
 /// Complete blocks that are handed over together, at most: with eight, no more is gained.
 const TOGETHER_MAX: u64 = 4;
@@ -97,7 +97,7 @@ impl Running {
             // Those of a request that has ended are nobody's any more.
             let Some(request) = requests.get(number) else { continue };
             if !request.arrived.put(blocks) {
-                return Err(Error::Misbehaved("more blocks than were granted".to_string()));
+                return Err(Error::from(Misbehaviour::TooManyBlocks));
             }
         }
         Ok(())
@@ -107,13 +107,20 @@ impl Running {
 /// The request that a block of `len` bytes belongs to, and what of it is the service's.
 fn whose(block: &Block, len: usize) -> Result<(u64, usize), Error> {
     let number = block[..len].last_chunk::<NUMBER_LEN>();
-    let number = number.ok_or_else(|| Error::Misbehaved("a block that is nobody's".into()))?;
+    let number = number.ok_or_else(|| Error::from(Misbehaviour::NobodysBlock))?;
     Ok((u64::from_le_bytes(*number), len - NUMBER_LEN))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_that_is_too_short_to_say_whose_it_is_is_nobodys() {
+        let block = farhaul_blocks::BlockPool::new(1, 100).unwrap().take();
+        assert_eq!(whose(&block, 50).unwrap().1, 50 - NUMBER_LEN);
+        assert_eq!(Misbehaviour::of(&whose(&block, NUMBER_LEN - 1)), Some(Misbehaviour::NobodysBlock));
+    }
 
     #[test]
     fn what_is_collected_is_a_small_part_of_memory() {

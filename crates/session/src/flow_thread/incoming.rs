@@ -15,7 +15,7 @@ use super::super::held::{Held, OverflowRoom, cannot_park};
 use super::super::meter::Meter;
 use super::super::packets::Ahead;
 use super::blocks::PREFETCH_MAX;
-use crate::error::Error;
+use crate::error::{Error, Misbehaviour};
 
 /// While the overflow is in use, this part of memory, but so many blocks at most, is kept from the writers for what is filled.
 const FILLING_PART: u64 = 4;
@@ -132,7 +132,10 @@ impl Incoming {
     pub(super) fn place(&mut self, segment: &Segment, payload: &[u8]) -> Result<(), Error> {
         let start = segment.offset as usize;
         if start + payload.len() > self.pool.block_bytes() {
-            return Err(Error::Misbehaved(format!("a segment at {start} lies beyond its block")));
+            return Err(Error::misbehaved(
+                Misbehaviour::SegmentBeyondBlock,
+                format!("a segment at {start} lies beyond its block"),
+            ));
         }
         let end = start + payload.len();
         if let Some(front) =
@@ -163,7 +166,9 @@ impl Incoming {
     /// Takes a complete block out, and returns one for the writers: this one or one that has waited.
     pub(super) fn complete(&mut self, number: u64, len: u32) -> Result<Option<(Block, u32)>, Error> {
         let held = self.blocks.remove(&number);
-        let held = held.ok_or_else(|| Error::Misbehaved(format!("block {number} completed twice")))?;
+        let held = held.ok_or_else(|| {
+            Error::misbehaved(Misbehaviour::BlockTwice, format!("block {number} completed twice"))
+        })?;
         match held {
             Held::Here(block) => {
                 self.here -= 1;
@@ -213,7 +218,7 @@ impl Incoming {
             self.blocks.insert(number, Held::Away(parked));
             self.here -= 1;
         }
-        self.pool.try_take().ok_or_else(|| Error::Misbehaved("more blocks than were granted".to_string()))
+        self.pool.try_take().ok_or_else(|| Error::from(Misbehaviour::TooManyBlocks))
     }
 
     fn park(&self, bytes: &[u8]) -> Result<Parked, Error> {
@@ -226,9 +231,8 @@ impl Incoming {
 mod tests {
     use std::path::Path;
 
-    use proptest::prelude::*;
-
     use farhaul_blocks::Overflow;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::budget::Budget;
@@ -321,6 +325,20 @@ mod tests {
             fill(&mut incoming, block, &[0, 1, 2]);
             assert!(incoming.complete(block, LEN as u32).expect("complete").is_some());
         }
+    }
+
+    #[test]
+    fn what_a_peer_may_not_send_is_refused() {
+        let mut incoming = incoming(2);
+        let beyond = incoming.place(&part(0, LEN as u32 - 999, false), &[0; 1000]);
+        assert_eq!(Misbehaviour::of(&beyond), Some(Misbehaviour::SegmentBeyondBlock));
+        fill(&mut incoming, 0, &[0, 1, 2]);
+        assert!(incoming.complete(0, LEN as u32).is_ok());
+        let again = incoming.complete(0, LEN as u32);
+        assert_eq!(Misbehaviour::of(&again), Some(Misbehaviour::BlockTwice));
+        let opened = (1..9).map(|block| incoming.place(&part(block, 0, false), &[0; 1000]));
+        let how = opened.map(|placed| Misbehaviour::of(&placed)).find(Option::is_some);
+        assert_eq!(how, Some(Some(Misbehaviour::TooManyBlocks)));
     }
 
     /// As if `part` were opened to its place, if that is expected; what does not pass its tag comes before and leaves rubbish there.

@@ -18,7 +18,7 @@ use super::super::shared::{FlowShared, FlowState};
 use super::super::supervisor::{Part, SILENCE, Supervisor};
 use super::gone::lost;
 use super::telling::ends;
-use crate::error::Error;
+use crate::error::{Code, Error, ExitCode};
 
 /// A stream carrier that could not be opened is tried again after this.
 const DIAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -82,11 +82,11 @@ impl Supervisor {
                     self.begin_stream(index);
                 }
                 // The far end has given it up, or is another process than before: it does not come back.
-                Err(Error::Lost { .. }) => {
+                Err(error) if error.exit_code() == ExitCode::Lost => {
                     if self.has_last_words() {
                         return Ok(());
                     }
-                    self.give_up(lost(format!("{} has given the session up", self.peer)))?;
+                    self.give_up(lost(Code::PeerEnded, format!("{} has given the session up", self.peer)))?;
                 }
                 // The network may be gone as a whole; it is tried again.
                 Err(error) => {
@@ -250,6 +250,7 @@ pub(super) fn is_live_udp(flow: &FlowShared) -> bool {
 mod tests {
     use super::super::tests::start;
     use super::*;
+    use crate::error::Misbehaviour;
     use crate::setup::local_pair;
     use crate::supervisor::Role;
 
@@ -262,9 +263,13 @@ mod tests {
             let flow = other.flows.into_iter().next().unwrap();
             supervisor.open_flow(crate::setup::FlowSetup { index, ..flow }, Part::StandBy)
         };
-        assert!(matches!(further(0), Err(Error::Misbehaved(_))));
+        assert!(
+            matches!(further(0), Err(error) if error.misbehaviour() == Some(Misbehaviour::FlowIndexTwice))
+        );
         assert!(further(1).is_ok());
-        assert!(matches!(further(1), Err(Error::Misbehaved(_))));
+        assert!(
+            matches!(further(1), Err(error) if error.misbehaviour() == Some(Misbehaviour::FlowIndexTwice))
+        );
         supervisor.close(None);
     }
 }

@@ -16,16 +16,11 @@ const LAST_WORDS_BYTES: u64 = 2 << 10;
 /// What somebody hears who is thrown out gets so much time.
 const GOODBYE: Duration = Duration::from_millis(300);
 
-fn abort_for(error: &Error) -> Message {
-    let hint = error.hint().unwrap_or_default().to_string();
-    Message::Abort { code: error.exit_code() as u8, reason: error.to_string(), hint }
-}
-
 impl Supervisor {
     /// The peer may not do any more what it does: it hears so, if it takes no time, and that is all.
     pub(super) fn revoked(&self, why: Error) -> Error {
         // Not `send`, which waits for a peer that takes nothing.
-        self.shared.say(&[abort_for(&why)]);
+        self.shared.say(&[Message::Abort(why.complaint())]);
         self.shared.flush(GOODBYE);
         why
     }
@@ -43,7 +38,7 @@ impl Supervisor {
     /// Ends the flows; with `error` the peer is told why.
     pub fn close(mut self, error: Option<&Error>) {
         if let Some(error) = error {
-            self.shared.set_goodbye(error.to_string());
+            self.shared.set_goodbye(error);
         }
         self.shared.stop();
         for thread in self.threads.drain(..) {

@@ -15,7 +15,7 @@ use super::super::options::PathAddresses;
 use super::super::setup::{AcceptSocket, FlowLink, FlowSetup, Reserved, Spare, SpareWay};
 use super::super::shared::Addition;
 use super::super::supervisor::{Part, Supervisor};
-use crate::error::Error;
+use crate::error::{Error, Misbehaviour};
 use crate::options::NetworkOptions;
 
 /// What is known of them, and what is left for them.
@@ -87,7 +87,7 @@ impl Supervisor {
     pub(super) fn open_added_path(&mut self, path: u64, addresses: PathAddresses) -> Result<(), Error> {
         let number = path as usize;
         if self.shared.is_initiator || self.further.added.get(number).is_none_or(Option::is_some) {
-            return Err(Error::Misbehaved("it added a path that was not agreed on".into()));
+            return Err(Error::from(Misbehaviour::PathNotAgreed));
         }
         let reserved = self.further.take(number);
         let flows = usize::from(self.further.flows);
@@ -132,7 +132,7 @@ impl Supervisor {
         let Some(Addition { number, addresses, sockets }) =
             position.map(|position| self.further.asked.swap_remove(position))
         else {
-            return Err(Error::Misbehaved("it opened a path that was not asked for".into()));
+            return Err(Error::from(Misbehaviour::PathNotAsked));
         };
         if !is_open {
             self.warn(format!(
@@ -146,7 +146,7 @@ impl Supervisor {
             |flow: usize| ports.get(flow).or(self.udp_ports.first().filter(|_| ports.is_empty())).copied();
         let flows = sockets.len();
         let Some(ports) = (0..flows).map(port).collect::<Option<Vec<u16>>>() else {
-            return Err(Error::Misbehaved("it opened a path with too few ports".into()));
+            return Err(Error::from(Misbehaviour::TooFewPorts));
         };
         let mut sockets = sockets.into_iter();
         for (place, flow) in self.further.take(number).into_iter().enumerate() {
@@ -186,7 +186,10 @@ impl Supervisor {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::supervisor::Role;
+    use super::super::tests::start;
     use super::*;
+    use crate::setup::local_pair;
 
     #[test]
     fn flows_of_further_paths_have_their_places_behind_all_others() {
@@ -203,5 +206,25 @@ mod tests {
         assert!(further.take(1).is_empty());
         let none = FurtherPaths::new(Vec::new(), 2, &options);
         assert_eq!((none.count(), none.all_bits(), none.path_of(5)), (0, 0, 1));
+    }
+
+    #[test]
+    fn paths_that_nobody_spoke_of_are_refused() {
+        let loopback = || "127.0.0.1".parse().unwrap();
+        let addresses = PathAddresses { local: loopback(), remote: loopback() };
+        let (near, far) = local_pair().unwrap();
+        let (mut near, mut far) = (start(near, Role::Sender), start(far, Role::Receiver));
+        for end in [&mut near, &mut far] {
+            let added = end.open_added_path(0, addresses);
+            assert_eq!(Misbehaviour::of(&added), Some(Misbehaviour::PathNotAgreed));
+        }
+        let opened = near.begin_added_path(0, true, &[1]);
+        assert_eq!(Misbehaviour::of(&opened), Some(Misbehaviour::PathNotAsked));
+        let sockets = vec![UdpLink::bind(SocketAddr::new(loopback(), 0)).unwrap()];
+        near.further.asked.push(Addition { number: 0, addresses, sockets });
+        let opened = near.begin_added_path(0, true, &[]);
+        assert_eq!(Misbehaviour::of(&opened), Some(Misbehaviour::TooFewPorts));
+        near.close(None);
+        far.close(None);
     }
 }

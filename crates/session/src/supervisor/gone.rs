@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use super::super::shared::FlowShared;
 use super::super::supervisor::{SILENCE, Supervisor};
-use crate::error::Error;
+use crate::error::{Code, Error, ExitCode};
+use crate::messages::Complaint;
 
 /// A port that answers "closed" for this long: whoever asks for what the session holds gets it.
 const REFUSED_HINT: Duration = Duration::from_secs(1);
@@ -35,19 +36,22 @@ impl Supervisor {
         now.saturating_sub(last)
     }
 
-    pub(super) fn closed(&self, reason: &str) -> Error {
-        match reason {
-            "" => lost(format!("{} closed the session before its end", self.peer)),
-            reason => lost(format!("{} ended the session: {reason}", self.peer)),
-        }
+    /// The peer has left before the end, and may have said why.
+    pub(super) fn closed(&self, complaint: Complaint) -> Error {
+        let what = match &complaint.reason[..] {
+            "" => format!("{} closed the session before its end", self.peer),
+            reason => format!("{} ended the session: {reason}", self.peer),
+        };
+        let hint = GO_ON.to_string();
+        Error::told(Complaint { exit: ExitCode::Lost as u8, reason: what, hint, ..complaint })
     }
 
     pub(super) fn gone(&self) -> Error {
-        lost(format!("{} is gone: its process has ended", self.peer))
+        lost(Code::PeerGone, format!("{} is gone: its process has ended", self.peer))
     }
 
     pub(super) fn silent_too_long(&self, silence: Duration) -> Error {
-        lost(format!("{} has not been heard of for {} s", self.peer, silence.as_secs()))
+        lost(Code::PeerSilent, format!("{} has not been heard of for {} s", self.peer, silence.as_secs()))
     }
 
     pub(super) fn unreachable(&self) -> Error {
@@ -60,10 +64,12 @@ impl Supervisor {
             "open {ports} of {} in the firewalls on the way, or allow other carriers (no --udp-only)",
             self.peer
         );
-        Error::Connect { what: format!("{ports} of {} cannot be reached", self.peer), hint: Some(hint) }
+        Error::new(Code::UdpBlocked, format!("{ports} of {} cannot be reached", self.peer)).with_hint(hint)
     }
 }
 
-pub(super) fn lost(what: String) -> Error {
-    Error::Lost { what, hint: Some("run the same command again; it goes on where it stopped".into()) }
+const GO_ON: &str = "run the same command again; it goes on where it stopped";
+
+pub(super) fn lost(code: Code, what: String) -> Error {
+    Error::new(code, what).with_hint(GO_ON)
 }

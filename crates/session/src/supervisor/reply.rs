@@ -55,6 +55,7 @@ mod tests {
 
     use super::super::tests::start;
     use super::*;
+    use crate::error::Code;
     use crate::setup::Fallback;
     use crate::setup::{Setup, local_pair};
     use crate::supervisor::Role;
@@ -67,7 +68,7 @@ mod tests {
     }
 
     fn refused(then: Then) -> Result<Agreed, Refused> {
-        Err(Refused { error: Error::Connect { what: "no place".into(), hint: None }, then })
+        Err(Refused { error: Error::new(Code::Busy, "no place"), then })
     }
 
     #[test]
@@ -76,7 +77,7 @@ mod tests {
             let (mut supervisor, _far) = waiting(refused(then));
             let again = supervisor.pending.as_ref().map(Pending::again).unwrap();
             let ended = supervisor.drive(Duration::ZERO);
-            assert!(matches!(ended, Err(Error::Connect { what, .. }) if what == "no place"));
+            assert!(matches!(ended, Err(error) if error.code() == Code::Busy));
             assert_eq!(again.is_due(), then == Then::Again);
             supervisor.close(None);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::super::messages::Message;
 use super::super::shared::FlowShared;
 use super::super::supervisor::Supervisor;
-use crate::error::Error;
+use crate::error::{Error, Misbehaviour};
 
 impl Supervisor {
     pub(super) fn is_used(&self, path: usize) -> bool {
@@ -49,7 +49,7 @@ impl Supervisor {
     pub(super) fn apply_paths(&mut self, unused: u64) -> Result<(), Error> {
         let all = self.all_paths();
         if (unused | self.absent_paths()) & all == all || unused > all {
-            return Err(Error::Misbehaved("it would have no path used".into()));
+            return Err(Error::from(Misbehaviour::NoPathUsed));
         }
         self.unused_paths = unused;
         for flow in self.shared.flow_list().iter().filter(|flow| !flow.is_stream) {
@@ -75,5 +75,25 @@ impl Supervisor {
             granted >> 10,
             farhaul_net::SOCKET_BUFFER_BYTES
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::supervisor::Role;
+    use super::super::tests::start;
+    use super::*;
+    use crate::setup::local_pair;
+
+    #[test]
+    fn a_peer_leaves_one_path_in_use() {
+        let (near, _far) = local_pair().unwrap();
+        let mut supervisor = start(near, Role::Sender);
+        for unused in [1, 2, u64::MAX] {
+            let applied = supervisor.apply_paths(unused);
+            assert_eq!(Misbehaviour::of(&applied), Some(Misbehaviour::NoPathUsed), "{unused}");
+        }
+        assert!(supervisor.apply_paths(0).is_ok());
+        supervisor.close(None);
     }
 }

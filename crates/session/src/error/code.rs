@@ -1,0 +1,299 @@
+//! The closed list of error codes: everything that can end a transfer, or keep it from starting, is one of these.
+//!
+//! How to read it: [`Code`] is made by one table. A row has the variant, the number on the wire, the name, whose fault it is, the
+//! exit code, whether the same command can work later, what it means, and what to do about it if the error itself does not say.
+//! docs/errors.md is made of this table.
+//!
+//! Always true: a number and a name are never given to something else. The thousands of a number say whose fault it is, so that a
+//! number of a later version still tells that.
+
+use std::io::{self, ErrorKind};
+
+use super::ExitCode;
+
+/// Whose fault an error is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blame {
+    /// The command, its options, the files that it names, or the keys: the user can mend it.
+    User,
+    /// The program at the other end, or what it was told by who runs it.
+    Peer,
+    /// The way between the two ends.
+    Network,
+    /// A resource of a host: disk, memory, descriptors, ports.
+    Host,
+    /// Farhaul itself.
+    Us,
+}
+
+impl Blame {
+    /// Each of them.
+    pub const ALL: [Blame; 5] = [Blame::User, Blame::Peer, Blame::Network, Blame::Host, Blame::Us];
+
+    /// Whom a number on the wire blames, also one that this version does not know.
+    pub(super) fn of_number(number: u16) -> Option<Blame> {
+        let place = usize::from(number / 1000).checked_sub(1)?;
+        Blame::ALL.get(place).copied()
+    }
+
+    /// The word for it in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Blame::User => "user",
+            Blame::Peer => "peer",
+            Blame::Network => "network",
+            Blame::Host => "host",
+            Blame::Us => "us",
+        }
+    }
+}
+
+/// Whether the same command can work at another time, when nobody has changed anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    /// It fails in the same way.
+    Futile,
+    /// What was in the way may be gone; what has arrived is not sent again.
+    Helps,
+}
+
+macro_rules! codes {
+    ($($variant:ident = $number:literal, $name:literal, $blame:ident, $exit:ident, $retry:ident,
+        $meaning:literal, $hint:expr;)*) => {
+        /// What went wrong, of the closed list.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[repr(u16)]
+        pub enum Code {
+            $(#[doc = $meaning] $variant = $number,)*
+        }
+
+        impl Code {
+            /// The whole list, in the order of the table.
+            pub const ALL: &'static [Code] = &[$(Code::$variant),*];
+
+            fn row(self) -> &'static Row {
+                match self {
+                    $(Code::$variant => &Row {
+                        name: $name,
+                        blame: Blame::$blame,
+                        exit: ExitCode::$exit,
+                        retry: Retry::$retry,
+                        meaning: $meaning,
+                        hint: $hint,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+/// What the table says of a code.
+struct Row {
+    name: &'static str,
+    blame: Blame,
+    exit: ExitCode,
+    retry: Retry,
+    meaning: &'static str,
+    hint: Option<&'static str>,
+}
+
+const GO_ON: Option<&str> = Some("run the same command again; it goes on where it stopped");
+const NEWER: Option<&str> = Some("install the newer version on both ends");
+
+codes! {
+    // The command makes no sense.
+    BadOption = 1001, "FH-BAD-OPTION", User, Usage, Futile, "An option, or several together, make no sense.", None;
+    BadLocation = 1002, "FH-BAD-LOCATION", User, Usage, Futile, "A source or destination is not written as one.", None;
+    BadPattern = 1003, "FH-BAD-PATTERN", User, Usage, Futile, "A filter's rule or a list of names cannot be read.", None;
+    BadList = 1004, "FH-BAD-LIST", User, Usage, Futile, "What --retry-failed or --files-from names cannot be used.", None;
+    SourcesCollide = 1005, "FH-SOURCES-COLLIDE", User, Usage, Futile, "Two sources would have one name at the destination.", None;
+    IntoItself = 1006, "FH-INTO-ITSELF", User, Usage, Futile, "A directory would be copied into itself.", None;
+    NotOneFile = 1007, "FH-NOT-ONE-FILE", User, Usage, Futile, "A single file or directory is needed, and there is another number of them.", None;
+    UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
+    Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;
+    NoSuchAddress = 1010, "FH-NO-SUCH-ADDRESS", User, Usage, Futile, "An address or a CPU that was named is not one of this host.", None;
+    BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
+    OneRequestOnly = 2002, "FH-ONE-REQUEST-ONLY", Peer, Usage, Futile, "The daemon takes one request a session.", None;
+
+    // The far end cannot be reached.
+    HostUnknown = 1011, "FH-HOST-UNKNOWN", User, Connect, Futile, "No address belongs to the host's name.", Some("check the name");
+    NotListening = 1012, "FH-NOT-LISTENING", User, Connect, Helps, "The host is there, and no daemon listens on the port.", None;
+    NoSsh = 1013, "FH-NO-SSH", User, Connect, Futile, "The program ssh cannot be run.", None;
+    NotInstalled = 1014, "FH-NOT-INSTALLED", User, Connect, Futile, "Farhaul cannot be started on the far host.", None;
+    NotFarhaul = 2003, "FH-NOT-FARHAUL", Peer, Connect, Futile, "What answers does not speak Farhaul's protocol.", None;
+    Busy = 2004, "FH-BUSY", Peer, Connect, Helps, "The far end has no place now.", Some("try again later");
+    PeerCannotStart = 2005, "FH-PEER-CANNOT-START", Peer, Connect, Helps, "The far end has failed before the transfer began.", None;
+    Unreachable = 3001, "FH-UNREACHABLE", Network, Connect, Helps, "The far end does not answer, or the connection broke before the transfer began.", None;
+    UdpBlocked = 3002, "FH-UDP-BLOCKED", Network, Connect, Helps, "Nothing gets through over UDP, and nothing else was allowed.", None;
+    SshFailed = 3003, "FH-SSH-FAILED", Network, Connect, Helps, "ssh was run and has not reached Farhaul on the far host.", None;
+    NoCarrier = 3004, "FH-NO-CARRIER", Network, Connect, Helps, "A further connection for a running transfer did not come about.", GO_ON;
+    NoPort = 4001, "FH-NO-PORT", Host, Connect, Helps, "There is no free port, or too few of them.", Some("choose others with --udp-ports");
+    CannotListen = 4002, "FH-CANNOT-LISTEN", Host, Connect, Helps, "A daemon cannot have the port that it was given.", None;
+    NoSecret = 5001, "FH-NO-SECRET", Us, Connect, Helps, "A connection gives no key material for the session.", None;
+
+    // Not authorized.
+    NoKey = 1015, "FH-NO-KEY", User, Auth, Futile, "This user has no key.", Some("make one with `farhaul keygen`");
+    KeyExposed = 1016, "FH-KEY-EXPOSED", User, Auth, Futile, "Others can read the private key.", None;
+    BadKey = 1017, "FH-BAD-KEY", User, Auth, Futile, "A file holds no key that Farhaul can use.", Some("make one with `farhaul keygen`");
+    HostKeyChanged = 1018, "FH-HOST-KEY-CHANGED", User, Auth, Futile, "The server's key is another one than before: somebody may be in between.", None;
+    HostKeyWrong = 1019, "FH-HOST-KEY-WRONG", User, Auth, Futile, "The server's key is not the one that was demanded, or it has several.", Some("nothing was sent; ask its owner for the right one");
+    HostKeyUnknown = 1020, "FH-HOST-KEY-UNKNOWN", User, Auth, Futile, "The server's key was never seen before, and nobody has agreed to it.", None;
+    KeyNotAuthorized = 1021, "FH-KEY-NOT-AUTHORIZED", User, Auth, Futile, "The daemon does not know this user's key.", None;
+    KeyRevoked = 2006, "FH-KEY-REVOKED", Peer, Auth, Futile, "The key is not authorized any more; the running session was ended.", Some("ask who runs the daemon");
+    Forbidden = 2007, "FH-FORBIDDEN", Peer, Auth, Futile, "The far end does not allow this to this key.", Some("ask who runs the daemon");
+
+    // The versions do not fit.
+    NoCommonVersion = 2008, "FH-NO-COMMON-VERSION", Peer, Incompatible, Futile, "The two ends have no version of the protocol in common.", None;
+    FeatureMissing = 2009, "FH-FEATURE-MISSING", Peer, Incompatible, Futile, "The far end lacks a feature that was asked for.", NEWER;
+
+    // Source or destination as a whole cannot be used.
+    NotFound = 1022, "FH-NOT-FOUND", User, Files, Futile, "There is no such file or directory.", None;
+    PermissionDenied = 1023, "FH-PERMISSION-DENIED", User, Files, Futile, "The system does not let this user read or write there.", None;
+    AlreadyExists = 1024, "FH-ALREADY-EXISTS", User, Files, Futile, "Something is there that is not replaced.", None;
+    NotADirectory = 1025, "FH-NOT-A-DIRECTORY", User, Files, Futile, "A directory is needed, and something else is there.", None;
+    BadPath = 1026, "FH-BAD-PATH", User, Files, Futile, "A path cannot be used there.", None;
+    BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
+    NoSpace = 4003, "FH-NO-SPACE", Host, Files, Futile, "The file system or a quota is full.", Some("free space and run the same command again; it goes on where it stopped");
+    ReadOnly = 4004, "FH-READ-ONLY", Host, Files, Futile, "The file system is mounted to be read only.", None;
+    FilesFailed = 4005, "FH-FILES-FAILED", Host, Files, Futile, "Files cannot be read or written, for another reason that the line says.", None;
+    DiskFailed = 4006, "FH-DISK-FAILED", Host, Files, Futile, "A disk or a file system reports an error.", Some("look at the disk of that host");
+    NotOnDisk = 4007, "FH-NOT-ON-DISK", Host, Files, Helps, "What has arrived cannot be brought to the disk.", None;
+    NoOverflow = 4008, "FH-NO-OVERFLOW", Host, Files, Helps, "Blocks that memory has no room for cannot be kept in a file.", None;
+    OutputLost = 4009, "FH-OUTPUT-LOST", Host, Files, Futile, "Standard output cannot be written.", None;
+
+    // The path or the peer went away.
+    Superseded = 1028, "FH-SUPERSEDED", User, Lost, Helps, "Another transfer to the same files has taken over.", None;
+    ProgramFailed = 1029, "FH-PROGRAM-FAILED", User, Lost, Helps, "The program that uses a stream has failed, or does not take what comes.", None;
+    PeerInterrupted = 1030, "FH-PEER-INTERRUPTED", User, Lost, Helps, "The transfer was stopped by somebody at the other end.", GO_ON;
+    PeerEnded = 2010, "FH-PEER-ENDED", Peer, Lost, Helps, "The far end has ended the session, or knows of it no more.", GO_ON;
+    PeerGone = 2014, "FH-PEER-GONE", Peer, Lost, Helps, "The process at the far end has ended.", GO_ON;
+    RightsNarrowed = 2011, "FH-RIGHTS-NARROWED", Peer, Lost, Helps, "The daemon allows this key less than before; the running session was ended.", None;
+    ShareUsed = 4016, "FH-SHARE-USED", Host, Lost, Helps, "A session may have no more of what it shares with others at the far end: memory, disk, threads, files or rate.", None;
+    PeerSilent = 3005, "FH-PEER-SILENT", Network, Lost, Helps, "Nothing has come from the far end for too long.", GO_ON;
+    PeerFailed = 4010, "FH-PEER-FAILED", Host, Lost, Helps, "The far end has failed, for a reason at that host.", GO_ON;
+    Damaged = 4011, "FH-DAMAGED", Host, Lost, Helps, "Content has changed in the memory of one of the hosts.", Some("look after the memory of both hosts");
+    Accused = 5002, "FH-ACCUSED", Us, Lost, Helps, "The far end says that this one has broken the protocol.", Some("install the same version on both ends; if it is the same, please report it with the line above");
+
+    // The far end broke the protocol.
+    Misbehaved = 2013, "FH-MISBEHAVED", Peer, Protocol, Helps, "The far end broke the protocol; the misbehaviour says how.", None;
+
+    // This host, or Farhaul itself.
+    HostFailed = 4012, "FH-HOST-FAILED", Host, Internal, Helps, "A resource of this host does not work, as the line says.", None;
+    NoMemory = 4013, "FH-NO-MEMORY", Host, Internal, Helps, "This host has no memory left for it.", Some("give it less with --memory, or free some");
+    NoDescriptors = 4014, "FH-NO-DESCRIPTORS", Host, Internal, Helps, "No more files can be opened by this process or on this host.", Some("raise the limit (ulimit -n)");
+    NoThread = 4015, "FH-NO-THREAD", Host, Internal, Helps, "This host starts no further thread.", None;
+    Bug = 5003, "FH-BUG", Us, Internal, Helps, "A fault of Farhaul, which ended one session.",
+        Some("this is a fault of farhaul itself: please report it with the line above; the same command goes on where it stopped");
+
+    Interrupted = 1031, "FH-INTERRUPTED", User, Interrupted, Helps, "Stopped by the user.", None;
+}
+
+impl Code {
+    /// The name that scripts and people look for, such as `FH-NO-SPACE`.
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The number on the wire.
+    pub fn number(self) -> u16 {
+        self as u16
+    }
+
+    /// Whose fault it is.
+    pub fn blame(self) -> Blame {
+        self.row().blame
+    }
+
+    /// What a command that ends so ends with.
+    pub fn exit_code(self) -> ExitCode {
+        self.row().exit
+    }
+
+    /// Whether the same command can work later, when nobody has changed anything.
+    pub fn retry(self) -> Retry {
+        self.row().retry
+    }
+
+    /// One sentence on what it stands for.
+    pub fn meaning(self) -> &'static str {
+        self.row().meaning
+    }
+
+    /// What to do, if the error itself does not say.
+    pub fn hint(self) -> Option<&'static str> {
+        self.row().hint
+    }
+
+    /// The code of this name.
+    pub fn of_name(name: &str) -> Option<Code> {
+        Code::ALL.iter().copied().find(|code| code.name() == name)
+    }
+
+    /// The code of this number.
+    pub fn of_number(number: u16) -> Option<Code> {
+        Code::ALL.iter().copied().find(|code| code.number() == number)
+    }
+
+    /// What an end makes of it that the other one has ended with exit code `exit`, and with `code` if that is known here. A code that
+    /// ends a command in the same way at either end is the same at both. All else is something that has happened at the far end:
+    /// `before_start` says whether the session had not begun yet.
+    pub fn told(exit: u8, code: Option<Code>, before_start: bool) -> Code {
+        let is_shared = |shared: ExitCode| shared as u8 == exit;
+        let is_of_both =
+            [ExitCode::Usage, ExitCode::Auth, ExitCode::Incompatible, ExitCode::Files, ExitCode::Lost]
+                .into_iter()
+                .any(is_shared);
+        let fits = |code: &Code| code.exit_code() as u8 == exit;
+        match code.filter(fits) {
+            Some(code) if is_of_both || before_start && is_shared(ExitCode::Connect) => return code,
+            _ => {}
+        }
+        match (exit, code) {
+            _ if is_shared(ExitCode::Usage) => Code::BadRequest,
+            _ if is_shared(ExitCode::Auth) => Code::Forbidden,
+            _ if is_shared(ExitCode::Incompatible) => Code::FeatureMissing,
+            _ if is_shared(ExitCode::Files) => Code::FilesFailed,
+            _ if before_start && !is_shared(ExitCode::Lost) => Code::PeerCannotStart,
+            (_, Some(Code::Misbehaved)) => Code::Accused,
+            (_, Some(Code::Interrupted)) => Code::PeerInterrupted,
+            (_, Some(code)) if code.exit_code() == ExitCode::Internal => Code::PeerFailed,
+            _ if is_shared(ExitCode::Protocol) => Code::Accused,
+            _ if is_shared(ExitCode::Interrupted) => Code::PeerInterrupted,
+            _ if is_shared(ExitCode::Internal) => Code::PeerFailed,
+            _ => Code::PeerEnded,
+        }
+    }
+
+    /// Why files cannot be used, by what the system says of it.
+    pub fn of_files(error: &io::Error) -> Code {
+        match error.kind() {
+            ErrorKind::NotFound => Code::NotFound,
+            ErrorKind::PermissionDenied => Code::PermissionDenied,
+            ErrorKind::AlreadyExists => Code::AlreadyExists,
+            ErrorKind::NotADirectory => Code::NotADirectory,
+            ErrorKind::InvalidFilename => Code::BadPath,
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::NoSpace,
+            ErrorKind::ReadOnlyFilesystem => Code::ReadOnly,
+            _ => Code::FilesFailed,
+        }
+    }
+
+    /// Why something of this host does not work, by what the system says of it.
+    pub(super) fn of_host(error: &io::Error) -> Code {
+        use rustix::io::Errno;
+        match error.raw_os_error() {
+            Some(number) if [Errno::MFILE, Errno::NFILE].iter().any(|full| full.raw_os_error() == number) => {
+                Code::NoDescriptors
+            }
+            _ if error.kind() == ErrorKind::OutOfMemory => Code::NoMemory,
+            _ => Code::HostFailed,
+        }
+    }
+}
+
+impl std::fmt::Display for Code {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}

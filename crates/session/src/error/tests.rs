@@ -1,0 +1,264 @@
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use super::*;
+
+fn project() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+// ---- the lists ---------------------------------------------------------------------------------------------
+
+#[test]
+fn each_code_has_a_name_and_a_number_of_its_own() {
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for &code in Code::ALL {
+        assert!(names.insert(code.name()) && numbers.insert(code.number()), "{code} is there twice");
+        assert_eq!(Code::of_name(code.name()), Some(code));
+        assert_eq!(Code::of_number(code.number()), Some(code));
+        assert_eq!(Blame::of_number(code.number()), Some(code.blame()), "{code}");
+        let fits = |c: char| c.is_ascii_uppercase() || c == '-';
+        assert!(code.name().starts_with("FH-") && code.name().chars().all(fits), "{code}");
+        assert!(code.meaning().ends_with('.') && code.hint() != Some(""), "{code}");
+    }
+    assert_eq!((Code::of_number(0), Code::of_name("FH-OF-TOMORROW")), (None, None));
+    assert_eq!((Blame::of_number(0), Blame::of_number(999), Blame::of_number(6000)), (None, None, None));
+}
+
+#[test]
+fn each_misbehaviour_has_a_name_and_a_number_of_its_own() {
+    let (mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for &how in Misbehaviour::ALL {
+        assert!(names.insert(how.name()) && numbers.insert(how.number()), "{how} is there twice");
+        assert_eq!(Misbehaviour::of_name(how.name()), Some(how));
+        assert_eq!(Misbehaviour::of_number(how.number()), Some(how));
+    }
+    assert_eq!(Misbehaviour::of_number(0), None);
+}
+
+#[test]
+fn the_transports_misbehaviours_keep_their_numbers_and_words() {
+    for &how in farhaul_proto::Misbehaviour::ALL {
+        let here = Misbehaviour::from(how);
+        assert_eq!((here.number(), here.text()), (how.code(), &how.to_string()[..]));
+    }
+}
+
+#[test]
+fn what_a_peer_does_wrong_is_counted() {
+    let how = Misbehaviour::BenchOrder;
+    let before = how.count();
+    let error = Error::from(how);
+    assert_eq!(how.count(), before + 1);
+    assert!(counts().contains(&(how, before + 1)));
+    let again = error.clone();
+    assert_eq!((how.count(), again.misbehaviour()), (before + 1, Some(how)), "a copy is no second time");
+    assert_eq!(
+        error.to_string(),
+        "the far end broke the protocol: a measurement's steps come in another order"
+    );
+}
+
+/// What is found in tests: of Rust, all behind the mark of a file's tests, or a file of nothing else; of Python, everything.
+fn tests_below(folder: &Path, found: &mut String) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+        if entry.file_type().unwrap().is_dir() {
+            // These lists are no tests of what is in them.
+            if !path.ends_with("session/src/error") {
+                tests_below(&path, found);
+            }
+            continue;
+        }
+        if !name.ends_with(".rs") && !name.ends_with(".py") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let is_tests = name.ends_with(".py") || name.ends_with("tests.rs");
+        let start = if is_tests { Some(0) } else { text.find("#[cfg(test)]\nmod tests {") };
+        found.push_str(start.map_or("", |start| &text[start..]));
+    }
+}
+
+#[test]
+fn each_misbehaviour_has_a_test_that_names_it() {
+    let mut tests = String::new();
+    tests_below(&project().join("crates"), &mut tests);
+    tests_below(&project().join("tests"), &mut tests);
+    let is_word_end = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let is_named = |how: &Misbehaviour| {
+        let in_rust = format!("Misbehaviour::{how}");
+        tests.contains(&format!("\"{how}\""))
+            || tests.match_indices(&in_rust).any(|(at, found)| is_word_end(&tests[at + found.len()..]))
+    };
+    let without: Vec<_> = Misbehaviour::ALL.iter().filter(|how| !is_named(how)).collect();
+    assert!(without.is_empty(), "no test names {without:?}");
+}
+
+// ---- what the far end tells --------------------------------------------------------------------------------
+
+/// An error as the other end sees it that is told it.
+fn at_the_other_end(error: &Error) -> Error {
+    Error::told(error.complaint())
+}
+
+#[test]
+fn what_ends_a_command_in_the_same_way_at_both_ends_has_the_same_code_at_both() {
+    for &code in Code::ALL {
+        let error = Error::new(code, "no way").with_hint("do this");
+        let told = at_the_other_end(&error);
+        match code.exit_code() {
+            ExitCode::Usage | ExitCode::Auth | ExitCode::Incompatible | ExitCode::Files | ExitCode::Lost => {
+                assert_eq!((told.code(), told.blame()), (code, code.blame()))
+            }
+            _ => assert_eq!(told.exit_code(), ExitCode::Lost, "{code}"),
+        }
+        assert!(told.what().contains("no way") && told.hint() == Some("do this"), "{told:?}");
+    }
+}
+
+#[test]
+fn what_happened_at_the_far_end_alone_is_told_as_that() {
+    let source = std::io::Error::from(std::io::ErrorKind::OutOfMemory);
+    for (error, code, blame) in [
+        (Error::of_host("no room", source), Code::PeerFailed, Blame::Host),
+        (Error::bug("a.rs:7"), Code::PeerFailed, Blame::Us),
+        (Error::interrupted(), Code::PeerInterrupted, Blame::User),
+        (Error::from(Misbehaviour::Credit), Code::Accused, Blame::Us),
+        (Error::new(Code::UdpBlocked, "x"), Code::PeerEnded, Blame::Network),
+    ] {
+        let told = at_the_other_end(&error);
+        assert_eq!((told.code(), told.blame()), (code, blame), "{error:?}");
+        assert_eq!(told.misbehaviour(), error.misbehaviour());
+    }
+}
+
+#[test]
+fn a_number_of_a_later_version_is_understood_by_its_exit_code_and_its_thousands() {
+    for (exit, number, code, blame) in [
+        (2, 1999, Code::BadRequest, Blame::User),
+        (4, 2999, Code::Forbidden, Blame::Peer),
+        (5, 2999, Code::FeatureMissing, Blame::Peer),
+        (6, 4999, Code::FilesFailed, Blame::Host),
+        (7, 3999, Code::PeerEnded, Blame::Network),
+        (8, 2999, Code::Accused, Blame::Peer),
+        (9, 5999, Code::PeerFailed, Blame::Us),
+        (130, 1999, Code::PeerInterrupted, Blame::User),
+        (250, 9999, Code::PeerEnded, Blame::Peer),
+        // A code that is known, with another exit code than it has here.
+        (6, Code::PeerGone.number(), Code::FilesFailed, Blame::Peer),
+    ] {
+        let told =
+            Error::told(Complaint { exit, code: number, misbehaviour: 0xffff, ..Complaint::default() });
+        assert_eq!((told.code(), told.blame()), (code, blame), "{exit} {number}");
+        assert_eq!(told.misbehaviour(), None);
+    }
+}
+
+#[test]
+fn nothing_in_the_words_of_a_peer_steers_the_terminal() {
+    let evil = || "\x1b[2J\r\nevil\u{202e}".to_string();
+    let told = Error::told(Complaint { exit: 6, reason: evil(), hint: evil(), ..Complaint::default() });
+    for text in [told.what(), told.hint().unwrap()] {
+        assert_eq!(text, "[2Jevil");
+    }
+}
+
+// ---- errors of the system ----------------------------------------------------------------------------------
+
+#[test]
+fn what_the_system_says_chooses_the_code() {
+    use std::io::ErrorKind;
+    for (kind, code) in [
+        (ErrorKind::NotFound, Code::NotFound),
+        (ErrorKind::PermissionDenied, Code::PermissionDenied),
+        (ErrorKind::StorageFull, Code::NoSpace),
+        (ErrorKind::QuotaExceeded, Code::NoSpace),
+        (ErrorKind::ReadOnlyFilesystem, Code::ReadOnly),
+        (ErrorKind::Other, Code::FilesFailed),
+    ] {
+        assert_eq!(Code::of_files(&kind.into()), code);
+    }
+    let of_host = |errno: rustix::io::Errno| Error::of_host("x", errno.into());
+    assert_eq!(of_host(rustix::io::Errno::MFILE).code(), Code::NoDescriptors);
+    assert_eq!(of_host(rustix::io::Errno::NOMEM).code(), Code::NoMemory);
+    let error = of_host(rustix::io::Errno::NODEV);
+    assert_eq!(error.code(), Code::HostFailed);
+    assert!(error.to_string().starts_with("x: "), "{error}");
+}
+
+// ---- the page ----------------------------------------------------------------------------------------------
+
+/// docs/errors.md, as the lists make it.
+fn page() -> String {
+    let mut page = String::from(
+        "# Errors
+
+Everything that ends a transfer, or keeps it from starting, has a code: its name is in `--json` (`error_detail.code`), with `-v` below the
+error's line, and is never given to something else. A program looks at the name; a script that needs no more looks at the exit code.
+
+This page is made of the lists in `crates/session/src/error/` (`FARHAUL_VECTORS=write cargo test -p farhaul-session the_page`).
+
+| exit code | meaning |
+| --- | --- |
+| 0 | everything arrived, or was there already |
+| 1 | some entries failed, the others arrived |
+| 2 | the command makes no sense |
+| 3 | the far end cannot be reached |
+| 4 | not authorized |
+| 5 | the versions do not fit |
+| 6 | source or destination as a whole cannot be used |
+| 7 | the far end or the way to it is gone; the same command goes on where it stopped |
+| 8 | the far end broke the protocol |
+| 9 | a fault of this host, or of Farhaul |
+| 130 | interrupted |
+
+## Codes
+
+Blame: `user` (the command, its files, the keys), `peer` (the other end, or who runs it), `network`, `host` (a resource of a host), `us` (Farhaul). Retry: the same
+command can work at another time though nobody has changed anything. The number is for the wire ([wire.md](wire.md)).
+
+| code | exit | blame | retry | number | meaning | what to do, if the error says nothing more |
+| --- | --- | --- | --- | --- | --- | --- |
+",
+    );
+    for &code in Code::ALL {
+        let _ = writeln!(
+            page,
+            "| `{code}` | {} | {} | {} | {} | {} | {} |",
+            code.exit_code() as u8,
+            code.blame().name(),
+            if code.retry() == Retry::Helps { "yes" } else { "no" },
+            code.number(),
+            code.meaning(),
+            code.hint().unwrap_or_default()
+        );
+    }
+    page.push_str(
+        "
+## Misbehaviours
+
+With `FH-MISBEHAVED` comes what the far end did wrong (`error_detail.misbehaviour`); with `FH-ACCUSED` what it says that this end did. The session ends; the hundreds (hexadecimal) of
+the number are the part that found it: 1 the transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement.
+
+| misbehaviour | number | meaning |
+| --- | --- | --- |
+",
+    );
+    for &how in Misbehaviour::ALL {
+        let _ = writeln!(page, "| `{how}` | {:#x} | {} |", how.number(), how.text());
+    }
+    page
+}
+
+#[test]
+fn the_page_has_the_lists() {
+    let path = project().join("docs/errors.md");
+    let made = page();
+    if std::env::var_os("FARHAUL_VECTORS").is_some_and(|wish| wish == "write") {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap();
+    assert!(written == made, "docs/errors.md is not what the lists make: FARHAUL_VECTORS=write writes it");
+}

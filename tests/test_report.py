@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from harness.product import EXIT_SOME_FAILED, ROOT
+from harness.product import EXIT_SOME_FAILED, ROOT, cp
 from harness.trees import make_file, make_tree
 
 MIB = 1 << 20
@@ -191,3 +191,35 @@ def test_completions_and_man_page(net):
     for argv in (["completions", "bash"], ["completions", "zsh"], ["man"], ["man", "cp"]):
         done = net.alpha.run(["farhaul", *argv])
         assert done.returncode == 0 and b"farhaul" in done.stdout, argv
+
+
+ENDINGS = {
+    "options that contradict each other": (["--inplace", "--whole-file", "SOURCE", "beta:/data/"], "FH-BAD-OPTION", "user", 2, False),
+    "no address": (["SOURCE", "smtp://host/x"], "FH-BAD-LOCATION", "user", 2, False),
+    "into itself": (["FOLDER", "FOLDER/below"], "FH-INTO-ITSELF", "user", 2, False),
+    "two of one name": (["SOURCE", "SOURCE", "FOLDER"], "FH-SOURCES-COLLIDE", "user", 2, False),
+    "no daemon there": (["SOURCE", "fh://beta:9/"], "FH-NOT-LISTENING", "user", 3, True),
+    "no place for a directory": (["SOURCE", "/nonexistent/place/"], "FH-NOT-FOUND", "user", 6, False),
+    "no program of that name there": (["--remote-program", "/nonexistent", "SOURCE", "beta:/data/"], "FH-NOT-INSTALLED", "user", 3, False),
+}
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_an_error_has_its_code_in_the_report_and_below_its_line(net, near, case):
+    arguments, code, blame, exit_code, is_retryable = ENDINGS[case]
+    folder = near / "folder"
+    folder.mkdir()
+    source = make_file(folder / "file", 10)
+    arguments = [part.replace("FOLDER", str(folder)).replace("SOURCE", str(source)) for part in arguments]
+    outcome = cp(net.alpha, "--accept-new", "-v", *arguments, check=False)
+    detail = outcome.report["error_detail"]
+    found = (detail["code"], detail["blame"], detail["exit_code"], detail["retryable"])
+    assert found == (code, blame, exit_code, is_retryable) and outcome.code == exit_code, outcome
+    assert f"code: {code}" in outcome.stderr.splitlines(), outcome
+    hint = [line for line in outcome.stderr.splitlines() if line.startswith("hint: ")]
+    assert hint == ([f"hint: {detail['hint']}"] if detail["hint"] else []), outcome
+    assert f"`{code}`" in (ROOT / "docs/errors.md").read_text()
+
+
+def test_a_copy_that_went_well_has_no_error_detail(net, near):
+    assert cp(net.alpha, make_file(near / "file", 10), near / "copy").report["error_detail"] is None

@@ -9,6 +9,8 @@
 
 use std::io::{self, ErrorKind};
 
+use rustix::io::Errno;
+
 use super::ExitCode;
 
 /// Whose fault an error is.
@@ -137,7 +139,7 @@ codes! {
     KeyExposed = 1016, "FH-KEY-EXPOSED", User, Auth, Futile, "Others can read the private key.", None;
     BadKey = 1017, "FH-BAD-KEY", User, Auth, Futile, "A file holds no key that Farhaul can use.", Some("make one with `farhaul keygen`");
     HostKeyChanged = 1018, "FH-HOST-KEY-CHANGED", User, Auth, Futile, "The server's key is another one than before: somebody may be in between.", None;
-    HostKeyWrong = 1019, "FH-HOST-KEY-WRONG", User, Auth, Futile, "The server's key is not the one that was demanded, or it has several.", Some("nothing was sent; ask its owner for the right one");
+    HostKeyWrong = 1019, "FH-HOST-KEY-WRONG", User, Auth, Futile, "The server's key is not the one that was demanded, or it has several.", Some("ask its owner for the right one");
     HostKeyUnknown = 1020, "FH-HOST-KEY-UNKNOWN", User, Auth, Futile, "The server's key was never seen before, and nobody has agreed to it.", None;
     KeyNotAuthorized = 1021, "FH-KEY-NOT-AUTHORIZED", User, Auth, Futile, "The daemon does not know this user's key.", None;
     KeyRevoked = 2006, "FH-KEY-REVOKED", Peer, Auth, Futile, "The key is not authorized any more; the running session was ended.", Some("ask who runs the daemon");
@@ -275,13 +277,13 @@ impl Code {
             ErrorKind::InvalidFilename => Code::BadPath,
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Code::NoSpace,
             ErrorKind::ReadOnlyFilesystem => Code::ReadOnly,
+            _ if error.raw_os_error() == Some(Errno::IO.raw_os_error()) => Code::DiskFailed,
             _ => Code::FilesFailed,
         }
     }
 
     /// Why something of this host does not work, by what the system says of it.
     pub(super) fn of_host(error: &io::Error) -> Code {
-        use rustix::io::Errno;
         match error.raw_os_error() {
             Some(number) if [Errno::MFILE, Errno::NFILE].iter().any(|full| full.raw_os_error() == number) => {
                 Code::NoDescriptors

@@ -180,6 +180,7 @@ fn what_the_system_says_chooses_the_code() {
     ] {
         assert_eq!(Code::of_files(&kind.into()), code);
     }
+    assert_eq!(Code::of_files(&rustix::io::Errno::IO.into()), Code::DiskFailed);
     let of_host = |errno: rustix::io::Errno| Error::of_host("x", errno.into());
     assert_eq!(of_host(rustix::io::Errno::MFILE).code(), Code::NoDescriptors);
     assert_eq!(of_host(rustix::io::Errno::NOMEM).code(), Code::NoMemory);

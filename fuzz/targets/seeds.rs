@@ -10,7 +10,9 @@ use farhaul_connect::features::Features;
 use farhaul_connect::hello::{Attach, Hello, HelloReply, Refusal, Token, encode};
 use farhaul_connect::keygen;
 use farhaul_copy::fuzzing::{End, record_session};
-use farhaul_copy::{CopyJob, CopyRequest, Direction, Location, ManifestOptions, TransferOptions};
+use farhaul_copy::{
+    CopyJob, CopyRequest, Direction, IntegrityOptions, Location, ManifestOptions, TransferOptions,
+};
 use farhaul_session::Handle;
 use farhaul_volume::{Marks, write_patch};
 
@@ -98,7 +100,13 @@ fn frames_and_files() {
         target_is_directory: false,
         single_file: true,
         target_is_name: false,
-        options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
+        options: TransferOptions {
+            integrity: IntegrityOptions {
+                manifest: Some(ManifestOptions::default()),
+                ..IntegrityOptions::default()
+            },
+            ..TransferOptions::default()
+        },
     };
     let frame = |name: &str, frame: &[u8]| {
         put("reading__hello", name, &frame[4..]);
@@ -129,7 +137,13 @@ fn frames_and_files() {
         destination: Location::Local(to),
         names: None,
         retry: None,
-        options: TransferOptions { manifest: Some(ManifestOptions::default()), ..TransferOptions::default() },
+        options: TransferOptions {
+            integrity: IntegrityOptions {
+                manifest: Some(ManifestOptions::default()),
+                ..IntegrityOptions::default()
+            },
+            ..TransferOptions::default()
+        },
         spread: Vec::new(),
         manifest: Some(manifest.clone()),
     };

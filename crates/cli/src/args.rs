@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args as Group, Parser, Subcommand};
 use farhaul::{
-    Algorithm, Cipher, CpuList, Fault, ManifestOptions, NetworkOptions, Overwrite, PathAddresses, Policy,
-    TransferOptions, Verify, flows_for_cores,
+    Algorithm, Cipher, CpuList, Durable, Fault, FileOptions, IntegrityOptions, ManifestOptions,
+    NetworkOptions, Overwrite, PathAddresses, Policy, TransferOptions, Verify, flows_for_cores,
 };
 
 use crate::values::{self, Flows, PathChoice};
@@ -142,7 +142,6 @@ const DAEMON: &str = "Daemon";
 const TRANSFER: &str = "Transfer";
 const MANIFEST: &str = "Manifest";
 const OUTPUT: &str = "Output";
-const KEEP: &str = "Keep";
 
 #[derive(Group, Debug, Default)]
 pub struct Connection {
@@ -251,8 +250,8 @@ pub struct Transfer {
     pub udp_only: bool,
     /// Report success only when the data are on the disk: synced at the end, or each file before it counts as arrived
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "end",
-          value_parser = ["end", "file"], help_heading = TRANSFER)]
-    pub durable: Option<String>,
+          value_parser = values::choice::<Durable>(&["end", "file"]), help_heading = TRANSFER)]
+    pub durable: Option<Durable>,
     /// Send changed files whole, not only what differs of them
     #[arg(short = 'W', long, overrides_with = "no_whole_file", help_heading = TRANSFER)]
     pub whole_file: bool,
@@ -282,7 +281,7 @@ pub struct Transfer {
     pub checksum_unchanged: bool,
 
     #[command(flatten)]
-    pub keep: Keep,
+    pub files: FileOptions,
 
     #[command(flatten)]
     pub testing: Testing,
@@ -305,32 +304,6 @@ impl Testing {
         let default = farhaul::Testing::default();
         farhaul::Testing { fault: self.fault, epoch_bits: self.epoch_bits.unwrap_or(default.epoch_bits) }
     }
-}
-
-/// What is kept of entries that are more than names, contents, modes and times.
-#[derive(Group, Debug, Default)]
-pub struct Keep {
-    /// Keep extended attributes (as root, not at a daemon, also trusted.*)
-    #[arg(short = 'X', long, help_heading = KEEP)]
-    pub xattrs: bool,
-    /// Keep access control lists; users and groups in them are numbers
-    #[arg(short = 'A', long, help_heading = KEEP)]
-    pub acls: bool,
-    /// Make pipes and sockets, which are skipped otherwise
-    #[arg(long, help_heading = KEEP)]
-    pub specials: bool,
-    /// Make devices, which are skipped otherwise (as root, not at a daemon)
-    #[arg(long, help_heading = KEEP)]
-    pub devices: bool,
-    /// Take symbolic links for what they lead to
-    #[arg(short = 'L', long, help_heading = KEEP)]
-    pub follow: bool,
-    /// Skip symbolic links that lead out of what is copied
-    #[arg(long, help_heading = KEEP)]
-    pub safe_links: bool,
-    /// Where a directory comes, use a symbolic link to a directory that the receiver has (its user's, or root's)
-    #[arg(short = 'K', long, help_heading = KEEP)]
-    pub keep_dirlinks: bool,
 }
 
 #[derive(Group, Debug, Default)]
@@ -449,32 +422,27 @@ impl Verb {
 impl Transfer {
     /// The engine's options; what was not given keeps the engine's default. Judged by the engine.
     pub fn options(&self) -> TransferOptions {
-        let default = TransferOptions::default();
-        TransferOptions {
+        let files = FileOptions {
             overwrite: self.overwrite,
-            verify: self.verify,
-            network: self.network(),
-            durable: self.durable.is_some(),
-            durable_each: self.durable.as_deref() == Some("file"),
-            dry_run: self.dry_run,
             delta: (self.whole_file || self.no_whole_file).then_some(self.no_whole_file),
             in_place: self.inplace,
             follow_growth_secs: self.follow_growth,
-            keep_setuid: false,
-            xattrs: self.keep.xattrs,
-            acls: self.keep.acls,
-            specials: self.keep.specials,
-            devices: self.keep.devices,
-            follow: self.keep.follow,
-            safe_links: self.keep.safe_links,
-            keep_dirlinks: self.keep.keep_dirlinks,
-            select: default.select,
-            spread: default.spread,
-            sync: None,
-            manifest: self.manifest.is_some().then(|| ManifestOptions {
-                unchanged: self.checksum_unchanged,
-                extra: self.checksum_extra.clone(),
-            }),
+            ..self.files
+        };
+        let manifest = self.manifest.is_some().then(|| ManifestOptions {
+            unchanged: self.checksum_unchanged,
+            extra: self.checksum_extra.clone(),
+        });
+        TransferOptions {
+            network: self.network(),
+            files,
+            integrity: IntegrityOptions {
+                verify: self.verify,
+                durable: self.durable.unwrap_or_default(),
+                manifest,
+            },
+            dry_run: self.dry_run,
+            ..TransferOptions::default()
         }
     }
 
@@ -558,8 +526,6 @@ mod tests {
                     --mtu 9000 --memory 1G --durable=file -W --follow-growth=1m --dry-run --udp-only --udp-ports 5000-5005 --fault loss=0.1 \
                     --manifest m --checksum-extra sha256,md5 --checksum-unchanged --epoch-bits 6 -XA --specials --devices -L --safe-links -K a b";
         let expected = TransferOptions {
-            overwrite: Overwrite::Never,
-            verify: Verify::Readback,
             network: NetworkOptions {
                 cipher: Cipher::ChaCha20Poly1305,
                 policy: Policy::Low,
@@ -578,27 +544,32 @@ mod tests {
                 udp_ports: (5000, 5005),
                 testing: farhaul::Testing { fault: Some("loss=0.1".parse().unwrap()), epoch_bits: 6 },
             },
-            durable: true,
-            durable_each: true,
-            dry_run: true,
-            delta: Some(false),
-            in_place: false,
-            follow_growth_secs: Some(60),
-            keep_setuid: false,
-            xattrs: true,
-            acls: true,
-            specials: true,
-            devices: true,
-            follow: true,
-            safe_links: true,
-            keep_dirlinks: true,
+            files: FileOptions {
+                overwrite: Overwrite::Never,
+                delta: Some(false),
+                in_place: false,
+                follow_growth_secs: Some(60),
+                keep_setuid: false,
+                xattrs: true,
+                acls: true,
+                specials: true,
+                devices: true,
+                follow: true,
+                safe_links: true,
+                keep_dirlinks: true,
+            },
+            integrity: IntegrityOptions {
+                verify: Verify::Readback,
+                durable: Durable::File,
+                manifest: Some(ManifestOptions {
+                    unchanged: true,
+                    extra: vec![Algorithm::Sha256, Algorithm::Md5],
+                }),
+            },
             select: SelectOptions::default(),
             spread: SpreadOptions::default(),
             sync: None,
-            manifest: Some(ManifestOptions {
-                unchanged: true,
-                extra: vec![Algorithm::Sha256, Algorithm::Md5],
-            }),
+            dry_run: true,
         };
         assert_eq!(cp(text).unwrap().transfer.options(), expected);
     }

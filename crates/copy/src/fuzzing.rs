@@ -35,7 +35,8 @@ use farhaul_volume::{CHUNK, chunk_cv, whole_digest};
 use crate::manifest::Log;
 use crate::messages::{Decoder, Encoder, Message, What};
 use crate::options::{
-    DeleteOptions, DeleteWhen, ManifestOptions, Overwrite, SyncOptions, TransferOptions, Verify,
+    DeleteOptions, DeleteWhen, FileOptions, IntegrityOptions, ManifestOptions, Overwrite, SyncOptions,
+    TransferOptions, Verify,
 };
 use crate::request::{CopyRequest, Direction};
 use crate::trailer;
@@ -154,19 +155,21 @@ fn request(end: End, flags: &[u8], there: &Path) -> CopyRequest {
     let sync = bit(0, 5).then_some(SyncOptions { checksum: bit(0, 6), detect_renames: bit(0, 7), delete });
     let manifest = bit(1, 2).then(|| ManifestOptions { unchanged: bit(1, 3), extra: Vec::new() });
     let mut options = TransferOptions {
-        verify,
-        overwrite,
+        files: FileOptions {
+            overwrite,
+            delta: Some(bit(0, 3)),
+            in_place: bit(0, 4),
+            xattrs: bit(1, 4),
+            specials: bit(1, 5),
+            safe_links: bit(2, 0),
+            acls: bit(2, 1),
+            keep_setuid: bit(2, 2),
+            ..FileOptions::default()
+        },
+        integrity: IntegrityOptions { verify, manifest, ..IntegrityOptions::default() },
         sync,
-        manifest,
         network: NetworkOptions { memory_bytes: MEMORY_MIN, ..NetworkOptions::default() },
         dry_run: bit(0, 2),
-        delta: Some(bit(0, 3)),
-        in_place: bit(0, 4),
-        xattrs: bit(1, 4),
-        specials: bit(1, 5),
-        safe_links: bit(2, 0),
-        acls: bit(2, 1),
-        keep_setuid: bit(2, 2),
         ..TransferOptions::default()
     };
     options.select.by_name = end == End::Sender && bit(2, 3);
@@ -350,8 +353,11 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
     let names = options.select.by_name.then(|| vec![b"small".to_vec(), b"folder".to_vec()]);
     // Who has asked for a manifest writes one.
     let folder = tempfile::tempdir().expect("a directory can be made");
-    let log =
-        options.manifest.is_some().then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
+    let log = options
+        .integrity
+        .manifest
+        .is_some()
+        .then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
     let terms = crate::Terms { names, log, ..crate::Terms::default() };
     let peer = std::thread::spawn(move || {
         let agreed = crate::Agreed::new(peer, request);

@@ -263,8 +263,9 @@ impl Plan {
         let is_local = matches!(self.far, Far::Here);
         let needs = request::needs(&request.options);
         let options = &mut request.options;
-        let follows = options.follow_growth_secs.is_some();
-        options.delta = Some(options.delta.unwrap_or(!is_local || options.in_place || follows));
+        let follows = options.files.follow_growth_secs.is_some();
+        options.files.delta =
+            Some(options.files.delta.unwrap_or(!is_local || options.files.in_place || follows));
         Ok(Ready { request, needs, side, terms })
     }
 

@@ -50,8 +50,8 @@ pub use connection::Connection;
 pub use endpoint::serve_endpoint;
 pub use job::{CopyJob, Location, copy};
 pub use options::{
-    DeleteOptions, DeleteWhen, ManifestOptions, Overwrite, SelectOptions, SpreadOptions, SyncOptions,
-    TransferOptions, Verify,
+    DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
+    SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,
 };
 pub use report::{Action, FailedEntry, NotTakenEntry, REPORT_SCHEMA, Report, SpreadFigures};
 pub use retry::{FailedRun, Retry};
@@ -159,9 +159,9 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
     let (end, error) = match side {
         Side::Send(origin) => {
             let readers = if in_order { 1 } else { threads };
-            let digests = options.verify != Verify::Transit;
-            let growth = options.follow_growth_secs.map(std::time::Duration::from_secs);
-            let taking = sender::Taking::new(&options, terms.strip_setuid);
+            let digests = options.integrity.verify != Verify::Transit;
+            let growth = options.files.follow_growth_secs.map(std::time::Duration::from_secs);
+            let taking = sender::Taking::new(options.files, terms.strip_setuid);
             let dry_run = options.dry_run;
             let sync = options.sync;
             let plan = ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync };
@@ -169,7 +169,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
         }
         Side::Receive(destination) => {
             let rules = Rules::new(&options, terms);
-            let notes = receiver::Notes::new(options.manifest.clone(), terms.log.clone());
+            let notes = receiver::Notes::new(options.integrity.manifest.clone(), terms.log.clone());
             let wish = receiver::Wanted { filter, names: terms.names.as_deref(), notes };
             receiver::run(&mut dialogue, destination, rules, wish, threads)
         }

@@ -4,7 +4,7 @@
 
 use farhaul_session::error::{Code, Error};
 use farhaul_session::options::NetworkOptions;
-use farhaul_volume::{Algorithm, Filter, Limits, ScanOptions};
+use farhaul_volume::{Algorithm, AttributeKinds, Filter, Limits, ScanOptions};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What happens to a destination file that exists already.
@@ -57,6 +57,17 @@ pub struct SelectOptions {
 }
 
 impl SelectOptions {
+    fn checked(&self) -> Result<(), Error> {
+        self.scan()?;
+        if self.size_min.zip(self.size_max).is_some_and(|(min, max)| min > max) {
+            return bad("--min-size must not be above --max-size");
+        }
+        if self.mtime_min.zip(self.mtime_max).is_some_and(|(min, max)| min > max) {
+            return bad("--min-age must not be above --max-age");
+        }
+        Ok(())
+    }
+
     /// What a scan has to know of them, but for the names.
     pub(crate) fn scan(&self) -> Result<ScanOptions, Error> {
         let usage = |error: farhaul_volume::FilterError| Error::new(Code::BadPattern, error.to_string());
@@ -187,54 +198,99 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorith
     names.iter().map(|name| Algorithm::from_name(name).ok_or_else(|| unknown(name))).collect()
 }
 
-/// The options of one transfer.
+/// When data count as safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durable {
+    /// When the system has them. Against power loss it holds that a next run notices what was lost.
+    #[default]
+    No,
+    /// Success is reported only after all were synced to the disk.
+    End,
+    /// Each file is synced, and the directory that holds it, before it counts as arrived.
+    File,
+}
+
+/// How files are compared, made and changed, and what of them is kept beside names, contents, modes and times. Those that the
+/// command line has in the same form have their names and help from here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+#[serde(default)]
+pub struct FileOptions {
+    /// What happens to files that exist.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub overwrite: Overwrite,
+    /// Of a large file that is there in another version, only what differs is sent. Default: if the ends are on different hosts.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub delta: Option<bool>,
+    /// Such a file is changed where it is, not beside it: without its room twice, and half new if that is interrupted.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub in_place: bool,
+    /// What is appended to a file while it is sent is sent too, until it has not grown for so many seconds. Default: it is taken
+    /// as it was listed.
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub follow_growth_secs: Option<u64>,
+    /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
+    #[cfg_attr(feature = "clap", arg(skip))]
+    pub keep_setuid: bool,
+    /// Keep extended attributes (as root, not at a daemon, also trusted.*)
+    #[cfg_attr(feature = "clap", arg(short = 'X', long, help_heading = KEEP))]
+    pub xattrs: bool,
+    /// Keep access control lists; users and groups in them are numbers
+    #[cfg_attr(feature = "clap", arg(short = 'A', long, help_heading = KEEP))]
+    pub acls: bool,
+    /// Make pipes and sockets, which are skipped otherwise
+    #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
+    pub specials: bool,
+    /// Make devices, which are skipped otherwise (as root, not at a daemon)
+    #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
+    pub devices: bool,
+    /// Take symbolic links for what they lead to
+    #[cfg_attr(feature = "clap", arg(short = 'L', long, help_heading = KEEP))]
+    pub follow: bool,
+    /// Skip symbolic links that lead out of what is copied
+    #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
+    pub safe_links: bool,
+    /// Where a directory comes, use a symbolic link to a directory that the receiver has (its user's, or root's)
+    #[cfg_attr(feature = "clap", arg(short = 'K', long, help_heading = KEEP))]
+    pub keep_dirlinks: bool,
+}
+
+/// Where the command line lists them.
+#[cfg(feature = "clap")]
+const KEEP: &str = "Keep";
+
+/// How it is made sure that what arrives is what was sent, and stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IntegrityOptions {
+    /// How arrival is verified.
+    pub verify: Verify,
+    /// When it counts.
+    pub durable: Durable,
+    /// None when nobody writes a manifest.
+    pub manifest: Option<ManifestOptions>,
+}
+
+/// The options of one transfer, in groups, each of which is judged and passed as a whole.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransferOptions {
     /// What the session has of them, which a hello has beside them.
     #[serde(skip)]
     pub network: NetworkOptions,
-    /// What happens to files that exist.
-    pub overwrite: Overwrite,
-    /// How arrival is verified.
-    pub verify: Verify,
-    /// Success is reported only after the data were synced to the disk.
-    pub durable: bool,
-    /// Each file is synced, and the directory that holds it, before it counts as arrived. Only with `durable`.
-    pub durable_each: bool,
-    /// Decide and list, but change nothing.
-    pub dry_run: bool,
-    /// Of a large file that is there in another version, only what differs is sent. Default: if the ends are on different hosts.
-    pub delta: Option<bool>,
-    /// Such a file is changed where it is, not beside it: without its room twice, and half new if that is interrupted.
-    pub in_place: bool,
-    /// What is appended to a file while it is sent is sent too, until it has not grown for so many seconds. Default: it is taken
-    /// as it was listed.
-    pub follow_growth_secs: Option<u64>,
-    /// Set-user-id and set-group-id bits are kept (a daemon takes them off all the same).
-    pub keep_setuid: bool,
-    /// Extended attributes of users (as root also `trusted.*`) are kept.
-    pub xattrs: bool,
-    /// Access control lists are kept.
-    pub acls: bool,
-    /// Pipes and sockets are made, not skipped.
-    pub specials: bool,
-    /// Devices are made, not skipped; the receiver has to be root.
-    pub devices: bool,
-    /// Symbolic links are taken for what they lead to.
-    pub follow: bool,
-    /// Symbolic links that lead out of what is copied are skipped.
-    pub safe_links: bool,
-    /// A symbolic link that was at the receiver before, and leads to a directory, is used where a directory comes.
-    pub keep_dirlinks: bool,
+    /// How files are made.
+    pub files: FileOptions,
     /// Default: everything is taken.
     pub select: SelectOptions,
+    /// How it is made sure that all is right.
+    pub integrity: IntegrityOptions,
     /// Default: each location is one place.
     pub spread: SpreadOptions,
     /// None for a copy.
     pub sync: Option<SyncOptions>,
-    /// None when nobody writes a manifest.
-    pub manifest: Option<ManifestOptions>,
+    /// Decide and list, but change nothing.
+    pub dry_run: bool,
 }
 
 /// All else as it is by default.
@@ -247,11 +303,13 @@ impl From<NetworkOptions> for TransferOptions {
 /// A file that has not grown for so long is done; times that end the clock are refused with it.
 const FOLLOW_GROWTH_SECS_MAX: u64 = 7 * 24 * 3600;
 
-impl TransferOptions {
-    /// The one place that judges options, whoever they came from.
-    pub fn checked(mut self) -> Result<Self, Error> {
-        let bad = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
-        self.network = self.network.checked()?;
+impl FileOptions {
+    /// Extended attributes that are kept.
+    pub(crate) fn attributes(&self, is_daemon: bool) -> AttributeKinds {
+        AttributeKinds::chosen(self.xattrs, self.acls, is_daemon, self.keep_setuid)
+    }
+
+    fn checked(self) -> Result<FileOptions, Error> {
         if self.in_place && self.delta == Some(false) {
             return bad(
                 "--inplace changes only what differs, and --whole-file sends everything: leave one of them",
@@ -262,42 +320,49 @@ impl TransferOptions {
                 "--inplace and --overwrite older contradict each other: a file that is half new is not older",
             );
         }
-        if self.in_place && self.verify == Verify::Transit {
-            return bad("--inplace needs a digest: use --verify digest or readback");
-        }
         if self.follow_growth_secs.is_some_and(|secs| secs > FOLLOW_GROWTH_SECS_MAX) {
             return bad("--follow-growth takes at most a week");
         }
-        self.select.scan()?;
+        Ok(self)
+    }
+}
+
+fn bad<T>(text: &str) -> Result<T, Error> {
+    Err(Error::new(Code::BadOption, text))
+}
+
+impl TransferOptions {
+    /// The one place that judges options, whoever they came from.
+    pub fn checked(mut self) -> Result<Self, Error> {
+        self.network = self.network.checked()?;
+        self.select.checked()?;
         self.spread.checked()?;
-        if self.follow && !self.spread.source.is_empty() {
+        let files = self.files.checked()?;
+        if files.in_place && self.integrity.verify == Verify::Transit {
+            return bad("--inplace needs a digest: use --verify digest or readback");
+        }
+        if files.follow && !self.spread.source.is_empty() {
             return bad("--follow and a source that is spread over several directories do not go together");
         }
         if self.sync.is_some_and(|sync| sync.detect_renames) && !self.spread.target.is_empty() {
             return bad("--detect-renames looks in one directory only, not in those of --spread");
-        }
-        let select = &self.select;
-        if select.size_min.zip(select.size_max).is_some_and(|(min, max)| min > max) {
-            return bad("--min-size must not be above --max-size");
-        }
-        if select.mtime_min.zip(select.mtime_max).is_some_and(|(min, max)| min > max) {
-            return bad("--min-age must not be above --max-age");
         }
         if let Some(SyncOptions { detect_renames: true, delete: Some(delete), .. }) = &mut self.sync {
             // What is deleted first cannot be renamed.
             delete.when = DeleteWhen::After;
         }
         if let Some(sync) = &self.sync {
-            if sync.checksum && self.overwrite != Overwrite::Different {
+            if sync.checksum && files.overwrite != Overwrite::Different {
                 return bad("--checksum and --overwrite contradict each other: leave one of them");
             }
-            if sync.delete.is_some() && select.by_name {
+            if sync.delete.is_some() && self.select.by_name {
                 return bad(
                     "--delete and --files-from contradict each other: a list of names is not the whole source",
                 );
             }
         }
-        if self.manifest.as_ref().is_some_and(|manifest| manifest.extra.len() > Algorithm::ALL.len()) {
+        let manifest = self.integrity.manifest.as_ref();
+        if manifest.is_some_and(|manifest| manifest.extra.len() > Algorithm::ALL.len()) {
             return bad("--checksum-extra: the same digest is asked for twice");
         }
         Ok(self)

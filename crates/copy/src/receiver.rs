@@ -62,7 +62,7 @@ use super::talk::Talk;
 use super::tree::{Directory, Tree};
 use super::writer;
 use super::writer::Incoming;
-use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
+use crate::options::{DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify};
 use crate::telling::{done, failed};
 
 /// What becomes of the transfer's entries.
@@ -77,25 +77,19 @@ pub(crate) enum Destination {
 /// How files are received.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    pub(crate) overwrite: Overwrite,
+    pub(crate) files: FileOptions,
     pub(crate) verify: Verify,
     pub(crate) durable: bool,
     pub(crate) durable_each: bool,
     pub(crate) dry_run: bool,
-    /// Of files in another version only what differs is asked for, and whether they are changed where they are.
+    /// Of files in another version only what differs is asked for.
     pub(crate) delta: bool,
-    pub(crate) in_place: bool,
     /// None for a copy.
     pub(crate) sync: Option<SyncOptions>,
     /// Extended attributes that are set as the sender's are.
     pub(crate) attributes: AttributeKinds,
-    pub(crate) specials: bool,
-    pub(crate) devices: bool,
     /// For a client of this host, not for whoever owns it.
     pub(crate) is_daemon: bool,
-    pub(crate) safe_links: bool,
-    /// A link to a directory is used where a directory comes.
-    pub(crate) keep_dirlinks: bool,
     /// Mode bits that may be set.
     pub(crate) mode_mask: u32,
 }
@@ -103,22 +97,19 @@ pub(crate) struct Rules {
 impl Rules {
     pub(crate) fn new(options: &TransferOptions, terms: &Terms) -> Rules {
         let is_daemon = terms.strip_setuid;
-        let strip_setuid = is_daemon || !options.keep_setuid;
+        let (files, verify) = (options.files, options.integrity.verify);
+        let strip_setuid = is_daemon || !files.keep_setuid;
+        let durable = if options.dry_run { Durable::No } else { options.integrity.durable };
         Rules {
-            attributes: AttributeKinds::chosen(options.xattrs, options.acls, is_daemon, options.keep_setuid),
-            specials: options.specials,
-            devices: options.devices,
+            files,
+            attributes: files.attributes(is_daemon),
             is_daemon,
-            safe_links: options.safe_links,
-            keep_dirlinks: options.keep_dirlinks,
-            overwrite: options.overwrite,
-            verify: options.verify,
-            durable: options.durable && !options.dry_run,
-            durable_each: options.durable && options.durable_each,
+            verify,
+            durable: durable != Durable::No,
+            durable_each: durable == Durable::File,
             dry_run: options.dry_run,
             // Without digests nobody would notice that two marks are the same by chance.
-            delta: options.delta == Some(true) && options.verify != Verify::Transit,
-            in_place: options.in_place,
+            delta: files.delta == Some(true) && verify != Verify::Transit,
             sync: options.sync,
             mode_mask: if strip_setuid { 0o1777 } else { 0o7777 } & !terms.mask,
         }

@@ -28,16 +28,16 @@ pub(crate) const DELTA: &str = "delta";
 fn features(options: &TransferOptions) -> [(&'static str, bool); 10] {
     let sync = options.sync.unwrap_or_default();
     [
-        (DELTA, options.in_place || options.delta == Some(true)),
-        ("readback", options.verify == Verify::Readback),
+        (DELTA, options.files.in_place || options.files.delta == Some(true)),
+        ("readback", options.integrity.verify == Verify::Readback),
         ("sync", options.sync.is_some()),
         ("checksum", sync.checksum),
         ("detect-renames", sync.detect_renames),
-        ("manifest", options.manifest.is_some()),
-        ("follow-growth", options.follow_growth_secs.is_some()),
+        ("manifest", options.integrity.manifest.is_some()),
+        ("follow-growth", options.files.follow_growth_secs.is_some()),
         ("spread", !options.spread.source.is_empty() || !options.spread.target.is_empty()),
-        ("xattrs", options.xattrs),
-        ("acls", options.acls),
+        ("xattrs", options.files.xattrs),
+        ("acls", options.files.acls),
     ]
 }
 
@@ -96,7 +96,7 @@ impl CopyRequest {
     pub(crate) fn agreed(mut self, network: NetworkOptions, features: &Features) -> CopyRequest {
         self.options.network = network;
         if !features.has(DELTA) {
-            self.options.delta = Some(false);
+            self.options.files.delta = Some(false);
         }
         self
     }
@@ -206,6 +206,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::options::FileOptions;
 
     fn request() -> CopyRequest {
         CopyRequest {
@@ -282,7 +283,8 @@ mod tests {
     #[test]
     fn only_what_the_user_has_asked_for_is_needed() {
         assert_eq!(needs(&TransferOptions::default()), Features::default());
-        let options = TransferOptions { acls: true, in_place: true, ..TransferOptions::default() };
+        let files = FileOptions { acls: true, in_place: true, ..FileOptions::default() };
+        let options = TransferOptions { files, ..TransferOptions::default() };
         assert_eq!(needs(&options), Features::of(&[DELTA, "acls"]));
         assert_eq!(own_features().satisfy(&Features::of(&[DELTA, "acls"])), Ok(()));
     }

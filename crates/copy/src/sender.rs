@@ -47,7 +47,7 @@ use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
 use super::report::{Action, SpreadFigures};
 use super::talk::Talk;
-use crate::options::{DeleteWhen, SyncOptions, TransferOptions};
+use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 use crate::telling::done;
 
 /// A chunk that arrives damaged is sent again this often before its file fails.
@@ -78,8 +78,8 @@ impl Scan {
     pub(crate) fn new(sources: Vec<Source>, options: &TransferOptions) -> Result<Scan, Error> {
         let delete = options.sync.and_then(|sync| sync.delete).map(|delete| delete.when);
         let awaits_names = options.select.by_name;
-        let nodes = Nodes { pipes: options.specials, devices: options.devices };
-        let scan = ScanOptions { follow: options.follow, nodes, ..options.select.scan()? };
+        let nodes = Nodes { pipes: options.files.specials, devices: options.files.devices };
+        let scan = ScanOptions { follow: options.files.follow, nodes, ..options.select.scan()? };
         Ok(Scan { sources, options: scan, awaits_names, delete, _kept: Charge::default() })
     }
 
@@ -152,28 +152,23 @@ pub(crate) struct ReadPlan {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taking {
     pub(crate) attributes: AttributeKinds,
-    pub(crate) specials: bool,
-    pub(crate) devices: bool,
-    pub(crate) safe_links: bool,
+    pub(crate) files: FileOptions,
 }
 
 impl Taking {
-    pub(crate) fn new(options: &TransferOptions, is_daemon: bool) -> Taking {
-        Taking {
-            attributes: AttributeKinds::chosen(options.xattrs, options.acls, is_daemon, options.keep_setuid),
-            specials: options.specials,
-            devices: options.devices,
-            safe_links: options.safe_links,
-        }
+    pub(crate) fn new(files: FileOptions, is_daemon: bool) -> Taking {
+        Taking { attributes: files.attributes(is_daemon), files }
     }
 
     fn reason_to_skip(&self, path: &[u8], kind: &Kind) -> Option<&'static str> {
         match kind {
-            Kind::Symlink { target } if self.safe_links && leads_out(path, target) => {
+            Kind::Symlink { target } if self.files.safe_links && leads_out(path, target) => {
                 Some("a symbolic link that leads out of what is copied")
             }
-            Kind::Special(node) if node.is_device() && !self.devices => Some("a device (--devices takes it)"),
-            Kind::Special(node) if !node.is_device() && !self.specials => {
+            Kind::Special(node) if node.is_device() && !self.files.devices => {
+                Some("a device (--devices takes it)")
+            }
+            Kind::Special(node) if !node.is_device() && !self.files.specials => {
                 Some("a pipe or socket (--specials takes it)")
             }
             Kind::File { .. } | Kind::Stream { .. } | Kind::Dir | Kind::Symlink { .. } | Kind::Special(_) => {

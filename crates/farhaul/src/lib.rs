@@ -55,10 +55,10 @@ mod transfer;
 pub use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget, default_identity_path, keygen};
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
-    DeleteWhen, Difference, FailedEntry, FailedRun, Finding, Location, ManifestOptions, NotTakenEntry,
-    Overwrite, REPORT_SCHEMA, Report, Retry, SelectOptions, SpreadFigures, SpreadOptions, SyncOptions,
-    TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport, clean as run_clean, copy as run_copy,
-    serve_endpoint, verify as run_verify,
+    DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, IntegrityOptions,
+    Location, ManifestOptions, NotTakenEntry, Overwrite, REPORT_SCHEMA, Report, Retry, SelectOptions,
+    SpreadFigures, SpreadOptions, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob,
+    VerifyReport, clean as run_clean, copy as run_copy, serve_endpoint, verify as run_verify,
 };
 pub use farhaul_session::amounts;
 pub use farhaul_session::{

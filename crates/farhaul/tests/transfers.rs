@@ -71,7 +71,7 @@ fn a_sync_deletes_and_a_verification_finds() {
         .sync_options(SyncOptions { delete: Some(DeleteOptions::default()), ..SyncOptions::default() })
         .with(move |job| {
             job.manifest = Some(manifest);
-            job.options.manifest = Some(ManifestOptions::default());
+            job.options.integrity.manifest = Some(ManifestOptions::default());
         })
         .run()
         .unwrap();

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, Host, Place, TransferOptions};
+use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, Host, Place};
 use farhaul_bench::transfer::Target;
 use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
 
@@ -135,7 +135,7 @@ fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
         from: args.from.as_ref().map(|path| path.as_bytes().to_vec()),
         size: args.size,
         time: time(args.seconds),
-        options: TransferOptions { keep_setuid: false, ..args.transfer.options() }.checked()?,
+        options: args.transfer.options().checked()?,
     })
 }
 

@@ -152,7 +152,8 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
             Some(retry)
         }
     };
-    let options = TransferOptions { keep_setuid: args.preserve, select, sync, ..args.transfer.options() };
+    let mut options = TransferOptions { select, sync, ..args.transfer.options() };
+    options.files.keep_setuid = args.preserve;
     Ok(Some(CopyJob {
         sources: sources.iter().map(locate).collect::<Result<_, _>>()?,
         destination: locate(destination)?,

@@ -319,7 +319,7 @@ impl Receiver {
     /// What is in an entry's place. In a directory of our own somebody else may have put something, which the rules on
     /// overwriting may protect.
     pub(super) fn existing(&self, target: &Target, item: &Item) -> std::io::Result<Option<Meta>> {
-        let is_protected = matches!(self.rules.overwrite, Overwrite::Never | Overwrite::Older);
+        let is_protected = matches!(self.rules.files.overwrite, Overwrite::Never | Overwrite::Older);
         if item.is_place_free && !is_protected {
             return Ok(None);
         }
@@ -347,7 +347,7 @@ impl Receiver {
         let by_content = self.rules.sync.is_some_and(|sync| sync.checksum);
         let content = || Want::Content(Some(existing.kind.into()));
         let unless = |kept| if kept { Want::Nothing } else { content() };
-        let want = match self.rules.overwrite {
+        let want = match self.rules.files.overwrite {
             Overwrite::Always => content(),
             Overwrite::Never => Want::Nothing,
             Overwrite::Older => unless(ours >= theirs),

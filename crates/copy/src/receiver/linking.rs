@@ -49,7 +49,7 @@ impl Receiver {
         if node.is_device() && self.rules.is_daemon {
             return Err("a daemon makes no devices".into());
         }
-        if !(if node.is_device() { self.rules.devices } else { self.rules.specials }) {
+        if !(if node.is_device() { self.rules.files.devices } else { self.rules.files.specials }) {
             return Err("it was not asked for".into());
         }
         let existing =
@@ -92,7 +92,7 @@ impl Receiver {
 
     fn symlink(&self, target: &Target, item: &Item, to: &[u8]) -> Result<Made, String> {
         let Item { entry, path, .. } = item;
-        if self.rules.safe_links && leads_out(item.source_path(), to) {
+        if self.rules.files.safe_links && leads_out(item.source_path(), to) {
             return Err("the symbolic link leads out of what is copied".into());
         }
         let existing =
@@ -203,7 +203,7 @@ impl Receiver {
 
     /// Whether the rule on overwriting protects what is there from something of time `theirs`.
     fn keeps(&self, existing: &Meta, theirs: (i64, u32)) -> bool {
-        match self.rules.overwrite {
+        match self.rules.files.overwrite {
             Overwrite::Never => true,
             Overwrite::Older => (existing.mtime.secs, existing.mtime.nanos) >= theirs,
             Overwrite::Always | Overwrite::Different => false,

@@ -237,7 +237,7 @@ impl Receiver {
             (false, Verify::Readback) => Resume::Compared,
         };
         let root = target.roots.of(path);
-        if self.rules.in_place
+        if self.rules.files.in_place
             && let Some(partial) = Partial::open_in_place(root, path, identity)?
         {
             return Ok(partial);

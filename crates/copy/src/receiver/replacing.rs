@@ -25,7 +25,7 @@ impl Receiver {
 
     /// Uses a link to a directory that is in the place of one, if that is asked for; an error says why it is not used.
     pub(super) fn keep_links(&self, target: &Target, path: &RelPath) -> io::Result<()> {
-        if !self.rules.keep_dirlinks || path.is_empty() {
+        if !self.rules.files.keep_dirlinks || path.is_empty() {
             return Ok(());
         }
         let (confined_to, deletes) = (target.confined_to.as_ref(), self.delete_options().is_some());

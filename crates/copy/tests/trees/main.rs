@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use farhaul_copy::{
-    CopyJob, DeleteOptions, DeleteWhen, Location, Report, SyncOptions, TransferOptions, Verify, copy,
+    CopyJob, DeleteOptions, DeleteWhen, FileOptions, IntegrityOptions, Location, Report, SyncOptions,
+    TransferOptions, Verify, copy,
 };
 use farhaul_session::{Error, Fault, Handle, NetworkOptions, Testing};
 use proptest::prelude::*;
@@ -115,10 +116,8 @@ impl Ends {
                 testing: self.way.testing,
                 ..NetworkOptions::default()
             },
-            verify: self.way.verify,
-            keep_setuid: true,
-            specials: true,
-            xattrs: true,
+            files: FileOptions { keep_setuid: true, specials: true, xattrs: true, ..FileOptions::default() },
+            integrity: IntegrityOptions { verify: self.way.verify, ..IntegrityOptions::default() },
             sync,
             ..TransferOptions::default()
         };

@@ -15,7 +15,7 @@ from harness.product import EXIT_CONNECT, EXIT_FILES, EXIT_INTERRUPTED, EXIT_OK,
 from harness.trees import make_file
 
 MIB = 1 << 20
-FINDINGS = {"schema", "ok", "error", "bench", "here", "there", "rows", "expected", "skipped", "warnings"}
+FINDINGS = {"schema", "ok", "error", "error_detail", "bench", "here", "there", "rows", "expected", "skipped", "warnings"}
 HOST = {"name", "version", "cores", "processor", "kernel"}
 ROWS = {
     "cipher": {"cipher", "segment_bytes", "seal_bps", "open_bps", "seal_ns", "open_ns"},

@@ -116,7 +116,7 @@ def test_sessions_are_as_many_as_there_are_descriptors_for(own_net):
     subprocess.run(["prlimit", f"--pid={net.daemon.process.pid}", "--nofile=96:96"], check=True)
     with contextlib.ExitStack() as sessions:
         replies = [sessions.enter_context(daemon_session(net, peer.request("push", "")))[0]["refusal"] for _ in range(7)]
-        assert replies[:6] == [None] * 6 and replies[6]["code"] == "busy", replies
+        assert replies[:6] == [None] * 6 and replies[6]["code"] == "FH-BUSY", replies
         assert "the open files and sockets of this process are used up (48)" in replies[6]["text"], replies
     wait_until(lambda: cp(net.alpha, "--accept-new", source, net.daemon.url("after"), check=False).code == EXIT_OK, what="it serves")
     assert sha256(net.daemon.root / "after") == sha256(source)

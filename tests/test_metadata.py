@@ -296,6 +296,20 @@ def test_links_that_lead_out_are_skipped_when_asked_for(way):
     assert all((way.target / name).is_symlink() for name in links)
 
 
+def test_symbolic_links_are_skipped_when_asked_for(way):
+    way.source.mkdir()
+    make_file(way.source / "file", 1000)
+    (way.source / "link").symlink_to("file")
+    report = way.sync("--no-links").report
+    assert report["ok"] and (report["files"], report["links"]) == (1, 0)
+    assert [entry["path"] for entry in report["not_taken"]] == ["link"], report
+    assert sorted(os.listdir(way.target)) == ["file"]
+    # What the source has is not too much.
+    way.sync()
+    way.sync("--no-links", "--delete")
+    assert (way.target / "link").is_symlink()
+
+
 @pytest.mark.parametrize("verb", ["cp", "sync"])
 def test_the_time_of_a_link_that_is_there_is_brought_in_step(way, verb):
     way.source.mkdir()

@@ -556,6 +556,7 @@ mod tests {
                 devices: true,
                 follow: true,
                 safe_links: true,
+                no_links: false,
                 keep_dirlinks: true,
             },
             integrity: IntegrityOptions {

@@ -251,6 +251,9 @@ pub struct FileOptions {
     /// Skip symbolic links that lead out of what is copied
     #[cfg_attr(feature = "clap", arg(long, help_heading = KEEP))]
     pub safe_links: bool,
+    /// Skip symbolic links
+    #[cfg_attr(feature = "clap", arg(long, conflicts_with = "follow", help_heading = KEEP))]
+    pub no_links: bool,
     /// Where a directory comes, use a symbolic link to a directory that the receiver has (its user's, or root's)
     #[cfg_attr(feature = "clap", arg(short = 'K', long, help_heading = KEEP))]
     pub keep_dirlinks: bool,

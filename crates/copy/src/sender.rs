@@ -162,6 +162,7 @@ impl Taking {
 
     fn reason_to_skip(&self, path: &[u8], kind: &Kind) -> Option<&'static str> {
         match kind {
+            Kind::Symlink { .. } if self.files.no_links => Some("a symbolic link"),
             Kind::Symlink { target } if self.files.safe_links && leads_out(path, target) => {
                 Some("a symbolic link that leads out of what is copied")
             }

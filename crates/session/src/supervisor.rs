@@ -6,9 +6,10 @@
 //! way goes there. If both are silent it is the network that is gone, and everything is kept for five minutes.
 //!
 //! How a session begins is in `supervisor/starting.rs`; what a flow gets when it is opened, in `flows.rs`; what is
-//! looked at again and again, in `check.rs`; how carriers change, in `carriers.rs`; how a peer that is gone is noticed, in `gone.rs`; which paths are used, and what of the host is
-//! in their way, in `usage.rs`; how paths are added, in `further_paths.rs`; what a late reply to the hello changes, in
-//! `reply.rs`; how a session ends, in `ending.rs`.
+//! looked at again and again, in `check.rs`; what is done about it, in `judge.rs`; how carriers change, in `carriers.rs`;
+//! what is said of a peer that is gone, in `gone.rs`; which paths are used, and what of the host is in their way, in
+//! `usage.rs`; how paths are added, in `further_paths.rs`; what a late reply to the hello changes, in `reply.rs`; how a
+//! session ends, in `ending.rs`.
 
 mod account;
 mod carriers;
@@ -17,6 +18,7 @@ mod ending;
 mod flows;
 mod further_paths;
 mod gone;
+mod judge;
 mod memory;
 mod rate;
 mod reply;

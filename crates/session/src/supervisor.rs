@@ -202,6 +202,12 @@ impl Supervisor {
 
     // ---- watching ----------------------------------------------------------------------------------------------
 
+    /// As if [`CHECK_INTERVAL`] had passed.
+    #[cfg(test)]
+    pub(super) fn let_a_check_be_due(&mut self) {
+        self.next_check = Instant::now();
+    }
+
     fn watch(&mut self) -> Result<(), Error> {
         if self.shared.is_stopped() {
             return Err(self.shared.take_failure().unwrap_or_else(Error::interrupted));
@@ -281,12 +287,12 @@ pub(super) mod tests {
         (dialogue, far, stop)
     }
 
-    /// How many messages are handed out, each of which takes the service some time, until the session ends.
+    /// How many messages are handed out, each of which takes the service a long time, until the session ends.
     fn seen(dialogue: &mut Dialogue) -> u64 {
         let mut seen = 0;
         while let Ok(step) = dialogue.step() {
             seen += u64::from(matches!(step, Step::Message(_)));
-            std::thread::sleep(Duration::from_millis(1));
+            dialogue.let_a_check_be_due();
         }
         seen
     }

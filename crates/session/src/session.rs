@@ -247,6 +247,15 @@ impl Dialogue {
         self.next_look = Instant::now() + CHECK_INTERVAL;
     }
 
+    /// As if [`CHECK_INTERVAL`] had passed.
+    #[cfg(test)]
+    pub(crate) fn let_a_check_be_due(&mut self) {
+        self.next_look = Instant::now();
+        if let Some(supervisor) = &mut *self.session.supervisor() {
+            supervisor.let_a_check_be_due();
+        }
+    }
+
     fn requests(&self) -> &Requests {
         &self.session.shared.requests
     }

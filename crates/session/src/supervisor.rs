@@ -3,84 +3,61 @@
 //!
 //! A path counts as dead when the peer has not been seen to hear us for [`SILENCE`], although flows say something at
 //! least every 0.7 s. If then the stream carrier is alive, the UDP flows are retired and everything that they had under
-//! way goes there. If both are silent it is the network that is gone, and everything is kept for [`PATIENCE`].
-//! How that is done is in `supervisor/carriers.rs`; how a peer that is gone is noticed, in `gone.rs`; which paths are used, and what
-//! of the host is in their way, in `usage.rs`; how paths are added, in `further_paths.rs`; what a late
-//! reply to the hello changes, in `reply.rs`; how a session ends, in `ending.rs`.
+//! way goes there. If both are silent it is the network that is gone, and everything is kept for five minutes.
+//!
+//! How a session begins is in `supervisor/starting.rs`; what a flow gets when it is opened, in `flows.rs`; what is
+//! looked at again and again, in `check.rs`; what is done about it, in `judge.rs`; how carriers change, in `carriers.rs`;
+//! what is said of a peer that is gone, in `gone.rs`; which paths are used, and what of the host is in their way, in
+//! `usage.rs`; how paths are added, in `further_paths.rs`; what a late reply to the hello changes, in `reply.rs`; how a
+//! session ends, in `ending.rs`.
 
 mod account;
 mod carriers;
+mod check;
 mod ending;
+mod flows;
 mod further_paths;
 mod gone;
+mod judge;
 mod memory;
 mod rate;
 mod reply;
+mod starting;
 mod streams;
 mod telling;
 mod usage;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use farhaul_blocks::BlockPool;
-use farhaul_handover::Held as _;
-use farhaul_net::{FaultLink, Link, memory_pair};
-use farhaul_proto::{CIPHER_BLOCK, Controller, Flow, FlowConfig, RateConfig};
 
-use super::BLOCK_BYTES;
 use super::blocked::Blocked;
-use super::budget::{Charge, Resource};
+use super::budget::Charge;
 use super::events::Event;
-use super::flow_thread;
-use super::flow_thread::{FILLING_MAX, FlowThread};
-use super::handle::Handle;
 use super::messages::{Inbox, Message, Next, senseless};
-use super::options::{Cipher, RateOptions};
-use super::packets::{CLEAR_EXTRA, FlowIdentity, Packets};
-use super::path_memory::{Memory, says_what_a_path_carries};
-use super::peer_address::PeerAddress;
+use super::options::RateOptions;
+use super::path_memory::Memory;
 use super::pending::Pending;
 use super::placement::Placement;
-use super::request::FIRST;
 use super::secret::Secret;
-use super::setup::{ControlProcess, Fallback, FlowLink, FlowSetup, Setup, Spare, Stop, Transport};
-use super::shared::{Allowance, BLOCKS_MIN, FILLED_MAX, FlowShared, FlowState, Place, Shared};
-use super::standing::grants_of;
-use crate::error::{Code, Error, ExitCode, Misbehaviour};
-use crate::options;
+use super::setup::{ControlProcess, Fallback, FlowSetup, Spare, Stop};
+use super::shared::Shared;
+use crate::error::{Code, Error, ExitCode};
 use crate::options::NetworkOptions;
 pub(crate) use account::Account;
-use carriers::is_live_udp;
 use further_paths::FurtherPaths;
-use gone::lost;
-use memory::OVERFLOW;
 pub use memory::{Minimum, overflow_bytes_max, session_bytes_max, session_bytes_min};
-use rate::part_of;
-use streams::{DIRECT_TIME, FORESIGHT, Streams};
+use streams::Streams;
 use telling::Judged;
 
 /// No answer for this long: the path does not work.
 pub(super) const SILENCE: Duration = Duration::from_secs(3);
-/// The same while streams carry beside it.
-const SILENCE_BESIDE: Duration = Duration::from_secs(10);
-/// A port that answers "closed" for this long, with nothing authentic meanwhile: the peer is gone.
-const REFUSED: Duration = Duration::from_secs(2);
-/// Nothing at all for this long: the transfer ends, resumable.
-const PATIENCE: Duration = Duration::from_secs(300);
 /// No first packet by any carrier for this long: there is no way.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(20);
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// UDP payload of a first datagram that every path takes; larger ones are probed for.
-const PAYLOAD_FIRST: u16 = 1200;
-/// 1500 and 9000 bytes of IP packet, with IPv6's and with IPv4's header.
-const PAYLOAD_PROBES: [u16; 4] = [1452, 1472, 8952, 8972];
-/// On a stream a packet is a record; long ones cost less.
-const PAYLOAD_STREAM: u16 = 60 << 10;
 
 /// What a thread that dials hands back.
 type Dialed = Result<FlowSetup, Error>;
@@ -169,302 +146,6 @@ pub enum Order {
 }
 
 impl Supervisor {
-    /// Starts the flows of a session.
-    pub fn start(
-        setup: Setup,
-        options: NetworkOptions,
-        role: Role,
-        order: Order,
-        handle: &Handle,
-    ) -> Result<Supervisor, Error> {
-        // Before anything allocates blocks or starts threads.
-        let placement = Placement::new(&setup.flows);
-        // Over a daemon's TCP those of UDP wait for their paths.
-        let waiting = if setup.spares.is_empty() { 0 } else { options.flow_count() };
-        let flow_count = waiting.max(setup.flows.len());
-        let flows = flow_count as u64;
-        let first_paths = if waiting > 0 { options.path_count() } else { 1 };
-        let is_udp = setup.transport == Transport::Udp;
-        let further = FurtherPaths::new(setup.reserved, first_paths, &options);
-        let paths = first_paths + further.count();
-        let shares = flows + (further.count() * usize::from(options.flows)) as u64;
-        let window_max = (options.memory_bytes / BLOCK_BYTES as u64 / shares).max(4);
-        let outgoing_blocks = window_max * shares + FILLED_MAX as u64;
-        // One share more than the flows need, for the stream carrier that may take over from them.
-        let incoming_blocks = window_max * (shares + 1);
-        let keeps_blocks = order == Order::Kept && role == Role::Receiver;
-        let beside_max = if keeps_blocks { 0 } else { OVERFLOW * window_max };
-        let overflow_blocks = (beside_max + FILLING_MAX) * shares;
-        let overflow_blocks = u32::try_from(overflow_blocks).unwrap_or(u32::MAX);
-        let pool = |blocks: u64| {
-            BlockPool::new(blocks as usize, BLOCK_BYTES).map_err(Error::io("no memory for blocks"))
-        };
-        let (pool, incoming) = (pool(outgoing_blocks)?, pool(incoming_blocks)?);
-        let queue_bytes_max = setup.flows.iter().map(|flow| receive_buffer(&flow.link)).min().flatten();
-        let rate_wish = options.rate_options();
-        let rate = rate::begin(setup.rate_share.as_ref(), rate_wish);
-        let memories: Vec<Memory> = match role == Role::Sender && says_what_a_path_carries(rate) {
-            true => (0..first_paths).map(|path| Memory::new(&setup.flows, path, first_paths)).collect(),
-            false => Vec::new(),
-        };
-        let controllers = (0..paths).map(|path| {
-            Controller::new(RateConfig {
-                policy: rate.policy,
-                rate_bps: part_of(rate.rate_bps, first_paths),
-                floor_bps: part_of(rate.rate_min_bps, first_paths),
-                queue_bytes_max,
-                remembered: memories.get(path).and_then(Memory::recall),
-            })
-        });
-        // The others are opened as they are needed, if the session may have them.
-        pool.open_to(BLOCKS_MIN);
-        let shared = Shared::new(
-            setup.is_initiator,
-            controllers.collect(),
-            pool,
-            incoming,
-            overflow_blocks,
-            handle.clone(),
-            Allowance { budget: setup.budget, rate_share: setup.rate_share },
-        );
-        // Both ways are open before the first block can come.
-        shared.requests.add(&shared, FIRST, handle.clone());
-        shared.allow(role);
-        let control_kept = shared.budget.nothing();
-        shared.is_markable.store(options.policy != options::Policy::Fixed, Ordering::Release);
-        shared.absent_paths.store(further.all_bits(), Ordering::Release);
-        shared.cpu.enter();
-        let transport = setup.transport.name();
-        let stream_transport = match &setup.fallback {
-            Fallback::Ready(_) => "ssh",
-            _ if matches!(setup.transport, Transport::Ssh | Transport::Local) => transport,
-            Fallback::None | Fallback::Dial(_) | Fallback::Await(_) | Fallback::Listen(_) => "tcp",
-        };
-        let is_first = |spare: &Spare| !is_udp && usize::from(spare.index) < flow_count;
-        let (due_spares, spares) = setup.spares.into_iter().partition(is_first);
-        let mut supervisor = Supervisor {
-            shared,
-            is_sender: role == Role::Sender,
-            master: setup.master,
-            inbox: Inbox::default(),
-            is_behind: false,
-            next_check: Instant::now(),
-            was_up: false,
-            judged: Judged::new(),
-            threads: Vec::new(),
-            fallback: setup.fallback,
-            last_dial: None,
-            dial_failed: None,
-            dialing: Vec::new(),
-            streams: Streams::new(),
-            taken_up: None,
-            channel: None,
-            blocked: setup.blocked,
-            window_max,
-            beside_max,
-            transport,
-            stream_transport,
-            peer: setup.peer,
-            shown: setup.shown.map(|ip| ip.to_canonical()),
-            udp_ports: setup.udp_ports,
-            warnings: setup.warnings,
-            memories,
-            spares,
-            due_spares,
-            further,
-            dead_paths: Vec::new(),
-            rate_wish,
-            rate,
-            rate_taken: rate_wish,
-            unused_paths: 0,
-            short_buffer_said: false,
-            control_kept,
-            flow_count: flow_count as u16,
-            stop: setup.stop,
-            pending: setup.pending,
-            _keeps: setup.keeps,
-            control_process: setup.control_process,
-            placement,
-            options,
-        };
-        let first_index = setup.flows.first().map(|flow| flow.index);
-        for flow in setup.flows {
-            supervisor.open_flow(flow, Part::First)?;
-        }
-        // The ssh channel is watched from the start: it shows when the far end ends, and is there when UDP is not.
-        if matches!(supervisor.fallback, Fallback::Ready(_))
-            && let Some(flow) = supervisor.fallback.open()?
-        {
-            supervisor.channel = Some(flow.index);
-            supervisor.open_flow(flow, Part::StandBy)?;
-        } else if matches!(setup.transport, Transport::Ssh | Transport::Local) {
-            supervisor.channel = first_index;
-        }
-        if supervisor.channel.is_some() {
-            supervisor.fallback = setup.direct;
-        }
-        if supervisor.shared.is_initiator {
-            supervisor.shared.say(&[Message::Start]);
-        }
-        if role == Role::Receiver {
-            supervisor.warm_blocks();
-            supervisor.correct_rate();
-        }
-        supervisor.publish_facts();
-        if let Some(choice) = supervisor.cpu_choice() {
-            handle.tell(Event::Placed(choice.clone()));
-            tracing::debug!("a transfer runs on {choice}");
-        }
-        for warning in &supervisor.warnings {
-            handle.tell(Event::warning(warning));
-        }
-        Ok(supervisor)
-    }
-
-    /// A flow thread that waits for memory does not receive: on a far path blocks are used for the first time at a growing rate, each of
-    /// them is open until its lost parts have come again, and the socket ran over.
-    fn warm_blocks(&mut self) {
-        let shared = self.shared.clone();
-        let warm = move || shared.work(|| while shared.incoming.warm_next() {});
-        let thread = std::thread::Builder::new().name("memory".into()).spawn(warm);
-        // Without it a transfer starts more slowly, and that is all.
-        self.threads.extend(thread);
-    }
-
-    fn open_flow(&mut self, setup: FlowSetup, part: Part) -> Result<(), Error> {
-        // The list keeps flows that have ended.
-        if self.shared.flow_list().iter().any(|flow| flow.index == setup.index) {
-            return Err(Error::misbehaved(
-                Misbehaviour::FlowIndexTwice,
-                format!("it used the flow index {} twice", setup.index),
-            ));
-        }
-        let identity = FlowIdentity {
-            index: setup.index,
-            send_id: setup.send_id,
-            recv_id: setup.recv_id,
-            is_initiator: self.shared.is_initiator,
-        };
-        let packets =
-            Packets::new(&self.master, &identity, self.options.cipher, self.options.testing.epoch_bits);
-        let is_stream = matches!(setup.link, FlowLink::Stream(_));
-        let congestion = match &setup.link {
-            FlowLink::Stream(stream) => stream.congestion().map(str::to_string),
-            FlowLink::Udp { .. } | FlowLink::Accept { .. } => None,
-        };
-        let fault = self.options.testing.fault;
-        let inject = move |link: Box<dyn Link>| -> Box<dyn Link> {
-            match &fault {
-                Some(fault) => Box::new(FaultLink::new(link, *fault)),
-                None => link,
-            }
-        };
-        let grants = grants_of(setup.index, self.flow_count);
-        let (link, peer): (Box<dyn Link>, PeerAddress) = match setup.link {
-            FlowLink::Udp { socket, candidates } => {
-                let peer = match self.shared.is_initiator {
-                    true => PeerAddress::candidates(candidates),
-                    false => PeerAddress::open(candidates, self.shown, grants),
-                };
-                (inject(Box::new(socket)), peer)
-            }
-            FlowLink::Accept { first, socket, clients } => {
-                // Until the first authentic datagram there is nothing to receive from.
-                let (silent, _) = memory_pair().map_err(Error::io("cannot make a link"))?;
-                (Box::new(silent), PeerAddress::accepting(first, socket, clients, grants, Box::new(inject)))
-            }
-            FlowLink::Stream(stream) => (Box::new(stream), PeerAddress::Connected),
-        };
-        let config = self.flow_config(is_stream)?;
-        let path = if is_stream { 0 } else { self.further.path_of(setup.index) };
-        let place = Place {
-            index: setup.index,
-            path,
-            is_stream,
-            is_spare: part == Part::Spare,
-            active: match part {
-                Part::StandBy => self.streams.is_said_to_be_used(setup.index),
-                Part::First | Part::Spare => is_stream || self.is_carrying(path),
-            },
-            congestion,
-            begun_ms: self.shared.elapsed().as_millis() as u64,
-        };
-        let window_max = match is_stream && part == Part::StandBy {
-            true => self.stream_window(),
-            false => self.window_max,
-        };
-        let own = FlowShared::new(place).map_err(Error::io("cannot make a waker"))?;
-        if is_stream {
-            own.ceiling_ppm.store(self.first_share(part), Ordering::Relaxed);
-        }
-        let shared = self.shared.clone();
-        let thread = FlowThread {
-            link,
-            flow: Flow::new(config, shared.now()),
-            packets,
-            peer,
-            shared: shared.clone(),
-            own: own.clone(),
-            window_max,
-            beside_max: if window_max == self.window_max { self.beside_max } else { 0 },
-        };
-        shared.flows.lock().in_any_case().push(own.clone());
-        let is_sender = self.is_sender;
-        let charge = shared.budget.charge_of(Resource::Threads, 1)?;
-        let thread = std::thread::Builder::new()
-            .name(format!("flow-{}", setup.index))
-            .spawn(move || {
-                let _charge = charge;
-                shared.work(|| flow_thread::run(thread, is_sender));
-                // Also after a panic, which has kept it from saying so.
-                own.set_state(FlowState::Down);
-                shared.control.notify();
-            })
-            .map_err(Error::no_thread)?;
-        self.threads.push(thread);
-        Ok(())
-    }
-
-    fn flow_config(&self, is_stream: bool) -> Result<FlowConfig, Error> {
-        let mut seed = [0; 32];
-        getrandom::fill(&mut seed).map_err(Error::no_random_numbers)?;
-        let is_clear = self.options.cipher == Cipher::None;
-        let extra = if is_clear { CLEAR_EXTRA as u16 } else { 0 };
-        let sealed_multiple = if is_clear { 1 } else { CIPHER_BLOCK };
-        if is_stream {
-            let payload_max_initial = PAYLOAD_STREAM - extra;
-            return Ok(FlowConfig {
-                payload_max_initial,
-                sealed_multiple,
-                reliable: true,
-                // What waits in a slow connection cannot go by a fast one.
-                blocks_in_advance: 2,
-                seed,
-                ..FlowConfig::default()
-            });
-        }
-        // A user's limit is that of the IP packet, whose header may be IPv6's.
-        let limit = self.options.mtu.map_or(u16::MAX, |mtu| mtu.saturating_sub(48));
-        let mut mtu_candidates: Vec<u16> =
-            PAYLOAD_PROBES.iter().copied().filter(|&probe| probe < limit).collect();
-        if limit > PAYLOAD_FIRST && limit != u16::MAX {
-            mtu_candidates.push(limit);
-        }
-        for candidate in &mut mtu_candidates {
-            *candidate -= extra;
-        }
-        let payload_max_initial = PAYLOAD_FIRST.min(limit) - extra;
-        Ok(FlowConfig {
-            payload_max_initial,
-            mtu_candidates,
-            sealed_multiple,
-            // What waits in a slow flow cannot go by a fast one.
-            blocks_in_advance: 2,
-            seed,
-            ..FlowConfig::default()
-        })
-    }
-
     /// Looks after the session, and hands the requests what has come for them; waits for at most `wait` if nothing has.
     pub(crate) fn drive(&mut self, wait: Duration) -> Result<(), Error> {
         let mut is_heard = false;
@@ -521,6 +202,12 @@ impl Supervisor {
 
     // ---- watching ----------------------------------------------------------------------------------------------
 
+    /// As if [`CHECK_INTERVAL`] had passed.
+    #[cfg(test)]
+    pub(super) fn let_a_check_be_due(&mut self) {
+        self.next_check = Instant::now();
+    }
+
     fn watch(&mut self) -> Result<(), Error> {
         if self.shared.is_stopped() {
             return Err(self.shared.take_failure().unwrap_or_else(Error::interrupted));
@@ -541,145 +228,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The peer is not there any more, unless the caller has not yet seen all that it said: its last word may say why.
-    fn give_up(&self, error: Error) -> Result<(), Error> {
-        if self.is_behind || self.shared.requests.is_behind() { Ok(()) } else { Err(error) }
-    }
-
-    fn check(&mut self) -> Result<(), Error> {
-        if let Some(why) = self.stop.take_revocation() {
-            return Err(self.revoked(why));
-        }
-        if self.stop.is_set() {
-            return Err(lost(
-                Code::PeerEnded,
-                format!("the session with {} was ended by the far end", self.peer),
-            ));
-        }
-        if let Some(complaint) = self.shared.peer_closed() {
-            // What it said last may still be on its way to the inbox; it is looked at first.
-            if self.has_last_words() {
-                return Ok(());
-            }
-            return Err(self.closed(complaint));
-        }
-        self.obey_wishes();
-        self.watch_rate_share();
-        let held = self.shared.control.lock().held_bytes() + self.shared.requests.held_bytes();
-        self.control_kept.hold(held)?;
-        self.obey_path_wishes()?;
-        self.ask_for_paths();
-        // What was said without waiting.
-        self.shared.pour();
-        self.publish();
-        let now = self.shared.elapsed();
-        self.poll_reply()?;
-        self.poll_fallback()?;
-        let flows = self.shared.flow_list();
-        let silent =
-            |stamp: &AtomicU64| now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)));
-        self.open_spares(&flows)?;
-        let udp: Vec<_> = flows.iter().filter(|flow| is_live_udp(flow)).cloned().collect();
-        let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
-        let is_alive = |flow: &&Arc<FlowShared>| {
-            let is_up = flow.state() == FlowState::Up && !flow.retire.load(Ordering::Acquire);
-            is_up && silent(&flow.heard_ms) < SILENCE
-        };
-        // A connection of our own before the ssh channel, which is the slower one.
-        let direct_alive = streams.iter().filter(is_alive).find(|flow| !self.is_channel(flow));
-        let stream_alive = direct_alive.or_else(|| streams.iter().find(is_alive));
-        self.tend_streams(&udp, &streams, now)?;
-        // The ssh channel closes with the process at its other end; without it there is nobody to speak to.
-        let is_down = |flow: &Arc<FlowShared>| flow.state() == FlowState::Down;
-        let are_all_down = streams.iter().all(is_down);
-        let ssh_gone = streams.iter().any(|flow| self.is_channel(flow) && is_down(flow));
-        let is_gone = ssh_gone || are_all_down && !streams.is_empty() && udp.is_empty();
-        if is_gone && stream_alive.is_none() {
-            // Its last words may have come together with its end.
-            if self.shared.peer_closed().is_some() || self.has_last_words() {
-                return Ok(());
-            }
-            return Err(self.gone());
-        }
-        if udp.is_empty() {
-            let heard = streams.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
-            return if heard > PATIENCE { self.give_up(self.silent_too_long(PATIENCE)) } else { Ok(()) };
-        }
-        if self.was_up && are_all_down && self.is_refused_for(REFUSED) {
-            return self.give_up(self.gone());
-        }
-        if udp.iter().any(|flow| flow.is_spare) {
-            // Each begins once: streams may carry beside it later.
-            let newest = udp.iter().filter(|flow| flow.is_spare).map(|flow| flow.index).max();
-            if newest > self.taken_up {
-                self.taken_up = newest;
-                self.take_up_udp(&streams);
-            }
-            self.say_alive(&udp);
-        }
-        if let Some(blocked) =
-            self.blocked.as_mut().filter(|_| udp.iter().any(|flow| flow.state() == FlowState::Up))
-        {
-            blocked.forget();
-        }
-        if udp.iter().all(|flow| !self.is_used(flow.path)) {
-            // A path that was not wanted is better than none.
-            self.apply_paths(0)?;
-            self.shared.say(&[Message::PathsUnused(0)]);
-        }
-        let answered = udp.iter().map(|flow| silent(&flow.answered_ms)).min().unwrap_or(now);
-        let is_noted = !self.was_up && self.blocked.as_ref().is_some_and(Blocked::was_noted);
-        let has_none = !streams.iter().any(|flow| flow.state() != FlowState::Down && !self.is_channel(flow));
-        if (answered >= FORESIGHT || is_noted) && has_none && !self.options.udp_only {
-            self.dial();
-        }
-        // Where a note says that UDP is blocked, the streams begin, and UDP goes on as it does after that.
-        let is_beside = streams.iter().any(|flow| is_alive(&flow) && flow.active.load(Ordering::Acquire));
-        let patience = match (is_noted, is_beside) {
-            (true, _) => Duration::ZERO,
-            // Nothing waits for it, and a policer may let very little through.
-            (false, true) => SILENCE_BESIDE,
-            (false, false) => SILENCE,
-        };
-        if answered < patience {
-            self.retire_silent(&udp, now);
-            return Ok(());
-        }
-        let is_coming = self.may_get_direct() && direct_alive.is_none() && answered < patience + DIRECT_TIME;
-        if let Some(stream) = stream_alive.filter(|_| !self.options.udp_only && !is_coming).cloned() {
-            self.change_over(&stream);
-            return Ok(());
-        }
-        if is_noted && answered < SILENCE {
-            return Ok(());
-        }
-        // The initiator's user is the one to tell, so it is the first to give up, in words of its own.
-        let is_hopeless = self.options.udp_only && self.shared.is_initiator;
-        if !self.was_up && (is_hopeless || answered > CONNECT_MAX) {
-            return Err(self.unreachable());
-        }
-        let heard = flows.iter().map(|flow| silent(&flow.heard_ms)).min().unwrap_or(now);
-        if heard > PATIENCE { self.give_up(self.silent_too_long(heard)) } else { Ok(()) }
-    }
-
-    /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
-    fn has_last_words(&mut self) -> bool {
-        self.is_behind = self.is_behind
-            || self.shared.requests.is_behind()
-            || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
-        self.is_behind
-    }
-
     /// Something that both users should know although nothing failed.
     pub fn warn(&mut self, text: String) {
         self.shared.tell(&Event::warning(&*text));
         self.warnings.push(text);
-    }
-
-    fn publish(&mut self) {
-        self.watch_rate();
-        self.say_short_buffer(&self.shared.flow_list());
-        self.publish_facts();
     }
 }
 
@@ -693,20 +245,14 @@ impl Drop for Supervisor {
     }
 }
 
-fn receive_buffer(link: &FlowLink) -> Option<u64> {
-    match link {
-        FlowLink::Udp { socket, .. } => Some(socket.capabilities().recv_buffer_bytes as u64),
-        // The session's own socket is made later and gets the same as the listening one asks for.
-        FlowLink::Accept { .. } | FlowLink::Stream(_) => None,
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::handle::Handle;
     use crate::messages::{Complaint, put_message};
+    use crate::request::FIRST;
     use crate::session::{Dialogue, Session, Step};
-    use crate::setup::local_pair;
+    use crate::setup::{Setup, local_pair};
 
     const MESSAGES: u64 = 512;
 
@@ -741,12 +287,12 @@ pub(super) mod tests {
         (dialogue, far, stop)
     }
 
-    /// How many messages are handed out, each of which takes the service some time, until the session ends.
+    /// How many messages are handed out, each of which takes the service a long time, until the session ends.
     fn seen(dialogue: &mut Dialogue) -> u64 {
         let mut seen = 0;
         while let Ok(step) = dialogue.step() {
             seen += u64::from(matches!(step, Step::Message(_)));
-            std::thread::sleep(Duration::from_millis(1));
+            dialogue.let_a_check_be_due();
         }
         seen
     }

@@ -15,7 +15,7 @@ use super::super::events::Event;
 use super::super::messages::Message;
 use super::super::setup::Fallback;
 use super::super::shared::{FlowShared, FlowState};
-use super::super::supervisor::{Part, SILENCE, Supervisor};
+use super::super::supervisor::{Part, Supervisor};
 use super::gone::lost;
 use super::telling::ends;
 use crate::error::{Code, Error, ExitCode};
@@ -86,7 +86,7 @@ impl Supervisor {
                     if self.has_last_words() {
                         return Ok(());
                     }
-                    self.give_up(lost(Code::PeerEnded, format!("{} has given the session up", self.peer)))?;
+                    return Err(lost(Code::PeerEnded, format!("{} has given the session up", self.peer)));
                 }
                 // The network may be gone as a whole; it is tried again.
                 Err(error) => {
@@ -98,8 +98,10 @@ impl Supervisor {
         Ok(())
     }
 
-    /// From now on everything travels on `stream`.
-    pub(super) fn change_over(&mut self, stream: &Arc<FlowShared>) {
+    /// From now on everything travels on this stream.
+    pub(super) fn change_over(&mut self, index: u16) {
+        let flows = self.shared.flow_list();
+        let Some(stream) = flows.iter().find(|flow| flow.index == index) else { return };
         self.activate(stream);
         let udp: Vec<_> = self.shared.flow_list().into_iter().filter(|flow| !flow.is_stream).collect();
         let mut messages = Vec::new();
@@ -157,10 +159,10 @@ impl Supervisor {
     }
 
     /// As [`Supervisor::say_dead`], when it is used again.
-    pub(super) fn say_alive(&mut self, udp: &[Arc<FlowShared>]) {
-        let is_used = |path: usize| {
-            udp.iter().any(|flow| flow.path == path && flow.is_spare && flow.state() == FlowState::Up)
-        };
+    pub(super) fn say_alive(&mut self) {
+        let flows = self.shared.flow_list();
+        let is_back = |flow: &FlowShared| is_live_udp(flow) && flow.is_spare && flow.state() == FlowState::Up;
+        let is_used = |path: usize| flows.iter().any(|flow| flow.path == path && is_back(flow));
         let (back, dead): (Vec<usize>, Vec<usize>) =
             std::mem::take(&mut self.dead_paths).into_iter().partition(|&path| is_used(path));
         self.dead_paths = dead;
@@ -172,17 +174,6 @@ impl Supervisor {
                 self.shared.tell(&Event::PathUp(ends(path, addresses)));
             }
         }
-    }
-
-    /// UDP gets through again: the stream carrier, which had taken over, gets nothing new. The initiator says
-    /// so, and keeps to the streams where it has seen that they bring more.
-    pub(super) fn take_up_udp(&mut self, streams: &[Arc<FlowShared>]) {
-        let carried = streams.iter().any(|stream| stream.active.load(Ordering::Acquire));
-        if !carried || !self.shared.is_initiator || self.has_better_streams() {
-            return;
-        }
-        self.set_transport("udp");
-        self.let_streams_go();
     }
 
     fn activate(&mut self, stream: &Arc<FlowShared>) {
@@ -210,14 +201,11 @@ impl Supervisor {
     }
 
     /// One of several flows does not get through (a bad path of a bundle): the others take what it had.
-    pub(super) fn retire_silent(&mut self, udp: &[Arc<FlowShared>], now: Duration) {
-        for flow in udp {
-            let answered = Duration::from_millis(flow.answered_ms.load(Ordering::Relaxed));
-            if now.saturating_sub(answered) >= SILENCE {
-                self.retire(flow);
-                self.shared.say(&[Message::FlowDown { index: flow.index }]);
-            }
-        }
+    pub(super) fn retire_silent(&mut self, index: u16) {
+        let flows = self.shared.flow_list();
+        let Some(flow) = flows.iter().find(|flow| flow.index == index) else { return };
+        self.retire(flow);
+        self.shared.say(&[Message::FlowDown { index }]);
     }
 
     /// The peer no longer uses flow `index`.

@@ -15,17 +15,19 @@ const REFUSED_HINT: Duration = Duration::from_secs(1);
 impl Supervisor {
     /// Whether the peer has ended or cannot be heard, as far as can be known before it is given up.
     pub fn peer_seems_gone(&self) -> bool {
-        self.was_up && (self.silence() >= SILENCE || self.is_refused_for(REFUSED_HINT))
+        self.was_up && (self.silence() >= SILENCE || self.refused_for() >= REFUSED_HINT)
     }
 
-    /// Whether all flows have found the peer's port closed for so long. A NAT that has just lost its mapping says so, too,
+    /// For how long all flows have found the peer's port closed. A NAT that has just lost its mapping says so, too,
     /// but then the peer speaks again within its keep-alive.
-    pub(super) fn is_refused_for(&self, time: Duration) -> bool {
+    pub(super) fn refused_for(&self) -> Duration {
         let now = self.shared.elapsed();
-        self.shared.flow_list().iter().filter(|flow| !flow.is_dormant()).all(|flow| {
-            let since = flow.refused_ms.load(Ordering::Acquire);
-            since != 0 && now.saturating_sub(Duration::from_millis(since)) >= time
-        })
+        let refused = |flow: &Arc<FlowShared>| match flow.refused_ms.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            since => now.saturating_sub(Duration::from_millis(since)),
+        };
+        let flows = self.shared.flow_list();
+        flows.iter().filter(|flow| !flow.is_dormant()).map(refused).min().unwrap_or(Duration::MAX)
     }
 
     /// For how long nothing has come from the peer, on any flow.

@@ -28,11 +28,6 @@ const STREAMS_MAX: u64 = 16;
 /// A connection by which nothing has come for so long, while others are heard, is given up; TCP itself is
 /// more patient.
 const STREAM_SILENCE: Duration = Duration::from_secs(15);
-/// A connection is opened for the case that UDP does not answer before it is certain.
-pub(super) const FORESIGHT: Duration = Duration::from_millis(1500);
-/// So long the ssh channel leaves a direct connection the time to come about.
-pub(super) const DIRECT_TIME: Duration = Duration::from_millis(500);
-
 /// After an attempt that failed none is made for so long.
 const DIAL_PAUSE: Duration = Duration::from_secs(3);
 
@@ -142,7 +137,7 @@ impl Streams {
     }
 }
 
-fn is_up(flow: &FlowShared) -> bool {
+pub(super) fn is_up(flow: &FlowShared) -> bool {
     flow.state() == FlowState::Up && !flow.retire.load(Ordering::Acquire)
 }
 

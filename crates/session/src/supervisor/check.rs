@@ -1,0 +1,153 @@
+//! What is looked at every [`CHECK_INTERVAL`](super::CHECK_INTERVAL): takes the facts, has them judged (`judge.rs`), and
+//! does what is to be done.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::super::blocked::Blocked;
+use super::super::messages::Message;
+use super::super::shared::{FlowShared, FlowState};
+use super::super::supervisor::{CHECK_INTERVAL, Supervisor};
+use super::carriers::is_live_udp;
+use super::gone::lost;
+use super::judge::{Act, End, Facts, StreamFlow, UdpFlow, judge};
+use super::streams::is_up;
+use crate::error::{Code, Error};
+
+impl Supervisor {
+    pub(super) fn check(&mut self) -> Result<(), Error> {
+        if let Some(why) = self.stop.take_revocation() {
+            return Err(self.revoked(why));
+        }
+        if self.stop.is_set() {
+            return Err(lost(
+                Code::PeerEnded,
+                format!("the session with {} was ended by the far end", self.peer),
+            ));
+        }
+        if let Some(complaint) = self.shared.peer_closed() {
+            // What it said last may still be on its way to the inbox; it is looked at first.
+            return if self.has_last_words() { Ok(()) } else { Err(self.closed(complaint)) };
+        }
+        self.tend()?;
+        let facts = self.facts()?;
+        for act in judge(&facts) {
+            self.act(act)?;
+        }
+        Ok(())
+    }
+
+    /// What is done at every check, however the session stands.
+    fn tend(&mut self) -> Result<(), Error> {
+        self.obey_wishes();
+        self.watch_rate_share();
+        let held = self.shared.control.lock().held_bytes() + self.shared.requests.held_bytes();
+        self.control_kept.hold(held)?;
+        self.obey_path_wishes()?;
+        self.ask_for_paths();
+        // What was said without waiting.
+        self.shared.pour();
+        self.publish();
+        Ok(())
+    }
+
+    /// Takes in what has come about beside the session, and looks at what there is then.
+    fn facts(&mut self) -> Result<Facts, Error> {
+        let now = self.shared.elapsed();
+        self.poll_reply()?;
+        self.poll_fallback()?;
+        // Without the spares that are opened now, which have nothing to show yet.
+        let flows = self.shared.flow_list();
+        self.open_spares(&flows)?;
+        let udp: Vec<_> = flows.iter().filter(|flow| is_live_udp(flow)).cloned().collect();
+        let streams: Vec<_> = flows.iter().filter(|flow| flow.is_stream).cloned().collect();
+        let were_up: Vec<bool> = streams.iter().map(|flow| is_up(flow)).collect();
+        self.tend_streams(&udp, &streams, now)?;
+        let since =
+            |stamp: &AtomicU64| now.saturating_sub(Duration::from_millis(stamp.load(Ordering::Relaxed)));
+        let see_udp = |flow: &Arc<FlowShared>| UdpFlow {
+            index: flow.index,
+            is_up: flow.state() == FlowState::Up,
+            is_spare: flow.is_spare,
+            is_path_used: self.is_used(flow.path),
+            unanswered: since(&flow.answered_ms),
+        };
+        let see_stream = |(flow, was_up): (&Arc<FlowShared>, bool)| {
+            let is_active = flow.active.load(Ordering::Acquire);
+            StreamFlow {
+                index: flow.index,
+                is_channel: self.is_channel(flow),
+                is_down: flow.state() == FlowState::Down,
+                was_up,
+                is_active,
+                is_carrying: is_active && is_up(flow),
+                silent: since(&flow.heard_ms),
+            }
+        };
+        Ok(Facts {
+            now,
+            udp: udp.iter().map(see_udp).collect(),
+            streams: streams.iter().zip(were_up).map(see_stream).collect(),
+            silent: flows.iter().map(|flow| since(&flow.heard_ms)).min().unwrap_or(now),
+            refused: self.refused_for(),
+            was_up: self.was_up,
+            is_initiator: self.shared.is_initiator,
+            is_udp_only: self.options.udp_only,
+            is_noted: self.blocked.as_ref().is_some_and(Blocked::was_noted),
+            may_get_direct: self.may_get_direct(),
+            has_better_streams: self.has_better_streams(),
+            taken_up: self.taken_up,
+            has_unseen: self.has_unseen(),
+        })
+    }
+
+    fn act(&mut self, act: Act) -> Result<(), Error> {
+        match act {
+            Act::TakeUp(newest) => self.taken_up = Some(newest),
+            Act::LetStreamsGo => {
+                self.set_transport("udp");
+                self.let_streams_go();
+            }
+            Act::SayAlive => self.say_alive(),
+            Act::ForgetNote => {
+                if let Some(blocked) = &mut self.blocked {
+                    blocked.forget();
+                }
+            }
+            Act::UseAllPaths => {
+                self.apply_paths(0)?;
+                self.shared.say(&[Message::PathsUnused(0)]);
+            }
+            Act::Dial => self.dial(),
+            Act::Retire(index) => self.retire_silent(index),
+            Act::ChangeOver(index) => self.change_over(index),
+            Act::HearLastWords => {
+                if self.shared.peer_closed().is_none() && !self.has_last_words() {
+                    return Err(self.gone());
+                }
+            }
+            Act::End(End::Gone) => return Err(self.gone()),
+            Act::End(End::Silent(silence)) => return Err(self.silent_too_long(silence)),
+            Act::End(End::Unreachable) => return Err(self.unreachable()),
+        }
+        Ok(())
+    }
+
+    /// The caller has not yet seen all that the peer has said.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.is_behind || self.shared.requests.is_behind()
+    }
+
+    /// Whether there is something of the peer's that the caller has not seen; it is given a moment to come.
+    pub(super) fn has_last_words(&mut self) -> bool {
+        self.is_behind = self.has_unseen() || self.shared.receive(&mut self.inbox, CHECK_INTERVAL) > 0;
+        self.is_behind
+    }
+
+    fn publish(&mut self) {
+        self.watch_rate();
+        self.say_short_buffer(&self.shared.flow_list());
+        self.publish_facts();
+    }
+}

@@ -149,7 +149,7 @@ pub(crate) struct Receiver {
     file_systems: FileSystems,
     /// Partial files that were there before, by the paths of their directories.
     partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
-    tree: Mutex<Tree>,
+    tree: Tree,
     links: Mutex<Links>,
     /// Directories in which a name was taken for another one.
     ambiguous: Mutex<Ambiguous>,
@@ -291,7 +291,7 @@ pub(crate) fn run(
         window: Arc::default(),
         file_systems: FileSystems::default(),
         partials: Mutex::default(),
-        tree: Mutex::new(Tree::within(&shared.budget)),
+        tree: Tree::within(&shared.budget),
         links: Mutex::new(Links::within(&shared.budget)),
         ambiguous: Mutex::default(),
         failures: Failures::new(dialogue.is_client()),
@@ -423,7 +423,7 @@ impl Receiver {
         {
             return Ok(());
         }
-        if !self.files.lock().whole().is_empty() || !self.tree.lock().whole().is_done() {
+        if !self.files.lock().whole().is_empty() || !self.tree.is_done() {
             return Ok(());
         }
         // Looked at last: a file leaves the table before its writer has told the sender.
@@ -518,7 +518,7 @@ impl Receiver {
         match message {
             Message::Entry(entry) => self.entry(entry, conversation),
             Message::DirectoryEnd { id } => {
-                let done = self.tree.lock().whole().end(id)?;
+                let done = self.tree.end(id)?;
                 self.note_end(conversation)?;
                 self.finish_directories(done);
                 Ok(())
@@ -677,7 +677,7 @@ impl Receiver {
     }
 
     fn child_done(&self, item: &Item) {
-        let done = self.tree.lock().whole().child_done(item.parent, item.booked);
+        let done = self.tree.child_done(item.parent, item.booked);
         self.finish_directories(done);
     }
 

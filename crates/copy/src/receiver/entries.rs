@@ -58,7 +58,7 @@ impl Receiver {
             entry.path = Vec::new();
         }
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = self.tree.lock().whole().add(&path, booked)?;
+        let parent = self.tree.add(&path, booked)?;
         if parent.is_none() && is_below {
             return Err(Error::misbehaved(
                 Misbehaviour::EntryOutsideListing,
@@ -153,7 +153,7 @@ impl Receiver {
         // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
         let is_ours = !path.is_empty() || target.is_new;
         let mode = is_ours.then_some(entry.mode & self.rules.mode_mask);
-        self.tree.lock().whole().open(Directory {
+        self.tree.open(Directory {
             id: entry.id,
             mode,
             source_mode: entry.mode,
@@ -295,7 +295,7 @@ impl Receiver {
         file.abandon();
         let entry = ManifestEntry { path: file.item.entry.path.clone(), ..entry };
         let booked = file.item.path.as_bytes().len() + entry.names_bytes();
-        self.tree.lock().whole().rebook(file.item.booked, booked)?;
+        self.tree.rebook(file.item.booked, booked)?;
         // What has come of it may be there as a partial file with a journal.
         let item = Item { entry, booked, is_place_free: false, ..file.item.clone() };
         drop(file);
@@ -504,10 +504,10 @@ impl Receiver {
         };
         entry.path = Vec::new();
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = self.tree.lock().whole().add(&path, booked)?.map(|parent| parent.id);
+        let parent = self.tree.add(&path, booked)?.map(|parent| parent.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
         match item.entry.what {
-            What::Directory => self.tree.lock().whole().open(Directory {
+            What::Directory => self.tree.open(Directory {
                 id: item.id(),
                 path: item.path,
                 booked: item.booked,
@@ -545,7 +545,7 @@ impl Receiver {
         let path = RelPath::from_bytes(b"-").expect("a plain name");
         let id = entry.id;
         let booked = path.as_bytes().len() + entry.names_bytes();
-        self.tree.lock().whole().add(&path, booked)?;
+        self.tree.add(&path, booked)?;
         let is_file = matches!(entry.what, What::File { .. });
         let item = Item { entry, path, parent: None, booked, is_place_free: false, replaces: None };
         if self.rules.dry_run {

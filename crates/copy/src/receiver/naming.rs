@@ -68,7 +68,7 @@ impl Receiver {
         let path = RelPath::from_bytes(&entry.path)
             .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = Some(self.tree.lock().whole().add_unplaced(booked)?.id);
+        let parent = Some(self.tree.add_unplaced(booked)?.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
         self.entry_of_nameless(item, "its path is too long there")
     }
@@ -78,10 +78,9 @@ impl Receiver {
         match item.entry.what {
             What::Directory => {
                 self.fail(&item, why);
-                let mut tree = self.tree.lock().whole();
                 let directory =
                     Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
-                tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
+                self.tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
             }
             What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
                 self.fail(&item, why);

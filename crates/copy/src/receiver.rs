@@ -150,7 +150,7 @@ pub(crate) struct Receiver {
     /// Partial files that were there before, by the paths of their directories.
     partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
     tree: Tree,
-    links: Mutex<Links>,
+    links: Links,
     /// Directories in which a name was taken for another one.
     ambiguous: Mutex<Ambiguous>,
     failures: Failures,
@@ -292,7 +292,7 @@ pub(crate) fn run(
         file_systems: FileSystems::default(),
         partials: Mutex::default(),
         tree: Tree::within(&shared.budget),
-        links: Mutex::new(Links::within(&shared.budget)),
+        links: Links::within(&shared.budget),
         ambiguous: Mutex::default(),
         failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
@@ -667,7 +667,7 @@ impl Receiver {
         if !is_again && !matches!(item.entry.what, What::File { linked: true, .. }) {
             return;
         }
-        let waiting = self.links.lock().whole().settle(item.id() % RENEWAL, outcome, &item.path);
+        let waiting = self.links.settle(item.id() % RENEWAL, outcome, &item.path);
         let Destination::Tree(target) = &self.destination else { return };
         for link in waiting {
             let made = self.make_hard_link(target, outcome, &item.path, &link);

@@ -93,7 +93,7 @@ impl Receiver {
             What::File { linked, .. } => {
                 self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 if linked {
-                    self.links.lock().whole().expect(item.id(), &item.path)?;
+                    self.links.expect(item.id(), &item.path)?;
                 }
                 self.file(target, item, conversation)
             }

@@ -89,7 +89,7 @@ impl Receiver {
             }
             What::File { linked, .. } => {
                 if linked {
-                    self.links.lock().whole().expect(item.id(), &item.path)?;
+                    self.links.expect(item.id(), &item.path)?;
                 }
                 self.refuse(&item, why);
                 Ok(())

@@ -90,10 +90,7 @@ impl Receiver {
     /// The line of an entry.
     pub(super) fn record(&self, item: &Item, fate: Fate) -> Record {
         let to = match item.entry.what {
-            What::HardLink { to } => {
-                let links = self.links.lock().whole();
-                links.path_of(to).map(|path| self.source_path(path))
-            }
+            What::HardLink { to } => self.links.path_of(to).map(|path| self.source_path(&path)),
             _ => None,
         };
         let path = item.source_path().to_vec();

@@ -56,13 +56,13 @@ impl Links {
 
     /// Later entries may link to file `id`, which belongs at `path`.
     pub(crate) fn expect(&self, id: u64, path: &RelPath) -> Result<(), Error> {
-        let state = &mut *self.0.lock().whole();
-        state.bytes += LINK_BYTES + path.as_bytes().len();
-        if state.targets.len() == TARGETS_MAX || state.bytes > TARGETS_BYTES_MAX {
+        let all = &mut *self.0.lock().whole();
+        all.bytes += LINK_BYTES + path.as_bytes().len();
+        if all.targets.len() == TARGETS_MAX || all.bytes > TARGETS_BYTES_MAX {
             return Err(Error::from(Misbehaviour::TooManyLinks));
         }
-        state.kept.hold(state.bytes as u64)?;
-        state.targets.insert(id, State::Expected(Vec::new()));
+        all.kept.hold(all.bytes as u64)?;
+        all.targets.insert(id, State::Expected(Vec::new()));
         Ok(())
     }
 

@@ -7,6 +7,7 @@
 //! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
 //! the manifest ends the session before anything of it is created.
 
+mod ambiguous;
 mod comparing;
 mod deleting;
 mod durability;
@@ -30,9 +31,9 @@ use farhaul_handover::Held as _;
 use farhaul_session::events::Done;
 use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
 
+use self::ambiguous::Ambiguous;
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
-use self::naming::Ambiguous;
 pub(crate) use self::notes::Notes;
 use self::opening::LargeOpen;
 pub(crate) use self::patching::Told;
@@ -151,8 +152,7 @@ pub(crate) struct Receiver {
     partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
     tree: Tree,
     links: Links,
-    /// Directories in which a name was taken for another one.
-    ambiguous: Mutex<Ambiguous>,
+    ambiguous: Ambiguous,
     failures: Failures,
     noted: Noted,
     not_taken: NotTaken,
@@ -293,7 +293,7 @@ pub(crate) fn run(
         partials: Mutex::default(),
         tree: Tree::within(&shared.budget),
         links: Links::within(&shared.budget),
-        ambiguous: Mutex::default(),
+        ambiguous: Ambiguous::default(),
         failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
         not_taken: NotTaken::new(dialogue.is_client()),

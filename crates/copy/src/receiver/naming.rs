@@ -3,9 +3,6 @@
 //! Always true: nothing is put below a directory of another name; where a name was taken for another one nothing is deleted,
 //! since what stands there may be what the source calls otherwise.
 
-use std::collections::HashSet;
-
-use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
 
@@ -15,33 +12,6 @@ use super::super::messages::{ManifestEntry, What};
 use super::super::receiver::Receiver;
 use super::super::tree::Directory;
 
-/// Directories in which a name was taken for another one.
-#[derive(Default)]
-pub(super) struct Ambiguous {
-    directories: HashSet<RelPath>,
-    bytes: usize,
-    /// There were more than can be remembered: it may have been any.
-    is_any: bool,
-}
-
-/// Bytes of their paths.
-const AMBIGUOUS_BYTES_MAX: usize = 16 << 20;
-
-impl Ambiguous {
-    fn add(&mut self, directory: RelPath) {
-        let bytes = directory.as_bytes().len();
-        if self.bytes + bytes > AMBIGUOUS_BYTES_MAX {
-            self.is_any = true;
-        } else if self.directories.insert(directory) {
-            self.bytes += bytes;
-        }
-    }
-
-    fn has(&self, directory: &RelPath) -> bool {
-        self.is_any || self.directories.contains(directory)
-    }
-}
-
 impl Receiver {
     /// Why an entry has failed.
     pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> String {
@@ -49,18 +19,13 @@ impl Receiver {
             Some(NameError::Refused(_)) => plain(error),
             Some(NameError::Taken { .. } | NameError::Changed(_)) => {
                 if let Some(directory) = path.parent() {
-                    self.ambiguous.lock().whole().add(directory);
+                    self.ambiguous.add(directory);
                 }
                 plain(error)
             }
             None if is_about_attributes(error) => plain(error),
             None => format!("cannot {what}: {}", plain(error)),
         }
-    }
-
-    /// Whether names in a directory were taken for others.
-    pub(super) fn is_ambiguous(&self, directory: &RelPath) -> bool {
-        self.ambiguous.lock().whole().has(directory)
     }
 
     /// An entry whose path is too long at the destination, where the source has a longer name than its own.
@@ -99,22 +64,5 @@ impl Receiver {
                 Ok(())
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_be_remembered_counts_as_ambiguous() {
-        let path =
-            |number: usize| RelPath::from_bytes(format!("{}{number}", "d/".repeat(2000)).as_bytes()).unwrap();
-        let mut ambiguous = Ambiguous::default();
-        ambiguous.add(path(0));
-        ambiguous.add(path(0));
-        assert!(ambiguous.has(&path(0)) && !ambiguous.has(&path(1)));
-        (1..=AMBIGUOUS_BYTES_MAX / 4000).for_each(|number| ambiguous.add(path(number)));
-        assert!(ambiguous.bytes <= AMBIGUOUS_BYTES_MAX && ambiguous.has(&path(usize::MAX)));
     }
 }

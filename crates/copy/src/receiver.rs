@@ -16,6 +16,7 @@ mod linking;
 mod naming;
 mod notes;
 mod opening;
+mod partials;
 mod patching;
 mod renaming;
 mod replacing;
@@ -36,6 +37,7 @@ use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
 pub(crate) use self::notes::Notes;
 use self::opening::LargeOpen;
+use self::partials::Partials;
 pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
@@ -148,8 +150,7 @@ pub(crate) struct Receiver {
     pub(crate) settling: AtomicU64,
     window: Arc<Window>,
     file_systems: FileSystems,
-    /// Partial files that were there before, by the paths of their directories.
-    partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
+    partials: Partials,
     tree: Tree,
     links: Links,
     ambiguous: Ambiguous,
@@ -290,7 +291,7 @@ pub(crate) fn run(
         settling: AtomicU64::new(0),
         window: Arc::default(),
         file_systems: FileSystems::default(),
-        partials: Mutex::default(),
+        partials: Partials::default(),
         tree: Tree::within(&shared.budget),
         links: Links::within(&shared.budget),
         ambiguous: Ambiguous::default(),
@@ -684,7 +685,7 @@ impl Receiver {
     fn finish_directories(&self, done: Vec<Directory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
-            self.partials.lock().whole().remove(&directory.path);
+            self.partials.forget(&directory.path);
             self.counts.directories.fetch_add(1, Relaxed);
             let made = match self.rules.dry_run {
                 true => Ok(()),

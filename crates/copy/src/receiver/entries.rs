@@ -2,7 +2,6 @@
 //!
 //! Always true: nothing is created for an entry before its path has been found to lie where it may.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -383,27 +382,18 @@ impl Receiver {
     /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
     pub(super) fn note_partials(&self, target: &Target, directory: &RelPath) {
         let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
-        let found: HashSet<_> = found.collect();
-        if !found.is_empty() {
-            self.partials.lock().whole().insert(directory.clone(), found);
-        }
+        self.partials.found(directory, found.collect());
     }
 
     /// Whether an earlier run has left a part of a file in a directory of the manifest.
     fn has_partial(&self, path: &RelPath) -> bool {
-        let partials = self.partials.lock().whole();
-        !partials.is_empty()
-            && path
-                .parent()
-                .and_then(|parent| partials.get(&parent))
-                .is_some_and(|there| self.partial_names(path).any(|name| there.contains(&name)))
+        self.partials.has_of(path, self.partial_names(path))
     }
 
     /// Where parts of a file may be, if there are any in its directory.
     pub(super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
         let Some(parent) = path.parent() else { return Vec::new() };
-        let partials = self.partials.lock().whole();
-        if !partials.contains_key(&parent) {
+        if !self.partials.are_in(&parent) {
             return Vec::new();
         }
         self.partial_names(path).filter_map(|name| parent.join(&name).ok()).collect()

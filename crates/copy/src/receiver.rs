@@ -12,6 +12,8 @@ mod comparing;
 mod deleting;
 mod durability;
 mod entries;
+mod files;
+mod large_open;
 mod linking;
 mod naming;
 mod notes;
@@ -25,18 +27,17 @@ mod settling;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{self, Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use farhaul_handover::Held as _;
 use farhaul_session::events::Done;
 use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
 
 use self::ambiguous::Ambiguous;
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
+use self::files::Files;
 pub(crate) use self::notes::Notes;
-use self::opening::LargeOpen;
 use self::partials::Partials;
 pub(crate) use self::patching::Told;
 use self::patching::Window;
@@ -143,9 +144,7 @@ pub(crate) struct Receiver {
     pub(crate) rules: Rules,
     /// What it excludes at the receiver is not deleted.
     protection: Filter,
-    pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
-    /// Large files among them: each has descriptors open.
-    large_open: LargeOpen,
+    pub(crate) files: Files,
     /// Writers that have taken something out of the tables and not told the sender yet.
     pub(crate) settling: AtomicU64,
     window: Arc<Window>,
@@ -286,8 +285,7 @@ pub(crate) fn run(
         destination,
         rules,
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
-        files: Mutex::default(),
-        large_open: LargeOpen::within(&shared.budget),
+        files: Files::within(&shared.budget),
         settling: AtomicU64::new(0),
         window: Arc::default(),
         file_systems: FileSystems::default(),
@@ -407,8 +405,7 @@ impl Receiver {
     /// A peer that seems gone may have come again as another transfer, which then waits for the files that this one
     /// holds. It gets them.
     fn make_room_for_another(&self) -> Result<(), Error> {
-        let files: Vec<_> = self.files.lock().whole().values().cloned().collect();
-        if files.iter().any(|file| file.is_requested()) {
+        if self.files.all().iter().any(|file| file.is_requested()) {
             return Err(Error::new(
                 Code::Superseded,
                 "the peer fell silent, and another transfer has taken over its files",
@@ -424,7 +421,7 @@ impl Receiver {
         {
             return Ok(());
         }
-        if !self.files.lock().whole().is_empty() || !self.tree.is_done() {
+        if !self.files.is_empty() || !self.tree.is_done() {
             return Ok(());
         }
         // Looked at last: a file leaves the table before its writer has told the sender.
@@ -489,8 +486,7 @@ impl Receiver {
 
     /// Content bytes of files that the end of the session leaves unfinished.
     fn unfinished_bytes(&self) -> u64 {
-        let files = self.files.lock().whole();
-        files.values().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
+        self.files.all().iter().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
     }
 
     /// Lets go of a file that has failed: what can be resumed stays.
@@ -540,8 +536,7 @@ impl Receiver {
                 Ok(())
             }
             Message::FileEnd { id, size, chunks } => {
-                let file = self.files.lock().whole().get(&id).cloned();
-                if let Some(file) = file
+                if let Some(file) = self.files.get(id)
                     && file.expect_end(size, chunks)?
                 {
                     let _ = finish.send(file);
@@ -549,7 +544,7 @@ impl Receiver {
                 Ok(())
             }
             Message::FileFailed { id, reason } => {
-                if let Some(file) = self.take(id) {
+                if let Some(file) = self.files.take(id) {
                     self.abandon(&file);
                     self.settle_failure(&file, &reason);
                 }
@@ -566,14 +561,6 @@ impl Receiver {
     }
 
     // ---- settling ----------------------------------------------------------------------------------------------
-
-    pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
-        let file = self.files.lock().whole().remove(&id)?;
-        if file.is_large() {
-            self.large_open.remove();
-        }
-        Some(file)
-    }
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
     pub(crate) fn settle(&self, file: &Incoming, result: Result<(), String>, replies: &mut Vec<Message>) {
@@ -601,7 +588,7 @@ impl Receiver {
 
     /// Lets go of a file that cannot be written.
     pub(crate) fn give_up(&self, file: &Incoming, reason: String, replies: &mut Vec<Message>) {
-        if self.take(file.item.id()).is_some() {
+        if self.files.take(file.item.id()).is_some() {
             self.abandon(file);
             self.settle(file, Err(reason), replies);
         }

@@ -117,8 +117,6 @@ pub(crate) struct PipeState {
     written: u64,
 }
 
-const TABLE_LOCK: &str = "no thread panics while it holds the table";
-
 impl Incoming {
     pub(crate) fn new(item: Item, kind: Kind) -> Incoming {
         let (came, end) = Default::default();
@@ -295,7 +293,7 @@ pub(crate) fn run(
 /// The body of the thread that syncs large files now and then, so that a reboot costs little. Writers go on meanwhile.
 pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
     while over.recv_timeout(CHECKPOINT_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        let files: Vec<_> = receiver.files.lock().expect(TABLE_LOCK).values().cloned().collect();
+        let files = receiver.files.all();
         for file in files {
             if let Err(error) = file.checkpoint() {
                 let reason = receiver.cannot("write it to the disk", &file.item.path, &error);
@@ -339,7 +337,7 @@ impl Writer<'_> {
         self.receiver.shared.send(&std::mem::take(&mut self.replies));
         self.receiver.settling.fetch_sub(1, Ordering::SeqCst);
         // A block in the middle of a file changes nothing for the conversation, which may wait for this writer to end it, though.
-        if is_news || self.receiver.files.lock().expect(TABLE_LOCK).is_empty() {
+        if is_news || self.receiver.files.is_empty() {
             self.receiver.shared.control.notify();
         }
     }
@@ -380,7 +378,7 @@ impl Writer<'_> {
 
     fn piece(&mut self, piece: &Piece, arrived: &Arc<Arrived>, range: std::ops::Range<usize>) {
         // A file that has failed meanwhile is no longer in the table; what was still on its way is dropped.
-        let file = self.receiver.files.lock().expect(TABLE_LOCK).get(&piece.file).cloned();
+        let file = self.receiver.files.get(piece.file);
         let Some(file) = file else { return };
         let data = &arrived.block[range.clone()];
         if !fits(&file, piece) {
@@ -495,7 +493,7 @@ impl Writer<'_> {
     }
 
     fn whole(&mut self, file: &Arc<Incoming>, data: &[u8], digest: [u8; 32]) {
-        if self.receiver.take(file.item.id()).is_none() {
+        if self.receiver.files.take(file.item.id()).is_none() {
             return;
         }
         file.set_digest(digest, self.receiver.rules);
@@ -529,7 +527,7 @@ impl Writer<'_> {
             return self.receiver.wait_for_disk(self.whole, Whole::Large(file.clone()));
         }
         let result = self.finish_meter.clone().time(|| complete(self.receiver, file));
-        if self.receiver.take(file.item.id()).is_some() {
+        if self.receiver.files.take(file.item.id()).is_some() {
             self.receiver.settle(file, result, &mut self.replies);
         }
     }

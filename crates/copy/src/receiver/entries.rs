@@ -5,7 +5,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{Done, Event};
 use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
@@ -17,7 +16,7 @@ use super::super::links::Outcome;
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, What};
 use super::super::receiver::{Conversation, Destination, Receiver};
-use super::super::tree::{Directory, OUTSTANDING_MAX};
+use super::super::tree::Directory;
 use super::super::writer::{Incoming, Kind};
 use super::comparing::{Comparing, Look};
 use super::deleting::DIRECTORY_THERE;
@@ -290,7 +289,7 @@ impl Receiver {
             ));
         }
         // It may have failed meanwhile, which the sender is told.
-        let Some(file) = self.take(id) else { return Ok(()) };
+        let Some(file) = self.files.take(id) else { return Ok(()) };
         file.abandon();
         let entry = ManifestEntry { path: file.item.entry.path.clone(), ..entry };
         let booked = file.item.path.as_bytes().len() + entry.names_bytes();
@@ -466,23 +465,8 @@ impl Receiver {
             self.settle(&file, named, &mut conversation.replies);
             return Ok(());
         }
-        self.admit(&Arc::new(Incoming::new(item, kind)))?;
+        self.files.admit(&Arc::new(Incoming::new(item, kind)))?;
         conversation.replies.push(Message::Decide { id, decision });
-        Ok(())
-    }
-
-    pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
-        let mut files = self.files.lock().whole();
-        if files.len() >= OUTSTANDING_MAX {
-            return Err(Error::misbehaved(
-                Misbehaviour::TooManyEntries,
-                "it announced more files than may be outstanding",
-            ));
-        }
-        files.insert(file.item.id(), file.clone());
-        if file.is_large() {
-            self.large_open.add();
-        }
         Ok(())
     }
 
@@ -554,7 +538,7 @@ impl Receiver {
         // A file of one chunk comes as one piece, without a word on its end.
         if is_file
             && size <= CHUNK
-            && let Some(file) = self.files.lock().whole().get(&id)
+            && let Some(file) = self.files.get(id)
         {
             file.expect_end(size, 1)?;
         }

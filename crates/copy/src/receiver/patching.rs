@@ -206,7 +206,7 @@ impl Receiver {
         finish: &crossbeam_channel::Sender<Arc<Incoming>>,
     ) -> Result<(), Error> {
         // What is said of a file that has failed meanwhile is of no more use.
-        let Some(file) = self.files.lock().whole().get(&id).cloned() else { return Ok(()) };
+        let Some(file) = self.files.get(id) else { return Ok(()) };
         if !file.told.as_ref().is_some_and(|told| told.take_kept(chunk)) {
             return Err(Error::misbehaved(
                 Misbehaviour::SameAsNothing,
@@ -227,7 +227,7 @@ impl Receiver {
             }
             Ok(Patched::There | Patched::Differs) => {}
             Err(error) => {
-                if self.take(id).is_some() {
+                if self.files.take(id).is_some() {
                     self.abandon(&file);
                     self.settle(&file, Err(format!("cannot write: {}", plain(&error))), replies);
                 }

@@ -104,7 +104,7 @@ impl Whole {
             }
             Whole::Large(file) => {
                 let named = complete(receiver, &file);
-                if receiver.take(file.item.id()).is_some() {
+                if receiver.files.take(file.item.id()).is_some() {
                     receiver.settle(&file, named, replies);
                 }
             }

@@ -23,10 +23,11 @@ mod patching;
 mod renaming;
 mod replacing;
 mod settling;
+mod untold;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{self, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -43,6 +44,7 @@ pub(crate) use self::patching::Told;
 use self::patching::Window;
 use self::renaming::{Moves, Renames};
 pub(crate) use self::settling::{Whole, finish_small};
+use self::untold::Untold;
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
@@ -145,8 +147,7 @@ pub(crate) struct Receiver {
     /// What it excludes at the receiver is not deleted.
     protection: Filter,
     pub(crate) files: Files,
-    /// Writers that have taken something out of the tables and not told the sender yet.
-    pub(crate) settling: AtomicU64,
+    pub(crate) untold: Untold,
     window: Arc<Window>,
     file_systems: FileSystems,
     partials: Partials,
@@ -286,7 +287,7 @@ pub(crate) fn run(
         rules,
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
         files: Files::within(&shared.budget),
-        settling: AtomicU64::new(0),
+        untold: Untold::default(),
         window: Arc::default(),
         file_systems: FileSystems::default(),
         partials: Partials::default(),
@@ -425,7 +426,7 @@ impl Receiver {
             return Ok(());
         }
         // Looked at last: a file leaves the table before its writer has told the sender.
-        if self.settling.load(Ordering::SeqCst) > 0 {
+        if !self.untold.is_none() {
             return Ok(());
         }
         if conversation.sync.is_none() {

@@ -297,11 +297,11 @@ pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
         for file in files {
             if let Err(error) = file.checkpoint() {
                 let reason = receiver.cannot("write it to the disk", &file.item.path, &error);
-                receiver.settling.fetch_add(1, Ordering::SeqCst);
-                let mut replies = Vec::new();
-                receiver.give_up(&file, reason, &mut replies);
-                receiver.shared.send(&replies);
-                receiver.settling.fetch_sub(1, Ordering::SeqCst);
+                receiver.untold.during(|| {
+                    let mut replies = Vec::new();
+                    receiver.give_up(&file, reason, &mut replies);
+                    receiver.shared.send(&replies);
+                });
                 receiver.shared.control.notify();
             }
         }
@@ -331,14 +331,16 @@ const QUICK_MAX: usize = 16;
 impl Writer<'_> {
     /// Does `work` and tells the sender what came of it; the session does not end in between.
     fn settle(&mut self, work: impl FnOnce(&mut Self)) {
-        self.receiver.settling.fetch_add(1, Ordering::SeqCst);
-        work(self);
-        let is_news = !self.replies.is_empty();
-        self.receiver.shared.send(&std::mem::take(&mut self.replies));
-        self.receiver.settling.fetch_sub(1, Ordering::SeqCst);
+        let receiver = self.receiver;
+        let is_news = receiver.untold.during(|| {
+            work(self);
+            let is_news = !self.replies.is_empty();
+            receiver.shared.send(&std::mem::take(&mut self.replies));
+            is_news
+        });
         // A block in the middle of a file changes nothing for the conversation, which may wait for this writer to end it, though.
-        if is_news || self.receiver.files.is_empty() {
-            self.receiver.shared.control.notify();
+        if is_news || receiver.files.is_empty() {
+            receiver.shared.control.notify();
         }
     }
 

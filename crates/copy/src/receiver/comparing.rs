@@ -46,7 +46,7 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
                 let (id, path) = match file {
                     Ok(Look::Compare(id, path)) => (id, path),
                     Ok(Look::Candidate(id, path)) => {
-                        receiver.moves.note(id, target.roots.metadata(&path).ok().flatten());
+                        receiver.moves.note_digested(id, target.roots.metadata(&path).ok().flatten());
                         (id, path)
                     }
                     Ok(Look::TakeOver(file)) => {

@@ -18,6 +18,7 @@ mod linking;
 mod moves;
 mod naming;
 mod notes;
+mod noting;
 mod opening;
 mod partials;
 mod patching;

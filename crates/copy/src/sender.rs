@@ -212,7 +212,6 @@ pub(crate) struct Sender {
     renewals: Mutex<HashMap<u64, u64>>,
     failures: Failures,
     noted: Noted,
-    counts: Mutex<Counts>,
     /// The client's manifest, and its lines for directories whose end has not been told.
     log: Option<Arc<Log>>,
     directories: Mutex<HashMap<u64, Box<Record>>>,
@@ -273,11 +272,11 @@ pub(crate) fn run(
         renewals: Mutex::default(),
         failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
-        counts: Mutex::default(),
         log,
         directories: Mutex::default(),
     };
     let scanning = Unread::new(shared.session());
+    let mut counts = Counts::default();
     let let_go = || {
         queue.close();
         sender.room.notify_all();
@@ -288,17 +287,17 @@ pub(crate) fn run(
         for _ in 0..readers {
             crew.start("read", || queue.read())?;
         }
-        sender.converse(dialogue)
+        sender.converse(dialogue, &mut counts)
     });
     match ended {
-        Ok(theirs) => (sender.end(dialogue, Some(theirs)), None),
-        Err(error) => (sender.end(dialogue, None), Some(error)),
+        Ok(theirs) => (sender.end(dialogue, &counts, Some(theirs)), None),
+        Err(error) => (sender.end(dialogue, &counts, None), Some(error)),
     }
 }
 
 impl Sender {
     /// Speaks with the receiver until it has finished.
-    fn converse(&self, dialogue: &mut Dialogue) -> Result<Finished, Error> {
+    fn converse(&self, dialogue: &mut Dialogue, counts: &mut Counts) -> Result<Finished, Error> {
         let (mut decoder, mut watched) = (Decoder::default(), Vec::new());
         loop {
             match dialogue.step()? {
@@ -309,7 +308,7 @@ impl Sender {
                 }
                 Step::Message(bytes) => {
                     let message = decoder.decode(bytes).map_err(senseless)?;
-                    self.handle(message, &mut self.counts.lock().whole())?;
+                    self.handle(message, counts)?;
                 }
                 Step::Idle => self.look_after(&mut watched),
             }
@@ -582,8 +581,7 @@ impl Sender {
     }
 
     /// `theirs` have come if the end is a good one.
-    fn end(&self, dialogue: &Dialogue, theirs: Option<Finished>) -> End {
-        let counts = self.counts.lock().in_any_case();
+    fn end(&self, dialogue: &Dialogue, counts: &Counts, theirs: Option<Finished>) -> End {
         let table = self.table.lock().in_any_case();
         let given_up = theirs.as_ref().map(|_| counts.given_up);
         let theirs = theirs.unwrap_or_default();

@@ -207,7 +207,7 @@ pub(crate) struct Sender {
     sync: Option<SyncOptions>,
     not_taken: NotTaken,
     is_client: bool,
-    names: Mutex<Names>,
+    names: Names,
     /// Under which id a file that has changed is announced again.
     renewals: Mutex<HashMap<u64, u64>>,
     failures: Failures,
@@ -268,7 +268,7 @@ pub(crate) fn run(
         sync,
         not_taken: NotTaken::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
-        names: Mutex::new(Names::new(is_awaited, &shared.budget)),
+        names: Names::new(is_awaited, &shared.budget),
         renewals: Mutex::default(),
         failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
@@ -280,6 +280,7 @@ pub(crate) fn run(
     let let_go = || {
         queue.close();
         sender.room.notify_all();
+        sender.names.wake();
     };
     let ended = together(&shared, let_go, |crew| {
         let sender = &sender;
@@ -373,7 +374,7 @@ impl Sender {
             Message::Marks { id, chunk, marks } => self.told_of(id, chunk, Theirs::Marks(marks)),
             Message::Kept { id, chunk, cv } => self.told_of(id, chunk, Theirs::Kept(cv)),
             Message::MarksEnd { id } => self.marks_end(id),
-            Message::Names { names, is_last } => self.take_names(names, is_last),
+            Message::Names { names, is_last } => self.names.take(names, is_last),
             Message::Deleted { path } => {
                 counts.deleted += 1;
                 tell_deleted(&self.shared, &path, self.dry_run);

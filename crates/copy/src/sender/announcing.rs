@@ -68,7 +68,7 @@ impl Sender {
 
     fn announce_scan(&self, mut scan: Scan) {
         if scan.awaits_names {
-            let Some(names) = self.wait_for_names() else { return };
+            let Some(names) = self.names.wait(|| self.shared.is_stopped()) else { return };
             match Selection::new(names) {
                 Ok(only) => scan.options.only = Some(only),
                 Err(error) => {

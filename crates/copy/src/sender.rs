@@ -7,10 +7,12 @@
 //! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
 
 pub(super) mod announcing;
+mod directories;
 mod names;
 mod notes;
 mod outstanding;
 mod renewal;
+mod renewals;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +26,7 @@ use farhaul_volume::{
 };
 
 use self::announcing::OUTSTANDING;
+use self::directories::Directories;
 use self::names::Names;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
 use farhaul_session::budget::Charge;
@@ -37,6 +40,7 @@ use farhaul_session::session::{Dialogue, Step};
 use farhaul_session::unread::Unread;
 
 use self::outstanding::{Booking, Outstanding};
+use self::renewals::Renewals;
 use super::end::End;
 use super::failures::Failures;
 use super::large::{FileJob, Large};
@@ -208,13 +212,12 @@ pub(crate) struct Sender {
     not_taken: NotTaken,
     is_client: bool,
     names: Names,
-    /// Under which id a file that has changed is announced again.
-    renewals: Mutex<HashMap<u64, u64>>,
+    renewals: Renewals,
     failures: Failures,
     noted: Noted,
     /// The client's manifest, and its lines for directories whose end has not been told.
     log: Option<Arc<Log>>,
-    directories: Mutex<HashMap<u64, Box<Record>>>,
+    directories: Directories,
 }
 
 /// What the sending end counted.
@@ -269,11 +272,11 @@ pub(crate) fn run(
         not_taken: NotTaken::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
         names: Names::new(is_awaited, &shared.budget),
-        renewals: Mutex::default(),
+        renewals: Renewals::default(),
         failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
         log,
-        directories: Mutex::default(),
+        directories: Directories::default(),
     };
     let scanning = Unread::new(shared.session());
     let mut counts = Counts::default();
@@ -333,7 +336,7 @@ impl Sender {
             Message::Failed { id, path, reason } => {
                 let mut record = None;
                 // It may have crossed the news that the file has changed.
-                for id in [id].into_iter().chain(self.renewals.lock().whole().remove(&id)) {
+                for id in [id].into_iter().chain(self.renewals.take(id)) {
                     let Some(pending) = self.remove(id) else { continue };
                     let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
                     counts.given_up = counts.given_up.saturating_add(given_up);
@@ -343,7 +346,7 @@ impl Sender {
                     }
                     record = pending.record.or(record);
                 }
-                let record = record.or_else(|| self.directories.lock().whole().remove(&id));
+                let record = record.or_else(|| self.directories.take(id));
                 self.fail(&path, &reason, Action::Copy, record);
                 Ok(())
             }
@@ -506,7 +509,7 @@ impl Sender {
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
         let Some(mut pending) = self.remove(id) else {
             // Of directories only a manifest is told.
-            let record = self.directories.lock().whole().remove(&id);
+            let record = self.directories.take(id);
             let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
             log.add(Record { fate: Fate::sent(self.dry_run), ..*record });
             return Ok(());
@@ -515,7 +518,7 @@ impl Sender {
         if let Some(job) = &pending.job {
             self.shared.handle.tell_detail(|| done(&job.path, Done::Sent { bytes: job.size }, false));
         }
-        self.renewals.lock().whole().retain(|_, renewed| *renewed != id);
+        self.renewals.done(id);
         if pending.job.is_some() {
             counts.files += 1;
             self.shared.handle.counts().files_done.fetch_add(1, Relaxed);

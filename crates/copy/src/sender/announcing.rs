@@ -190,7 +190,7 @@ impl Sender {
                     if told.what == What::Directory {
                         directories.push((next_id, Arc::new(booking)));
                         if let Some(record) = record {
-                            self.directories.lock().whole().insert(next_id, record);
+                            self.directories.add(next_id, record);
                         }
                     } else {
                         let has_content = matches!(told.what, What::File { .. } | What::Stream);

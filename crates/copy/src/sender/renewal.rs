@@ -163,7 +163,7 @@ impl Sender {
             let pending = Pending { size, job, stage, again: 0, record, _booking };
             table.pending.insert(id, pending);
         }
-        self.renewals.lock().whole().insert(job.id, id);
+        self.renewals.add(job.id, id);
         self.shared.handle.tell(Event::EntryAgain { path: job.path.to_string(), reason: how.to_string() });
         // What cannot be read now was told when it was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();

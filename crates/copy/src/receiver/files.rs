@@ -81,7 +81,7 @@ impl Files {
     }
 
     /// No descriptor will come back from a large file.
-    pub(super) fn is_none_large(&self) -> bool {
+    pub(super) fn has_no_large(&self) -> bool {
         self.large_open.is_none()
     }
 }
@@ -118,13 +118,13 @@ mod tests {
         let stream = Stream::create(&root, &RelPath::from_bytes(b"f1").unwrap()).unwrap();
         let files = Files::within(&Budget::default());
         files.admit(&file(0, Kind::null())).unwrap();
-        assert!(files.is_none_large() && !files.is_empty());
+        assert!(files.has_no_large() && !files.is_empty());
         files.admit(&file(1, Kind::Stream(stream))).unwrap();
-        assert!(!files.is_none_large() && files.has_room_for_large());
+        assert!(!files.has_no_large() && files.has_room_for_large());
         assert_eq!(files.all().len(), 2);
         assert!(files.get(1).is_some() && files.take(1).is_some());
         assert!(files.get(1).is_none() && files.take(1).is_none());
-        assert!(files.is_none_large() && !files.is_empty());
+        assert!(files.has_no_large() && !files.is_empty());
         assert!(files.take(0).is_some() && files.is_empty());
     }
 

@@ -109,7 +109,7 @@ impl Receiver {
                 return Ok(());
             }
             Err(PartialError::Io { source, .. })
-                if is_out_of_descriptors(&source) && !self.files.is_none_large() =>
+                if is_out_of_descriptors(&source) && !self.files.has_no_large() =>
             {
                 conversation.postponed.push_front(item);
                 return Ok(());
@@ -161,7 +161,7 @@ impl Receiver {
         let path = &item.path;
         match Stream::create(target.roots.of(path), path) {
             Ok(stream) => self.accept(item, Kind::Stream(stream), Decision::Send, conversation),
-            Err(error) if is_out_of_descriptors(&error) && !self.files.is_none_large() => {
+            Err(error) if is_out_of_descriptors(&error) && !self.files.has_no_large() => {
                 conversation.postponed.push_front(item);
                 Ok(())
             }

@@ -4,11 +4,11 @@
 //! Threads: the caller's handles the manifest and everything that the sender says; writers take complete blocks
 //! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told which.
 //!
-//! What they share is in tables, each a type of its own with its lock inside: `tree.rs`, `links.rs`, and in `receiver/` `files.rs`
-//! (with `large_open.rs`), `untold.rs`, `partials.rs`, `ambiguous.rs`, `told.rs`, `moves.rs`, `notes.rs` and `durability.rs`. The
-//! other files there say what the receiver does with them. No lock is held outside its table, and no table asks another one while it
-//! holds its own, so there is no order among the locks; in which order two tables are looked at matters at the end of a session only,
-//! in `finish_if_done`.
+//! What they share is in tables, each a type of its own with its lock inside: `tree.rs`, `links.rs`, a file itself in `incoming.rs`,
+//! and in `receiver/` `files.rs` (with `large_open.rs`), `untold.rs`, `partials.rs`, `ambiguous.rs`, `told.rs`, `moves.rs`,
+//! `notes.rs` and `durability.rs`. The other files there say what the receiver does with them. No lock is held outside its table, and
+//! no table asks another one while it holds its own, so there is no order among the locks; in which order two tables are looked at
+//! matters at the end of a session only, in `finish_if_done`.
 //!
 //! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
 //! the manifest ends the session before anything of it is created.
@@ -66,6 +66,7 @@ use super::destination::Target;
 use super::distinct::Names;
 use super::end::End;
 use super::failures::{Failures, plain};
+use super::incoming::Incoming;
 use super::item::Item;
 use super::links::{Links, Outcome};
 use super::manifest::{Fate, Record};
@@ -77,7 +78,6 @@ use super::surplus::{Conflicts, Surplus};
 use super::talk::Talk;
 use super::tree::{Directory, Tree};
 use super::writer;
-use super::writer::Incoming;
 use crate::options::{DeleteOptions, DeleteWhen, Overwrite, SyncOptions, TransferOptions, Verify};
 use crate::telling::{done, failed};
 

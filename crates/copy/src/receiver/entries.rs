@@ -11,13 +11,13 @@ use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, Re
 
 use super::super::destination::Target;
 use super::super::failures::plain;
+use super::super::incoming::{Incoming, Kind};
 use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, What};
 use super::super::receiver::{Conversation, Destination, Receiver};
 use super::super::tree::Directory;
-use super::super::writer::{Incoming, Kind};
 use super::comparing::{Comparing, Look};
 use super::deleting::DIRECTORY_THERE;
 use super::linking::Made;

@@ -7,8 +7,8 @@ use farhaul_handover::Held as _;
 use farhaul_session::budget::Budget;
 use farhaul_session::error::{Error, Misbehaviour};
 
+use super::super::incoming::Incoming;
 use super::super::tree::OUTSTANDING_MAX;
-use super::super::writer::Incoming;
 use super::large_open::LargeOpen;
 
 /// The conversing thread admits a file; writers look up whose a piece is; whoever finishes a file or gives it up takes it out.
@@ -91,9 +91,9 @@ mod tests {
     use farhaul_volume::{Attributes, RelPath, Root};
 
     use super::*;
+    use crate::incoming::{Kind, Stream};
     use crate::item::Item;
     use crate::messages::{ManifestEntry, What};
-    use crate::writer::{Kind, Stream};
 
     fn file(id: u64, kind: Kind) -> Arc<Incoming> {
         let path = RelPath::from_bytes(format!("f{id}").as_bytes()).unwrap();

@@ -8,12 +8,12 @@ use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
+use super::super::incoming::Incoming;
 use super::super::item::Item;
 use super::super::manifest::{Fate, Kind, Record};
 use super::super::messages::{Message, What};
 use super::super::receiver::{Destination, Receiver};
 use super::super::tree::Directory;
-use super::super::writer::Incoming;
 
 impl Receiver {
     // ---- names -------------------------------------------------------------------------------------------------

@@ -13,13 +13,13 @@ use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceSta
 use rustix::io::Errno;
 
 use super::super::destination::Target;
+use super::super::incoming::{Incoming, Kind, Stream};
 use super::super::item::Item;
 use super::super::large::{JOURNAL_MIN, Large};
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, What};
 use super::super::receiver::{Conversation, Destination, Receiver, Told, Waiting};
 use super::super::tree::OUTSTANDING_MAX;
-use super::super::writer::{Incoming, Kind, Stream};
 use super::entries::Want;
 use crate::options::Verify;
 

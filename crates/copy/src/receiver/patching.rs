@@ -13,10 +13,10 @@ use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Partial, Patched};
 
 use super::super::failures::plain;
+use super::super::incoming::Incoming;
 use super::super::large::Large;
 use super::super::messages::{Decision, Message};
 use super::super::receiver::Receiver;
-use super::super::writer::Incoming;
 use super::told::Told;
 
 /// The body of a thread that tells. Nothing comes through `over`; it is closed when the session is.

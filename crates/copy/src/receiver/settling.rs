@@ -12,9 +12,9 @@ use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_volume::Unnamed;
 use rustix::process::{Resource, getrlimit};
 
+use super::super::incoming::Incoming;
 use super::super::messages::Message;
 use super::super::receiver::Receiver;
-use super::super::writer::{Incoming, complete};
 use crate::options::Verify;
 
 /// So many threads wait for the disk.
@@ -102,7 +102,7 @@ impl Whole {
                 receiver.settle(&file, named, replies);
             }
             Whole::Large(file) => {
-                let named = complete(receiver, &file);
+                let named = file.complete(receiver);
                 if receiver.files.take(file.item.id()).is_some() {
                     receiver.settle(&file, named, replies);
                 }

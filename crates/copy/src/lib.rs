@@ -2,7 +2,7 @@
 //!
 //! `job.rs` is what `farhaul cp` and `farhaul sync` call, `serve.rs` what the far end does. The sending end
 //! is `sender.rs` with `read_queue.rs`, the receiving end `receiver.rs` (with what is in `receiver/`),
-//! `writer.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the
+//! `writer.rs`, `incoming.rs`, `destination.rs`, `roots.rs`, `tree.rs`, `links.rs` and, for a sync, `surplus.rs`. What the
 //! ends say to each other is in `messages.rs`; `talk.rs` says it. `verify.rs` and `clean.rs` need no session.
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod failures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod incoming;
 mod item;
 pub(crate) mod job;
 mod large;

@@ -1,7 +1,9 @@
 //! Hard links of a manifest: a link can be made once the file that it names is in its place.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 
+use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::RelPath;
@@ -34,8 +36,14 @@ enum State {
     Settled(Outcome, RelPath),
 }
 
+/// Files that have several links, from their entries to the end.
+///
+/// Always true: a link waits here only until it is known what becomes of its file, and is handed out once.
 #[derive(Debug, Default)]
-pub(crate) struct Links {
+pub(crate) struct Links(Mutex<Targets>);
+
+#[derive(Debug, Default)]
+struct Targets {
     targets: HashMap<u64, State>,
     bytes: usize,
     kept: Charge,
@@ -43,25 +51,26 @@ pub(crate) struct Links {
 
 impl Links {
     pub(crate) fn within(budget: &Budget) -> Links {
-        Links { kept: budget.nothing(), ..Links::default() }
+        Links(Mutex::new(Targets { kept: budget.nothing(), ..Targets::default() }))
     }
 
     /// Later entries may link to file `id`, which belongs at `path`.
-    pub(crate) fn expect(&mut self, id: u64, path: &RelPath) -> Result<(), Error> {
-        self.bytes += LINK_BYTES + path.as_bytes().len();
-        if self.targets.len() == TARGETS_MAX || self.bytes > TARGETS_BYTES_MAX {
+    pub(crate) fn expect(&self, id: u64, path: &RelPath) -> Result<(), Error> {
+        let all = &mut *self.0.lock().whole();
+        all.bytes += LINK_BYTES + path.as_bytes().len();
+        if all.targets.len() == TARGETS_MAX || all.bytes > TARGETS_BYTES_MAX {
             return Err(Error::from(Misbehaviour::TooManyLinks));
         }
-        self.kept.hold(self.bytes as u64)?;
-        self.targets.insert(id, State::Expected(Vec::new()));
+        all.kept.hold(all.bytes as u64)?;
+        all.targets.insert(id, State::Expected(Vec::new()));
         Ok(())
     }
 
     /// Asks for the file that link `id` names: what became of it and its path; `None` when that is not decided yet, and the
     /// link has to wait.
-    pub(crate) fn request(&mut self, to: u64, link: &Item) -> Result<Option<(Outcome, RelPath)>, Error> {
+    pub(crate) fn request(&self, to: u64, link: &Item) -> Result<Option<(Outcome, RelPath)>, Error> {
         let id = link.id();
-        match self.targets.get_mut(&to) {
+        match self.0.lock().whole().targets.get_mut(&to) {
             None => Err(Error::misbehaved(
                 Misbehaviour::LinkToNothing,
                 format!("entry {id} links to {to}, which is no linked file"),
@@ -75,16 +84,17 @@ impl Links {
     }
 
     /// Where file `id` is, unless it failed.
-    pub(crate) fn path_of(&self, id: u64) -> Option<&RelPath> {
-        match self.targets.get(&id) {
-            Some(State::Settled(outcome, path)) if *outcome != Outcome::Failed => Some(path),
+    pub(crate) fn path_of(&self, id: u64) -> Option<RelPath> {
+        match self.0.lock().whole().targets.get(&id) {
+            Some(State::Settled(outcome, path)) if *outcome != Outcome::Failed => Some(path.clone()),
             _ => None,
         }
     }
 
     /// What became of file `id`, which belongs at `path`; returns the links that waited for it.
-    pub(crate) fn settle(&mut self, id: u64, outcome: Outcome, path: &RelPath) -> Vec<Item> {
-        let Some(state) = self.targets.get_mut(&id) else { return Vec::new() };
+    pub(crate) fn settle(&self, id: u64, outcome: Outcome, path: &RelPath) -> Vec<Item> {
+        let targets = &mut self.0.lock().whole().targets;
+        let Some(state) = targets.get_mut(&id) else { return Vec::new() };
         match std::mem::replace(state, State::Settled(outcome, path.clone())) {
             State::Expected(waiting) => waiting,
             State::Settled(..) => Vec::new(),
@@ -111,7 +121,7 @@ mod tests {
             };
             Item { entry, path: path(name), parent: None, booked: 0, is_place_free: false, replaces: None }
         };
-        let mut links = Links::default();
+        let links = Links::default();
         links.expect(1, &path("f")).unwrap();
         links.expect(2, &path("g")).unwrap();
         assert_eq!(links.request(1, &link(5, "l", 1)).unwrap(), None);
@@ -119,7 +129,7 @@ mod tests {
         assert_eq!(links.request(1, &link(6, "m", 1)).unwrap(), Some((Outcome::There, path("f"))));
         assert!(links.settle(2, Outcome::Failed, &path("g")).is_empty());
         assert_eq!(links.request(2, &link(7, "n", 2)).unwrap(), Some((Outcome::Failed, path("g"))));
-        assert_eq!((links.path_of(1), links.path_of(2)), (Some(&path("f")), None));
+        assert_eq!((links.path_of(1), links.path_of(2)), (Some(path("f")), None));
         assert_eq!(Misbehaviour::of(&links.request(3, &link(8, "o", 3))), Some(Misbehaviour::LinkToNothing));
     }
 
@@ -127,14 +137,14 @@ mod tests {
     fn files_with_several_links_take_only_so_much_room() {
         let name = |id: u64| format!("{}{id:06}", ["x".repeat(249) + "/", String::new()].concat().repeat(16));
         let path = |id| RelPath::from_bytes(name(id).as_bytes()).unwrap();
-        let mut links = Links::default();
+        let links = Links::default();
         let fitting = TARGETS_BYTES_MAX / (LINK_BYTES + path(0).as_bytes().len());
         let mut announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
         assert_eq!(announced, fitting);
         let more = links.expect(u64::MAX, &path(0));
         assert_eq!(Misbehaviour::of(&more), Some(Misbehaviour::TooManyLinks));
         let budget = Budget::new("this session", farhaul_session::Limits::memory(1 << 20));
-        let mut links = Links::within(&budget);
+        let links = Links::within(&budget);
         announced = (0..).take_while(|&id| links.expect(id, &path(id)).is_ok()).count();
         assert!((200..300).contains(&announced) && budget.used() <= 1 << 20, "{announced}");
         drop(links);

@@ -4,41 +4,57 @@
 //! Threads: the caller's handles the manifest and everything that the sender says; writers take complete blocks
 //! (`writer.rs`). An entry stays in the table until it is in its place or has failed, and the sender is told which.
 //!
+//! What they share is in tables, each a type of its own with its lock inside: `tree.rs`, `links.rs`, a file itself in `incoming.rs`,
+//! and in `receiver/` `files.rs` (with `large_open.rs`), `untold.rs`, `partials.rs`, `ambiguous.rs`, `told.rs`, `moves.rs`,
+//! `notes.rs` and `durability.rs`. The other files there say what the receiver does with them. No lock is held outside its table, and
+//! no table asks another one while it holds its own, so there is no order among the locks; in which order two tables are looked at
+//! matters at the end of a session only, in `finish_if_done`.
+//!
 //! Always true: a directory gets its mode and time after the last of its entries is done; whatever breaks the rules of
 //! the manifest ends the session before anything of it is created.
 
+mod ambiguous;
 mod comparing;
 mod deleting;
 mod durability;
 mod entries;
+mod files;
+mod large_open;
 mod linking;
+mod moves;
 mod naming;
 mod notes;
+mod noting;
 mod opening;
+mod partials;
 mod patching;
 mod renaming;
 mod replacing;
 mod settling;
+mod told;
+mod untold;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{self, Relaxed};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use farhaul_handover::Held as _;
 use farhaul_session::events::Done;
 use farhaul_volume::{AttributeKinds, Filter, RelPath, Request};
 
+use self::ambiguous::Ambiguous;
 use self::comparing::{Comparing, Look};
 use self::durability::{FileSystems, Sync};
-use self::naming::Ambiguous;
+use self::files::Files;
+use self::moves::Moves;
 pub(crate) use self::notes::Notes;
-use self::opening::LargeOpen;
-pub(crate) use self::patching::Told;
-use self::patching::Window;
-use self::renaming::{Moves, Renames};
+use self::partials::Partials;
+use self::renaming::Renames;
 pub(crate) use self::settling::{Whole, finish_small};
+pub(crate) use self::told::Told;
+use self::told::Window;
+use self::untold::Untold;
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
@@ -50,6 +66,7 @@ use super::destination::Target;
 use super::distinct::Names;
 use super::end::End;
 use super::failures::{Failures, plain};
+use super::incoming::Incoming;
 use super::item::Item;
 use super::links::{Links, Outcome};
 use super::manifest::{Fate, Record};
@@ -61,7 +78,6 @@ use super::surplus::{Conflicts, Surplus};
 use super::talk::Talk;
 use super::tree::{Directory, Tree};
 use super::writer;
-use super::writer::Incoming;
 use crate::options::{DeleteOptions, DeleteWhen, Durable, FileOptions, SyncOptions, TransferOptions, Verify};
 use crate::telling::{done, failed};
 
@@ -131,19 +147,14 @@ pub(crate) struct Receiver {
     pub(crate) rules: Rules,
     /// What it excludes at the receiver is not deleted.
     protection: Filter,
-    pub(crate) files: Mutex<HashMap<u64, Arc<Incoming>>>,
-    /// Large files among them: each has descriptors open.
-    large_open: LargeOpen,
-    /// Writers that have taken something out of the tables and not told the sender yet.
-    pub(crate) settling: AtomicU64,
+    pub(crate) files: Files,
+    pub(crate) untold: Untold,
     window: Arc<Window>,
     file_systems: FileSystems,
-    /// Partial files that were there before, by the paths of their directories.
-    partials: Mutex<HashMap<RelPath, HashSet<Vec<u8>>>>,
-    tree: Mutex<Tree>,
-    links: Mutex<Links>,
-    /// Directories in which a name was taken for another one.
-    ambiguous: Mutex<Ambiguous>,
+    partials: Partials,
+    tree: Tree,
+    links: Links,
+    ambiguous: Ambiguous,
     failures: Failures,
     noted: Noted,
     not_taken: NotTaken,
@@ -276,15 +287,14 @@ pub(crate) fn run(
         destination,
         rules,
         protection: if is_excluded_too { wanted.filter.unprotecting() } else { wanted.filter },
-        files: Mutex::default(),
-        large_open: LargeOpen::within(&shared.budget),
-        settling: AtomicU64::new(0),
+        files: Files::within(&shared.budget),
+        untold: Untold::default(),
         window: Arc::default(),
         file_systems: FileSystems::default(),
-        partials: Mutex::default(),
-        tree: Mutex::new(Tree::within(&shared.budget)),
-        links: Mutex::new(Links::within(&shared.budget)),
-        ambiguous: Mutex::default(),
+        partials: Partials::default(),
+        tree: Tree::within(&shared.budget),
+        links: Links::within(&shared.budget),
+        ambiguous: Ambiguous::default(),
         failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
         not_taken: NotTaken::new(dialogue.is_client()),
@@ -397,8 +407,7 @@ impl Receiver {
     /// A peer that seems gone may have come again as another transfer, which then waits for the files that this one
     /// holds. It gets them.
     fn make_room_for_another(&self) -> Result<(), Error> {
-        let files: Vec<_> = self.files.lock().whole().values().cloned().collect();
-        if files.iter().any(|file| file.is_requested()) {
+        if self.files.all().iter().any(|file| file.is_requested()) {
             return Err(Error::new(
                 Code::Superseded,
                 "the peer fell silent, and another transfer has taken over its files",
@@ -414,11 +423,11 @@ impl Receiver {
         {
             return Ok(());
         }
-        if !self.files.lock().whole().is_empty() || !self.tree.lock().whole().is_done() {
+        if !self.files.is_empty() || !self.tree.is_done() {
             return Ok(());
         }
         // Looked at last: a file leaves the table before its writer has told the sender.
-        if self.settling.load(Ordering::SeqCst) > 0 {
+        if !self.untold.is_none() {
             return Ok(());
         }
         if conversation.sync.is_none() {
@@ -479,8 +488,7 @@ impl Receiver {
 
     /// Content bytes of files that the end of the session leaves unfinished.
     fn unfinished_bytes(&self) -> u64 {
-        let files = self.files.lock().whole();
-        files.values().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
+        self.files.all().iter().filter_map(|file| file.partial()).map(|partial| partial.bytes_kept()).sum()
     }
 
     /// Lets go of a file that has failed: what can be resumed stays.
@@ -509,7 +517,7 @@ impl Receiver {
         match message {
             Message::Entry(entry) => self.entry(entry, conversation),
             Message::DirectoryEnd { id } => {
-                let done = self.tree.lock().whole().end(id)?;
+                let done = self.tree.end(id)?;
                 self.note_end(conversation)?;
                 self.finish_directories(done);
                 Ok(())
@@ -530,8 +538,7 @@ impl Receiver {
                 Ok(())
             }
             Message::FileEnd { id, size, chunks } => {
-                let file = self.files.lock().whole().get(&id).cloned();
-                if let Some(file) = file
+                if let Some(file) = self.files.get(id)
                     && file.expect_end(size, chunks)?
                 {
                     let _ = finish.send(file);
@@ -539,7 +546,7 @@ impl Receiver {
                 Ok(())
             }
             Message::FileFailed { id, reason } => {
-                if let Some(file) = self.take(id) {
+                if let Some(file) = self.files.take(id) {
                     self.abandon(&file);
                     self.settle_failure(&file, &reason);
                 }
@@ -556,14 +563,6 @@ impl Receiver {
     }
 
     // ---- settling ----------------------------------------------------------------------------------------------
-
-    pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
-        let file = self.files.lock().whole().remove(&id)?;
-        if file.is_large() {
-            self.large_open.remove();
-        }
-        Some(file)
-    }
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
     pub(crate) fn settle(&self, file: &Incoming, result: Result<(), String>, replies: &mut Vec<Message>) {
@@ -591,7 +590,7 @@ impl Receiver {
 
     /// Lets go of a file that cannot be written.
     pub(crate) fn give_up(&self, file: &Incoming, reason: String, replies: &mut Vec<Message>) {
-        if self.take(file.item.id()).is_some() {
+        if self.files.take(file.item.id()).is_some() {
             self.abandon(file);
             self.settle(file, Err(reason), replies);
         }
@@ -658,7 +657,7 @@ impl Receiver {
         if !is_again && !matches!(item.entry.what, What::File { linked: true, .. }) {
             return;
         }
-        let waiting = self.links.lock().whole().settle(item.id() % RENEWAL, outcome, &item.path);
+        let waiting = self.links.settle(item.id() % RENEWAL, outcome, &item.path);
         let Destination::Tree(target) = &self.destination else { return };
         for link in waiting {
             let made = self.make_hard_link(target, outcome, &item.path, &link);
@@ -668,14 +667,14 @@ impl Receiver {
     }
 
     fn child_done(&self, item: &Item) {
-        let done = self.tree.lock().whole().child_done(item.parent, item.booked);
+        let done = self.tree.child_done(item.parent, item.booked);
         self.finish_directories(done);
     }
 
     fn finish_directories(&self, done: Vec<Directory>) {
         let Destination::Tree(target) = &self.destination else { return };
         for directory in done.into_iter().filter(|directory| directory.is_made) {
-            self.partials.lock().whole().remove(&directory.path);
+            self.partials.forget(&directory.path);
             self.counts.directories.fetch_add(1, Relaxed);
             let made = match self.rules.dry_run {
                 true => Ok(()),

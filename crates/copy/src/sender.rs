@@ -4,26 +4,31 @@
 //! receiver. An entry is outstanding from its announcement until the receiver has said what became of it; their number
 //! is bounded, and so is the memory of a tree of any size.
 //!
+//! State that threads share is in tables, each with its lock inside: `table.rs`, `renewals.rs`, `directories.rs` and `names.rs` in
+//! `sender/`, and the read queue. The scan asks the queue and the control stream while it holds the table, to know whether there is
+//! room; so neither of them may ask the table. The others are never held together.
+//!
 //! Always true: no file is read before the receiver has asked for it; the reading never waits for a single answer.
 
 pub(super) mod announcing;
+mod directories;
 mod names;
 mod notes;
 mod outstanding;
 mod renewal;
+mod renewals;
+mod table;
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use farhaul_handover::Held as _;
 use farhaul_session::events::{Done, Event};
 use farhaul_volume::{
     AttributeKinds, Attributes, Kind, Nodes, RelPath, ScanOptions, Scanner, Source, SourceRef, leads_out,
 };
 
-use self::announcing::OUTSTANDING;
+use self::directories::Directories;
 use self::names::Names;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
 use farhaul_session::budget::Charge;
@@ -36,12 +41,13 @@ use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, Step};
 use farhaul_session::unread::Unread;
 
-use self::outstanding::{Booking, Outstanding};
+use self::outstanding::Outstanding;
+use self::renewals::Renewals;
+use self::table::{Again, Table, Wanted};
 use super::end::End;
 use super::failures::Failures;
-use super::large::{FileJob, Large};
 use super::manifest::{Fate, Log, Record};
-use super::messages::{Decision, Decoder, Message, RENEWAL, What, decode_spread};
+use super::messages::{Decision, Decoder, Message, What, decode_spread};
 use super::not_taken::NotTaken;
 use super::noted::Noted;
 use super::read_queue::{ReadQueue, Theirs};
@@ -49,9 +55,6 @@ use super::report::{Action, SpreadFigures};
 use super::talk::Talk;
 use crate::options::{DeleteWhen, FileOptions, SyncOptions, TransferOptions};
 use crate::telling::done;
-
-/// A chunk that arrives damaged is sent again this often before its file fails.
-const AGAIN_MAX: u32 = 3;
 
 /// What is to be sent.
 pub(crate) enum Origin {
@@ -91,43 +94,6 @@ impl Scan {
     fn scanner(&self) -> Scanner {
         Scanner::new(self.sources.clone(), self.options.clone())
     }
-}
-
-struct Pending {
-    size: u64,
-    job: Option<Arc<FileJob>>,
-    stage: Stage,
-    again: u32,
-    /// For the manifest, if there is one.
-    record: Option<Box<Record>>,
-    _booking: Option<Booking>,
-}
-
-/// How far an entry has come. What the receiver may say of it depends on that.
-enum Stage {
-    /// The receiver has not decided; only files and standard input have anything unread. `compared`: its digest has been asked for.
-    Undecided { compared: bool, unread: Option<Unread> },
-    /// It is wanted, and sent in one piece or as it comes.
-    Whole,
-    /// It is wanted, and sent chunk by chunk.
-    Large(Arc<Large>),
-}
-
-impl Stage {
-    fn large(&self) -> Option<&Arc<Large>> {
-        match self {
-            Stage::Large(large) => Some(large),
-            Stage::Undecided { .. } | Stage::Whole => None,
-        }
-    }
-}
-
-#[derive(Default)]
-struct Table {
-    pending: HashMap<u64, Pending>,
-    /// Entries that the receiver may speak of: those with ids below this, or announced again.
-    announced: u64,
-    entries_done: bool,
 }
 
 /// How the files are read.
@@ -191,9 +157,8 @@ impl Taking {
 /// State that the sending end's threads share.
 pub(crate) struct Sender {
     shared: Arc<Talk>,
-    table: Mutex<Table>,
+    table: Table,
     outstanding: Arc<Outstanding>,
-    room: Condvar,
     queue: Arc<ReadQueue>,
     /// Chunks must leave in order and without holes: the receiver writes to a pipe.
     in_order: bool,
@@ -203,15 +168,13 @@ pub(crate) struct Sender {
     sync: Option<SyncOptions>,
     not_taken: NotTaken,
     is_client: bool,
-    names: Mutex<Names>,
-    /// Under which id a file that has changed is announced again.
-    renewals: Mutex<HashMap<u64, u64>>,
+    names: Names,
+    renewals: Renewals,
     failures: Failures,
     noted: Noted,
-    counts: Mutex<Counts>,
     /// The client's manifest, and its lines for directories whose end has not been told.
     log: Option<Arc<Log>>,
-    directories: Mutex<HashMap<u64, Box<Record>>>,
+    directories: Directories,
 }
 
 /// What the sending end counted.
@@ -254,9 +217,8 @@ pub(crate) fn run(
         Arc::new(ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order)));
     let sender = Sender {
         shared: shared.clone(),
-        table: Mutex::default(),
+        table: Table::default(),
         outstanding: Arc::default(),
-        room: Condvar::new(),
         queue: queue.clone(),
         in_order,
         dry_run,
@@ -265,18 +227,19 @@ pub(crate) fn run(
         sync,
         not_taken: NotTaken::new(dialogue.is_client()),
         is_client: dialogue.is_client(),
-        names: Mutex::new(Names::new(is_awaited, &shared.budget)),
-        renewals: Mutex::default(),
+        names: Names::new(is_awaited, &shared.budget),
+        renewals: Renewals::default(),
         failures: Failures::new(dialogue.is_client()),
         noted: Noted::default(),
-        counts: Mutex::default(),
         log,
-        directories: Mutex::default(),
+        directories: Directories::default(),
     };
     let scanning = Unread::new(shared.session());
+    let mut counts = Counts::default();
     let let_go = || {
         queue.close();
-        sender.room.notify_all();
+        sender.table.wake();
+        sender.names.wake();
     };
     let ended = together(&shared, let_go, |crew| {
         let sender = &sender;
@@ -284,17 +247,17 @@ pub(crate) fn run(
         for _ in 0..readers {
             crew.start("read", || queue.read())?;
         }
-        sender.converse(dialogue)
+        sender.converse(dialogue, &mut counts)
     });
     match ended {
-        Ok(theirs) => (sender.end(dialogue, Some(theirs)), None),
-        Err(error) => (sender.end(dialogue, None), Some(error)),
+        Ok(theirs) => (sender.end(dialogue, &counts, Some(theirs)), None),
+        Err(error) => (sender.end(dialogue, &counts, None), Some(error)),
     }
 }
 
 impl Sender {
     /// Speaks with the receiver until it has finished.
-    fn converse(&self, dialogue: &mut Dialogue) -> Result<Finished, Error> {
+    fn converse(&self, dialogue: &mut Dialogue, counts: &mut Counts) -> Result<Finished, Error> {
         let (mut decoder, mut watched) = (Decoder::default(), Vec::new());
         loop {
             match dialogue.step()? {
@@ -305,7 +268,7 @@ impl Sender {
                 }
                 Step::Message(bytes) => {
                     let message = decoder.decode(bytes).map_err(senseless)?;
-                    self.handle(message, &mut self.counts.lock().whole())?;
+                    self.handle(message, counts)?;
                 }
                 Step::Idle => self.look_after(&mut watched),
             }
@@ -329,17 +292,17 @@ impl Sender {
             Message::Failed { id, path, reason } => {
                 let mut record = None;
                 // It may have crossed the news that the file has changed.
-                for id in [id].into_iter().chain(self.renewals.lock().whole().remove(&id)) {
-                    let Some(pending) = self.remove(id) else { continue };
+                for id in [id].into_iter().chain(self.renewals.take(id)) {
+                    let Some(pending) = self.table.remove(id) else { continue };
                     let given_up = pending.job.as_ref().map_or(0, |job| job.put.give_up());
                     counts.given_up = counts.given_up.saturating_add(given_up);
-                    if let Some(large) = pending.stage.large() {
+                    if let Some(large) = pending.large() {
                         large.cancel();
                         counts.kept += large.bytes_kept();
                     }
                     record = pending.record.or(record);
                 }
-                let record = record.or_else(|| self.directories.lock().whole().remove(&id));
+                let record = record.or_else(|| self.directories.take(id));
                 self.fail(&path, &reason, Action::Copy, record);
                 Ok(())
             }
@@ -351,7 +314,7 @@ impl Sender {
                 Ok(())
             }
             Message::Renamed { id, from } => {
-                let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+                let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
                 let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
                 counts.renames += 1;
                 count_renamed(&self.shared, &from, &job.path, job.size, self.dry_run);
@@ -361,7 +324,7 @@ impl Sender {
                 self.note(&mut pending, Fate::Renamed);
                 Ok(())
             }
-            Message::Digests { id, digests } => self.told(id, digests),
+            Message::Digests { id, digests } => self.table.note_digests(id, digests),
             Message::DirectoriesDone { count } => {
                 counts.directories = counts.directories.saturating_add(count);
                 Ok(())
@@ -370,7 +333,7 @@ impl Sender {
             Message::Marks { id, chunk, marks } => self.told_of(id, chunk, Theirs::Marks(marks)),
             Message::Kept { id, chunk, cv } => self.told_of(id, chunk, Theirs::Kept(cv)),
             Message::MarksEnd { id } => self.marks_end(id),
-            Message::Names { names, is_last } => self.take_names(names, is_last),
+            Message::Names { names, is_last } => self.names.take(names, is_last),
             Message::Deleted { path } => {
                 counts.deleted += 1;
                 tell_deleted(&self.shared, &path, self.dry_run);
@@ -407,7 +370,7 @@ impl Sender {
             if !self.dry_run {
                 return Err(Error::from(Misbehaviour::UnaskedListing));
             }
-            let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+            let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
             counts.files += 1;
             counts.listed_bytes = counts.listed_bytes.saturating_add(pending.size);
             self.note(&mut pending, Fate::WouldSend);
@@ -416,55 +379,22 @@ impl Sender {
             }
             return Ok(());
         }
-        let mut table = self.table.lock().whole();
-        let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
-        // It is decided on once.
-        let Stage::Undecided { compared, unread } = &mut pending.stage else { return Err(unknown(id)) };
-        if let Decision::Compare(digest) = decision {
-            // It is compared once, before it is sent.
-            let (false, Some(job)) = (*compared, pending.job.clone()) else { return Err(unknown(id)) };
-            *compared = true;
-            drop(table);
-            self.queue.push_compare(job, digest);
-            return Ok(());
+        match self.table.decide(id, decision)? {
+            Wanted::Comparison(job, digest) => self.queue.push_compare(job, digest),
+            Wanted::Stream(job, unread) => self.queue.push_stream(job, Some(unread)),
+            Wanted::Whole(job, unread) => self.queue.push_wanted(job, Some(unread)),
+            Wanted::Large(large, resumed) => {
+                counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
+                self.shared.handle.counts().bytes_done.fetch_add(resumed, Relaxed);
+                self.queue.push_large(large);
+            }
         }
-        let Some(unread) = unread.take() else { return Err(unknown(id)) };
-        let Some(job) = pending.job.clone() else { return Err(unknown(id)) };
-        pending.stage = Stage::Whole;
-        if job.is_stream() {
-            drop(table);
-            self.queue.push_stream(job, Some(unread));
-            return Ok(());
-        }
-        let (have, old_chunks) = match decision {
-            Decision::Have(ranges) => (ranges, 0),
-            Decision::Patch { have, old_chunks } => (have, old_chunks),
-            _ => (Vec::new(), 0),
-        };
-        if job.is_whole() {
-            drop(table);
-            self.queue.push_wanted(job, Some(unread));
-            return Ok(());
-        }
-        let Some(large) = Large::new(job, &have, old_chunks, Some(unread)) else {
-            return Err(Error::misbehaved(
-                Misbehaviour::ChunksNotThere,
-                format!("chunks that file {id} does not have"),
-            ));
-        };
-        let resumed = Large::bytes_of(&have, large.job.size);
-        counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
-        self.shared.handle.counts().bytes_done.fetch_add(resumed, Relaxed);
-        let large = Arc::new(large);
-        pending.stage = Stage::Large(large.clone());
-        drop(table);
-        self.queue.push_large(large);
         Ok(())
     }
 
     /// Nothing of it is wanted.
     fn leave(&self, id: u64, fate: Fate, counts: &mut Counts) -> Result<(), Error> {
-        let Some(mut pending) = self.remove(id) else { return Err(unknown(id)) };
+        let Some(mut pending) = self.table.remove(id) else { return Err(unknown(id)) };
         counts.skipped += 1;
         self.note(&mut pending, fate);
         self.shared.handle.counts().bytes_skipped.fetch_add(pending.size, Relaxed);
@@ -476,7 +406,7 @@ impl Sender {
 
     /// What the receiver says of a file that has failed meanwhile is of no more use.
     fn told_of(&self, id: u64, chunk: u64, theirs: Theirs) -> Result<(), Error> {
-        match self.large(id) {
+        match self.table.large(id) {
             Some(large) if !self.queue.push_told(&large, chunk, theirs) => Err(Error::misbehaved(
                 Misbehaviour::ToldUnfitting,
                 format!("it told what does not fit chunk {chunk} of file {id}"),
@@ -486,7 +416,7 @@ impl Sender {
     }
 
     fn marks_end(&self, id: u64) -> Result<(), Error> {
-        match self.large(id) {
+        match self.table.large(id) {
             Some(large) if !self.queue.end_patches(&large) => Err(Error::misbehaved(
                 Misbehaviour::MarksEndedTwice,
                 format!("the marks of file {id} ended twice"),
@@ -495,14 +425,10 @@ impl Sender {
         }
     }
 
-    fn large(&self, id: u64) -> Option<Arc<Large>> {
-        self.table.lock().whole().pending.get(&id)?.stage.large().cloned()
-    }
-
     fn done(&self, id: u64, counts: &mut Counts) -> Result<(), Error> {
-        let Some(mut pending) = self.remove(id) else {
+        let Some(mut pending) = self.table.remove(id) else {
             // Of directories only a manifest is told.
-            let record = self.directories.lock().whole().remove(&id);
+            let record = self.directories.take(id);
             let (Some(log), Some(record)) = (&self.log, record) else { return Err(unknown(id)) };
             log.add(Record { fate: Fate::sent(self.dry_run), ..*record });
             return Ok(());
@@ -511,7 +437,7 @@ impl Sender {
         if let Some(job) = &pending.job {
             self.shared.handle.tell_detail(|| done(&job.path, Done::Sent { bytes: job.size }, false));
         }
-        self.renewals.lock().whole().retain(|_, renewed| *renewed != id);
+        self.renewals.done(id);
         if pending.job.is_some() {
             counts.files += 1;
             self.shared.handle.counts().files_done.fetch_add(1, Relaxed);
@@ -523,21 +449,7 @@ impl Sender {
 
     /// A piece arrived damaged although its packets were authentic (memory, or a cipher-less path): send it again.
     fn again(&self, id: u64, chunk: u64) -> Result<(), Error> {
-        let mut table = self.table.lock().whole();
-        let Some(pending) = table.pending.get_mut(&id) else {
-            // That it has failed, or is announced again, may have crossed this.
-            return if id % RENEWAL < table.announced { Ok(()) } else { Err(unknown(id)) };
-        };
-        if matches!(pending.stage, Stage::Undecided { .. }) {
-            return Err(Error::misbehaved(
-                Misbehaviour::AgainUnasked,
-                format!("it wants entry {id} again, which it has not asked for"),
-            ));
-        }
-        pending.again = pending.again.saturating_add(1);
-        let too_often = pending.again > AGAIN_MAX;
-        let (job, large) = (pending.job.clone(), pending.stage.large().cloned());
-        drop(table);
+        let Some(Again { job, large, is_too_often }) = self.table.again(id)? else { return Ok(()) };
         let job = job.filter(|job| !job.is_stream());
         let chunks = job.as_ref().map_or(0, |job| job.size.div_ceil(farhaul_volume::CHUNK));
         if job.is_some() && chunk >= chunks {
@@ -546,7 +458,7 @@ impl Sender {
                 format!("chunk {chunk} lies beyond file {id}"),
             ));
         }
-        if too_often || job.is_none() {
+        if is_too_often || job.is_none() {
             let reason = "its content arrived damaged and cannot be sent again".to_string();
             self.shared.send(&[Message::FileFailed { id, reason }]);
         } else if let Some(large) = large {
@@ -557,33 +469,18 @@ impl Sender {
         Ok(())
     }
 
-    fn remove(&self, id: u64) -> Option<Pending> {
-        let mut table = self.table.lock().whole();
-        let pending = table.pending.remove(&id);
-        if table.pending.len() == OUTSTANDING / 2 {
-            self.room.notify_all();
-        }
-        pending
-    }
-
     fn finish(&self, dialogue: &Dialogue) -> Result<(), Error> {
-        {
-            let table = self.table.lock().whole();
-            if !table.entries_done || !table.pending.is_empty() {
-                return Err(Error::from(Misbehaviour::FinishedTooEarly));
-            }
+        if !self.table.is_done() {
+            return Err(Error::from(Misbehaviour::FinishedTooEarly));
         }
         dialogue.finish();
         Ok(())
     }
 
     /// `theirs` have come if the end is a good one.
-    fn end(&self, dialogue: &Dialogue, theirs: Option<Finished>) -> End {
-        let counts = self.counts.lock().in_any_case();
-        let table = self.table.lock().in_any_case();
+    fn end(&self, dialogue: &Dialogue, counts: &Counts, theirs: Option<Finished>) -> End {
         let given_up = theirs.as_ref().map(|_| counts.given_up);
         let theirs = theirs.unwrap_or_default();
-        let unfinished = table.pending.values().filter_map(|pending| pending.stage.large());
         End {
             files: counts.files,
             directories: counts.directories,
@@ -595,7 +492,7 @@ impl Sender {
             renames: counts.renames,
             bytes: arrived_bytes(&self.shared, given_up).saturating_add(counts.listed_bytes),
             bytes_matched: self.shared.content_matched.load(Relaxed),
-            bytes_kept: counts.kept + unfinished.map(|large| large.bytes_kept()).sum::<u64>(),
+            bytes_kept: counts.kept + self.table.bytes_kept(),
             bytes_resumed: counts.resumed_bytes + self.queue.resumed.load(Relaxed),
             renamed: counts.renamed,
             failures: self.failures.take(),

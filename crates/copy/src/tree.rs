@@ -4,7 +4,9 @@
 //! its last entry is done. Memory is bounded by the depth and by the entries that are outstanding.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 
+use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Attributes, RelPath, Time};
@@ -72,8 +74,15 @@ pub(crate) struct Parent {
     pub(crate) is_nameless: bool,
 }
 
+/// The conversing thread adds entries and directories; whoever settles an entry says that it is done.
+///
+/// Always true: a directory is handed out once, when its listing has ended and none of its entries is left, those inside it
+/// before it; what is booked for an entry is free again when it is done.
 #[derive(Debug, Default)]
-pub(crate) struct Tree {
+pub(crate) struct Tree(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
     open: HashMap<u64, Directory>,
     stack: Vec<u64>,
     /// Entries outside any directory of the manifest that are not done.
@@ -89,22 +98,19 @@ const ENTRY_BYTES: usize = 320;
 
 impl Tree {
     pub(crate) fn within(budget: &Budget) -> Tree {
-        Tree { kept: budget.nothing(), ..Tree::default() }
+        Tree(Mutex::new(State { kept: budget.nothing(), ..State::default() }))
     }
 
     /// Books a new entry below the directory being listed, with the bytes that are kept of it until it is done, and returns that
     /// directory.
-    pub(crate) fn add(&mut self, path: &RelPath, bytes: usize) -> Result<Option<Parent>, Error> {
-        if self.outstanding == OUTSTANDING_MAX {
-            return Err(Error::from(Misbehaviour::TooManyEntries));
-        }
-        self.rebook(0, bytes)?;
-        self.outstanding += 1;
-        let Some(&parent) = self.stack.last() else {
-            self.pending_at_top += 1;
+    pub(crate) fn add(&self, path: &RelPath, bytes: usize) -> Result<Option<Parent>, Error> {
+        let state = &mut *self.0.lock().whole();
+        state.book(bytes)?;
+        let Some(&parent) = state.stack.last() else {
+            state.pending_at_top += 1;
             return Ok(None);
         };
-        let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
+        let directory = state.open.get_mut(&parent).expect("a directory on the stack is open");
         if path.parent().is_none_or(|above| above.as_bytes() != directory.path.as_bytes()) {
             return Err(Error::misbehaved(
                 Misbehaviour::EntryOutsideListing,
@@ -116,22 +122,76 @@ impl Tree {
     }
 
     /// As [`Tree::add`], of an entry that has no path here, in a directory that is being listed.
-    pub(crate) fn add_unplaced(&mut self, bytes: usize) -> Result<Parent, Error> {
-        let Some(&parent) = self.stack.last() else {
+    pub(crate) fn add_unplaced(&self, bytes: usize) -> Result<Parent, Error> {
+        let state = &mut *self.0.lock().whole();
+        let Some(&parent) = state.stack.last() else {
             return Err(Error::from(Misbehaviour::EntryOutsideListing));
         };
-        if self.outstanding == OUTSTANDING_MAX {
-            return Err(Error::from(Misbehaviour::TooManyEntries));
-        }
-        self.rebook(0, bytes)?;
-        self.outstanding += 1;
-        let directory = self.open.get_mut(&parent).expect("a directory on the stack is open");
+        state.book(bytes)?;
+        let directory = state.open.get_mut(&parent).expect("a directory on the stack is open");
         directory.pending += 1;
         Ok(Parent { id: parent, is_new: directory.is_new, is_nameless: directory.is_nameless })
     }
 
     /// So many bytes are kept of an entry instead of those that were.
-    pub(crate) fn rebook(&mut self, before: usize, bytes: usize) -> Result<(), Error> {
+    pub(crate) fn rebook(&self, before: usize, bytes: usize) -> Result<(), Error> {
+        self.0.lock().whole().rebook(before, bytes)
+    }
+
+    /// The entry just added is a directory, whose own entries come next.
+    pub(crate) fn open(&self, directory: Directory) -> Result<(), Error> {
+        let state = &mut *self.0.lock().whole();
+        if state.stack.len() == DEPTH_MAX {
+            return Err(Error::from(Misbehaviour::NestedTooDeep));
+        }
+        state.stack.push(directory.id);
+        state.open.insert(directory.id, directory);
+        Ok(())
+    }
+
+    /// The listing of directory `id` is over; returns the directories that are finished with it.
+    pub(crate) fn end(&self, id: u64) -> Result<Vec<Directory>, Error> {
+        let state = &mut *self.0.lock().whole();
+        if state.stack.pop() != Some(id) {
+            return Err(Error::misbehaved(
+                Misbehaviour::DirectoryEndOutOfOrder,
+                format!("directory {id} ended out of order"),
+            ));
+        }
+        state.open.get_mut(&id).expect("a directory on the stack is open").ended = true;
+        let mut done = Vec::new();
+        state.close_finished(Some(id), &mut done);
+        Ok(done)
+    }
+
+    /// An entry below `parent`, for which so many bytes are booked, is in its place or has failed; returns the directories that are
+    /// finished with it.
+    pub(crate) fn child_done(&self, parent: Option<u64>, booked: usize) -> Vec<Directory> {
+        let state = &mut *self.0.lock().whole();
+        let mut done = Vec::new();
+        state.release(parent, booked);
+        state.close_finished(parent, &mut done);
+        done
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        let state = self.0.lock().whole();
+        state.open.is_empty() && state.pending_at_top == 0
+    }
+}
+
+impl State {
+    /// One entry more that is not done.
+    fn book(&mut self, bytes: usize) -> Result<(), Error> {
+        if self.outstanding == OUTSTANDING_MAX {
+            return Err(Error::from(Misbehaviour::TooManyEntries));
+        }
+        self.rebook(0, bytes)?;
+        self.outstanding += 1;
+        Ok(())
+    }
+
+    fn rebook(&mut self, before: usize, bytes: usize) -> Result<(), Error> {
         self.names_bytes = self.names_bytes - before + bytes;
         if self.names_bytes > NAMES_BYTES_MAX {
             return Err(Error::from(Misbehaviour::NamesTooLong));
@@ -141,39 +201,6 @@ impl Tree {
 
     fn hold(&mut self) -> Result<(), Error> {
         Ok(self.kept.hold((self.names_bytes + self.outstanding * ENTRY_BYTES) as u64)?)
-    }
-
-    /// The entry just added is a directory, whose own entries come next.
-    pub(crate) fn open(&mut self, directory: Directory) -> Result<(), Error> {
-        if self.stack.len() == DEPTH_MAX {
-            return Err(Error::from(Misbehaviour::NestedTooDeep));
-        }
-        self.stack.push(directory.id);
-        self.open.insert(directory.id, directory);
-        Ok(())
-    }
-
-    /// The listing of directory `id` is over; returns the directories that are finished with it.
-    pub(crate) fn end(&mut self, id: u64) -> Result<Vec<Directory>, Error> {
-        if self.stack.pop() != Some(id) {
-            return Err(Error::misbehaved(
-                Misbehaviour::DirectoryEndOutOfOrder,
-                format!("directory {id} ended out of order"),
-            ));
-        }
-        self.open.get_mut(&id).expect("a directory on the stack is open").ended = true;
-        let mut done = Vec::new();
-        self.close_finished(Some(id), &mut done);
-        Ok(done)
-    }
-
-    /// An entry below `parent`, for which so many bytes are booked, is in its place or has failed; returns the directories that are
-    /// finished with it.
-    pub(crate) fn child_done(&mut self, parent: Option<u64>, booked: usize) -> Vec<Directory> {
-        let mut done = Vec::new();
-        self.release(parent, booked);
-        self.close_finished(parent, &mut done);
-        done
     }
 
     fn release(&mut self, parent: Option<u64>, booked: usize) {
@@ -199,10 +226,6 @@ impl Tree {
             done.push(directory);
         }
     }
-
-    pub(crate) fn is_done(&self) -> bool {
-        self.open.is_empty() && self.pending_at_top == 0
-    }
 }
 
 #[cfg(test)]
@@ -213,7 +236,7 @@ mod tests {
         RelPath::from_bytes(text.as_bytes()).unwrap()
     }
 
-    fn open(tree: &mut Tree, id: u64, at: &str) {
+    fn open(tree: &Tree, id: u64, at: &str) {
         let parent = tree.add(&path(at), 0).unwrap().map(|parent| parent.id);
         tree.open(Directory { id, path: path(at), mode: Some(0o755), ..Directory::below(parent) }).unwrap();
     }
@@ -224,9 +247,9 @@ mod tests {
 
     #[test]
     fn directories_finish_from_the_inside_after_their_last_entry() {
-        let mut tree = Tree::default();
-        open(&mut tree, 0, "a");
-        open(&mut tree, 1, "a/b");
+        let tree = Tree::default();
+        open(&tree, 0, "a");
+        open(&tree, 1, "a/b");
         let parent = tree.add(&path("a/b/file"), 0).unwrap().map(|parent| parent.id);
         assert_eq!(parent, Some(1));
         assert!(tree.end(1).unwrap().is_empty());
@@ -238,16 +261,16 @@ mod tests {
 
     #[test]
     fn a_directory_without_entries_finishes_at_its_end() {
-        let mut tree = Tree::default();
-        open(&mut tree, 0, "a");
+        let tree = Tree::default();
+        open(&tree, 0, "a");
         assert_eq!(ids(tree.end(0).unwrap()), [0]);
         assert!(tree.is_done());
     }
 
     #[test]
     fn entries_out_of_place_are_refused() {
-        let mut tree = Tree::default();
-        open(&mut tree, 0, "a");
+        let tree = Tree::default();
+        open(&tree, 0, "a");
         assert_eq!(
             Misbehaviour::of(&Tree::default().add_unplaced(0)),
             Some(Misbehaviour::EntryOutsideListing)
@@ -258,7 +281,7 @@ mod tests {
 
     #[test]
     fn files_beside_each_other_at_the_top_need_no_directory() {
-        let mut tree = Tree::default();
+        let tree = Tree::default();
         assert_eq!(tree.add(&path("file"), 0).unwrap(), None);
         assert!(!tree.is_done());
         assert!(tree.child_done(None, 0).is_empty());
@@ -267,7 +290,7 @@ mod tests {
 
     #[test]
     fn names_take_only_so_much_room_until_their_entries_are_done() {
-        let mut tree = Tree::default();
+        let tree = Tree::default();
         let entries = 64;
         for _ in 0..entries {
             tree.add(&path("file"), NAMES_BYTES_MAX / entries).unwrap();
@@ -279,20 +302,20 @@ mod tests {
 
     #[test]
     fn entries_that_are_not_done_are_bounded_and_so_is_their_depth() {
-        let mut tree = Tree::default();
+        let tree = Tree::default();
         for _ in 0..OUTSTANDING_MAX {
             tree.add(&path("file"), 0).unwrap();
         }
         assert_eq!(Misbehaviour::of(&tree.add(&path("file"), 0)), Some(Misbehaviour::TooManyEntries));
-        let mut tree = Tree::default();
-        let mut deeper = |id| tree.open(Directory { id, path: RelPath::empty(), ..Directory::below(None) });
+        let tree = Tree::default();
+        let deeper = |id| tree.open(Directory { id, path: RelPath::empty(), ..Directory::below(None) });
         (0..DEPTH_MAX as u64).for_each(|id| deeper(id).unwrap());
         assert_eq!(Misbehaviour::of(&deeper(u64::MAX)), Some(Misbehaviour::NestedTooDeep));
     }
 
     #[test]
     fn what_a_directory_takes_is_free_again_when_it_is_finished() {
-        let mut tree = Tree::default();
+        let tree = Tree::default();
         for id in 0..4 {
             tree.add(&path("a"), NAMES_BYTES_MAX).unwrap();
             let directory = Directory { id, path: path("a"), ..Directory::below(None) };

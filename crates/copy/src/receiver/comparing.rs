@@ -3,7 +3,6 @@
 //! Always true: nobody waits for a single answer; a file stays in the conversation's table from its entry to the sender's word.
 
 use std::convert::Infallible;
-use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_channel::Receiver as Channel;
 use farhaul_session::error::{Error, Misbehaviour};
@@ -47,21 +46,16 @@ pub(super) fn run(receiver: &Receiver, files: &Channel<Look>, over: &Channel<Inf
                 let (id, path) = match file {
                     Ok(Look::Compare(id, path)) => (id, path),
                     Ok(Look::Candidate(id, path)) => {
-                        receiver.moves.note(id, target.roots.metadata(&path).ok().flatten());
+                        receiver.moves.note_digested(id, target.roots.metadata(&path).ok().flatten());
                         (id, path)
                     }
                     Ok(Look::TakeOver(file)) => {
-                        receiver.settling.fetch_add(1, SeqCst);
-                        receiver.take_over(target, file);
-                        receiver.settling.fetch_sub(1, SeqCst);
+                        receiver.untold.during(|| receiver.take_over(target, file));
                         receiver.shared.control.notify();
                         continue;
                     }
                     Ok(Look::Unchanged(file)) => {
-                        // It leaves the tables before the sender is told.
-                        receiver.settling.fetch_add(1, SeqCst);
-                        meter.time(|| receiver.read_unchanged(&file));
-                        receiver.settling.fetch_sub(1, SeqCst);
+                        receiver.untold.during(|| meter.time(|| receiver.read_unchanged(&file)));
                         receiver.shared.control.notify();
                         continue;
                     }

@@ -139,7 +139,7 @@ impl Receiver {
             }
         };
         for found in found {
-            if self.is_ambiguous(&found.directory) {
+            if self.ambiguous.has(&found.directory) {
                 let directory = &found.directory;
                 dialogue
                     .warn(format!("nothing was deleted in {directory}: names there are taken for others"));

@@ -2,24 +2,22 @@
 //!
 //! Always true: nothing is created for an entry before its path has been found to lie where it may.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_handover::Held as _;
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::events::{Done, Event};
 use farhaul_volume::{CHUNK, Digest, Digests, FileKind, Meta, Node, PathError, RelPath, name_error};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
+use super::super::incoming::{Incoming, Kind};
 use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, What};
 use super::super::receiver::{Conversation, Destination, Receiver};
-use super::super::tree::{Directory, OUTSTANDING_MAX};
-use super::super::writer::{Incoming, Kind};
+use super::super::tree::Directory;
 use super::comparing::{Comparing, Look};
 use super::deleting::DIRECTORY_THERE;
 use super::linking::Made;
@@ -58,7 +56,7 @@ impl Receiver {
             entry.path = Vec::new();
         }
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = self.tree.lock().whole().add(&path, booked)?;
+        let parent = self.tree.add(&path, booked)?;
         if parent.is_none() && is_below {
             return Err(Error::misbehaved(
                 Misbehaviour::EntryOutsideListing,
@@ -93,7 +91,7 @@ impl Receiver {
             What::File { linked, .. } => {
                 self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
                 if linked {
-                    self.links.lock().whole().expect(item.id(), &item.path)?;
+                    self.links.expect(item.id(), &item.path)?;
                 }
                 self.file(target, item, conversation)
             }
@@ -153,7 +151,7 @@ impl Receiver {
         // A directory that somebody had made for other things, a home directory perhaps, keeps its mode.
         let is_ours = !path.is_empty() || target.is_new;
         let mode = is_ours.then_some(entry.mode & self.rules.mode_mask);
-        self.tree.lock().whole().open(Directory {
+        self.tree.open(Directory {
             id: entry.id,
             mode,
             source_mode: entry.mode,
@@ -291,11 +289,11 @@ impl Receiver {
             ));
         }
         // It may have failed meanwhile, which the sender is told.
-        let Some(file) = self.take(id) else { return Ok(()) };
+        let Some(file) = self.files.take(id) else { return Ok(()) };
         file.abandon();
         let entry = ManifestEntry { path: file.item.entry.path.clone(), ..entry };
         let booked = file.item.path.as_bytes().len() + entry.names_bytes();
-        self.tree.lock().whole().rebook(file.item.booked, booked)?;
+        self.tree.rebook(file.item.booked, booked)?;
         // What has come of it may be there as a partial file with a journal.
         let item = Item { entry, booked, is_place_free: false, ..file.item.clone() };
         drop(file);
@@ -383,27 +381,18 @@ impl Receiver {
     /// A run that was killed while another one was finishing the same files may have left partial ones beside them.
     pub(super) fn note_partials(&self, target: &Target, directory: &RelPath) {
         let found = target.roots.all().iter().flat_map(|root| root.partials(directory).unwrap_or_default());
-        let found: HashSet<_> = found.collect();
-        if !found.is_empty() {
-            self.partials.lock().whole().insert(directory.clone(), found);
-        }
+        self.partials.found(directory, found.collect());
     }
 
     /// Whether an earlier run has left a part of a file in a directory of the manifest.
     fn has_partial(&self, path: &RelPath) -> bool {
-        let partials = self.partials.lock().whole();
-        !partials.is_empty()
-            && path
-                .parent()
-                .and_then(|parent| partials.get(&parent))
-                .is_some_and(|there| self.partial_names(path).any(|name| there.contains(&name)))
+        self.partials.has_of(path, self.partial_names(path))
     }
 
     /// Where parts of a file may be, if there are any in its directory.
     pub(super) fn partials_of(&self, path: &RelPath) -> Vec<RelPath> {
         let Some(parent) = path.parent() else { return Vec::new() };
-        let partials = self.partials.lock().whole();
-        if !partials.contains_key(&parent) {
+        if !self.partials.are_in(&parent) {
             return Vec::new();
         }
         self.partial_names(path).filter_map(|name| parent.join(&name).ok()).collect()
@@ -476,23 +465,8 @@ impl Receiver {
             self.settle(&file, named, &mut conversation.replies);
             return Ok(());
         }
-        self.admit(&Arc::new(Incoming::new(item, kind)))?;
+        self.files.admit(&Arc::new(Incoming::new(item, kind)))?;
         conversation.replies.push(Message::Decide { id, decision });
-        Ok(())
-    }
-
-    pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
-        let mut files = self.files.lock().whole();
-        if files.len() >= OUTSTANDING_MAX {
-            return Err(Error::misbehaved(
-                Misbehaviour::TooManyEntries,
-                "it announced more files than may be outstanding",
-            ));
-        }
-        files.insert(file.item.id(), file.clone());
-        if file.is_large() {
-            self.large_open.add();
-        }
         Ok(())
     }
 
@@ -504,10 +478,10 @@ impl Receiver {
         };
         entry.path = Vec::new();
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = self.tree.lock().whole().add(&path, booked)?.map(|parent| parent.id);
+        let parent = self.tree.add(&path, booked)?.map(|parent| parent.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
         match item.entry.what {
-            What::Directory => self.tree.lock().whole().open(Directory {
+            What::Directory => self.tree.open(Directory {
                 id: item.id(),
                 path: item.path,
                 booked: item.booked,
@@ -545,7 +519,7 @@ impl Receiver {
         let path = RelPath::from_bytes(b"-").expect("a plain name");
         let id = entry.id;
         let booked = path.as_bytes().len() + entry.names_bytes();
-        self.tree.lock().whole().add(&path, booked)?;
+        self.tree.add(&path, booked)?;
         let is_file = matches!(entry.what, What::File { .. });
         let item = Item { entry, path, parent: None, booked, is_place_free: false, replaces: None };
         if self.rules.dry_run {
@@ -564,7 +538,7 @@ impl Receiver {
         // A file of one chunk comes as one piece, without a word on its end.
         if is_file
             && size <= CHUNK
-            && let Some(file) = self.files.lock().whole().get(&id)
+            && let Some(file) = self.files.get(id)
         {
             file.expect_end(size, 1)?;
         }

@@ -4,7 +4,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_handover::Held as _;
 use farhaul_session::error::Error;
 use farhaul_volume::{FileKind, Meta, Node, RelPath, leads_out};
 
@@ -143,7 +142,7 @@ impl Receiver {
         to: u64,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        let settled = self.links.lock().whole().request(to, item)?;
+        let settled = self.links.request(to, item)?;
         if let Some((outcome, to)) = settled {
             let made = self.make_hard_link(target, outcome, &to, item);
             self.settle_link(item, made, conversation);

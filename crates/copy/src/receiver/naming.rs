@@ -3,9 +3,6 @@
 //! Always true: nothing is put below a directory of another name; where a name was taken for another one nothing is deleted,
 //! since what stands there may be what the source calls otherwise.
 
-use std::collections::HashSet;
-
-use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
 
@@ -15,33 +12,6 @@ use super::super::messages::{ManifestEntry, What};
 use super::super::receiver::Receiver;
 use super::super::tree::Directory;
 
-/// Directories in which a name was taken for another one.
-#[derive(Default)]
-pub(super) struct Ambiguous {
-    directories: HashSet<RelPath>,
-    bytes: usize,
-    /// There were more than can be remembered: it may have been any.
-    is_any: bool,
-}
-
-/// Bytes of their paths.
-const AMBIGUOUS_BYTES_MAX: usize = 16 << 20;
-
-impl Ambiguous {
-    fn add(&mut self, directory: RelPath) {
-        let bytes = directory.as_bytes().len();
-        if self.bytes + bytes > AMBIGUOUS_BYTES_MAX {
-            self.is_any = true;
-        } else if self.directories.insert(directory) {
-            self.bytes += bytes;
-        }
-    }
-
-    fn has(&self, directory: &RelPath) -> bool {
-        self.is_any || self.directories.contains(directory)
-    }
-}
-
 impl Receiver {
     /// Why an entry has failed.
     pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> String {
@@ -49,7 +19,7 @@ impl Receiver {
             Some(NameError::Refused(_)) => plain(error),
             Some(NameError::Taken { .. } | NameError::Changed(_)) => {
                 if let Some(directory) = path.parent() {
-                    self.ambiguous.lock().whole().add(directory);
+                    self.ambiguous.add(directory);
                 }
                 plain(error)
             }
@@ -58,17 +28,12 @@ impl Receiver {
         }
     }
 
-    /// Whether names in a directory were taken for others.
-    pub(super) fn is_ambiguous(&self, directory: &RelPath) -> bool {
-        self.ambiguous.lock().whole().has(directory)
-    }
-
     /// An entry whose path is too long at the destination, where the source has a longer name than its own.
     pub(super) fn entry_without_place(&self, entry: ManifestEntry) -> Result<(), Error> {
         let path = RelPath::from_bytes(&entry.path)
             .map_err(|error| Error::misbehaved(Misbehaviour::PathNotPlain, error.to_string()))?;
         let booked = path.as_bytes().len() + entry.names_bytes();
-        let parent = Some(self.tree.lock().whole().add_unplaced(booked)?.id);
+        let parent = Some(self.tree.add_unplaced(booked)?.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
         self.entry_of_nameless(item, "its path is too long there")
     }
@@ -78,10 +43,9 @@ impl Receiver {
         match item.entry.what {
             What::Directory => {
                 self.fail(&item, why);
-                let mut tree = self.tree.lock().whole();
                 let directory =
                     Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
-                tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
+                self.tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
             }
             What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
                 self.fail(&item, why);
@@ -90,7 +54,7 @@ impl Receiver {
             }
             What::File { linked, .. } => {
                 if linked {
-                    self.links.lock().whole().expect(item.id(), &item.path)?;
+                    self.links.expect(item.id(), &item.path)?;
                 }
                 self.refuse(&item, why);
                 Ok(())
@@ -100,22 +64,5 @@ impl Receiver {
                 Ok(())
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_cannot_be_remembered_counts_as_ambiguous() {
-        let path =
-            |number: usize| RelPath::from_bytes(format!("{}{number}", "d/".repeat(2000)).as_bytes()).unwrap();
-        let mut ambiguous = Ambiguous::default();
-        ambiguous.add(path(0));
-        ambiguous.add(path(0));
-        assert!(ambiguous.has(&path(0)) && !ambiguous.has(&path(1)));
-        (1..=AMBIGUOUS_BYTES_MAX / 4000).for_each(|number| ambiguous.add(path(number)));
-        assert!(ambiguous.bytes <= AMBIGUOUS_BYTES_MAX && ambiguous.has(&path(usize::MAX)));
     }
 }

@@ -1,26 +1,18 @@
-//! What the receiver tells of each entry for the client's manifest: written there if the client is this end, else said to the
-//! sender as far as it cannot know it.
+//! What is to be noted for the client's manifest, and where: in the manifest itself, if the client is this end, else at the sender.
 //!
-//! Always true: without a manifest, nothing in here reads, sends or stores anything.
+//! Always true: without a manifest, nothing in here writes or stores anything.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use farhaul_handover::Held as _;
-use farhaul_session::events::Event;
-use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
+use farhaul_volume::Algorithm;
 
-use super::super::destination::Target;
-use super::super::failures::plain;
-use super::super::item::Item;
-use super::super::manifest::{Fate, Kind, Log, Record};
-use super::super::messages::{Message, What};
-use super::super::receiver::{Destination, Receiver};
-use super::super::tree::Directory;
-use super::super::writer::Incoming;
+use super::super::manifest::{Log, Record};
 use crate::options::ManifestOptions;
 
-/// What is noted, and where.
+/// Any thread adds what has become of an entry. Those that digest leave values here, which the conversing thread takes when the
+/// sender has answered.
 #[derive(Default)]
 pub(crate) struct Notes {
     options: Option<ManifestOptions>,
@@ -41,8 +33,21 @@ impl Notes {
         }
     }
 
+    /// The single source has this name here; false if this end writes no manifest.
+    pub(super) fn set_renamed(&self, name: &[u8]) -> bool {
+        if let Some(log) = &self.log {
+            log.set_renamed(name);
+        }
+        self.log.is_some()
+    }
+
+    /// There is a manifest, at either end.
+    pub(super) fn are_wanted(&self) -> bool {
+        self.options.is_some()
+    }
+
     /// The sender writes the manifest.
-    fn is_told(&self) -> bool {
+    pub(super) fn are_told(&self) -> bool {
         self.options.is_some() && self.log.is_none()
     }
 
@@ -50,141 +55,38 @@ impl Notes {
         self.options.as_ref().is_some_and(|options| options.unchanged)
     }
 
+    /// Digests that are wanted beside our own.
+    pub(super) fn extra(&self) -> &[Algorithm] {
+        self.options.as_ref().map_or(&[], |options| &options.extra)
+    }
+
+    /// A file was digested for a comparison.
     pub(super) fn remember(&self, id: u64, digest: [u8; 32]) {
         if self.options.is_some() {
             self.compared.lock().whole().insert(id, digest);
         }
     }
 
+    /// The digest of a file that was compared; it is forgotten.
     pub(super) fn remembered(&self, id: u64) -> Option<[u8; 32]> {
         self.compared.lock().whole().remove(&id)
     }
 }
 
-impl Receiver {
-    // ---- names -------------------------------------------------------------------------------------------------
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Before anything is noted: the single source may have another name here.
-    pub(super) fn note_name(&self, target: &Target, path: &[u8]) {
-        let Some(renamed) = &target.rename else { return };
-        if self.original.get().is_some() {
-            return;
-        }
-        let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
-        let _ = self.original.set(top.to_vec());
-        if let Some(log) = &self.notes.log {
-            log.set_renamed(renamed);
-        } else if !self.is_client {
-            self.shared.send(&[Message::Placed { name: renamed.clone() }]);
-        }
-    }
-
-    /// How the sender names what is at `path`.
-    pub(super) fn source_path(&self, path: &RelPath) -> Vec<u8> {
-        let path = path.as_bytes();
-        let Some(original) = self.original.get() else { return path.to_vec() };
-        let top = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
-        [original, &path[top..]].concat()
-    }
-
-    /// The line of an entry.
-    pub(super) fn record(&self, item: &Item, fate: Fate) -> Record {
-        let to = match item.entry.what {
-            What::HardLink { to } => {
-                let links = self.links.lock().whole();
-                links.path_of(to).map(|path| self.source_path(path))
-            }
-            _ => None,
-        };
-        let path = item.source_path().to_vec();
-        Record { path, ..Record::of_entry(&item.entry, fate, to) }
-    }
-
-    // ---- what has become of entries ------------------------------------------------------------------------------
-
-    /// A file is in its place: reads it for the digests that are wanted, and notes it. An error if it is not what has come.
-    pub(super) fn note_arrival(&self, file: &Incoming, replies: &mut Vec<Message>) -> Result<(), String> {
-        let Some(options) = &self.notes.options else { return Ok(()) };
-        let came = file.digest();
-        let mut digests = came.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
-        if let (Destination::Tree(target), false) = (&self.destination, options.extra.is_empty()) {
-            let read = self
-                .read(target, &file.item.path)
-                .map_err(|error| format!("cannot read it back: {error}"))?;
-            if came.is_some_and(|came| came != read.tree.0) {
-                return Err("what was written does not read back".into());
-            }
-            digests = Some(read);
-        }
-        if self.notes.is_told() {
-            if let Some(digests) = digests.filter(|digests| !file.is_whole() || !digests.extra.is_empty()) {
-                replies.push(Message::Digests { id: file.item.id(), digests });
-            }
-            return Ok(());
-        }
-        self.notes.add(|| {
-            let record = self.record(&file.item, Fate::Sent);
-            with_digests(Record { kind: Kind::File { size: file.size() }, ..record }, digests)
-        });
-        Ok(())
-    }
-
-    /// The body of a thread that reads: a file that was there already.
-    pub(super) fn read_unchanged(&self, item: &Item) {
-        let Destination::Tree(target) = &self.destination else { return };
-        let path = &item.path;
-        let read = self.read(target, path);
-        if let Err(error) = &read {
-            let text = format!("no digest of {path}, which cannot be read: {error}");
-            self.shared.handle.tell(Event::warning(text));
-        }
-        let replies = self.skip(item, Fate::Unchanged, read.ok());
-        self.shared.send(&replies);
-    }
-
-    pub(super) fn note_skipped(&self, item: &Item, fate: Fate, digests: Option<Digests>) -> Vec<Message> {
-        if self.notes.is_told() {
-            return digests.map(|digests| Message::Digests { id: item.id(), digests }).into_iter().collect();
-        }
-        self.notes.add(|| with_digests(self.record(item, fate), digests));
-        Vec::new()
-    }
-
-    pub(super) fn note_directory(&self, directory: &Directory, made: Result<(), String>) {
-        let record = || {
-            let mtime = (directory.mtime.secs, directory.mtime.nanos);
-            let path = self.source_path(&directory.path);
-            Record {
-                kind: Kind::Directory,
-                mode: directory.source_mode,
-                mtime,
-                ..Record::of_path(&path, Fate::sent(self.rules.dry_run))
-            }
-        };
-        match made {
-            Err(reason) => {
-                self.notes.add(|| record().failed(&reason));
-                self.shared.send(&[self.report_failed(directory.id, &directory.path, &reason)]);
-            }
-            Ok(()) if self.notes.is_told() => self.shared.send(&[Message::Done { id: directory.id }]),
-            Ok(()) => self.notes.add(record),
-        }
-    }
-
-    fn read(&self, target: &Target, path: &RelPath) -> Result<Digests, String> {
-        let extra = self.notes.options.as_ref().map_or(&[][..], |options| &options.extra);
-        let goes_on = || !self.shared.is_stopped();
-        let read = || {
-            let file = SourceFile::at(target.roots.of(path), path)?;
-            file.digests(&mut vec![0; file.size().min(CHUNK) as usize], extra, goes_on)
-        };
-        read().map_err(|error| plain(&error))
-    }
-}
-
-fn with_digests(record: Record, digests: Option<Digests>) -> Record {
-    match digests {
-        Some(Digests { tree, extra }) => Record { digest: Some(tree.0), extra, ..record },
-        None => record,
+    #[test]
+    fn digests_are_remembered_once_and_only_for_a_manifest() {
+        let without = Notes::default();
+        without.remember(1, [7; 32]);
+        assert_eq!(without.remembered(1), None);
+        without.add(|| panic!("nobody writes it"));
+        assert!(!without.are_wanted() && !without.are_told() && !without.set_renamed(b"name"));
+        let told = Notes::new(Some(ManifestOptions::default()), None);
+        assert!(told.are_wanted() && told.are_told());
+        told.remember(1, [7; 32]);
+        assert_eq!((told.remembered(1), told.remembered(1)), (Some([7; 32]), None));
     }
 }

@@ -4,81 +4,29 @@
 //! later; the rest of the tree goes on meanwhile.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use farhaul_handover::Held as _;
-use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
 use rustix::io::Errno;
 
 use super::super::destination::Target;
+use super::super::incoming::{Incoming, Kind, Stream};
 use super::super::item::Item;
 use super::super::large::{JOURNAL_MIN, Large};
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, What};
 use super::super::receiver::{Conversation, Destination, Receiver, Told, Waiting};
 use super::super::tree::OUTSTANDING_MAX;
-use super::super::writer::{Incoming, Kind, Stream};
 use super::entries::Want;
 use crate::options::Verify;
 
 /// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
 const LOCK_WAIT: Duration = Duration::from_secs(15);
-/// So many each transfer may have open, whatever the others have.
-const LARGE_OPEN_MIN: u64 = 4;
 /// How long something small waits for a descriptor.
 const DESCRIPTOR_WAIT: Duration = Duration::from_secs(3);
-
-/// Large files that a transfer has open.
-pub(super) struct LargeOpen {
-    budget: Budget,
-    open: Mutex<Open>,
-}
-
-struct Open {
-    count: u64,
-    /// Those beyond the few that every transfer may have.
-    charge: Charge,
-}
-
-impl LargeOpen {
-    pub(super) fn within(budget: &Budget) -> LargeOpen {
-        // The system may give this process more, or less, than it did.
-        let _ = Budget::of_process();
-        let charge = budget.nothing_of(Resource::LargeFiles);
-        LargeOpen { budget: budget.clone(), open: Mutex::new(Open { count: 0, charge }) }
-    }
-
-    fn has_room(&self) -> bool {
-        self.count() < LARGE_OPEN_MIN || self.budget.charge_of(Resource::LargeFiles, 1).is_ok()
-    }
-
-    fn is_none(&self) -> bool {
-        self.count() == 0
-    }
-
-    fn count(&self) -> u64 {
-        self.open.lock().in_any_case().count
-    }
-
-    pub(super) fn add(&self) {
-        self.change(|count| count + 1);
-    }
-
-    pub(super) fn remove(&self) {
-        self.change(|count| count - 1);
-    }
-
-    fn change(&self, change: impl FnOnce(u64) -> u64) {
-        let open = &mut *self.open.lock().in_any_case();
-        open.count = change(open.count);
-        // Another transfer may have come between; it is a file too many, and the next one waits.
-        let _ = open.charge.set(open.count.saturating_sub(LARGE_OPEN_MIN));
-    }
-}
 
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
@@ -110,7 +58,7 @@ impl Receiver {
         item: Item,
         conversation: &mut Conversation,
     ) -> Result<(), Error> {
-        if !conversation.postponed.is_empty() || !self.large_open.has_room() {
+        if !conversation.postponed.is_empty() || !self.files.has_room_for_large() {
             if conversation.postponed.len() >= OUTSTANDING_MAX {
                 return Err(Error::misbehaved(
                     Misbehaviour::TooManyEntries,
@@ -126,7 +74,7 @@ impl Receiver {
     /// Opens what waits for room, as far as there is some.
     pub(super) fn go_on_opening(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        while self.large_open.has_room()
+        while self.files.has_room_for_large()
             && let Some(item) = conversation.postponed.pop_front()
         {
             let left = conversation.postponed.len();
@@ -161,7 +109,7 @@ impl Receiver {
                 return Ok(());
             }
             Err(PartialError::Io { source, .. })
-                if is_out_of_descriptors(&source) && !self.large_open.is_none() =>
+                if is_out_of_descriptors(&source) && !self.files.has_no_large() =>
             {
                 conversation.postponed.push_front(item);
                 return Ok(());
@@ -201,7 +149,7 @@ impl Receiver {
         if self.is_compared(&partial) {
             let told = Told::new(&self.window);
             let file = Arc::new(Incoming::new(item, Kind::chunked(partial)).compared(told));
-            self.admit(&file)?;
+            self.files.admit(&file)?;
             let _ = conversation.queues.patch.send(file);
             return Ok(());
         }
@@ -213,7 +161,7 @@ impl Receiver {
         let path = &item.path;
         match Stream::create(target.roots.of(path), path) {
             Ok(stream) => self.accept(item, Kind::Stream(stream), Decision::Send, conversation),
-            Err(error) if is_out_of_descriptors(&error) && !self.large_open.is_none() => {
+            Err(error) if is_out_of_descriptors(&error) && !self.files.has_no_large() => {
                 conversation.postponed.push_front(item);
                 Ok(())
             }

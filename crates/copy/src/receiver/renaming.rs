@@ -11,14 +11,12 @@
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam_channel::{Receiver as Channel, TryRecvError};
-use farhaul_handover::Held as _;
-use farhaul_session::budget::{Budget, Charge};
+use farhaul_session::budget::Charge;
 use farhaul_session::error::Error;
 use farhaul_session::events::Event;
-use farhaul_volume::{Filter, Meta, RelPath, Removal, Root, Side, WriteOptions, clone_file};
+use farhaul_volume::{Filter, RelPath, Removal, Root, Side, clone_file};
 
 use super::super::destination::Target;
 use super::super::failures::plain;
@@ -29,15 +27,12 @@ use super::super::messages::{ManifestEntry, Message};
 use super::super::receiver::{Conversation, Destination, Receiver};
 use super::super::sender::count_renamed;
 use super::comparing::{Comparing, Look};
+use super::moves::{Inode, Pair};
 
 /// Memory for names of the destination: about a million.
 const INDEX_BYTES_MAX: usize = 192 << 20;
 /// What a name takes besides its bytes.
 const NAME_BYTES: usize = 120;
-/// Bytes of links that wait for the end; beyond it, files are copied.
-const LINKS_BYTES_MAX: usize = 64 << 20;
-/// What one takes besides its paths.
-const LINK_BYTES: usize = 256;
 
 /// What files are known by: size and time.
 type Key = (u64, i64, u32);
@@ -64,62 +59,6 @@ pub(super) struct Renames {
     index: Option<Index>,
 }
 
-/// What the threads share.
-#[derive(Default)]
-pub(super) struct Moves {
-    /// Device and inode of what was digested, by the entry's id.
-    digested: Mutex<HashMap<u64, (u64, u64)>>,
-    /// What could not be taken over and is to be sent.
-    returned: Mutex<Vec<Item>>,
-    linked: Mutex<Linked>,
-    /// Device and inode of the files that have a new name already. A second one would make one file of two.
-    given: Mutex<HashSet<(u64, u64)>>,
-    sources: RwLock<Arc<HashSet<RelPath>>>,
-}
-
-/// Old names, and new ones with what they are to be if both stay.
-#[derive(Default)]
-struct Linked {
-    pairs: Vec<(RelPath, RelPath, WriteOptions)>,
-    bytes: usize,
-    kept: Charge,
-}
-
-impl Linked {
-    /// Whether there is room for one more; it is taken.
-    fn reserve(&mut self, from: &RelPath, path: &RelPath) -> bool {
-        let bytes = self.bytes + from.as_bytes().len() + path.as_bytes().len() + LINK_BYTES;
-        let fits = bytes <= LINKS_BYTES_MAX && self.kept.hold(bytes as u64).is_ok();
-        if fits {
-            self.bytes = bytes;
-        }
-        fits
-    }
-}
-
-impl Moves {
-    pub(super) fn within(budget: &Budget) -> Moves {
-        let moves = Moves::default();
-        moves.linked.lock().in_any_case().kept = budget.nothing();
-        moves
-    }
-
-    pub(super) fn note(&self, id: u64, meta: Option<Meta>) {
-        let mut digested = self.digested.lock().whole();
-        digested.extend(meta.map(|meta| (id, (meta.dev, meta.ino))));
-    }
-
-    /// Old names that have new ones.
-    pub(super) fn sources(&self) -> Arc<HashSet<RelPath>> {
-        self.sources.read().whole().clone()
-    }
-
-    fn add_source(&self, path: &RelPath) {
-        // Nobody else holds the set before the deletion begins.
-        Arc::make_mut(&mut self.sources.write().whole()).insert(path.clone());
-    }
-}
-
 fn key(entry: &ManifestEntry) -> Key {
     (entry.size(), entry.mtime_secs, entry.mtime_nanos)
 }
@@ -128,7 +67,7 @@ impl Receiver {
     /// Looks for what is missing, as far as the destination's names are known.
     pub(super) fn go_on_renaming(&self, conversation: &mut Conversation) -> Result<(), Error> {
         let Destination::Tree(target) = &self.destination else { return Ok(()) };
-        for item in std::mem::take(&mut *self.moves.returned.lock().whole()) {
+        for item in self.moves.take_returned() {
             self.fetch_content(target, item, conversation)?;
         }
         let Some(renames) = &mut conversation.renames else { return Ok(()) };
@@ -191,7 +130,7 @@ impl Receiver {
     ) -> Result<(), Error> {
         let id = file.item.id();
         if !is_same {
-            self.moves.digested.lock().whole().remove(&id);
+            self.moves.take_digested(id);
             self.notes.remembered(id);
             return self.fetch_content(target, file.item, conversation);
         }
@@ -202,7 +141,7 @@ impl Receiver {
     /// Gives a file that is there under another name its new one. The body of a thread.
     pub(super) fn take_over(&self, target: &Target, file: Comparing) {
         let Some(from) = file.from.clone() else { return };
-        let digested = self.moves.digested.lock().whole().remove(&file.item.id());
+        let digested = self.moves.take_digested(file.item.id());
         if !self.rules.dry_run {
             let taken = digested.is_some_and(|digested| match self.place(target, &file, &from, digested) {
                 Ok(taken) => taken,
@@ -212,7 +151,7 @@ impl Receiver {
                 }
             });
             if !taken {
-                self.moves.returned.lock().whole().push(file.item);
+                self.moves.give_back(file.item);
                 return;
             }
         }
@@ -243,7 +182,7 @@ impl Receiver {
         target: &Target,
         file: &Comparing,
         from: &RelPath,
-        digested: (u64, u64),
+        digested: Inode,
     ) -> std::io::Result<bool> {
         let source = target.roots.first().open_read(from)?;
         let (size, secs, nanos) = key(&file.item.entry);
@@ -260,14 +199,13 @@ impl Receiver {
         let may_go = self.delete_options().is_some()
             && source.metadata()?.mode() & 0o7777 == options.mode
             && options.attribute_kinds.is_none();
-        let may_link =
-            may_go && !self.rules.durable && self.moves.linked.lock().whole().reserve(from, &file.item.path);
-        if may_link && self.moves.given.lock().whole().insert(digested) {
+        let may_link = may_go && !self.rules.durable && self.moves.reserve_link(from, &file.item.path);
+        if may_link && self.moves.may_be_linked(digested) {
             let linked = target.roots.first().hardlink(from, &file.item.path);
             let there = target.roots.first().metadata(&file.item.path)?;
             if linked.is_ok() && there.is_some_and(|there| (there.dev, there.ino) == digested) {
-                let pair = (from.clone(), file.item.path.clone(), options);
-                self.moves.linked.lock().whole().pairs.push(pair);
+                let (from, path) = (from.clone(), file.item.path.clone());
+                self.moves.add_linked(Pair { from, path, options });
                 return is_it();
             }
         }
@@ -278,7 +216,7 @@ impl Receiver {
     /// Where an old name has stayed after all, it and the new one become two files.
     pub(super) fn part_links(&self) {
         let Destination::Tree(target) = &self.destination else { return };
-        for (from, path, options) in std::mem::take(&mut self.moves.linked.lock().whole().pairs) {
+        for Pair { from, path, options } in self.moves.take_linked() {
             let look = |path: &RelPath| target.roots.first().metadata(path).ok().flatten();
             let is_same = match (look(&from), look(&path)) {
                 (Some(old), Some(new)) => (old.dev, old.ino) == (new.dev, new.ino),

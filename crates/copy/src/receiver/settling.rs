@@ -7,15 +7,14 @@
 //! Always true: the sender hears of a file when it has its name, or has none; a session does not end while something is in here.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
 use farhaul_volume::Unnamed;
 use rustix::process::{Resource, getrlimit};
 
+use super::super::incoming::Incoming;
 use super::super::messages::Message;
 use super::super::receiver::Receiver;
-use super::super::writer::{Incoming, complete};
 use crate::options::Verify;
 
 /// So many threads wait for the disk.
@@ -62,7 +61,7 @@ pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
         }
         // One word for all of them: each wakes the threads that send it.
         receiver.shared.send(&replies);
-        receiver.settling.fetch_sub(count, SeqCst);
+        receiver.untold.end(count);
         receiver.shared.control.notify();
     }
 }
@@ -70,10 +69,10 @@ pub(super) fn run(receiver: &Receiver, whole: &Channel<Whole>) {
 impl Receiver {
     /// Hands a file that is whole over to the threads that wait for the disk. It still counts as under way.
     pub(crate) fn wait_for_disk(&self, whole: &ChannelEnd<Whole>, file: Whole) {
-        self.settling.fetch_add(1, SeqCst);
+        self.untold.begin();
         if whole.send(file).is_err() {
             // Nobody is there any more to whom it would matter.
-            self.settling.fetch_sub(1, SeqCst);
+            self.untold.end(1);
         }
     }
 }
@@ -103,8 +102,8 @@ impl Whole {
                 receiver.settle(&file, named, replies);
             }
             Whole::Large(file) => {
-                let named = complete(receiver, &file);
-                if receiver.take(file.item.id()).is_some() {
+                let named = file.complete(receiver);
+                if receiver.files.take(file.item.id()).is_some() {
                     receiver.settle(&file, named, replies);
                 }
             }

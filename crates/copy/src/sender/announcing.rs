@@ -3,9 +3,7 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
-use farhaul_handover::Held as _;
 use farhaul_session::error::{Error, Misbehaviour};
 use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
@@ -19,9 +17,10 @@ use super::super::links::LINK_BYTES;
 use super::super::manifest::{Fate, Record};
 use super::super::messages::{ManifestEntry, Message, Presence, What};
 use super::super::report::Action;
-use super::super::sender::{Origin, Pending, Scan, Sender, Stage};
+use super::super::sender::{Origin, Scan, Sender};
 use super::notes::Links;
 use super::outstanding::Booking;
+use super::table::Pending;
 use crate::options::DeleteWhen;
 
 /// Files announced and not yet accounted for while content waits to be sent, which on a slow link must not lie behind names for long.
@@ -48,7 +47,7 @@ impl Sender {
             // What was announced may be anything but all.
             return;
         }
-        self.table.lock().whole().entries_done = true;
+        self.table.end_entries();
         self.shared.handle.counts().scan_done.store(true, Relaxed);
         self.shared.send(&[Message::EntriesEnd]);
     }
@@ -61,14 +60,14 @@ impl Sender {
         let record = self.log.as_ref().map(|_| Box::new(Record::of_entry(&told, Fate::Sent, None)));
         let booking = Booking::new(&self.outstanding, told.names_bytes(), None);
         let job = file_job(0, entry, SourceRef::standard_input(), name);
-        self.table.lock().whole().announced = 1;
+        self.table.announce(0);
         self.admit(&told, Some(job), record, booking);
         self.shared.send(&[Message::Entry(told)]);
     }
 
     fn announce_scan(&self, mut scan: Scan) {
         if scan.awaits_names {
-            let Some(names) = self.wait_for_names() else { return };
+            let Some(names) = self.names.wait(|| self.shared.is_stopped()) else { return };
             match Selection::new(names) {
                 Ok(only) => scan.options.only = Some(only),
                 Err(error) => {
@@ -190,7 +189,7 @@ impl Sender {
                     if told.what == What::Directory {
                         directories.push((next_id, Arc::new(booking)));
                         if let Some(record) = record {
-                            self.directories.lock().whole().insert(next_id, record);
+                            self.directories.add(next_id, record);
                         }
                     } else {
                         let has_content = matches!(told.what, What::File { .. } | What::Stream);
@@ -213,18 +212,13 @@ impl Sender {
 
     /// Waits while too many entries are outstanding; from then on the receiver may speak of `id`.
     fn wait_for_room(&self, id: u64, batch: &mut Vec<Message>) {
-        let mut table = self.table.lock().whole();
-        while !self.may_announce(table.pending.len()) && !self.shared.is_stopped() {
-            if !batch.is_empty() {
-                // The receiver cannot answer what it has not seen.
-                drop(table);
-                self.shared.send(batch);
-                batch.clear();
-                table = self.table.lock().whole();
-            }
-            (table, _) = self.room.wait_timeout(table, Duration::from_millis(5)).whole();
-        }
-        table.announced = id + 1;
+        let may_announce = |entries| self.may_announce(entries) || self.shared.is_stopped();
+        // The receiver cannot answer what it has not seen.
+        let send_batch = (!batch.is_empty()).then_some(|| {
+            self.shared.send(batch);
+            batch.clear();
+        });
+        self.table.announce_when(id, may_announce, send_batch);
     }
 
     /// Books an entry that is not a directory as outstanding.
@@ -237,15 +231,7 @@ impl Sender {
     ) {
         let size = entry.size();
         let unread = job.is_some().then(|| Unread::new(self.shared.session()));
-        let pending = Pending {
-            size,
-            job,
-            stage: Stage::Undecided { compared: false, unread },
-            again: 0,
-            record,
-            _booking: Some(booking),
-        };
-        self.table.lock().whole().pending.insert(entry.id, pending);
+        self.table.admit(entry.id, Pending::new(size, job, unread, record, booking));
         if matches!(entry.what, What::File { .. } | What::Stream) {
             self.shared.handle.counts().files_total.fetch_add(1, Relaxed);
             self.shared.handle.counts().bytes_total.fetch_add(size, Relaxed);

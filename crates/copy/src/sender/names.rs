@@ -1,20 +1,25 @@
 //! The names that the receiver asks for, before anything is scanned.
 
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use farhaul_handover::Held as _;
 use farhaul_session::budget::{Budget, Charge};
 use farhaul_session::error::{Error, Misbehaviour};
 
-use super::super::sender::Sender;
-
 /// Names that a receiver may ask for, and their bytes together.
 pub(crate) const NAMES_MAX: usize = 1 << 20;
 pub(crate) const NAMES_BYTES_MAX: usize = 32 << 20;
 
-/// Names that have come so far.
+/// Names that have come so far: the conversing thread takes what comes, the scan waits for all of them.
 #[derive(Default)]
 pub(super) struct Names {
+    state: Mutex<State>,
+    all_here: Condvar,
+}
+
+#[derive(Default)]
+struct State {
     names: Vec<Vec<u8>>,
     bytes: usize,
     /// Whether any are expected, and whether all are here.
@@ -28,9 +33,35 @@ const NAME_BYTES: usize = 64;
 
 impl Names {
     pub(super) fn new(is_awaited: bool, budget: &Budget) -> Names {
-        Names { is_awaited, kept: budget.nothing(), ..Names::default() }
+        let state = State { is_awaited, kept: budget.nothing(), ..State::default() };
+        Names { state: Mutex::new(state), all_here: Condvar::new() }
     }
 
+    pub(super) fn take(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
+        self.state.lock().whole().take(more, is_last)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// All of them; none when it is over before.
+    pub(super) fn wait(&self, is_over: impl Fn() -> bool) -> Option<Vec<Vec<u8>>> {
+        let mut state = self.state.lock().whole();
+        while !state.is_complete {
+            if is_over() {
+                return None;
+            }
+            (state, _) = self.all_here.wait_timeout(state, Duration::from_millis(100)).whole();
+        }
+        Some(std::mem::take(&mut state.names))
+    }
+
+    /// Who waits looks again.
+    pub(super) fn wake(&self) {
+        self.all_here.notify_all();
+    }
+}
+
+impl State {
     fn take(&mut self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
         self.bytes = more.iter().fold(self.bytes, |sum, name| sum.saturating_add(name.len()));
         if !self.is_awaited || self.is_complete {
@@ -48,26 +79,6 @@ impl Names {
     }
 }
 
-impl Sender {
-    pub(super) fn take_names(&self, more: Vec<Vec<u8>>, is_last: bool) -> Result<(), Error> {
-        self.names.lock().whole().take(more, is_last)?;
-        self.room.notify_all();
-        Ok(())
-    }
-
-    /// None when the session ends first.
-    pub(super) fn wait_for_names(&self) -> Option<Vec<Vec<u8>>> {
-        let mut names = self.names.lock().whole();
-        while !names.is_complete {
-            if self.shared.is_stopped() {
-                return None;
-            }
-            (names, _) = self.room.wait_timeout(names, Duration::from_millis(100)).whole();
-        }
-        Some(std::mem::take(&mut names.names))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,13 +87,13 @@ mod tests {
     fn names_come_when_they_are_awaited_and_not_too_many() {
         let budget = Budget::default();
         let names = |count: usize, len: usize| vec![vec![b'x'; len]; count];
-        let mut unasked = Names::new(false, &budget);
+        let unasked = Names::new(false, &budget);
         assert_eq!(Misbehaviour::of(&unasked.take(names(1, 1), true)), Some(Misbehaviour::NamesOutOfOrder));
-        let mut awaited = Names::new(true, &budget);
+        let awaited = Names::new(true, &budget);
         assert!(awaited.take(names(2, 1), false).is_ok() && awaited.take(names(2, 1), true).is_ok());
         assert_eq!(Misbehaviour::of(&awaited.take(names(1, 1), true)), Some(Misbehaviour::NamesOutOfOrder));
         for (count, len) in [(NAMES_MAX, 0), (1, NAMES_BYTES_MAX)] {
-            let mut awaited = Names::new(true, &budget);
+            let awaited = Names::new(true, &budget);
             assert!(awaited.take(names(count, len), false).is_ok());
             let more = awaited.take(names(1, 1), false);
             assert_eq!(Misbehaviour::of(&more), Some(Misbehaviour::TooManyNames));

@@ -4,12 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::Error;
-use farhaul_volume::{Digests, whole_digest};
+use farhaul_volume::whole_digest;
 
 use super::super::manifest::{Fate, Record};
 use super::super::report::Action;
-use super::super::sender::{Pending, Sender, unknown};
+use super::super::sender::Sender;
+use super::table::Pending;
 use crate::manifest;
 use crate::telling::failed;
 
@@ -60,15 +60,5 @@ impl Sender {
             record.kind = manifest::Kind::File { size: job.streamed.load(Acquire) };
         }
         log.add(Record { fate, ..*record });
-    }
-
-    /// What only the receiver knows of a file.
-    pub(super) fn told(&self, id: u64, Digests { tree, extra }: Digests) -> Result<(), Error> {
-        let mut table = self.table.lock().whole();
-        let Some(pending) = table.pending.get_mut(&id) else { return Err(unknown(id)) };
-        if let Some(record) = &mut pending.record {
-            (record.digest, record.extra) = (Some(tree.0), extra);
-        }
-        Ok(())
     }
 }

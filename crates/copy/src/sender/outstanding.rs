@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn the_receiver_takes_as_many_directories_of_one_file_as_are_announced() {
         let all: Arc<Outstanding> = Arc::default();
-        let mut tree = Tree::default();
+        let tree = Tree::default();
         let mut files = Vec::new();
         for id in 0.. {
             if !all.has_room() {

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use farhaul_handover::Held as _;
 use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{Entry, Kind, Time};
@@ -16,7 +15,7 @@ use super::super::large::{FileJob, Trouble};
 use super::super::manifest::Record;
 use super::super::messages::{ManifestEntry, Message, RENEWAL, What};
 use super::super::read_queue::Unsettled;
-use super::super::sender::{Pending, Sender, Stage};
+use super::super::sender::Sender;
 use super::announcing::{file, manifest_entry};
 use crate::manifest;
 
@@ -145,25 +144,14 @@ impl Sender {
         let (digest, put, streamed) = Default::default();
         let renewed =
             FileJob { id, size, entry: entry.clone(), source, path, is_renewed, digest, put, streamed };
-        let renewed = Arc::new(renewed);
-        {
-            let mut table = self.table.lock().whole();
-            // The receiver has given it up meanwhile.
-            let Some(old) = table.pending.remove(&job.id) else { return };
-            if let Some(large) = old.stage.large() {
-                large.cancel();
-            }
-            let stage = Stage::Undecided { compared: true, unread: Some(Unread::new(self.shared.session())) };
-            // The manifest has one line for it, of what it is now.
-            let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
-            let kind = manifest::Kind::File { size };
-            let record = old.record.map(|record| Box::new(Record { kind, mode, mtime, ..*record }));
-            let job = Some(renewed);
-            let _booking = old._booking;
-            let pending = Pending { size, job, stage, again: 0, record, _booking };
-            table.pending.insert(id, pending);
+        // The manifest has one line for it, of what it is now.
+        let (mode, mtime) = (entry.mode, (entry.mtime.secs, entry.mtime.nanos));
+        let kind = manifest::Kind::File { size };
+        let record = |old: Record| Record { kind, mode, mtime, ..old };
+        if !self.table.renew(job.id, Arc::new(renewed), || Unread::new(self.shared.session()), record) {
+            return;
         }
-        self.renewals.lock().whole().insert(job.id, id);
+        self.renewals.add(job.id, id);
         self.shared.handle.tell(Event::EntryAgain { path: job.path.to_string(), reason: how.to_string() });
         // What cannot be read now was told when it was listed.
         let attributes = self.taking.attributes(&what, &job.source).unwrap_or_default();

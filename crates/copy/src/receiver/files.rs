@@ -1,0 +1,143 @@
+//! Files that are wanted and on their way, by the ids of their entries.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use farhaul_handover::Held as _;
+use farhaul_session::budget::Budget;
+use farhaul_session::error::{Error, Misbehaviour};
+
+use super::super::incoming::Incoming;
+use super::super::tree::OUTSTANDING_MAX;
+use super::large_open::LargeOpen;
+
+/// The conversing thread admits a file; writers look up whose a piece is; whoever finishes a file or gives it up takes it out.
+///
+/// Always true: only one can take a file out, and only that one settles it. A large file counts as open from before it is here
+/// until it has gone, so the count is never below what is here; neither lock is taken while the other is held.
+pub(crate) struct Files {
+    table: Mutex<HashMap<u64, Arc<Incoming>>>,
+    /// Large files among them: each has descriptors open.
+    large_open: LargeOpen,
+}
+
+impl Files {
+    pub(super) fn within(budget: &Budget) -> Files {
+        Files { table: Mutex::default(), large_open: LargeOpen::within(budget) }
+    }
+
+    pub(super) fn admit(&self, file: &Arc<Incoming>) -> Result<(), Error> {
+        if file.is_large() {
+            self.large_open.add();
+        }
+        if self.insert(file) {
+            return Ok(());
+        }
+        if file.is_large() {
+            self.large_open.remove();
+        }
+        Err(Error::misbehaved(
+            Misbehaviour::TooManyEntries,
+            "it announced more files than may be outstanding",
+        ))
+    }
+
+    /// False if there are too many.
+    fn insert(&self, file: &Arc<Incoming>) -> bool {
+        let mut table = self.table.lock().whole();
+        let has_room = table.len() < OUTSTANDING_MAX;
+        if has_room {
+            table.insert(file.item.id(), file.clone());
+        }
+        has_room
+    }
+
+    /// None if it has failed meanwhile, or was not wanted.
+    pub(crate) fn get(&self, id: u64) -> Option<Arc<Incoming>> {
+        self.table.lock().whole().get(&id).cloned()
+    }
+
+    /// Takes a file out, so as to settle it; none if somebody else has.
+    pub(crate) fn take(&self, id: u64) -> Option<Arc<Incoming>> {
+        let file = self.table.lock().whole().remove(&id)?;
+        if file.is_large() {
+            self.large_open.remove();
+        }
+        Some(file)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.lock().whole().is_empty()
+    }
+
+    /// Those that are here at the moment.
+    pub(crate) fn all(&self) -> Vec<Arc<Incoming>> {
+        self.table.lock().whole().values().cloned().collect()
+    }
+
+    /// Whether one more large file may be opened.
+    pub(super) fn has_room_for_large(&self) -> bool {
+        self.large_open.has_room()
+    }
+
+    /// No descriptor will come back from a large file.
+    pub(super) fn has_no_large(&self) -> bool {
+        self.large_open.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_volume::{Attributes, RelPath, Root};
+
+    use super::*;
+    use crate::incoming::{Kind, Stream};
+    use crate::item::Item;
+    use crate::messages::{ManifestEntry, What};
+
+    fn file(id: u64, kind: Kind) -> Arc<Incoming> {
+        let path = RelPath::from_bytes(format!("f{id}").as_bytes()).unwrap();
+        let what = What::Stream;
+        let entry = ManifestEntry {
+            id,
+            path: Vec::new(),
+            mode: 0o644,
+            mtime_secs: 0,
+            mtime_nanos: 0,
+            what,
+            attributes: Attributes::new(),
+        };
+        let item = Item { entry, path, parent: None, booked: 0, is_place_free: false, replaces: None };
+        Arc::new(Incoming::new(item, kind))
+    }
+
+    #[test]
+    fn a_file_is_taken_out_once_and_a_large_one_gives_its_room_back() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let stream = Stream::create(&root, &RelPath::from_bytes(b"f1").unwrap()).unwrap();
+        let files = Files::within(&Budget::default());
+        files.admit(&file(0, Kind::null())).unwrap();
+        assert!(files.has_no_large() && !files.is_empty());
+        files.admit(&file(1, Kind::Stream(stream))).unwrap();
+        assert!(!files.has_no_large() && files.has_room_for_large());
+        assert_eq!(files.all().len(), 2);
+        assert!(files.get(1).is_some() && files.take(1).is_some());
+        assert!(files.get(1).is_none() && files.take(1).is_none());
+        assert!(files.has_no_large() && !files.is_empty());
+        assert!(files.take(0).is_some() && files.is_empty());
+    }
+
+    #[test]
+    fn only_so_many_files_may_be_on_their_way() {
+        let files = Files::within(&Budget::default());
+        let one = file(0, Kind::Whole);
+        {
+            let mut table = files.table.lock().unwrap();
+            table.extend((1..=OUTSTANDING_MAX as u64).map(|id| (id, one.clone())));
+        }
+        assert_eq!(Misbehaviour::of(&files.admit(&one)), Some(Misbehaviour::TooManyEntries));
+        files.take(1).unwrap();
+        files.admit(&one).unwrap();
+    }
+}

@@ -1,0 +1,143 @@
+//! What the threads of a receiver that looks for renamed files have to tell each other.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, RwLock};
+
+use farhaul_handover::Held as _;
+use farhaul_session::budget::{Budget, Charge};
+use farhaul_volume::{Meta, RelPath, WriteOptions};
+
+use super::super::item::Item;
+
+/// Bytes of links that wait for the end; beyond it, files are copied.
+const LINKS_BYTES_MAX: usize = 64 << 20;
+/// What one takes besides its paths.
+const LINK_BYTES: usize = 256;
+
+/// Device and inode.
+pub(super) type Inode = (u64, u64);
+
+/// Threads that digest note which file they have read; those that take files over give names and old names to be deleted, or give
+/// an entry back; the conversing thread fetches what was given back, and parts at the end what has stayed one file.
+///
+/// Always true: a file gets one new name by a link at most, and there is room for that link before it is made.
+#[derive(Default)]
+pub(super) struct Moves {
+    /// What was digested, by the entry's id.
+    digested: Mutex<HashMap<u64, Inode>>,
+    /// What could not be taken over and is to be sent.
+    returned: Mutex<Vec<Item>>,
+    linked: Mutex<Linked>,
+    /// The files that have a new name already. A second one would make one file of two.
+    given: Mutex<HashSet<Inode>>,
+    sources: RwLock<Arc<HashSet<RelPath>>>,
+}
+
+/// An old name and a new one of a file, with what the new one is to be if both stay.
+pub(super) struct Pair {
+    pub(super) from: RelPath,
+    pub(super) path: RelPath,
+    pub(super) options: WriteOptions,
+}
+
+#[derive(Default)]
+struct Linked {
+    pairs: Vec<Pair>,
+    bytes: usize,
+    kept: Charge,
+}
+
+impl Moves {
+    pub(super) fn within(budget: &Budget) -> Moves {
+        let linked = Linked { kept: budget.nothing(), ..Linked::default() };
+        Moves { linked: Mutex::new(linked), ..Moves::default() }
+    }
+
+    /// What is about to be digested for entry `id`, if it is there.
+    pub(super) fn note_digested(&self, id: u64, meta: Option<Meta>) {
+        let mut digested = self.digested.lock().whole();
+        digested.extend(meta.map(|meta| (id, (meta.dev, meta.ino))));
+    }
+
+    /// What was digested for entry `id`; it is forgotten.
+    pub(super) fn take_digested(&self, id: u64) -> Option<Inode> {
+        self.digested.lock().whole().remove(&id)
+    }
+
+    /// An entry could not be taken over.
+    pub(super) fn give_back(&self, item: Item) {
+        self.returned.lock().whole().push(item);
+    }
+
+    pub(super) fn take_returned(&self) -> Vec<Item> {
+        std::mem::take(&mut *self.returned.lock().whole())
+    }
+
+    /// Whether there is room for one link more; it is taken.
+    pub(super) fn reserve_link(&self, from: &RelPath, path: &RelPath) -> bool {
+        let linked = &mut *self.linked.lock().whole();
+        let bytes = linked.bytes + from.as_bytes().len() + path.as_bytes().len() + LINK_BYTES;
+        let fits = bytes <= LINKS_BYTES_MAX && linked.kept.hold(bytes as u64).is_ok();
+        if fits {
+            linked.bytes = bytes;
+        }
+        fits
+    }
+
+    /// True once of each file: its new name may be a link.
+    pub(super) fn may_be_linked(&self, file: Inode) -> bool {
+        self.given.lock().whole().insert(file)
+    }
+
+    /// A link was made, for which there was room.
+    pub(super) fn add_linked(&self, pair: Pair) {
+        self.linked.lock().whole().pairs.push(pair);
+    }
+
+    pub(super) fn take_linked(&self) -> Vec<Pair> {
+        std::mem::take(&mut self.linked.lock().whole().pairs)
+    }
+
+    /// Old names that have new ones.
+    pub(super) fn sources(&self) -> Arc<HashSet<RelPath>> {
+        self.sources.read().whole().clone()
+    }
+
+    pub(super) fn add_source(&self, path: &RelPath) {
+        // Nobody else holds the set before the deletion begins.
+        Arc::make_mut(&mut self.sources.write().whole()).insert(path.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_session::Limits;
+
+    use super::*;
+
+    fn path(text: &str) -> RelPath {
+        RelPath::from_bytes(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_linked_once_while_there_is_room() {
+        let moves = Moves::default();
+        assert!(moves.may_be_linked((1, 2)) && moves.may_be_linked((1, 3)) && !moves.may_be_linked((1, 2)));
+        let name = path(&vec!["x".repeat(249); 8].join("/"));
+        let fitting = LINKS_BYTES_MAX / (2 * name.as_bytes().len() + LINK_BYTES);
+        assert_eq!((0..).take_while(|_| moves.reserve_link(&name, &name)).count(), fitting);
+        let budget = Budget::new("this session", Limits::memory(1 << 20));
+        let moves = Moves::within(&budget);
+        assert!((1..fitting).contains(&(0..).take_while(|_| moves.reserve_link(&name, &name)).count()));
+    }
+
+    #[test]
+    fn what_is_taken_is_there_no_more() {
+        let moves = Moves::default();
+        moves.note_digested(1, None);
+        assert_eq!(moves.take_digested(1), None);
+        moves.add_source(&path("old"));
+        assert!(moves.sources().contains(&path("old")) && !moves.sources().contains(&path("new")));
+        assert!(moves.take_linked().is_empty() && moves.take_returned().is_empty());
+    }
+}

@@ -1,0 +1,140 @@
+//! What the receiver tells of each entry for the client's manifest: written there if the client is this end, else said to the
+//! sender as far as it cannot know it.
+//!
+//! Always true: without a manifest, nothing in here reads, sends or stores anything.
+
+use farhaul_session::events::Event;
+use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
+
+use super::super::destination::Target;
+use super::super::failures::plain;
+use super::super::incoming::Incoming;
+use super::super::item::Item;
+use super::super::manifest::{Fate, Kind, Record};
+use super::super::messages::{Message, What};
+use super::super::receiver::{Destination, Receiver};
+use super::super::tree::Directory;
+
+impl Receiver {
+    // ---- names -------------------------------------------------------------------------------------------------
+
+    /// Before anything is noted: the single source may have another name here.
+    pub(super) fn note_name(&self, target: &Target, path: &[u8]) {
+        let Some(renamed) = &target.rename else { return };
+        if self.original.get().is_some() {
+            return;
+        }
+        let top = path.split(|&byte| byte == b'/').next().unwrap_or_default();
+        let _ = self.original.set(top.to_vec());
+        if !self.notes.set_renamed(renamed) && !self.is_client {
+            self.shared.send(&[Message::Placed { name: renamed.clone() }]);
+        }
+    }
+
+    /// How the sender names what is at `path`.
+    pub(super) fn source_path(&self, path: &RelPath) -> Vec<u8> {
+        let path = path.as_bytes();
+        let Some(original) = self.original.get() else { return path.to_vec() };
+        let top = path.iter().position(|&byte| byte == b'/').unwrap_or(path.len());
+        [original, &path[top..]].concat()
+    }
+
+    /// The line of an entry.
+    pub(super) fn record(&self, item: &Item, fate: Fate) -> Record {
+        let to = match item.entry.what {
+            What::HardLink { to } => self.links.path_of(to).map(|path| self.source_path(&path)),
+            _ => None,
+        };
+        let path = item.source_path().to_vec();
+        Record { path, ..Record::of_entry(&item.entry, fate, to) }
+    }
+
+    // ---- what has become of entries ------------------------------------------------------------------------------
+
+    /// A file is in its place: reads it for the digests that are wanted, and notes it. An error if it is not what has come.
+    pub(super) fn note_arrival(&self, file: &Incoming, replies: &mut Vec<Message>) -> Result<(), String> {
+        if !self.notes.are_wanted() {
+            return Ok(());
+        }
+        let came = file.digest();
+        let mut digests = came.map(|digest| Digests { tree: Digest(digest), extra: Vec::new() });
+        if let (Destination::Tree(target), false) = (&self.destination, self.notes.extra().is_empty()) {
+            let read = self
+                .read(target, &file.item.path)
+                .map_err(|error| format!("cannot read it back: {error}"))?;
+            if came.is_some_and(|came| came != read.tree.0) {
+                return Err("what was written does not read back".into());
+            }
+            digests = Some(read);
+        }
+        if self.notes.are_told() {
+            if let Some(digests) = digests.filter(|digests| !file.is_whole() || !digests.extra.is_empty()) {
+                replies.push(Message::Digests { id: file.item.id(), digests });
+            }
+            return Ok(());
+        }
+        self.notes.add(|| {
+            let record = self.record(&file.item, Fate::Sent);
+            with_digests(Record { kind: Kind::File { size: file.size() }, ..record }, digests)
+        });
+        Ok(())
+    }
+
+    /// The body of a thread that reads: a file that was there already.
+    pub(super) fn read_unchanged(&self, item: &Item) {
+        let Destination::Tree(target) = &self.destination else { return };
+        let path = &item.path;
+        let read = self.read(target, path);
+        if let Err(error) = &read {
+            let text = format!("no digest of {path}, which cannot be read: {error}");
+            self.shared.handle.tell(Event::warning(text));
+        }
+        let replies = self.skip(item, Fate::Unchanged, read.ok());
+        self.shared.send(&replies);
+    }
+
+    pub(super) fn note_skipped(&self, item: &Item, fate: Fate, digests: Option<Digests>) -> Vec<Message> {
+        if self.notes.are_told() {
+            return digests.map(|digests| Message::Digests { id: item.id(), digests }).into_iter().collect();
+        }
+        self.notes.add(|| with_digests(self.record(item, fate), digests));
+        Vec::new()
+    }
+
+    pub(super) fn note_directory(&self, directory: &Directory, made: Result<(), String>) {
+        let record = || {
+            let mtime = (directory.mtime.secs, directory.mtime.nanos);
+            let path = self.source_path(&directory.path);
+            Record {
+                kind: Kind::Directory,
+                mode: directory.source_mode,
+                mtime,
+                ..Record::of_path(&path, Fate::sent(self.rules.dry_run))
+            }
+        };
+        match made {
+            Err(reason) => {
+                self.notes.add(|| record().failed(&reason));
+                self.shared.send(&[self.report_failed(directory.id, &directory.path, &reason)]);
+            }
+            Ok(()) if self.notes.are_told() => self.shared.send(&[Message::Done { id: directory.id }]),
+            Ok(()) => self.notes.add(record),
+        }
+    }
+
+    fn read(&self, target: &Target, path: &RelPath) -> Result<Digests, String> {
+        let goes_on = || !self.shared.is_stopped();
+        let read = || {
+            let file = SourceFile::at(target.roots.of(path), path)?;
+            file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)
+        };
+        read().map_err(|error| plain(&error))
+    }
+}
+
+fn with_digests(record: Record, digests: Option<Digests>) -> Record {
+    match digests {
+        Some(Digests { tree, extra }) => Record { digest: Some(tree.0), extra, ..record },
+        None => record,
+    }
+}

@@ -1,0 +1,36 @@
+//! The manifest's lines for directories whose end has not been told.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use farhaul_handover::Held as _;
+
+use super::super::manifest::Record;
+
+/// The scan adds a line before the receiver can have heard of the directory; the conversing thread takes it, once.
+#[derive(Default)]
+pub(super) struct Directories(Mutex<HashMap<u64, Box<Record>>>);
+
+impl Directories {
+    pub(super) fn add(&self, id: u64, record: Box<Record>) {
+        self.0.lock().whole().insert(id, record);
+    }
+
+    pub(super) fn take(&self, id: u64) -> Option<Box<Record>> {
+        self.0.lock().whole().remove(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::Fate;
+
+    #[test]
+    fn a_line_is_taken_once() {
+        let directories = Directories::default();
+        directories.add(3, Box::new(Record::of_path(b"d", Fate::Sent)));
+        assert!(directories.take(2).is_none());
+        assert!(directories.take(3).is_some() && directories.take(3).is_none());
+    }
+}

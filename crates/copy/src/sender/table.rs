@@ -1,0 +1,313 @@
+//! Entries that are announced and not accounted for, by their ids; directories are not among them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use farhaul_handover::Held as _;
+use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::unread::Unread;
+use farhaul_volume::Digests;
+
+use super::super::large::{FileJob, Large};
+use super::super::manifest::Record;
+use super::super::messages::{Decision, RENEWAL};
+use super::announcing::OUTSTANDING;
+use super::outstanding::Booking;
+use super::unknown;
+
+/// A chunk that arrives damaged is sent again this often before its file fails.
+const AGAIN_MAX: u32 = 3;
+/// How long the scan waits for room before it looks at what else may have changed.
+const ROOM_WAIT: Duration = Duration::from_millis(5);
+
+pub(super) struct Pending {
+    pub(super) size: u64,
+    pub(super) job: Option<Arc<FileJob>>,
+    stage: Stage,
+    again: u32,
+    /// For the manifest, if there is one.
+    pub(super) record: Option<Box<Record>>,
+    _booking: Option<Booking>,
+}
+
+/// How far an entry has come. What the receiver may say of it depends on that.
+enum Stage {
+    /// The receiver has not decided; only files and standard input have anything unread. `compared`: its digest has been asked for.
+    Undecided { compared: bool, unread: Option<Unread> },
+    /// It is wanted, and sent in one piece or as it comes.
+    Whole,
+    /// It is wanted, and sent chunk by chunk.
+    Large(Arc<Large>),
+}
+
+/// What is to be done for what the receiver has decided.
+pub(super) enum Wanted {
+    Comparison(Arc<FileJob>, [u8; 32]),
+    Stream(Arc<FileJob>, Unread),
+    Whole(Arc<FileJob>, Unread),
+    /// Of this much the receiver has already.
+    Large(Arc<Large>, u64),
+}
+
+/// What may be sent again.
+pub(super) struct Again {
+    pub(super) job: Option<Arc<FileJob>>,
+    pub(super) large: Option<Arc<Large>>,
+    pub(super) is_too_often: bool,
+}
+
+impl Pending {
+    pub(super) fn new(
+        size: u64,
+        job: Option<Arc<FileJob>>,
+        unread: Option<Unread>,
+        record: Option<Box<Record>>,
+        booking: Booking,
+    ) -> Pending {
+        let stage = Stage::Undecided { compared: false, unread };
+        Pending { size, job, stage, again: 0, record, _booking: Some(booking) }
+    }
+
+    pub(super) fn large(&self) -> Option<&Arc<Large>> {
+        match &self.stage {
+            Stage::Large(large) => Some(large),
+            Stage::Undecided { .. } | Stage::Whole => None,
+        }
+    }
+
+    /// It is decided on once, and compared at most once before that.
+    fn decide(&mut self, id: u64, decision: Decision) -> Result<Wanted, Error> {
+        let Stage::Undecided { compared, unread } = &mut self.stage else { return Err(unknown(id)) };
+        if let Decision::Compare(digest) = decision {
+            let (false, Some(job)) = (*compared, self.job.clone()) else { return Err(unknown(id)) };
+            *compared = true;
+            return Ok(Wanted::Comparison(job, digest));
+        }
+        let Some(unread) = unread.take() else { return Err(unknown(id)) };
+        let Some(job) = self.job.clone() else { return Err(unknown(id)) };
+        self.stage = Stage::Whole;
+        if job.is_stream() {
+            return Ok(Wanted::Stream(job, unread));
+        }
+        let (have, old_chunks) = match decision {
+            Decision::Have(ranges) => (ranges, 0),
+            Decision::Patch { have, old_chunks } => (have, old_chunks),
+            _ => (Vec::new(), 0),
+        };
+        if job.is_whole() {
+            return Ok(Wanted::Whole(job, unread));
+        }
+        let Some(large) = Large::new(job, &have, old_chunks, Some(unread)) else {
+            return Err(Error::misbehaved(
+                Misbehaviour::ChunksNotThere,
+                format!("chunks that file {id} does not have"),
+            ));
+        };
+        let resumed = Large::bytes_of(&have, large.job.size);
+        let large = Arc::new(large);
+        self.stage = Stage::Large(large.clone());
+        Ok(Wanted::Large(large, resumed))
+    }
+}
+
+/// The scan admits entries and waits for room; the conversing thread has them decided on, sent again and removed.
+///
+/// Always true: an entry is here from before the receiver can have heard of it until it has said what became of it, under the id by
+/// which it was announced last.
+#[derive(Default)]
+pub(super) struct Table {
+    state: Mutex<State>,
+    room: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    pending: HashMap<u64, Pending>,
+    /// Entries that the receiver may speak of: those with ids below this, or announced again.
+    announced: u64,
+    entries_done: bool,
+}
+
+impl Table {
+    // ---- announcing --------------------------------------------------------------------------------------------
+
+    /// From now on the receiver may speak of entry `id`.
+    pub(super) fn announce(&self, id: u64) {
+        self.state.lock().whole().announced = id + 1;
+    }
+
+    /// As [`Table::announce`], once `may_announce` says of the number of entries here that one may follow them. It is asked while this
+    /// table is locked. If one may not yet, `before_waiting` is called first, while it is not.
+    pub(super) fn announce_when(
+        &self,
+        id: u64,
+        may_announce: impl Fn(usize) -> bool,
+        mut before_waiting: Option<impl FnOnce()>,
+    ) {
+        let mut state = self.state.lock().whole();
+        while !may_announce(state.pending.len()) {
+            if let Some(before) = before_waiting.take() {
+                drop(state);
+                before();
+                state = self.state.lock().whole();
+            }
+            (state, _) = self.room.wait_timeout(state, ROOM_WAIT).whole();
+        }
+        state.announced = id + 1;
+    }
+
+    /// Who waits for room looks again.
+    pub(super) fn wake(&self) {
+        self.room.notify_all();
+    }
+
+    pub(super) fn admit(&self, id: u64, pending: Pending) {
+        self.state.lock().whole().pending.insert(id, pending);
+    }
+
+    /// File `id` is announced again as what `job` says, with what `record` makes of its line in the manifest; false if the receiver has
+    /// given it up meanwhile.
+    pub(super) fn renew(
+        &self,
+        id: u64,
+        job: Arc<FileJob>,
+        unread: impl FnOnce() -> Unread,
+        record: impl FnOnce(Record) -> Record,
+    ) -> bool {
+        let mut state = self.state.lock().whole();
+        let Some(old) = state.pending.remove(&id) else { return false };
+        if let Some(large) = old.large() {
+            large.cancel();
+        }
+        let stage = Stage::Undecided { compared: true, unread: Some(unread()) };
+        let record = old.record.map(|old| Box::new(record(*old)));
+        let (renewed, size, _booking) = (job.id, job.size, old._booking);
+        let pending = Pending { size, job: Some(job), stage, again: 0, record, _booking };
+        state.pending.insert(renewed, pending);
+        true
+    }
+
+    /// All entries are announced.
+    pub(super) fn end_entries(&self) {
+        self.state.lock().whole().entries_done = true;
+    }
+
+    // ---- what the receiver says ----------------------------------------------------------------------------------
+
+    pub(super) fn decide(&self, id: u64, decision: Decision) -> Result<Wanted, Error> {
+        let mut state = self.state.lock().whole();
+        state.pending.get_mut(&id).ok_or_else(|| unknown(id))?.decide(id, decision)
+    }
+
+    /// A file that is sent chunk by chunk; none if it is not, or has failed meanwhile.
+    pub(super) fn large(&self, id: u64) -> Option<Arc<Large>> {
+        self.state.lock().whole().pending.get(&id)?.large().cloned()
+    }
+
+    /// What the manifest is to say of a file.
+    pub(super) fn note_digests(&self, id: u64, Digests { tree, extra }: Digests) -> Result<(), Error> {
+        let mut state = self.state.lock().whole();
+        let Some(pending) = state.pending.get_mut(&id) else { return Err(unknown(id)) };
+        if let Some(record) = &mut pending.record {
+            (record.digest, record.extra) = (Some(tree.0), extra);
+        }
+        Ok(())
+    }
+
+    /// The receiver wants a part of an entry again; none if that has crossed the news of its end.
+    pub(super) fn again(&self, id: u64) -> Result<Option<Again>, Error> {
+        let mut state = self.state.lock().whole();
+        let Some(pending) = state.pending.get_mut(&id) else {
+            // That it has failed, or is announced again, may have crossed this.
+            return if id % RENEWAL < state.announced { Ok(None) } else { Err(unknown(id)) };
+        };
+        if matches!(pending.stage, Stage::Undecided { .. }) {
+            return Err(Error::misbehaved(
+                Misbehaviour::AgainUnasked,
+                format!("it wants entry {id} again, which it has not asked for"),
+            ));
+        }
+        pending.again = pending.again.saturating_add(1);
+        let is_too_often = pending.again > AGAIN_MAX;
+        let (job, large) = (pending.job.clone(), pending.large().cloned());
+        Ok(Some(Again { job, large, is_too_often }))
+    }
+
+    /// An entry is accounted for.
+    pub(super) fn remove(&self, id: u64) -> Option<Pending> {
+        let mut state = self.state.lock().whole();
+        let pending = state.pending.remove(&id);
+        if state.pending.len() == OUTSTANDING / 2 {
+            self.room.notify_all();
+        }
+        pending
+    }
+
+    // ---- the end ---------------------------------------------------------------------------------------------------
+
+    /// All entries are announced and accounted for.
+    pub(super) fn is_done(&self) -> bool {
+        let state = self.state.lock().whole();
+        state.entries_done && state.pending.is_empty()
+    }
+
+    /// Content bytes that the receiver keeps of files that are still here.
+    pub(super) fn bytes_kept(&self) -> u64 {
+        let state = self.state.lock().in_any_case();
+        state.pending.values().filter_map(|pending| pending.large()).map(|large| large.bytes_kept()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Pending {
+        Pending::new(0, None, None, None, Booking::new(&Arc::default(), 0, None))
+    }
+
+    #[test]
+    fn what_is_not_outstanding_cannot_be_decided_on() {
+        let table = Table::default();
+        table.announce(0);
+        table.admit(0, link());
+        let wrong = |result: Result<Wanted, Error>| Misbehaviour::of(&result.map(drop));
+        assert_eq!(wrong(table.decide(1, Decision::Send)), Some(Misbehaviour::EntryNotOutstanding));
+        assert_eq!(wrong(table.decide(0, Decision::Send)), Some(Misbehaviour::EntryNotOutstanding), "a link");
+        assert_eq!(Misbehaviour::of(&table.again(0).map(drop)), Some(Misbehaviour::AgainUnasked));
+        assert!(table.remove(0).is_some() && table.remove(0).is_none());
+        assert!(table.again(0).is_ok_and(|again| again.is_none()), "it may have crossed its end");
+        assert_eq!(Misbehaviour::of(&table.again(1).map(drop)), Some(Misbehaviour::EntryNotOutstanding));
+    }
+
+    #[test]
+    fn it_is_done_when_all_that_was_announced_is_accounted_for() {
+        let table = Table::default();
+        table.admit(0, link());
+        table.end_entries();
+        assert!(!table.is_done());
+        table.remove(0);
+        assert!(table.is_done() && table.bytes_kept() == 0);
+    }
+
+    #[test]
+    fn what_was_not_sent_is_sent_once_before_room_is_waited_for() {
+        let table = Table::default();
+        let mut sent = 0;
+        table.announce_when(0, |entries| entries == 0, Some(|| sent += 1));
+        table.admit(0, link());
+        assert_eq!(sent, 0);
+        let asked = std::cell::Cell::new(0);
+        let third_time = |_| asked.replace(asked.get() + 1) == 2;
+        table.announce_when(
+            1,
+            third_time,
+            Some(|| {
+                sent += 1;
+                table.remove(0);
+            }),
+        );
+        assert_eq!((sent, asked.get()), (1, 3));
+    }
+}

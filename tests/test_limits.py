@@ -43,7 +43,7 @@ def test_no_client_says_what_goes_wrong_at_a_daemon(net, case):
     wait_until(lambda: threads(net.daemon.process) <= before, what="the session's threads are gone")
 
 
-@pytest.mark.parametrize("options", [{"follow_growth_secs": 1 << 63}, {"udp_ports": [0, 1]}, {"flows": 17}, {"memory_bytes": 1}])
+@pytest.mark.parametrize("options", [{"files": {"follow_growth_secs": 1 << 63}}, {"udp_ports": [0, 1]}, {"flows": 17}, {"memory_bytes": 1}])
 def test_what_makes_no_sense_is_refused_before_a_session_begins(net, options):
     with pytest.raises(peer.Closed):
         with daemon_session(net, peer.request("pull", "x", **options)) as (reply, _session):

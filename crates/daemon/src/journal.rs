@@ -158,6 +158,9 @@ impl Visit<'_> {
             bytes = report.session.bytes,
             seconds = report.session.seconds,
             result = result(summary),
+            code = summary.error.as_ref().map(|error| error.code().name()),
+            misbehaviour =
+                summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
             "further request"
         );
     }

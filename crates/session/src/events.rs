@@ -13,7 +13,7 @@ use super::figures::CpuChoice;
 use super::options::{Policy, RateOptions};
 
 /// One thing that has happened. Its text is a line for people; paths in it are escaped
-/// ([`unescape`](https://docs.rs/farhaul) makes the bytes of one).
+/// ([`farhaul_text::unescape`] makes the bytes of one).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]

@@ -1,5 +1,5 @@
-//! What is shown while a transfer runs: lines that move, on a terminal only, and a line for each event that a user wants to see.
-//! For programs, all events and how things stand, as JSON (docs/events.md).
+//! What is shown while a transfer runs: lines that move, on a terminal only, and a line for each event that a
+//! user wants to see. For programs, all events and how things stand, as JSON (docs/events.md).
 //!
 //! Always true: nothing is drawn before the connection stands, so that ssh can ask for a password undisturbed; the
 //! thread has ended, and the lines are gone, when `stop` returns.
@@ -30,7 +30,8 @@ pub struct Display {
 }
 
 impl Display {
-    /// Begins to show the transfer in the way that `output` asks for; of a dry run every user sees what would be done.
+    /// Begins to show the transfer in the way that `output` asks for; of a dry run every user sees what would
+    /// be done.
     pub fn start(handle: &Handle, output: &Output, dry_run: bool) -> Display {
         let shown = if output.verbose { Level::Detail } else { Level::Notice };
         let read = match () {
@@ -140,7 +141,7 @@ pub struct Told<'a, T> {
     pub what: &'a T,
 }
 
-/// A line for a program. One that does not read any more is told of by the report, which is the last.
+/// A line for a program. That nobody reads any more shows when the report is written, which is an error then.
 fn write(value: &impl Serialize) {
     let _ = printer::json(value);
 }

@@ -116,7 +116,7 @@ impl Supervisor {
             return;
         }
         let flows = self.shared.flow_list();
-        let moved = flows.iter().map(|flow| flow.figures.lock().in_any_case().bytes_both_ways).sum();
+        let moved: u64 = flows.iter().map(|flow| flow.figures.lock().in_any_case().bytes_both_ways).sum();
         let (stages, seconds) = (self.shared.meters.stages_in_seconds(), lasted.as_secs_f64());
         let recent: Vec<Stage> = stages
             .iter()
@@ -127,7 +127,7 @@ impl Supervisor {
             })
             .collect();
         let is_idle = self.shared.is_held() || moved == self.judged.moved;
-        let Verdict { limit, text } = verdict(&recent, moved - self.judged.moved, seconds);
+        let Verdict { limit, text } = verdict(&recent, moved.saturating_sub(self.judged.moved), seconds);
         if !is_idle && limit != self.judged.limit {
             self.shared.tell(&Event::StageVerdict { limit: limit.clone(), text });
             self.judged.limit = limit;

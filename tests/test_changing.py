@@ -76,6 +76,7 @@ def test_a_source_that_never_rests_fails_after_a_second_try(way):
     assert done.code == EXIT_SOME_FAILED, done
     assert [entry["path"] for entry in done.report["failed"]] == ["big"]
     assert "changed while it was read, and again" in done.report["failed"][0]["reason"]
+    assert done.report["failed"][0]["code"] == "FH-SOURCE-CHANGED"
     assert sha256(way.target / "quiet") == sha256(way.source / "quiet") and not (way.target / "big").exists()
 
 

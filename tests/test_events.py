@@ -56,10 +56,11 @@ def test_what_fails_is_told_when_it_does_and_in_the_report(daemon_road, near):
     outcome = road.cp("--events", near / "tree", road.url(""), as_json=False, expect=EXIT_SOME_FAILED)
     events = lines(outcome)
     (failed,) = told(events, "entry_failed")
-    assert failed["path"].endswith("bad") and failed["reason"], failed
+    assert failed["path"].endswith("bad") and failed["reason"] and failed["code"] == "FH-ALREADY-EXISTS", failed
     (ended,) = told(events, "ended")
     assert (ended["ok"], ended["exit_code"]) == (False, EXIT_SOME_FAILED)
-    assert events[-1]["failed"][0]["reason"] == failed["reason"]
+    (reported,) = events[-1]["failed"]
+    assert [reported[key] for key in ("path", "code", "reason")] == [failed[key] for key in ("path", "code", "reason")]
 
 
 def test_a_dry_run_tells_what_would_be_done(daemon_road, near):

@@ -26,8 +26,10 @@ def assert_one_clear_line(outcome, *words):
 def test_no_such_source(road, near):
     outcome = road.cp(near / "missing", road.url("x"), expect=EXIT_FILES)
     assert_one_clear_line(outcome, "missing")
+    assert outcome.report["error_detail"]["code"] == "FH-NOT-FOUND", outcome
     outcome = road.cp(road.url("missing"), near / "x", expect=EXIT_FILES)
     assert_one_clear_line(outcome, "missing")
+    assert outcome.report["error_detail"]["code"] == "FH-NOT-FOUND", outcome
     assert not (near / "x").exists()
 
 
@@ -60,6 +62,7 @@ def test_unreadable_files_are_listed_and_the_others_arrive(own_net):
     for path in refused + [closed]:
         reason = [text for name, text in failed.items() if name.endswith(path.name)]
         assert reason and "ermission" in reason[0], (path, failed)
+    assert {entry["code"] for entry in outcome.report["failed"]} == {"FH-PERMISSION-DENIED"}, outcome
     assert outcome.report["failed_count"] == len(failed) and not outcome.report["ok"]
     for path in files[2:]:
         assert sha256(own_net.daemon.root / "copy" / path.relative_to(tree)) == sha256(path)
@@ -80,7 +83,8 @@ def test_unwritable_file_of_a_tree(own_net):
     (far / "tree/shut").mkdir(mode=0o755)
     outcome = cp(own_net.alpha, tree, f"{user_target()}:{far}", expect=EXIT_SOME_FAILED)
     assert sha256(far / "tree/a") == sha256(tree / "a")
-    assert [entry for entry in outcome.report["failed"] if entry["path"].endswith("b") and "ermission" in entry["reason"]]
+    (failed,) = [entry for entry in outcome.report["failed"] if entry["path"].endswith("b")]
+    assert "ermission" in failed["reason"] and failed["code"] == "FH-PERMISSION-DENIED", failed
 
 
 def test_no_permission_at_the_destination(own_net):
@@ -105,6 +109,7 @@ def test_no_space(own_net):
     outcome = cp(own_net.alpha, source, f"beta:{disk}/file", check=False)
     assert outcome.code in (EXIT_FILES, EXIT_SOME_FAILED), outcome
     assert_one_clear_line(outcome, "space")
+    assert outcome.report["error_detail"]["code"] == "FH-NO-SPACE", outcome
     assert not (disk / "file").exists()
     daemon = Daemon(own_net.pair, own_net.beta, [own_net.key], port=33060, root=own_net.pair.small_disk(32))
     outcome = cp(own_net.alpha, "--accept-new", source, daemon.url("file"), check=False)

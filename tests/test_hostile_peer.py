@@ -641,10 +641,10 @@ def test_its_words_do_not_reach_the_terminal_as_they_are(net, guarded, last):
     evil = b"\x1b[2J\x1b]0;evil\x07\r\nerror: all done"
 
     def script(session, _guarded):
-        session.message(peer.SOURCE_FAILED, peer.counted(b"asked/" + evil) + peer.counted(evil))
+        session.message(peer.SOURCE_FAILED, peer.counted(b"asked/" + evil) + peer.leb(9999) + peer.counted(evil))
         session.entry("asked", size=4)
         session.next(peer.DECIDE)
-        session.message(peer.FILE_FAILED, b"\0" + peer.counted(evil))
+        session.message(peer.FILE_FAILED, b"\0" + peer.leb(4005) + peer.counted(evil))
         session.next(peer.FAILED)
         if last == "abort":
             session.message(peer.ABORT, peer.complaint(7, evil, evil))
@@ -710,7 +710,7 @@ BROKEN_RECEIVERS = {
     "done of nothing": ("EntryNotOutstanding", message(peer.DONE, b"\x09")),
     "finish before the end": ("FinishedTooEarly", lambda session, _guarded: session.finish()),
     "deletes": ("UnaskedDeletion", message(peer.DELETED, peer.counted(b"file"))),
-    "does not delete": ("UnaskedDeletion", message(peer.NOT_DELETED, peer.counted(b"file") + peer.counted(b"why"))),
+    "does not delete": ("UnaskedDeletion", message(peer.NOT_DELETED, peer.counted(b"file") + peer.leb(4005) + peer.counted(b"why"))),
     "renames": ("UnaskedRenaming", message(peer.RENAMED, b"\0" + peer.counted(b"file"))),
     "names that nobody waits for": ("NamesOutOfOrder", message(peer.NAMES, b"\1\0")),
     "again beyond the file, which it wants": ("ChunkBeyondFile", again_beyond),
@@ -739,7 +739,7 @@ def test_what_has_failed_may_still_be_asked_for_again(net):
 
     def script(_hello, session):
         session.next(peer.ENTRIES_END)
-        session.message(peer.FAILED, b"\0" + peer.counted(b"file") + peer.counted(b"no room"))
+        session.message(peer.FAILED, b"\0" + peer.counted(b"file") + peer.leb(4003) + peer.counted(b"no room"))
         session.numbers(peer.AGAIN, 0, 0)
         session.finish()
         session.next(peer.FINISH)

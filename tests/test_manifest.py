@@ -109,6 +109,7 @@ def test_what_fails_and_what_is_kept_is_told(way, net):
     entries, end = read(way.manifest)
     assert end["ok"] is False
     assert entries[b"blocked"]["result"] == "failed" and "directory" in entries[b"blocked"]["error"]
+    assert entries[b"blocked"]["code"] == "FH-ALREADY-EXISTS"
     assert entries[b"blocked"]["size"] == 7 and entries[b"older"]["result"] == "kept"
     assert entries[b"good"]["result"] == "sent"
     assert [one["path"] for one in outcome.report["failed"]] == ["blocked"] and outcome.report["complete"]

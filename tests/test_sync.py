@@ -194,6 +194,7 @@ def test_max_delete_stops(way):
     fill(way.target, "b c d/e")
     outcome = way.sync("--delete", "--max-delete", "2", expect=EXIT_SOME_FAILED)
     assert outcome.report["deleted"] == 2 and "--max-delete 2 is reached" in outcome.stderr
+    assert [entry["code"] for entry in outcome.report["failed"]] == ["FH-DELETE-LIMIT"]
     assert len(names(way.target).split()) == 3
     fill(way.target, "b c d/e")
     outcome = way.sync("--delete-before", "--max-delete", "0", expect=EXIT_SOME_FAILED)

@@ -48,7 +48,12 @@ mod tests {
         report.failed_count = 1;
         assert_eq!(code_of_copy(&report, None) as u8, 1);
         report.failed_count = 0;
-        report.failed.push(FailedEntry { path: "a".into(), reason: "b".into(), action: Action::Copy });
+        report.failed.push(FailedEntry {
+            path: "a".into(),
+            code: Code::FilesFailed,
+            reason: "b".into(),
+            action: Action::Copy,
+        });
         assert_eq!(code_of_copy(&report, None) as u8, 1);
     }
 }

@@ -170,7 +170,7 @@ mod tests {
         copy(&trees[1]);
         // One that fails takes nothing else with it.
         let (_, error) = connection.copy(job(from.path().join("none"), to.path()), &handle());
-        assert!(matches!(error, Some(ref error) if error.code() == Code::FilesFailed), "{error:?}");
+        assert!(matches!(error, Some(ref error) if error.code() == Code::NotFound), "{error:?}");
         copy(&trees[2]);
         std::thread::scope(|scope| {
             for tree in &trees[3..] {

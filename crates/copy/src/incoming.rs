@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use farhaul_handover::Held as _;
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
 use farhaul_session::shared::Arrived;
 use farhaul_volume::{
@@ -21,7 +21,7 @@ use farhaul_volume::{
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::came::Came;
-use super::failures::plain;
+use super::failures::Failure;
 use super::item::Item;
 use super::messages::What;
 use super::receiver::{Destination, Receiver, Rules, Told};
@@ -216,7 +216,7 @@ impl Incoming {
     }
 
     /// Writes a file that came as one piece, but for its name. None where nothing is kept.
-    pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<Option<Unnamed>, String> {
+    pub(crate) fn write_whole(&self, receiver: &Receiver, data: &[u8]) -> Result<Option<Unnamed>, Failure> {
         let Destination::Tree(target) = &receiver.destination else { return Ok(None) };
         let root = target.roots.of(&self.item.path);
         let options = self.item.write_options(&receiver.rules);
@@ -256,7 +256,7 @@ impl Incoming {
         arrived: &Arc<Arrived>,
         range: Range<usize>,
         meter: &Meter,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Failure> {
         let data = &arrived.block[range.clone()];
         match &self.kind {
             Kind::Whole => Ok(false),
@@ -328,7 +328,7 @@ impl Incoming {
     }
 
     /// Gives a file that did not come as one piece its name.
-    pub(crate) fn complete(&self, receiver: &Receiver) -> Result<(), String> {
+    pub(crate) fn complete(&self, receiver: &Receiver) -> Result<(), Failure> {
         let cannot = |error: std::io::Error| receiver.cannot("finish", &self.item.path, &error);
         let options = self.item.write_options(&receiver.rules);
         match &self.kind {
@@ -337,7 +337,8 @@ impl Incoming {
                 let Some(partial) = partial.write().whole().take() else { return Ok(()) };
                 if receiver.rules.verify == Verify::Readback && !partial.readback().map_err(cannot)? {
                     partial.discard();
-                    return Err("what was written does not read back; it was removed".into());
+                    let why = "what was written does not read back; it was removed";
+                    return Err(Failure::new(Code::DiskFailed, why));
                 }
                 let finished = partial.finish(&options);
                 if finished.is_err() {
@@ -345,7 +346,10 @@ impl Incoming {
                 }
                 let digest = finished.map_err(|error| match error {
                     PartialError::Io { what, source } => receiver.cannot(what, &self.item.path, &source),
-                    error => format!("cannot finish: {error}"),
+                    error => {
+                        let failure = Failure::from(error);
+                        Failure { reason: format!("cannot finish: {}", failure.reason), ..failure }
+                    }
                 })?;
                 self.set_digest(digest.0, receiver.rules);
                 Ok(())
@@ -368,7 +372,7 @@ fn writing_stream(stream: &Stream, work: impl Fn(&TempFile) -> std::io::Result<(
 }
 
 /// Whether this call wrote the chunk; only then it is booked.
-fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<bool, String> {
+fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<bool, Failure> {
     let cv = ChunkCv(piece.digest);
     partial
         .write_chunk(piece.chunk, data)
@@ -378,25 +382,24 @@ fn write_chunk(partial: &Partial, piece: &Piece, data: &[u8]) -> Result<bool, St
             }
             Ok(written)
         })
-        .map_err(|error| format!("cannot write: {}", plain(&error)))
+        .map_err(|error| Failure::cannot("write", &error))
 }
 
-fn write_stream(stream: &Stream, piece: &Piece, data: &[u8]) -> Result<(), String> {
-    stream
-        .file
-        .write_all_at(data, piece.chunk * CHUNK)
-        .map_err(|error| format!("cannot write: {}", plain(&error)))?;
+fn write_stream(stream: &Stream, piece: &Piece, data: &[u8]) -> Result<(), Failure> {
+    stream.file.write_all_at(data, piece.chunk * CHUNK).map_err(|error| Failure::cannot("write", &error))?;
     writing_stream(stream, |temp| temp.begin(piece.chunk * CHUNK, data.len() as u64))
-        .map_err(|error| format!("cannot write: {}", plain(&error)))?;
+        .map_err(|error| Failure::cannot("write", &error))?;
     stream.chunks.lock().whole().insert(piece.chunk, ChunkCv(piece.digest));
     Ok(())
 }
 
 /// Writes what is next in order. Blocks are sent in order, so the one that is waited for is always on its way.
-fn write_pipe(state: &mut PipeState) -> Result<(), String> {
+fn write_pipe(state: &mut PipeState) -> Result<(), Failure> {
     while let Some((arrived, range)) = state.waiting.remove(&state.next) {
-        write_out(&arrived.block[range.clone()])
-            .map_err(|error| format!("cannot write to standard output: {}", plain(&error)))?;
+        write_out(&arrived.block[range.clone()]).map_err(|error| Failure {
+            code: Code::OutputLost,
+            ..Failure::cannot("write to standard output", &error)
+        })?;
         state.written += range.len() as u64;
         state.next += 1;
     }

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use farhaul_handover::Held as _;
+use farhaul_session::error::Code;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{CHUNK, ChunkMap, Entry, RelPath, SourceFile, SourceRef, Time, is_changed};
 
-use super::failures::plain;
+use super::failures::Failure;
 
 /// Larger files get a journal; what is lost of smaller ones in a crash is sent again sooner than a journal is written.
 pub(super) const JOURNAL_MIN: u64 = 4 << 20;
@@ -19,7 +20,7 @@ pub(super) const JOURNAL_MIN: u64 = 4 << 20;
 /// Why a file was not read to its end.
 #[derive(Debug, Clone)]
 pub(super) struct Trouble {
-    pub(super) reason: String,
+    pub(super) failure: Failure,
     /// It is not what it was: what it is now may be read.
     pub(super) is_change: bool,
     /// It is what it was, but not of the size that its entry says: it may be read to its end.
@@ -28,14 +29,18 @@ pub(super) struct Trouble {
 
 impl Trouble {
     pub(super) fn changed() -> Trouble {
-        Trouble { reason: "the source changed while it was read".into(), is_change: true, is_unsized: false }
+        let failure = Failure::new(Code::SourceChanged, "the source changed while it was read");
+        Trouble { failure, is_change: true, is_unsized: false }
     }
 
     /// What has been read of it is less, or more, than its size.
     pub(super) fn of_size(file: &SourceFile) -> Trouble {
         match file.unchanged() {
             Ok(true) => Trouble {
-                reason: "its content is not of the size that its file system says".into(),
+                failure: Failure::new(
+                    Code::FilesFailed,
+                    "its content is not of the size that its file system says",
+                ),
                 is_change: false,
                 is_unsized: true,
             },
@@ -45,11 +50,7 @@ impl Trouble {
     }
 
     pub(super) fn of(error: &std::io::Error) -> Trouble {
-        Trouble {
-            reason: format!("cannot read: {}", plain(error)),
-            is_change: is_changed(error),
-            is_unsized: false,
-        }
+        Trouble { failure: Failure::cannot("read", error), is_change: is_changed(error), is_unsized: false }
     }
 }
 

@@ -20,6 +20,7 @@ use farhaul_volume::{Algorithm, Node};
 
 use super::messages::{ManifestEntry, What};
 use super::report::Report;
+use crate::failures::Failure;
 pub(crate) use text::{Entry, Line, parse, unhex};
 
 /// Version of the lines' shape.
@@ -85,6 +86,8 @@ pub(crate) struct Record {
     pub(crate) fate: Fate,
     pub(crate) digest: Option<[u8; 32]>,
     pub(crate) extra: Vec<(Algorithm, Vec<u8>)>,
+    /// Of what failed.
+    pub(crate) code: Option<Code>,
     /// Why it failed or was skipped; of what is renamed, the name that it had.
     pub(crate) note: Option<Vec<u8>>,
 }
@@ -93,7 +96,8 @@ impl Record {
     /// Of something of which nothing more is known.
     pub(crate) fn of_path(path: &[u8], fate: Fate) -> Record {
         let (kind, path) = (Kind::Unknown, path.to_vec());
-        Record { path, kind, mode: 0, mtime: (0, 0), fate, digest: None, extra: Vec::new(), note: None }
+        let (mode, mtime, extra) = Default::default();
+        Record { path, kind, mode, mtime, fate, digest: None, extra, code: None, note: None }
     }
 
     /// `to` is the path of the file to which a hard link leads.
@@ -110,8 +114,9 @@ impl Record {
         Record { kind, mode: entry.mode, mtime, ..Record::of_path(&entry.path, fate) }
     }
 
-    pub(crate) fn failed(self, reason: &str) -> Record {
-        Record { fate: Fate::Failed, digest: None, ..self.because(reason) }
+    pub(crate) fn failed(self, failure: &Failure) -> Record {
+        let code = Some(failure.code);
+        Record { fate: Fate::Failed, digest: None, code, ..self.because(&failure.reason) }
     }
 
     pub(crate) fn because(self, reason: &str) -> Record {

@@ -15,6 +15,8 @@ mod tests;
 
 use farhaul_volume::{Attributes, Border, ChunkCv, Digests, Node, Time};
 
+use crate::failures::Failure;
+
 pub(crate) use self::decode::{Decoder, decode_spread};
 pub(crate) use self::encode::{Encoder, encode_spread};
 pub(crate) use self::sort::Sort;
@@ -125,7 +127,7 @@ pub(crate) enum Message {
     /// The sender could not read something; kept for the receiver's report.
     SourceFailed {
         path: Vec<u8>,
-        reason: String,
+        failure: Failure,
     },
     /// All chunks of file `id` have been sent; `size` matters for streams.
     /// `chunks` is how many there are, those of earlier runs included; holes have none.
@@ -137,7 +139,7 @@ pub(crate) enum Message {
     /// File `id` cannot be completed: it changed or could not be read.
     FileFailed {
         id: u64,
-        reason: String,
+        failure: Failure,
     },
     /// File `id` has changed: what came of it is void, and it is announced again, under an id that no entry has.
     Renewed {
@@ -182,7 +184,7 @@ pub(crate) enum Message {
     Failed {
         id: u64,
         path: Vec<u8>,
-        reason: String,
+        failure: Failure,
     },
     /// The chunk's digest did not match: send it again.
     Again {
@@ -222,7 +224,7 @@ pub(crate) enum Message {
     /// This was too much and is still there.
     NotDeleted {
         path: Vec<u8>,
-        reason: String,
+        failure: Failure,
     },
     /// This was too much, and stays since it is mounted.
     Left {

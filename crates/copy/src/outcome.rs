@@ -1,6 +1,6 @@
 //! How a copy ended: from what both ends counted to one report.
 
-use farhaul_session::error::{Code, Error};
+use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::session::Dialogue;
 
 use super::end::End;
@@ -74,5 +74,7 @@ fn nothing_arrived(report: &Report) -> Option<Error> {
         return None;
     }
     let what = format!("{}: {}", first.path, first.reason);
-    Some(Error::new(Code::FilesFailed, what))
+    // What keeps a single file from arriving is said of the transfer, unless that would end in another way.
+    let is_of_files = first.code.exit_code() == ExitCode::Files;
+    Some(Error::new(if is_of_files { first.code } else { Code::FilesFailed }, what))
 }

@@ -352,7 +352,7 @@ impl ReadQueue {
         if trouble.is_unsized && self.may_renew {
             return self.settle_later(Unsettled::Unsized(job.clone()));
         }
-        self.shared.send(&[Message::FileFailed { id: job.id, reason: trouble.reason }]);
+        self.shared.send(&[Message::FileFailed { id: job.id, failure: trouble.failure }]);
     }
 
     fn settle_later(&self, what: Unsettled) {

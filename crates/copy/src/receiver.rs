@@ -53,19 +53,19 @@ use self::partials::Partials;
 use self::renaming::Renames;
 pub(crate) use self::settling::{Whole, finish_small};
 pub(crate) use self::told::Told;
-use self::told::Window;
-use self::untold::Untold;
 use farhaul_session::crew::together;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::Figures;
 use farhaul_session::session::{Dialogue, Step};
 
+use self::told::Window;
+use self::untold::Untold;
 use super::Terms;
 use super::destination::Target;
 use super::distinct::Names;
 use super::end::End;
-use super::failures::{Failures, plain};
+use super::failures::{Failure, Failures};
 use super::incoming::Incoming;
 use super::item::Item;
 use super::links::{Links, Outcome};
@@ -526,10 +526,10 @@ impl Receiver {
             Message::Present { path, presence } => self.present(&path, presence, conversation),
             Message::Same { id, chunk } => self.same(id, chunk, &mut conversation.replies, finish),
             Message::Compared { id, is_same } => self.compared(id, is_same, conversation),
-            Message::SourceFailed { path, reason } => {
+            Message::SourceFailed { path, failure } => {
                 conversation.listing_failed = true;
-                self.book_failure(&path, &reason, Action::Copy);
-                self.notes.add(|| Record::of_path(&path, Fate::Failed).failed(&reason));
+                self.book_failure(&path, &failure, Action::Copy);
+                self.notes.add(|| Record::of_path(&path, Fate::Failed).failed(&failure));
                 Ok(())
             }
             Message::Skipped { path, reason } => {
@@ -545,10 +545,10 @@ impl Receiver {
                 }
                 Ok(())
             }
-            Message::FileFailed { id, reason } => {
+            Message::FileFailed { id, failure } => {
                 if let Some(file) = self.files.take(id) {
                     self.abandon(&file);
-                    self.settle_failure(&file, &reason);
+                    self.settle_failure(&file, &failure);
                 }
                 Ok(())
             }
@@ -565,7 +565,7 @@ impl Receiver {
     // ---- settling ----------------------------------------------------------------------------------------------
 
     /// Books a file that was in the table (or never entered it) as in its place or as failed.
-    pub(crate) fn settle(&self, file: &Incoming, result: Result<(), String>, replies: &mut Vec<Message>) {
+    pub(crate) fn settle(&self, file: &Incoming, result: Result<(), Failure>, replies: &mut Vec<Message>) {
         let result = self.leave_under_way(&file.item.path, Some(file.size()), result);
         match result.and_then(|()| self.note_arrival(file, replies)) {
             Ok(()) => {
@@ -580,8 +580,8 @@ impl Receiver {
                 self.link_target_done(&file.item, Outcome::There);
                 self.child_done(&file.item);
             }
-            Err(reason) => {
-                replies.push(self.failed(&file.item, &reason));
+            Err(failure) => {
+                replies.push(self.failed(&file.item, &failure));
                 self.link_target_done(&file.item, Outcome::Failed);
                 self.child_done(&file.item);
             }
@@ -589,65 +589,72 @@ impl Receiver {
     }
 
     /// Lets go of a file that cannot be written.
-    pub(crate) fn give_up(&self, file: &Incoming, reason: String, replies: &mut Vec<Message>) {
+    pub(crate) fn give_up(&self, file: &Incoming, failure: Failure, replies: &mut Vec<Message>) {
         if self.files.take(file.item.id()).is_some() {
             self.abandon(file);
-            self.settle(file, Err(reason), replies);
+            self.settle(file, Err(failure), replies);
         }
     }
 
     /// The sender knows of the failure already.
-    fn settle_failure(&self, file: &Incoming, reason: &str) {
+    fn settle_failure(&self, file: &Incoming, failure: &Failure) {
         let _ = self.leave_under_way(&file.item.path, None, Ok(()));
-        self.shared.send(&[self.failed(&file.item, reason)]);
+        self.shared.send(&[self.failed(&file.item, failure)]);
         self.link_target_done(&file.item, Outcome::Failed);
         self.child_done(&file.item);
     }
 
-    fn refuse(&self, item: &Item, reason: &str) {
-        let refused = self.leave_under_way(&item.path, None, Err(reason.to_string()));
-        self.fail(item, &refused.err().unwrap_or_default());
+    fn refuse(&self, item: &Item, failure: Failure) {
+        let failure = self.in_place(&item.path, failure);
+        let _ = self.leave_under_way(&item.path, None, Ok(()));
+        self.fail(item, &failure);
         self.link_target_done(item, Outcome::Failed);
         self.child_done(item);
     }
 
-    /// A file is in its place or has failed at this end; which of several directories that was is part of the reason.
+    /// A file is in its place or has failed at this end.
     fn leave_under_way(
         &self,
         path: &RelPath,
         size: Option<u64>,
-        result: Result<(), String>,
-    ) -> Result<(), String> {
+        result: Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let Destination::Tree(target) = &self.destination else { return result };
-        let result = result.map_err(|reason| match target.roots.name_of(path) {
-            Some(name) => format!("{reason} (in {name})"),
-            None => reason,
-        });
+        let result = result.map_err(|failure| self.in_place(path, failure));
         target.roots.settle(path, size.filter(|_| result.is_ok()));
         result
     }
 
-    fn fail(&self, item: &Item, reason: &str) {
-        let message = self.failed(item, reason);
+    /// Which of several directories it happened in is part of the reason.
+    fn in_place(&self, path: &RelPath, failure: Failure) -> Failure {
+        let Destination::Tree(target) = &self.destination else { return failure };
+        match target.roots.name_of(path) {
+            Some(name) => Failure { reason: format!("{} (in {name})", failure.reason), ..failure },
+            None => failure,
+        }
+    }
+
+    fn fail(&self, item: &Item, failure: &Failure) {
+        let message = self.failed(item, failure);
         self.shared.send(&[message]);
     }
 
-    fn failed(&self, item: &Item, reason: &str) -> Message {
-        self.notes.add(|| self.record(item, Fate::Failed).failed(reason));
-        self.report_failed(item.id(), &item.path, reason)
+    fn failed(&self, item: &Item, failure: &Failure) -> Message {
+        self.notes.add(|| self.record(item, Fate::Failed).failed(failure));
+        self.report_failed(item.id(), &item.path, failure)
     }
 
     /// As [`Receiver::failed`], for what the manifest knows already.
-    fn report_failed(&self, id: u64, path: &RelPath, reason: &str) -> Message {
+    fn report_failed(&self, id: u64, path: &RelPath, failure: &Failure) -> Message {
         let path = self.source_path(path);
-        self.book_failure(&path, reason, Action::Copy);
-        Message::Failed { id, path, reason: reason.to_string() }
+        self.book_failure(&path, failure, Action::Copy);
+        Message::Failed { id, path, failure: failure.clone() }
     }
 
-    fn book_failure(&self, path: &[u8], reason: &str, action: Action) {
-        self.failures.add(path, reason, action);
+    fn book_failure(&self, path: &[u8], failure: &Failure, action: Action) {
+        self.failures.add(path, failure, action);
         self.shared.handle.counts().failed.fetch_add(1, Relaxed);
-        self.shared.handle.tell_detail(|| failed(path, reason));
+        self.shared.handle.tell_detail(|| failed(path, failure));
     }
 
     /// A file is in its place, or will not be: makes the links that have waited for that.
@@ -685,7 +692,7 @@ impl Receiver {
     }
 
     /// Gives a directory whose entries are done what it is to have.
-    fn dress(&self, target: &Target, directory: &Directory) -> Result<(), String> {
+    fn dress(&self, target: &Target, directory: &Directory) -> Result<(), Failure> {
         let path = &directory.path;
         if self.rules.durable {
             target.roots.all().iter().for_each(|root| self.file_systems.note(root, path));
@@ -700,7 +707,7 @@ impl Receiver {
         let set = target.roots.each_with(path, |root| {
             root.set_meta(path, self.directory_mode(root, path, directory.mode), Some(directory.mtime))
         });
-        attributed.map_err(|error| plain(&error))?;
-        set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
+        attributed.map_err(|error| Failure::of(&error))?;
+        set.map_err(|error| Failure::cannot("set mode and time", &error))
     }
 }

@@ -2,9 +2,9 @@
 //! tell each other for it.
 #![deny(missing_docs)]
 
-use farhaul_session::error::{Error, ErrorDetail};
+use farhaul_session::error::{Code, Error, ErrorDetail};
 use farhaul_session::report::SessionReport;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// Version of the report's shape; raised when a field changes its meaning or goes.
 pub const REPORT_SCHEMA: u32 = 1;
@@ -14,6 +14,9 @@ pub const REPORT_SCHEMA: u32 = 1;
 pub struct FailedEntry {
     /// Path as named on the sending side; [`farhaul_text::unescape`] makes the bytes of it.
     pub path: String,
+    /// What kind of error it is.
+    #[serde(default = "some_failure", deserialize_with = "code_of_name")]
+    pub code: Code,
     /// Why.
     pub reason: String,
     /// What was to be done with it.
@@ -37,6 +40,16 @@ pub struct NotTakenEntry {
     pub path: String,
     /// Why.
     pub reason: String,
+}
+
+/// What is known of a failure in a report of another version, which may have no code or one that is unknown here.
+fn some_failure() -> Code {
+    Code::FilesFailed
+}
+
+fn code_of_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Code, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Ok(Code::of_name(&name).unwrap_or_else(some_failure))
 }
 
 /// What was to be done with an entry that failed.

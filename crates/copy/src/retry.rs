@@ -187,8 +187,12 @@ mod tests {
     use super::*;
 
     fn report(failed: &[(&str, Action)]) -> Report {
-        let entry =
-            |&(path, action): &(&str, Action)| FailedEntry { path: path.into(), reason: "no".into(), action };
+        let entry = |&(path, action): &(&str, Action)| FailedEntry {
+            path: path.into(),
+            code: Code::FilesFailed,
+            reason: "no".into(),
+            action,
+        };
         let failed: Vec<_> = failed.iter().map(entry).collect();
         Report { complete: true, failed_count: failed.len() as u64, failed, ..Report::default() }
     }

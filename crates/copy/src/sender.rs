@@ -33,7 +33,7 @@ use self::names::Names;
 pub(crate) use self::names::{NAMES_BYTES_MAX, NAMES_MAX};
 use farhaul_session::budget::Charge;
 use farhaul_session::crew::together;
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::exchange::arrived_bytes;
 use farhaul_session::messages::{EndFigures, senseless, unexpected};
 use farhaul_session::report::Figures;
@@ -45,7 +45,7 @@ use self::outstanding::Outstanding;
 use self::renewals::Renewals;
 use self::table::{Again, Table, Wanted};
 use super::end::End;
-use super::failures::Failures;
+use super::failures::{Failure, Failures};
 use super::manifest::{Fate, Log, Record};
 use super::messages::{Decision, Decoder, Message, What, decode_spread};
 use super::not_taken::NotTaken;
@@ -289,7 +289,7 @@ impl Sender {
                 (first..end).try_for_each(|id| self.leave(id, Fate::Unchanged, counts))
             }
             Message::Done { id } => self.done(id, counts),
-            Message::Failed { id, path, reason } => {
+            Message::Failed { id, path, failure } => {
                 let mut record = None;
                 // It may have crossed the news that the file has changed.
                 for id in [id].into_iter().chain(self.renewals.take(id)) {
@@ -303,7 +303,7 @@ impl Sender {
                     record = pending.record.or(record);
                 }
                 let record = record.or_else(|| self.directories.take(id));
-                self.fail(&path, &reason, Action::Copy, record);
+                self.fail(&path, &failure, Action::Copy, record);
                 Ok(())
             }
             Message::Placed { name } => {
@@ -350,8 +350,8 @@ impl Sender {
                 self.noted.replaced(&self.shared, &path, was, by, self.dry_run);
                 Ok(())
             }
-            Message::NotDeleted { path, reason } => {
-                self.fail(&path, &reason, Action::Delete, None);
+            Message::NotDeleted { path, failure } => {
+                self.fail(&path, &failure, Action::Delete, None);
                 Ok(())
             }
             other => Err(unexpected(other.name())),
@@ -459,8 +459,8 @@ impl Sender {
             ));
         }
         if is_too_often || job.is_none() {
-            let reason = "its content arrived damaged and cannot be sent again".to_string();
-            self.shared.send(&[Message::FileFailed { id, reason }]);
+            let failure = Failure::new(Code::Damaged, "its content arrived damaged and cannot be sent again");
+            self.shared.send(&[Message::FileFailed { id, failure }]);
         } else if let Some(large) = large {
             self.queue.push_again(large, chunk);
         } else if let Some(job) = job {

@@ -4,12 +4,14 @@ use farhaul_session::events::{Done, Event};
 use farhaul_text::escape;
 use farhaul_volume::RelPath;
 
+use super::failures::Failure;
+
 /// Of one that is as it should be, or in a dry run would be.
 pub(crate) fn done(path: &RelPath, done: Done, dry_run: bool) -> Event {
     Event::EntryDone { path: path.to_string(), done, dry_run }
 }
 
 /// Of one that is not.
-pub(crate) fn failed(path: &[u8], reason: &str) -> Event {
-    Event::EntryFailed { path: escape(path), reason: reason.to_string() }
+pub(crate) fn failed(path: &[u8], failure: &Failure) -> Event {
+    Event::EntryFailed { path: escape(path), code: failure.code, reason: failure.reason.clone() }
 }

@@ -10,12 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver as Channel, RecvTimeoutError, Sender as ChannelEnd};
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::meter::Meter;
 use farhaul_session::shared::Arrived;
 use farhaul_volume::{CHUNK, Patch, Patched, chunk_cv, whole_digest};
 
-use super::failures::plain;
+use super::failures::Failure;
 use super::incoming::Incoming;
 use super::messages::{Message, What};
 use super::receiver::{Receiver, Whole, finish_small};
@@ -62,10 +62,10 @@ pub(crate) fn checkpoints(receiver: &Receiver, over: &Channel<Infallible>) {
         let files = receiver.files.all();
         for file in files {
             if let Err(error) = file.checkpoint() {
-                let reason = receiver.cannot("write it to the disk", &file.item.path, &error);
+                let failure = receiver.cannot("write it to the disk", &file.item.path, &error);
                 receiver.untold.during(|| {
                     let mut replies = Vec::new();
-                    receiver.give_up(&file, reason, &mut replies);
+                    receiver.give_up(&file, failure, &mut replies);
                     receiver.shared.send(&replies);
                 });
                 receiver.shared.control.notify();
@@ -171,7 +171,7 @@ impl Writer<'_> {
                 }
             }
             Ok(false) => {}
-            Err(reason) => self.fail(&file, reason),
+            Err(failure) => self.fail(&file, failure),
         }
     }
 
@@ -198,7 +198,7 @@ impl Writer<'_> {
             }
             Ok(Patched::There) => {}
             Ok(Patched::Differs) => self.again(file, piece.chunk),
-            Err(error) => self.fail(file, format!("cannot write: {}", plain(&error))),
+            Err(error) => self.fail(file, Failure::cannot("write", &error)),
         }
     }
 
@@ -207,7 +207,7 @@ impl Writer<'_> {
         if file.may_ask_again() {
             self.replies.push(Message::Again { id: file.item.id(), chunk });
         } else {
-            self.fail(file, "what arrives does not match its digest".into());
+            self.fail(file, Failure::new(Code::Damaged, "what arrives does not match its digest"));
         }
     }
 
@@ -238,7 +238,7 @@ impl Writer<'_> {
             }
             Ok(Some(unnamed)) => self.write.clone().time(|| finish_small(self.receiver, file, unnamed)),
             Ok(None) => Ok(()),
-            Err(reason) => Err(reason),
+            Err(failure) => Err(failure),
         };
         self.receiver.settle(file, named, &mut self.replies);
     }
@@ -248,8 +248,8 @@ impl Writer<'_> {
         self.receiver.shared.handle.counts().bytes_done.fetch_add(u64::from(len), Ordering::Relaxed);
     }
 
-    fn fail(&mut self, file: &Arc<Incoming>, reason: String) {
-        self.receiver.give_up(file, reason, &mut self.replies);
+    fn fail(&mut self, file: &Arc<Incoming>, failure: Failure) {
+        self.receiver.give_up(file, failure, &mut self.replies);
     }
 
     /// Gives a complete file its name, or has it wait for its data to be on the disk.

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
+use super::error::Code;
 use super::figures::CpuChoice;
 use super::options::{Policy, RateOptions};
 
@@ -86,6 +87,8 @@ pub enum Event {
     EntryFailed {
         /// Which.
         path: String,
+        /// What kind of error it is.
+        code: Code,
         /// Why.
         reason: String,
     },
@@ -261,7 +264,7 @@ impl Event {
     pub(crate) fn weight(&self) -> usize {
         let texts = match self {
             Event::EntryDone { path, done, .. } => path.len() + done.weight(),
-            Event::EntryFailed { path, reason }
+            Event::EntryFailed { path, reason, .. }
             | Event::EntrySkipped { path, reason }
             | Event::NotEntered { path, reason }
             | Event::EntryAgain { path, reason } => path.len() + reason.len(),
@@ -316,7 +319,7 @@ impl fmt::Display for Event {
             Event::Paused { by_peer: false } => formatter.write_str("paused"),
             Event::Resumed => formatter.write_str("goes on"),
             Event::EntryDone { path, done, dry_run } => done.write(formatter, path, *dry_run),
-            Event::EntryFailed { path, reason } => write!(formatter, "failed: {path}: {reason}"),
+            Event::EntryFailed { path, reason, .. } => write!(formatter, "failed: {path}: {reason}"),
             Event::EntrySkipped { path, reason } => write!(formatter, "skipped {path}: {reason}"),
             Event::MoreSkipped => formatter.write_str("skipped: and more like these"),
             Event::NotEntered { path, reason } => write!(formatter, "not entered {path}: {reason}"),

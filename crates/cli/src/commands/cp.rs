@@ -293,7 +293,12 @@ mod tests {
 
     #[test]
     fn an_entry_that_the_error_names_is_not_listed_again() {
-        let one = FailedEntry { path: "a".into(), reason: "gone".into(), action: Action::Copy };
+        let one = FailedEntry {
+            path: "a".into(),
+            code: Code::FilesFailed,
+            reason: "gone".into(),
+            action: Action::Copy,
+        };
         let report = Report { failed: vec![one], failed_count: 1, ..Report::default() };
         let about = |what: &str| Error::new(Code::FilesFailed, what);
         assert!(is_told(&report, Some(&about("a: gone"))));

@@ -118,6 +118,7 @@ mod tests {
         (0..count)
             .map(|n| FailedEntry {
                 path: format!("f{n}"),
+                code: Code::PermissionDenied,
                 reason: "no permission".into(),
                 action: Action::Copy,
             })

@@ -130,6 +130,10 @@ pub(super) fn line(record: &Record, renamed: Option<&[u8]>, mask: u32, at: Durat
     }
     plain(out, ",\"result\":\"", record.fate.name().as_bytes());
     out.push(b'"');
+    if let Some(code) = record.code {
+        plain(out, ",\"code\":\"", code.name().as_bytes());
+        out.push(b'"');
+    }
     match (record.fate, &record.note) {
         (_, None) => {}
         (Fate::Renamed, Some(from)) => {
@@ -368,9 +372,11 @@ pub(crate) fn unhex(text: &str, bytes: usize) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use farhaul_session::error::Code;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::failures::Failure;
 
     const AT: Duration = Duration::from_millis(1_700_000_000_345);
 
@@ -416,10 +422,11 @@ mod tests {
                  \"digest\":\"{digest}\",\"md5\":\"{md5}\",\"result\":\"sent\",\"at\":1700000000.3}}\n"
             )
         );
-        let failed = Record::of_path(b"x\xff\n", Fate::Sent).failed("no \"x\"");
+        let failed =
+            Record::of_path(b"x\xff\n", Fate::Sent).failed(&Failure::new(Code::NotFound, "no \"x\""));
         assert_eq!(
             written(&failed, None),
-            "{\"path\":\"x\\\\xff\\\\n\",\"path_base64\":\"eP8K\",\"result\":\"failed\",\"error\":\"no \\\"x\\\"\",\"at\":1700000000.3}\n"
+            "{\"path\":\"x\\\\xff\\\\n\",\"path_base64\":\"eP8K\",\"result\":\"failed\",\"code\":\"FH-NOT-FOUND\",\"error\":\"no \\\"x\\\"\",\"at\":1700000000.3}\n"
         );
         let end = |report: &Report| String::from_utf8(end(report)).unwrap();
         assert_eq!(

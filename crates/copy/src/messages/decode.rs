@@ -1,12 +1,14 @@
 //! Bytes as messages.
 
 use farhaul_session::codec::{Malformed, Reader};
+use farhaul_session::error::Code;
 use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
 
 use super::super::messages::{
     ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, Sort, What,
 };
 use super::super::report::SpreadFigures;
+use crate::failures::Failure;
 use crate::options::SPREAD_MAX;
 
 /// Bytes of a path, as Linux has them.
@@ -30,9 +32,9 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
     let message = match reader.byte()? {
         1 => Message::Entry(decode_entry(&mut reader, last_path)?),
         2 => Message::DirectoryEnd { id: reader.varint()? },
-        3 => Message::SourceFailed { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        3 => Message::SourceFailed { path: reader.bytes()?.to_vec(), failure: decode_failure(&mut reader)? },
         4 => Message::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
-        5 => Message::FileFailed { id: reader.varint()?, reason: reader.text()? },
+        5 => Message::FileFailed { id: reader.varint()?, failure: decode_failure(&mut reader)? },
         6 => Message::EntriesEnd,
         7 => Message::LeftOut { path: reader.bytes()?.to_vec() },
         8 => Message::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
@@ -49,13 +51,15 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
         12 => Message::Skipped { path: reader.bytes()?.to_vec(), reason: reader.text()? },
         16 => Message::Decide { id: reader.varint()?, decision: decode_decision(&mut reader)? },
         17 => Message::Done { id: reader.varint()? },
-        18 => {
-            Message::Failed { id: reader.varint()?, path: reader.bytes()?.to_vec(), reason: reader.text()? }
-        }
+        18 => Message::Failed {
+            id: reader.varint()?,
+            path: reader.bytes()?.to_vec(),
+            failure: decode_failure(&mut reader)?,
+        },
         19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
         20 => Message::DirectoriesDone { count: reader.varint()? },
         21 => Message::Deleted { path: reader.bytes()?.to_vec() },
-        22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), reason: reader.text()? },
+        22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), failure: decode_failure(&mut reader)? },
         23 => {
             let is_last = reader.flag()?;
             let mut names = Vec::new();
@@ -206,4 +210,10 @@ pub(crate) fn decode_spread(bytes: &[u8]) -> Result<Vec<SpreadFigures>, Malforme
         spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
     }
     if reader.is_empty() { Ok(spread) } else { Err(Malformed) }
+}
+
+/// A code of a later version is known here only as a failure of files.
+fn decode_failure(reader: &mut Reader<'_>) -> Result<Failure, Malformed> {
+    let number = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    Ok(Failure::new(Code::of_number(number).unwrap_or(Code::FilesFailed), reader.text()?))
 }

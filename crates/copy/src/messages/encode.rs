@@ -6,6 +6,7 @@ use farhaul_volume::{Border, CHUNK, Node};
 
 use super::super::messages::{ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, What};
 use super::super::report::SpreadFigures;
+use crate::failures::Failure;
 
 /// Writes messages, remembering the last path for the next one's prefix.
 #[derive(Default)]
@@ -23,15 +24,15 @@ impl Encoder {
         match message {
             Message::Entry(entry) => self.encode_entry(entry, out),
             Message::DirectoryEnd { id } => put_numbers(out, 2, &[*id]),
-            Message::SourceFailed { path, reason } => {
+            Message::SourceFailed { path, failure } => {
                 out.push(3);
                 put_bytes(out, path);
-                put_reason(out, reason);
+                put_failure(out, failure);
             }
             Message::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
-            Message::FileFailed { id, reason } => {
+            Message::FileFailed { id, failure } => {
                 put_numbers(out, 5, &[*id]);
-                put_reason(out, reason);
+                put_failure(out, failure);
             }
             Message::Renewed { id, entry } => {
                 put_numbers(out, 11, &[*id]);
@@ -76,10 +77,10 @@ impl Encoder {
                 }
             }
             Message::Done { id } => put_numbers(out, 17, &[*id]),
-            Message::Failed { id, path, reason } => {
+            Message::Failed { id, path, failure } => {
                 put_numbers(out, 18, &[*id]);
                 put_bytes(out, path);
-                put_reason(out, reason);
+                put_failure(out, failure);
             }
             Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
@@ -88,10 +89,10 @@ impl Encoder {
                 out.push(21);
                 put_bytes(out, path);
             }
-            Message::NotDeleted { path, reason } => {
+            Message::NotDeleted { path, failure } => {
                 out.push(22);
                 put_bytes(out, path);
-                put_reason(out, reason);
+                put_failure(out, failure);
             }
             Message::Left { path, border } => {
                 out.push(54);
@@ -221,4 +222,9 @@ pub(crate) fn encode_spread(spread: &[SpreadFigures]) -> Vec<u8> {
         put_varint(&mut out, directory.bytes);
     }
     out
+}
+
+fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
+    put_varint(out, u64::from(failure.code.number()));
+    put_reason(out, &failure.reason);
 }

@@ -1,6 +1,7 @@
 //! Every message there and back, and bytes that are none.
 
 use farhaul_session::codec::{Malformed, Reader, put_bytes};
+use farhaul_session::error::Code;
 use farhaul_volume::{Algorithm, Border, Digest};
 use proptest::prelude::*;
 
@@ -40,9 +41,12 @@ fn all() -> Vec<Message> {
         entry(5, "pipe", What::Special(Node::Fifo)),
         entry(6, "sd", What::Special(Node::BlockDevice { major: 8, minor: 70_000 })),
         Message::DirectoryEnd { id: 0 },
-        Message::SourceFailed { path: b"\xff".to_vec(), reason: "permission denied".into() },
+        Message::SourceFailed {
+            path: b"\xff".to_vec(),
+            failure: Failure::new(Code::PermissionDenied, "permission denied"),
+        },
         Message::FileEnd { id: 1, size: 1 << 40, chunks: 7 },
-        Message::FileFailed { id: 1, reason: "changed".into() },
+        Message::FileFailed { id: 1, failure: Failure::new(Code::SourceChanged, "changed") },
         Message::Renewed { id: 1, entry: renewed },
         Message::EntriesEnd,
         Message::LeftOut { path: b"a/b".to_vec() },
@@ -66,13 +70,17 @@ fn all() -> Vec<Message> {
         Message::Left { path: b"disk/x".to_vec(), border: Border::Beyond },
         Message::Replaced { path: b"x".to_vec(), was: Sort::Symlink, by: Sort::Directory },
         Message::Replaced { path: b"y".to_vec(), was: Sort::Device, by: Sort::File },
-        Message::NotDeleted { path: b"x".to_vec(), reason: "busy".into() },
+        Message::NotDeleted { path: b"x".to_vec(), failure: Failure::new(Code::FilesFailed, "busy") },
         Message::Names { names: vec![b"a".to_vec(), b"b\xff".to_vec()], is_last: true },
         Message::Decide { id: 1, decision: Decision::Have(vec![(0, 5), (9, 1)]) },
         Message::Unchanged { first: 2, count: 700 },
         Message::Decide { id: 3, decision: Decision::Send },
         Message::Done { id: 1 },
-        Message::Failed { id: 2, path: b"a/b".to_vec(), reason: "no space left".into() },
+        Message::Failed {
+            id: 2,
+            path: b"a/b".to_vec(),
+            failure: Failure::new(Code::NoSpace, "no space left"),
+        },
         Message::Again { id: 1, chunk: 77 },
         Message::Decide { id: 5, decision: Decision::Patch { have: vec![(1, 2)], old_chunks: 9 } },
         Message::Marks { id: 5, chunk: 3, marks: vec![7; 2048] },

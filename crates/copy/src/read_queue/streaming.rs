@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use farhaul_blocks::Block;
+use farhaul_session::error::Code;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{CHUNK, Kind, chunk_cv};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::super::failures::plain;
+use super::super::failures::Failure;
 use super::super::large::FileJob;
 use super::super::messages::Message;
 use super::super::read_queue::Reader;
@@ -34,13 +35,14 @@ impl Reader<'_> {
             self.queue.end_pipe();
         }
         if let Err(error) = read {
-            let what =
-                if job.source.is_standard_input() { "cannot read standard input" } else { "cannot read" };
-            let reason = match error.kind() {
-                ErrorKind::WouldBlock => format!("{what}: it has no end"),
-                _ => format!("{what}: {}", plain(&error)),
+            let what = if job.source.is_standard_input() { "read standard input" } else { "read" };
+            let failure = match error.kind() {
+                ErrorKind::WouldBlock => {
+                    Failure::new(Code::FilesFailed, format!("cannot {what}: it has no end"))
+                }
+                _ => Failure::cannot(what, &error),
             };
-            self.queue.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+            self.queue.shared.send(&[Message::FileFailed { id: job.id, failure }]);
         }
     }
 

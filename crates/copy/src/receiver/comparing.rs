@@ -5,13 +5,14 @@
 use std::convert::Infallible;
 
 use crossbeam_channel::Receiver as Channel;
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{CHUNK, RelPath, SourceFile};
 
 use super::super::failures::plain;
 use super::super::item::Item;
 use super::super::messages::{Decision, Message};
 use super::super::receiver::{Conversation, Destination, Receiver};
+use crate::failures::Failure;
 
 /// A file of ours that is to be read.
 pub(super) enum Look {
@@ -125,9 +126,9 @@ impl Receiver {
             Ok(Some(existing)) => {
                 self.unchanged(target, item, &existing, digest, conversation);
             }
-            Ok(None) => self.refuse(&item, "it has gone meanwhile"),
+            Ok(None) => self.refuse(&item, Failure::new(Code::NotFound, "it has gone meanwhile")),
             Err(error) => {
-                self.refuse(&item, &format!("cannot look it up: {}", plain(&error)));
+                self.refuse(&item, Failure::cannot("look it up", &error));
             }
         }
         Ok(())

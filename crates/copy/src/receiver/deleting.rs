@@ -6,12 +6,12 @@
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_session::session::Dialogue;
 use farhaul_volume::{RelPath, Removal, Removed, Root};
 
 use super::super::destination::Target;
-use super::super::failures::plain;
+use super::super::failures::Failure;
 use super::super::item::Item;
 use super::super::manifest::{Fate, Record};
 use super::super::messages::{Message, Presence, What};
@@ -22,7 +22,10 @@ use crate::options::{DeleteOptions, DeleteWhen};
 
 /// Entries that may wait for their place to be made free.
 const BLOCKED_MAX: usize = 4096;
-pub(super) const DIRECTORY_THERE: &str = "a directory is in its place";
+/// What can only be put where no directory is.
+pub(super) fn directory_there() -> Failure {
+    Failure::new(Code::AlreadyExists, "a directory is in its place")
+}
 
 impl Receiver {
     pub(super) fn delete_options(&self) -> Option<DeleteOptions> {
@@ -169,8 +172,7 @@ impl Receiver {
                 })
             };
             if let Some(Err(error)) = found.meta.map(restore) {
-                let reason = format!("cannot set mode and time: {}", plain(&error));
-                self.not_deleted(&found.directory, &reason);
+                self.not_deleted(&found.directory, &Failure::cannot("set mode and time", &error));
             }
             if goes_on.is_none() {
                 break;
@@ -239,13 +241,11 @@ impl Receiver {
                 }
                 self.shared.send(&[Message::Deleted { path: path.as_bytes().to_vec() }]);
             }
-            Removed::Failed(error) => self.not_deleted(path, &format!("cannot delete: {}", plain(&error))),
+            Removed::Failed(error) => self.not_deleted(path, &Failure::cannot("delete", &error)),
             Removed::OverLimit => {
                 let max = delete.max.unwrap_or_default();
-                self.not_deleted(
-                    path,
-                    &format!("--max-delete {max} is reached: this and the rest is not deleted"),
-                );
+                let reason = format!("--max-delete {max} is reached: this and the rest is not deleted");
+                self.not_deleted(path, &Failure::new(Code::DeleteLimit, reason));
                 return false;
             }
         }
@@ -254,12 +254,11 @@ impl Receiver {
         !is_over && !self.shared.handle.is_cancelled()
     }
 
-    fn not_deleted(&self, path: &RelPath, reason: &str) {
-        self.book_failure(path.as_bytes(), reason, Action::Delete);
-        let record = || Record::of_path(path.as_bytes(), Fate::Failed).failed(reason);
+    fn not_deleted(&self, path: &RelPath, failure: &Failure) {
+        self.book_failure(path.as_bytes(), failure, Action::Delete);
+        let record = || Record::of_path(path.as_bytes(), Fate::Failed).failed(failure);
         self.notes.add(|| Record { fate: Fate::NotDeleted, ..record() });
-        self.shared
-            .send(&[Message::NotDeleted { path: path.as_bytes().to_vec(), reason: reason.to_string() }]);
+        self.shared.send(&[Message::NotDeleted { path: path.as_bytes().to_vec(), failure: failure.clone() }]);
     }
 
     // ---- places that are taken ---------------------------------------------------------------------------------
@@ -279,7 +278,7 @@ impl Receiver {
             Some(DeleteWhen::Before) if self.rules.dry_run && !conversation.staying.contains(&item.path) => {
                 self.put(target, item, conversation)?;
             }
-            Some(_) | None => self.refuse(&item, DIRECTORY_THERE),
+            Some(_) | None => self.refuse(&item, directory_there()),
         }
         Ok(())
     }
@@ -294,7 +293,7 @@ impl Receiver {
             if delete.is_some_and(|delete| self.delete(target, delete, &directory, name, true).0) {
                 self.put(target, item, conversation)?;
             } else {
-                self.refuse(&item, DIRECTORY_THERE);
+                self.refuse(&item, directory_there());
             }
         }
         Ok(())

@@ -19,9 +19,10 @@ use super::super::messages::{Decision, ManifestEntry, Message, RENEWAL, Sort, Wh
 use super::super::receiver::{Conversation, Destination, Receiver};
 use super::super::tree::Directory;
 use super::comparing::{Comparing, Look};
-use super::deleting::DIRECTORY_THERE;
+use super::deleting::directory_there;
 use super::linking::Made;
 use super::settling::finish_small;
+use crate::failures::Failure;
 use crate::options::Overwrite;
 use crate::telling::done;
 
@@ -81,7 +82,10 @@ impl Receiver {
         }
         self.note_entry(target, &item, conversation)?;
         if parent.is_some_and(|parent| parent.is_nameless) {
-            return self.entry_of_nameless(item, "its directory could not have its name there");
+            return self.entry_of_nameless(
+                item,
+                Failure::new(Code::BadPath, "its directory could not have its name there"),
+            );
         }
         if matches!(item.entry.what, What::Directory) {
             return self.directory(target, item);
@@ -168,7 +172,7 @@ impl Receiver {
 
     fn file(&self, target: &Target, item: Item, conversation: &mut Conversation) -> Result<(), Error> {
         match self.wants(target, &item) {
-            Err(reason) => self.refuse(&item, &reason),
+            Err(failure) => self.refuse(&item, failure),
             Ok(Want::Nothing) => {
                 let replies = self.skip(&item, Fate::Kept, None);
                 conversation.replies.extend(replies);
@@ -199,8 +203,8 @@ impl Receiver {
         digest: Option<[u8; 32]>,
         conversation: &mut Conversation,
     ) {
-        if let Err(reason) = self.adopt(target, &item, existing) {
-            return self.refuse(&item, &reason);
+        if let Err(failure) = self.adopt(target, &item, existing) {
+            return self.refuse(&item, failure);
         }
         if self.notes.reads_unchanged() && !self.rules.dry_run {
             let _ = conversation.queues.compare.send(Look::Unchanged(item));
@@ -211,7 +215,7 @@ impl Receiver {
     }
 
     /// Gives a file that is there already what else it lacks, when destination and source are to be the same.
-    fn adopt(&self, target: &Target, item: &Item, existing: &Meta) -> Result<(), String> {
+    fn adopt(&self, target: &Target, item: &Item, existing: &Meta) -> Result<(), Failure> {
         let Item { entry, path, .. } = item;
         self.remove_partial(path);
         let mode = entry.mode & self.rules.mode_mask;
@@ -229,8 +233,8 @@ impl Receiver {
             true => Ok(()),
             false => target.roots.of(path).set_meta(path, Some(mode), Some(mtime)),
         };
-        attributed.map_err(|error| plain(&error))?;
-        set.map_err(|error| format!("cannot set mode and time: {}", plain(&error)))
+        attributed.map_err(|error| Failure::of(&error))?;
+        set.map_err(|error| Failure::cannot("set mode and time", &error))
     }
 
     /// Gets a file's content: from another name, if it is there, or from the sender.
@@ -331,14 +335,14 @@ impl Receiver {
     }
 
     /// What is wanted of a file, by what is in its place.
-    pub(super) fn wants(&self, target: &Target, item: &Item) -> Result<Want, String> {
+    pub(super) fn wants(&self, target: &Target, item: &Item) -> Result<Want, Failure> {
         let Item { entry, path, .. } = item;
         let existing =
             self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
         let Some(existing) = existing else { return Ok(Want::New) };
         if existing.is_dir() {
             let may_go = self.delete_options().is_some();
-            return if may_go { Ok(Want::Room) } else { Err(DIRECTORY_THERE.into()) };
+            return if may_go { Ok(Want::Room) } else { Err(directory_there()) };
         }
         let ours = (existing.mtime.secs, existing.mtime.nanos);
         let theirs = (entry.mtime_secs, entry.mtime_nanos);
@@ -368,14 +372,15 @@ impl Receiver {
 
     /// What is no file may be there for other programs, and a copy to it was meant to be written into it: a device stays
     /// whatever is asked for, a FIFO or socket unless the destination is to be as the source is.
-    pub(super) fn may_replace(&self, existing: &Meta) -> Result<(), String> {
+    pub(super) fn may_replace(&self, existing: &Meta) -> Result<(), Failure> {
         let kind = match existing.kind {
             FileKind::Special(Node::CharDevice { .. } | Node::BlockDevice { .. }) => "device",
             FileKind::Special(Node::Fifo) if self.rules.sync.is_none() => "FIFO",
             FileKind::Special(Node::Socket) if self.rules.sync.is_none() => "socket",
             FileKind::Special(_) | FileKind::File | FileKind::Dir | FileKind::Symlink => return Ok(()),
         };
-        Err(format!("a {kind} is in its place, which stays (the destination null: keeps nothing)"))
+        let why = format!("a {kind} is in its place, which stays (the destination null: keeps nothing)");
+        Err(Failure::new(Code::AlreadyExists, why))
     }
 
     /// A run that was killed while another one was finishing the same files may have left partial ones beside them.

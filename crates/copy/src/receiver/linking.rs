@@ -4,17 +4,17 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use farhaul_session::error::Error;
+use farhaul_session::error::{Code, Error};
 use farhaul_volume::{FileKind, Meta, Node, RelPath, leads_out};
 
 use super::super::destination::Target;
-use super::super::failures::plain;
+use super::super::failures::Failure;
 use super::super::item::Item;
 use super::super::links::Outcome;
 use super::super::manifest::Fate;
 use super::super::messages::{Decision, Message, What};
 use super::super::receiver::{Conversation, Receiver};
-use super::deleting::DIRECTORY_THERE;
+use super::deleting::directory_there;
 use crate::options::Overwrite;
 
 pub(super) enum Made {
@@ -43,13 +43,13 @@ impl Receiver {
         Ok(())
     }
 
-    fn special(&self, target: &Target, item: &Item, node: Node) -> Result<Made, String> {
+    fn special(&self, target: &Target, item: &Item, node: Node) -> Result<Made, Failure> {
         let Item { entry, path, .. } = item;
         if node.is_device() && self.rules.is_daemon {
-            return Err("a daemon makes no devices".into());
+            return Err(Failure::new(Code::Forbidden, "a daemon makes no devices"));
         }
         if !(if node.is_device() { self.rules.files.devices } else { self.rules.files.specials }) {
-            return Err("it was not asked for".into());
+            return Err(Failure::new(Code::Forbidden, "it was not asked for"));
         }
         let existing =
             self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
@@ -57,7 +57,7 @@ impl Receiver {
         let mut is_there = false;
         if let Some(existing) = &existing {
             if existing.is_dir() {
-                return Err(DIRECTORY_THERE.into());
+                return Err(directory_there());
             }
             is_there = existing.kind == FileKind::Special(node);
             let is_same = is_there && (existing.mode, existing.mtime) == (mode, mtime);
@@ -85,20 +85,20 @@ impl Receiver {
             .roots
             .of(path)
             .set_meta(path, Some(mode), Some(mtime))
-            .map_err(|error| format!("cannot set mode and time: {}", plain(&error)))?;
+            .map_err(|error| Failure::cannot("set mode and time", &error))?;
         Ok(Made::New)
     }
 
-    fn symlink(&self, target: &Target, item: &Item, to: &[u8]) -> Result<Made, String> {
+    fn symlink(&self, target: &Target, item: &Item, to: &[u8]) -> Result<Made, Failure> {
         let Item { entry, path, .. } = item;
         if self.rules.files.safe_links && leads_out(item.source_path(), to) {
-            return Err("the symbolic link leads out of what is copied".into());
+            return Err(Failure::new(Code::BadPath, "the symbolic link leads out of what is copied"));
         }
         let existing =
             self.existing(target, item).map_err(|error| self.cannot("look it up", path, &error))?;
         if let Some(existing) = &existing {
             if existing.is_dir() {
-                return Err(DIRECTORY_THERE.into());
+                return Err(directory_there());
             }
             let is_same = target.roots.of(path).read_link(path).is_ok_and(|there| there == to);
             if is_same && existing.mtime == entry.mtime() {
@@ -157,10 +157,10 @@ impl Receiver {
         outcome: Outcome,
         to: &RelPath,
         item: &Item,
-    ) -> Result<Made, String> {
+    ) -> Result<Made, Failure> {
         let Item { entry, path, .. } = item;
         if outcome == Outcome::Failed {
-            return Err("the file that it is a link to failed".into());
+            return Err(Failure::new(Code::FilesFailed, "the file that it is a link to failed"));
         }
         let cannot = |error: std::io::Error| self.cannot("create the link", path, &error);
         let there = self.existing(target, item).map_err(cannot)?;
@@ -175,7 +175,7 @@ impl Receiver {
             let newest = source.map_or(entry.mtime(), |source| source.mtime);
             // With deletion, only a dry run finds one here.
             if there.is_dir() && self.delete_options().is_none() {
-                return Err(DIRECTORY_THERE.into());
+                return Err(directory_there());
             }
             if self.keeps(there, (newest.secs, newest.nanos)) {
                 return Ok(Made::Kept);
@@ -183,7 +183,8 @@ impl Receiver {
             self.may_replace(there)?;
         }
         if outcome == Outcome::Kept {
-            return Err("the file that it is a link to was not overwritten".into());
+            let why = "the file that it is a link to was not overwritten";
+            return Err(Failure::new(Code::AlreadyExists, why));
         }
         let was = there.map(|there| there.kind.into());
         if self.rules.dry_run {
@@ -212,7 +213,7 @@ impl Receiver {
     pub(super) fn settle_link(
         &self,
         item: &Item,
-        made: Result<Made, String>,
+        made: Result<Made, Failure>,
         conversation: &mut Conversation,
     ) {
         let reply = self.link_reply(item, made);
@@ -221,12 +222,12 @@ impl Receiver {
     }
 
     /// What the sender is told of a link.
-    pub(super) fn link_reply(&self, item: &Item, made: Result<Made, String>) -> Message {
+    pub(super) fn link_reply(&self, item: &Item, made: Result<Made, Failure>) -> Message {
         let (fate, reply) = match made {
             Ok(Made::New) => (Fate::sent(self.rules.dry_run), Message::Done { id: item.id() }),
             Ok(Made::Skipped) => (Fate::Unchanged, Message::Unchanged { first: item.id(), count: 1 }),
             Ok(Made::Kept) => (Fate::Kept, Message::Decide { id: item.id(), decision: Decision::Keep }),
-            Err(reason) => return self.failed(item, &reason),
+            Err(failure) => return self.failed(item, &failure),
         };
         let is_made = matches!(reply, Message::Done { .. });
         let count = if is_made { &self.counts.links } else { &self.counts.skipped };

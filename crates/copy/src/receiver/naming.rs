@@ -3,10 +3,10 @@
 //! Always true: nothing is put below a directory of another name; where a name was taken for another one nothing is deleted,
 //! since what stands there may be what the source calls otherwise.
 
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
 
-use super::super::failures::plain;
+use super::super::failures::Failure;
 use super::super::item::Item;
 use super::super::messages::{ManifestEntry, What};
 use super::super::receiver::Receiver;
@@ -14,17 +14,17 @@ use super::super::tree::Directory;
 
 impl Receiver {
     /// Why an entry has failed.
-    pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> String {
+    pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> Failure {
         match name_error(error) {
-            Some(NameError::Refused(_)) => plain(error),
+            Some(NameError::Refused(_)) => Failure::of(error),
             Some(NameError::Taken { .. } | NameError::Changed(_)) => {
                 if let Some(directory) = path.parent() {
                     self.ambiguous.add(directory);
                 }
-                plain(error)
+                Failure::of(error)
             }
-            None if is_about_attributes(error) => plain(error),
-            None => format!("cannot {what}: {}", plain(error)),
+            None if is_about_attributes(error) => Failure::of(error),
+            None => Failure::cannot(what, error),
         }
     }
 
@@ -35,20 +35,20 @@ impl Receiver {
         let booked = path.as_bytes().len() + entry.names_bytes();
         let parent = Some(self.tree.add_unplaced(booked)?.id);
         let item = Item { entry, path, parent, booked, is_place_free: false, replaces: None };
-        self.entry_of_nameless(item, "its path is too long there")
+        self.entry_of_nameless(item, Failure::new(Code::BadPath, "its path is too long there"))
     }
 
     /// An entry that cannot be where it would be, such as one below a directory that could not have its name.
-    pub(super) fn entry_of_nameless(&self, item: Item, why: &str) -> Result<(), Error> {
+    pub(super) fn entry_of_nameless(&self, item: Item, why: Failure) -> Result<(), Error> {
         match item.entry.what {
             What::Directory => {
-                self.fail(&item, why);
+                self.fail(&item, &why);
                 let directory =
                     Directory { is_made: false, is_nameless: true, ..Directory::below(item.parent) };
                 self.tree.open(Directory { id: item.id(), path: item.path, booked: item.booked, ..directory })
             }
             What::HardLink { .. } | What::Symlink { .. } | What::Special(_) => {
-                self.fail(&item, why);
+                self.fail(&item, &why);
                 self.child_done(&item);
                 Ok(())
             }

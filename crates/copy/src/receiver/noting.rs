@@ -3,6 +3,9 @@
 //!
 //! Always true: without a manifest, nothing in here reads, sends or stores anything.
 
+use std::io;
+
+use farhaul_session::error::Code;
 use farhaul_session::events::Event;
 use farhaul_volume::{CHUNK, Digest, Digests, RelPath, SourceFile};
 
@@ -14,6 +17,7 @@ use super::super::manifest::{Fate, Kind, Record};
 use super::super::messages::{Message, What};
 use super::super::receiver::{Destination, Receiver};
 use super::super::tree::Directory;
+use crate::failures::Failure;
 
 impl Receiver {
     // ---- names -------------------------------------------------------------------------------------------------
@@ -52,7 +56,7 @@ impl Receiver {
     // ---- what has become of entries ------------------------------------------------------------------------------
 
     /// A file is in its place: reads it for the digests that are wanted, and notes it. An error if it is not what has come.
-    pub(super) fn note_arrival(&self, file: &Incoming, replies: &mut Vec<Message>) -> Result<(), String> {
+    pub(super) fn note_arrival(&self, file: &Incoming, replies: &mut Vec<Message>) -> Result<(), Failure> {
         if !self.notes.are_wanted() {
             return Ok(());
         }
@@ -61,9 +65,9 @@ impl Receiver {
         if let (Destination::Tree(target), false) = (&self.destination, self.notes.extra().is_empty()) {
             let read = self
                 .read(target, &file.item.path)
-                .map_err(|error| format!("cannot read it back: {error}"))?;
+                .map_err(|error| Failure::cannot("read it back", &error))?;
             if came.is_some_and(|came| came != read.tree.0) {
-                return Err("what was written does not read back".into());
+                return Err(Failure::new(Code::DiskFailed, "what was written does not read back"));
             }
             digests = Some(read);
         }
@@ -86,7 +90,7 @@ impl Receiver {
         let path = &item.path;
         let read = self.read(target, path);
         if let Err(error) = &read {
-            let text = format!("no digest of {path}, which cannot be read: {error}");
+            let text = format!("no digest of {path}, which cannot be read: {}", plain(error));
             self.shared.handle.tell(Event::warning(text));
         }
         let replies = self.skip(item, Fate::Unchanged, read.ok());
@@ -101,7 +105,7 @@ impl Receiver {
         Vec::new()
     }
 
-    pub(super) fn note_directory(&self, directory: &Directory, made: Result<(), String>) {
+    pub(super) fn note_directory(&self, directory: &Directory, made: Result<(), Failure>) {
         let record = || {
             let mtime = (directory.mtime.secs, directory.mtime.nanos);
             let path = self.source_path(&directory.path);
@@ -113,22 +117,19 @@ impl Receiver {
             }
         };
         match made {
-            Err(reason) => {
-                self.notes.add(|| record().failed(&reason));
-                self.shared.send(&[self.report_failed(directory.id, &directory.path, &reason)]);
+            Err(failure) => {
+                self.notes.add(|| record().failed(&failure));
+                self.shared.send(&[self.report_failed(directory.id, &directory.path, &failure)]);
             }
             Ok(()) if self.notes.are_told() => self.shared.send(&[Message::Done { id: directory.id }]),
             Ok(()) => self.notes.add(record),
         }
     }
 
-    fn read(&self, target: &Target, path: &RelPath) -> Result<Digests, String> {
+    fn read(&self, target: &Target, path: &RelPath) -> io::Result<Digests> {
         let goes_on = || !self.shared.is_stopped();
-        let read = || {
-            let file = SourceFile::at(target.roots.of(path), path)?;
-            file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)
-        };
-        read().map_err(|error| plain(&error))
+        let file = SourceFile::at(target.roots.of(path), path)?;
+        file.digests(&mut vec![0; file.size().min(CHUNK) as usize], self.notes.extra(), goes_on)
     }
 }
 

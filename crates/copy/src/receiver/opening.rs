@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{Identity, Partial, PartialError, RelPath, Resume, SourceState};
 use rustix::io::Errno;
 
@@ -21,6 +21,7 @@ use super::super::messages::{Decision, What};
 use super::super::receiver::{Conversation, Destination, Receiver, Told, Waiting};
 use super::super::tree::OUTSTANDING_MAX;
 use super::entries::Want;
+use crate::failures::Failure;
 use crate::options::Verify;
 
 /// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
@@ -115,7 +116,7 @@ impl Receiver {
                 return Ok(());
             }
             Err(error) => {
-                self.refuse(&item, &error.to_string());
+                self.refuse(&item, error.into());
                 return Ok(());
             }
         };
@@ -137,11 +138,11 @@ impl Receiver {
         {
             let reason = format!("no space left ({} needed, {} free)", bytes(needed), bytes(free));
             partial.discard_if_empty();
-            self.refuse(&item, &reason);
+            self.refuse(&item, Failure::new(Code::NoSpace, reason));
             return Ok(());
         }
         if let Err(error) = partial.begin_in_place() {
-            self.refuse(&item, &error.to_string());
+            self.refuse(&item, error.into());
             return Ok(());
         }
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
@@ -166,7 +167,7 @@ impl Receiver {
                 Ok(())
             }
             Err(error) => {
-                self.refuse(&item, &self.cannot("create", path, &error));
+                self.refuse(&item, self.cannot("create", path, &error));
                 Ok(())
             }
         }

@@ -18,6 +18,7 @@ use super::super::large::Large;
 use super::super::messages::{Decision, Message};
 use super::super::receiver::Receiver;
 use super::told::Told;
+use crate::failures::Failure;
 
 /// The body of a thread that tells. Nothing comes through `over`; it is closed when the session is.
 pub(super) fn run(receiver: &Receiver, files: &Channel<Arc<Incoming>>, over: &Channel<Infallible>) {
@@ -124,7 +125,7 @@ impl Receiver {
             Err(error) => {
                 if self.files.take(id).is_some() {
                     self.abandon(&file);
-                    self.settle(&file, Err(format!("cannot write: {}", plain(&error))), replies);
+                    self.settle(&file, Err(Failure::cannot("write", &error)), replies);
                 }
             }
         }

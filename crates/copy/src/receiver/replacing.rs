@@ -55,7 +55,8 @@ impl Receiver {
                     return Err(error);
                 }
                 let Some(there) = root.metadata(path)? else { return Ok(true) };
-                self.may_replace(&there).map_err(io::Error::other)?;
+                self.may_replace(&there)
+                    .map_err(|failure| io::Error::new(io::ErrorKind::AlreadyExists, failure.reason))?;
                 replaced.set(Some(Sort::from(there.kind)));
                 if self.rules.dry_run {
                     return Ok(true);

@@ -9,12 +9,14 @@
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver as Channel, Sender as ChannelEnd};
+use farhaul_session::error::Code;
 use farhaul_volume::Unnamed;
 use rustix::process::{Resource, getrlimit};
 
 use super::super::incoming::Incoming;
 use super::super::messages::Message;
 use super::super::receiver::Receiver;
+use crate::failures::Failure;
 use crate::options::Verify;
 
 /// So many threads wait for the disk.
@@ -112,13 +114,13 @@ impl Whole {
 }
 
 /// Gives a small file its name.
-pub(crate) fn finish_small(receiver: &Receiver, file: &Incoming, unnamed: Unnamed) -> Result<(), String> {
+pub(crate) fn finish_small(receiver: &Receiver, file: &Incoming, unnamed: Unnamed) -> Result<(), Failure> {
     let cannot = |error: std::io::Error| receiver.cannot("write", &file.item.path, &error);
     if receiver.rules.verify == Verify::Readback
         && let Some(digest) = file.digest()
         && !unnamed.reads_back(&digest).map_err(cannot)?
     {
-        return Err("what was written does not read back".into());
+        return Err(Failure::new(Code::DiskFailed, "what was written does not read back"));
     }
     unnamed.finish().map_err(cannot)
 }

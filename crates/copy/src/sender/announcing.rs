@@ -11,7 +11,7 @@ use farhaul_volume::{
     Attributes, CHUNK, Entry, Kind, RelPath, ScanItem, Scanner, Selection, SourceRef, Time,
 };
 
-use super::super::failures::plain;
+use super::super::failures::Failure;
 use super::super::large::FileJob;
 use super::super::links::LINK_BYTES;
 use super::super::manifest::{Fate, Record};
@@ -129,13 +129,13 @@ impl Sender {
             let Some(item) = meter.time(|| scanner.next()) else { break };
             match item {
                 ScanItem::Failed { path, error } => {
-                    let reason = match error.kind() {
+                    let failure = match error.kind() {
                         // Nothing is wrong with it but its name.
-                        ErrorKind::AlreadyExists => plain(&error),
-                        _ => format!("cannot read: {}", plain(&error)),
+                        ErrorKind::AlreadyExists => Failure::of(&error),
+                        _ => Failure::cannot("read", &error),
                     };
-                    self.fail(&path, &reason, Action::Copy, None);
-                    batch.push(Message::SourceFailed { path, reason });
+                    self.fail(&path, &failure, Action::Copy, None);
+                    batch.push(Message::SourceFailed { path, failure });
                 }
                 ScanItem::LeftOut { path } => {
                     batch.extend(says_all.then(|| Message::LeftOut { path: path.into_bytes() }));
@@ -171,9 +171,9 @@ impl Sender {
                     let attributes = match self.taking.attributes(&what, &handle) {
                         Ok(attributes) => attributes,
                         Err(error) => {
-                            let reason = format!("cannot read its extended attributes: {}", plain(&error));
-                            self.fail(path.as_bytes(), &reason, Action::Copy, None);
-                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), reason });
+                            let failure = Failure::cannot("read its extended attributes", &error);
+                            self.fail(path.as_bytes(), &failure, Action::Copy, None);
+                            batch.push(Message::SourceFailed { path: path.as_bytes().to_vec(), failure });
                             Attributes::new()
                         }
                     };

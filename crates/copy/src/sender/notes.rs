@@ -10,6 +10,7 @@ use super::super::manifest::{Fate, Record};
 use super::super::report::Action;
 use super::super::sender::Sender;
 use super::table::Pending;
+use crate::failures::Failure;
 use crate::manifest;
 use crate::telling::failed;
 
@@ -31,13 +32,13 @@ impl Links {
 
 impl Sender {
     /// Books a failure, and writes it into the manifest.
-    pub(super) fn fail(&self, path: &[u8], reason: &str, action: Action, record: Option<Box<Record>>) {
-        self.failures.add(path, reason, action);
+    pub(super) fn fail(&self, path: &[u8], failure: &Failure, action: Action, record: Option<Box<Record>>) {
+        self.failures.add(path, failure, action);
         self.shared.handle.counts().failed.fetch_add(1, Relaxed);
-        self.shared.handle.tell_detail(|| failed(path, reason));
+        self.shared.handle.tell_detail(|| failed(path, failure));
         let Some(log) = &self.log else { return };
         let record =
-            record.map_or_else(|| Record::of_path(path, Fate::Failed), |record| *record).failed(reason);
+            record.map_or_else(|| Record::of_path(path, Fate::Failed), |record| *record).failed(failure);
         let fate = if action == Action::Delete { Fate::NotDeleted } else { Fate::Failed };
         log.add(Record { fate, ..record });
     }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use farhaul_session::error::Code;
 use farhaul_session::events::Event;
 use farhaul_session::unread::Unread;
 use farhaul_volume::{Entry, Kind, Time};
@@ -17,6 +18,7 @@ use super::super::messages::{ManifestEntry, Message, RENEWAL, What};
 use super::super::read_queue::Unsettled;
 use super::super::sender::Sender;
 use super::announcing::{file, manifest_entry};
+use crate::failures::Failure;
 use crate::manifest;
 
 /// How often a file may be announced again.
@@ -105,18 +107,17 @@ impl Sender {
 
     /// Announces a file again as it is now, unless it has changed before.
     fn renew(&self, job: &Arc<FileJob>) {
-        let give_up = |reason: String| self.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+        let give_up = |failure: Failure| self.shared.send(&[Message::FileFailed { id: job.id, failure }]);
         let entry = match job.source.file_now() {
             Ok(Some(entry)) => entry,
-            Ok(None) => return give_up("the source is no file any more".into()),
-            Err(error) => return give_up(Trouble::of(&error).reason),
+            Ok(None) => return give_up(Failure::new(Code::SourceChanged, "the source is no file any more")),
+            Err(error) => return give_up(Trouble::of(&error).failure),
         };
         let follows = self.growth.is_some() && is_growth(&job.entry, &entry);
         let id = job.id + RENEWAL;
         if job.is_renewed && !follows || id / RENEWAL > RENEWALS_MAX {
-            return give_up(
-                "the source changed while it was read, and again when it was read once more".into(),
-            );
+            let why = "the source changed while it was read, and again when it was read once more";
+            return give_up(Failure::new(Code::SourceChanged, why));
         }
         let how = if follows { "has grown while it was read" } else { "changed while it was read" };
         self.announce_again(job, entry, job.is_renewed || !follows, how);
@@ -125,8 +126,8 @@ impl Sender {
     /// Announces a file again as one that is read to its end.
     fn renew_as_stream(&self, job: &Arc<FileJob>) {
         if (job.id + RENEWAL) / RENEWAL > RENEWALS_MAX {
-            let reason = "its size is never what its file system says".to_string();
-            return self.shared.send(&[Message::FileFailed { id: job.id, reason }]);
+            let failure = Failure::new(Code::FilesFailed, "its size is never what its file system says");
+            return self.shared.send(&[Message::FileFailed { id: job.id, failure }]);
         }
         let entry = Entry { kind: Kind::Stream { is_pipe: false }, nlink: 1, ..job.entry.clone() };
         self.announce_again(job, entry, job.is_renewed, "has another size than its file system says");

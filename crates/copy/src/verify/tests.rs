@@ -6,6 +6,7 @@ use farhaul_volume::{CHUNK, whole_digest};
 use super::super::manifest::{Fate, Kind, Log, Record};
 use super::super::report::Report;
 use super::*;
+use crate::failures::Failure;
 
 fn record(path: &str, kind: Kind, digest: Option<[u8; 32]>) -> Record {
     Record { kind, digest, mode: 0o644, ..Record::of_path(path.as_bytes(), Fate::Sent) }
@@ -28,7 +29,7 @@ fn tree() -> (tempfile::TempDir, VerifyJob) {
     log.add(record("l", Kind::Symlink { target: b"nowhere".to_vec() }, None));
     log.add(record("d", Kind::Directory, None));
     log.add(record("", Kind::Directory, None));
-    log.add(record("never", Kind::File { size: 1 }, None).failed("no"));
+    log.add(record("never", Kind::File { size: 1 }, None).failed(&Failure::new(Code::NotFound, "no")));
     log.finish(&Report::default()).unwrap();
     let job = VerifyJob {
         list: temp.path().join("m"),

@@ -155,6 +155,8 @@ codes! {
     AlreadyExists = 1024, "FH-ALREADY-EXISTS", User, Files, Futile, "Something is there that is not replaced.", None;
     NotADirectory = 1025, "FH-NOT-A-DIRECTORY", User, Files, Futile, "A directory is needed, and something else is there.", None;
     BadPath = 1026, "FH-BAD-PATH", User, Files, Futile, "A path cannot be used there.", None;
+    SourceChanged = 1033, "FH-SOURCE-CHANGED", User, Files, Helps, "A file has changed while it was read.", Some("run the same command again when nothing writes to it");
+    DeleteLimit = 1034, "FH-DELETE-LIMIT", User, Files, Futile, "More would be deleted than --max-delete allows.", None;
     BadManifest = 1027, "FH-BAD-MANIFEST", User, Files, Futile, "A manifest or a list of digests cannot be read.", None;
     NoSpace = 4003, "FH-NO-SPACE", Host, Files, Futile, "The file system or a quota is full.", Some("free space and run the same command again; it goes on where it stopped");
     ReadOnly = 4004, "FH-READ-ONLY", Host, Files, Futile, "The file system is mounted to be read only.", None;
@@ -291,6 +293,13 @@ impl Code {
             _ if error.kind() == ErrorKind::OutOfMemory => Code::NoMemory,
             _ => Code::HostFailed,
         }
+    }
+}
+
+/// By its name.
+impl serde::Serialize for Code {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
     }
 }
 

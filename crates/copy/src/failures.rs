@@ -3,7 +3,8 @@
 use std::io;
 
 use farhaul_session::error::Code;
-use farhaul_volume::{NameError, PartialError, name_error};
+pub(crate) use farhaul_session::error::{Failure, plain};
+use farhaul_volume::{NameError, PartialError};
 
 use super::listing::{Listed, Listing};
 use super::report::{Action, FailedEntry};
@@ -13,47 +14,23 @@ use super::report::{Action, FailedEntry};
 const CLIENT_BYTES_MAX: usize = 64 << 20;
 const FAR_BYTES_MAX: usize = 1 << 20;
 
-/// Why an entry is not as it should be: a code for programs, and a reason for people.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) code: Code,
-    pub(crate) reason: String,
+/// Of a name that a file system does not take as it is.
+pub(crate) fn of_name(name: &NameError, error: &io::Error) -> Failure {
+    let code = match name {
+        NameError::Taken { .. } => Code::AlreadyExists,
+        NameError::Changed(_) | NameError::Refused(_) => Code::BadPath,
+    };
+    Failure::new(code, plain(error))
 }
 
-impl Failure {
-    pub(crate) fn new(code: Code, reason: impl Into<String>) -> Failure {
-        Failure { code, reason: reason.into() }
-    }
-
-    /// The system's own words say what is wrong.
-    pub(crate) fn of(error: &io::Error) -> Failure {
-        Failure::new(code(error), plain(error))
-    }
-
-    /// The system has refused to do something: `cannot write: no space left on device`.
-    pub(crate) fn cannot(what: &str, error: &io::Error) -> Failure {
-        Failure::new(code(error), format!("cannot {what}: {}", plain(error)))
-    }
-}
-
-impl From<PartialError> for Failure {
-    fn from(error: PartialError) -> Failure {
-        let code = match &error {
-            PartialError::Locked => Code::Superseded,
-            PartialError::InTheWay(_) => Code::AlreadyExists,
-            PartialError::Io { source, .. } => code(source),
-            _ => Code::FilesFailed,
-        };
-        Failure::new(code, error.to_string())
-    }
-}
-
-fn code(error: &io::Error) -> Code {
-    match name_error(error) {
-        Some(NameError::Taken { .. }) => Code::AlreadyExists,
-        Some(NameError::Changed(_) | NameError::Refused(_)) => Code::BadPath,
-        None => Code::of_files(error),
-    }
+pub(crate) fn of_partial(error: PartialError) -> Failure {
+    let code = match &error {
+        PartialError::Locked => Code::Superseded,
+        PartialError::InTheWay(_) => Code::AlreadyExists,
+        PartialError::Io { source, .. } => Code::of_files(source),
+        _ => Code::FilesFailed,
+    };
+    Failure::new(code, error.to_string())
 }
 
 #[derive(Debug)]
@@ -75,13 +52,4 @@ impl Failures {
     pub(crate) fn take(&self) -> Listed<FailedEntry> {
         self.listing.take()
     }
-}
-
-/// An I/O error as people read it, without the number.
-pub(crate) fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut chars = text.chars();
-    // errno texts begin with a capital, but here they stand inside a sentence.
-    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }

@@ -21,7 +21,7 @@ use farhaul_volume::{
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::came::Came;
-use super::failures::Failure;
+use super::failures::{Failure, of_partial};
 use super::item::Item;
 use super::messages::What;
 use super::receiver::{Destination, Receiver, Rules, Told};
@@ -347,7 +347,7 @@ impl Incoming {
                 let digest = finished.map_err(|error| match error {
                     PartialError::Io { what, source } => receiver.cannot(what, &self.item.path, &source),
                     error => {
-                        let failure = Failure::from(error);
+                        let failure = of_partial(error);
                         Failure { reason: format!("cannot finish: {}", failure.reason), ..failure }
                     }
                 })?;

@@ -12,8 +12,7 @@ mod connection;
 mod destination;
 mod distinct;
 pub(crate) mod end;
-pub(crate) mod endpoint;
-mod failures;
+pub(crate) mod failures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -48,7 +47,6 @@ mod writer;
 
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use connection::Connection;
-pub use endpoint::serve_endpoint;
 pub use job::{CopyJob, Location, copy};
 pub use options::{
     DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
@@ -64,6 +62,7 @@ pub(crate) use destination::{is_null, last_component, with_slash_if_home};
 pub(crate) use distinct::are_written_distinct;
 pub(crate) use failures::plain;
 pub(crate) use outcome::Outcome;
+pub use paths::open_root;
 pub(crate) use paths::{Wish, local_origin, local_target};
 pub(crate) use receiver::Destination;
 pub use request::{CopyRequest, Direction, admit, admit_within};

@@ -55,7 +55,7 @@ fn shown(path: &[u8]) -> String {
 
 /// A daemon's root, or what is `/` to a client that may use only a directory in it. No link leads to that
 /// one: whoever may write above it could choose where it leads.
-pub(crate) fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
+pub fn open_root(root: &Path, below: &Path) -> Result<Root, Error> {
     let whole = Root::open(root);
     let whole = whole.map_err(|error| cannot(format!("open {}", root.display()), &error))?;
     if below.as_os_str().is_empty() {

@@ -1,11 +1,13 @@
 //! What can end a transfer: an error of a closed list of codes, with its own words.
 //!
 //! How to read it: `error/code.rs` has the codes, and what follows from each; `error/misbehaviour.rs` has the ways in which a peer can
-//! break the protocol; `error/detail.rs` is what reports say. [`Error`] is a code and what is known of the case: a line on what and where, often what to do.
+//! break the protocol; `error/detail.rs` is what reports say,
+//! `error/failure.rs` why one thing among many has failed. [`Error`] is a code and what is known of the case: a line on what and where, often what to do.
 #![deny(missing_docs)]
 
 mod code;
 mod detail;
+mod failure;
 mod misbehaviour;
 
 use std::io;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 
 pub use code::{Blame, Code, Retry};
 pub use detail::ErrorDetail;
+pub use failure::{Failure, plain};
 pub use misbehaviour::{Misbehaviour, counts};
 
 use crate::messages::Complaint;

@@ -1,7 +1,6 @@
 //! Bytes as messages.
 
 use farhaul_session::codec::{Malformed, Reader};
-use farhaul_session::error::Code;
 use farhaul_volume::{Algorithm, Attributes, Border, CHUNK, ChunkCv, Digest, Digests, Node, Time};
 
 use super::super::messages::{
@@ -32,9 +31,9 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
     let message = match reader.byte()? {
         1 => Message::Entry(decode_entry(&mut reader, last_path)?),
         2 => Message::DirectoryEnd { id: reader.varint()? },
-        3 => Message::SourceFailed { path: reader.bytes()?.to_vec(), failure: decode_failure(&mut reader)? },
+        3 => Message::SourceFailed { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? },
         4 => Message::FileEnd { id: reader.varint()?, size: reader.varint()?, chunks: reader.varint()? },
-        5 => Message::FileFailed { id: reader.varint()?, failure: decode_failure(&mut reader)? },
+        5 => Message::FileFailed { id: reader.varint()?, failure: Failure::take(&mut reader)? },
         6 => Message::EntriesEnd,
         7 => Message::LeftOut { path: reader.bytes()?.to_vec() },
         8 => Message::Present { path: reader.bytes()?.to_vec(), presence: decode_presence(&mut reader)? },
@@ -54,12 +53,12 @@ fn decode_message(bytes: &[u8], last_path: &mut Vec<u8>) -> Result<Message, Malf
         18 => Message::Failed {
             id: reader.varint()?,
             path: reader.bytes()?.to_vec(),
-            failure: decode_failure(&mut reader)?,
+            failure: Failure::take(&mut reader)?,
         },
         19 => Message::Again { id: reader.varint()?, chunk: reader.varint()? },
         20 => Message::DirectoriesDone { count: reader.varint()? },
         21 => Message::Deleted { path: reader.bytes()?.to_vec() },
-        22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), failure: decode_failure(&mut reader)? },
+        22 => Message::NotDeleted { path: reader.bytes()?.to_vec(), failure: Failure::take(&mut reader)? },
         23 => {
             let is_last = reader.flag()?;
             let mut names = Vec::new();
@@ -210,10 +209,4 @@ pub(crate) fn decode_spread(bytes: &[u8]) -> Result<Vec<SpreadFigures>, Malforme
         spread.push(SpreadFigures { directory, files, bytes: reader.varint()? });
     }
     if reader.is_empty() { Ok(spread) } else { Err(Malformed) }
-}
-
-/// A code of a later version is known here only as a failure of files.
-fn decode_failure(reader: &mut Reader<'_>) -> Result<Failure, Malformed> {
-    let number = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
-    Ok(Failure::new(Code::of_number(number).unwrap_or(Code::FilesFailed), reader.text()?))
 }

@@ -6,7 +6,6 @@ use farhaul_volume::{Border, CHUNK, Node};
 
 use super::super::messages::{ATTRIBUTES, Decision, ManifestEntry, Message, Presence, RANGES_MAX, What};
 use super::super::report::SpreadFigures;
-use crate::failures::Failure;
 
 /// Writes messages, remembering the last path for the next one's prefix.
 #[derive(Default)]
@@ -27,12 +26,12 @@ impl Encoder {
             Message::SourceFailed { path, failure } => {
                 out.push(3);
                 put_bytes(out, path);
-                put_failure(out, failure);
+                failure.put(out);
             }
             Message::FileEnd { id, size, chunks } => put_numbers(out, 4, &[*id, *size, *chunks]),
             Message::FileFailed { id, failure } => {
                 put_numbers(out, 5, &[*id]);
-                put_failure(out, failure);
+                failure.put(out);
             }
             Message::Renewed { id, entry } => {
                 put_numbers(out, 11, &[*id]);
@@ -80,7 +79,7 @@ impl Encoder {
             Message::Failed { id, path, failure } => {
                 put_numbers(out, 18, &[*id]);
                 put_bytes(out, path);
-                put_failure(out, failure);
+                failure.put(out);
             }
             Message::Again { id, chunk } => put_numbers(out, 19, &[*id, *chunk]),
             Message::DirectoriesDone { count } => put_numbers(out, 20, &[*count]),
@@ -92,7 +91,7 @@ impl Encoder {
             Message::NotDeleted { path, failure } => {
                 out.push(22);
                 put_bytes(out, path);
-                put_failure(out, failure);
+                failure.put(out);
             }
             Message::Left { path, border } => {
                 out.push(54);
@@ -222,9 +221,4 @@ pub(crate) fn encode_spread(spread: &[SpreadFigures]) -> Vec<u8> {
         put_varint(&mut out, directory.bytes);
     }
     out
-}
-
-fn put_failure(out: &mut Vec<u8>, failure: &Failure) {
-    put_varint(out, u64::from(failure.code.number()));
-    put_reason(out, &failure.reason);
 }

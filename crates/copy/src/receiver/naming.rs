@@ -6,7 +6,7 @@
 use farhaul_session::error::{Code, Error, Misbehaviour};
 use farhaul_volume::{NameError, RelPath, is_about_attributes, name_error};
 
-use super::super::failures::Failure;
+use super::super::failures::{Failure, of_name};
 use super::super::item::Item;
 use super::super::messages::{ManifestEntry, What};
 use super::super::receiver::Receiver;
@@ -16,12 +16,12 @@ impl Receiver {
     /// Why an entry has failed.
     pub(crate) fn cannot(&self, what: &str, path: &RelPath, error: &std::io::Error) -> Failure {
         match name_error(error) {
-            Some(NameError::Refused(_)) => Failure::of(error),
-            Some(NameError::Taken { .. } | NameError::Changed(_)) => {
+            Some(name @ NameError::Refused(_)) => of_name(name, error),
+            Some(name @ (NameError::Taken { .. } | NameError::Changed(_))) => {
                 if let Some(directory) = path.parent() {
                     self.ambiguous.add(directory);
                 }
-                Failure::of(error)
+                of_name(name, error)
             }
             None if is_about_attributes(error) => Failure::of(error),
             None => Failure::cannot(what, error),

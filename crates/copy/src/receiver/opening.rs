@@ -21,7 +21,7 @@ use super::super::messages::{Decision, What};
 use super::super::receiver::{Conversation, Destination, Receiver, Told, Waiting};
 use super::super::tree::OUTSTANDING_MAX;
 use super::entries::Want;
-use crate::failures::Failure;
+use crate::failures::{Failure, of_partial};
 use crate::options::Verify;
 
 /// How long a partial file that another transfer holds is waited for: its peer may have been killed a moment ago.
@@ -116,7 +116,7 @@ impl Receiver {
                 return Ok(());
             }
             Err(error) => {
-                self.refuse(&item, error.into());
+                self.refuse(&item, of_partial(error));
                 return Ok(());
             }
         };
@@ -142,7 +142,7 @@ impl Receiver {
             return Ok(());
         }
         if let Err(error) = partial.begin_in_place() {
-            self.refuse(&item, error.into());
+            self.refuse(&item, of_partial(error));
             return Ok(());
         }
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);

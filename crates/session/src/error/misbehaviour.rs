@@ -2,7 +2,7 @@
 //!
 //! How to read it: [`Misbehaviour`] is made by one table. A row has the variant, whose name reports use, the number on the wire, and
 //! what is said of it where nothing more is known. The hundreds (hexadecimal) of a number are the part that finds it: 1 the transport,
-//! 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement.
+//! 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement, 7 a read.
 //!
 //! Always true: a number is never given to something else; each time a peer is said to have misbehaved, its reason is counted once.
 
@@ -125,6 +125,16 @@ misbehaviours! {
     ImpossibleNumber = 0x503, "a block has a number that it cannot have";
     ConfirmedUnput = 0x504, "it confirms blocks that were not put";
     MoreThanPut = 0x505, "it sent more blocks than it put";
+
+    // Found by who has the files of a read.
+    TooMuchAsked = 0x701, "it asked for more than it may at a time";
+    FileNumber = 0x702, "it used a file's number wrongly";
+    ImpossibleRange = 0x703, "it asked for a range that cannot be";
+
+    // Found by who reads.
+    SenselessPieces = 0x741, "the pieces of a block make no sense";
+    UnaskedAnswer = 0x742, "it sent what was not asked for";
+    SenselessRecords = 0x743, "a list makes no sense";
 
     // Found by a measurement.
     BenchAnswer = 0x601, "it answered something else than it was asked";

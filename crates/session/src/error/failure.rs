@@ -1,0 +1,79 @@
+//! Why one thing among many has failed, where the others go on: an entry of a copy, a range of a file.
+
+use std::io;
+
+use super::Code;
+use crate::codec::{Malformed, Reader, put_reason, put_varint};
+use crate::error::Error;
+
+/// A code for programs, and a reason for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// For programs.
+    pub code: Code,
+    /// For people.
+    pub reason: String,
+}
+
+impl Failure {
+    /// Of this code, with these words.
+    pub fn new(code: Code, reason: impl Into<String>) -> Failure {
+        Failure { code, reason: reason.into() }
+    }
+
+    /// The system's own words say what is wrong.
+    pub fn of(error: &io::Error) -> Failure {
+        Failure::new(Code::of_files(error), plain(error))
+    }
+
+    /// The system has refused to do something: `cannot write: no space left on device`.
+    pub fn cannot(what: &str, error: &io::Error) -> Failure {
+        Failure::new(Code::of_files(error), format!("cannot {what}: {}", plain(error)))
+    }
+
+    /// Appends it as messages have it.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.code.number()));
+        put_reason(out, &self.reason);
+    }
+
+    /// As it was put. A code of a later version is known here only as a failure of files.
+    pub fn take(reader: &mut Reader<'_>) -> Result<Failure, Malformed> {
+        let number = u16::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        Ok(Failure::new(Code::of_number(number).unwrap_or(Code::FilesFailed), reader.text()?))
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        Error::new(failure.code, failure.reason)
+    }
+}
+
+/// An I/O error as people read it, without the number.
+pub fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    let text = text.split(" (os error").next().unwrap_or_default();
+    let mut chars = text.chars();
+    // errno texts begin with a capital, but here they stand inside a sentence.
+    chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_comes_back_and_an_unknown_code_is_one_of_files() {
+        let failure = Failure::cannot("write", &io::Error::from_raw_os_error(28));
+        assert_eq!(failure, Failure::new(Code::NoSpace, "cannot write: no space left on device"));
+        let mut bytes = Vec::new();
+        failure.put(&mut bytes);
+        assert_eq!(Failure::take(&mut Reader(&bytes)), Ok(failure));
+        let mut later = Vec::new();
+        put_varint(&mut later, 4999);
+        put_reason(&mut later, "why");
+        assert_eq!(Failure::take(&mut Reader(&later)), Ok(Failure::new(Code::FilesFailed, "why")));
+        assert_eq!(Failure::take(&mut Reader(&[0xff, 0xff, 0xff, 0xff, 1, 0])), Err(Malformed));
+    }
+}

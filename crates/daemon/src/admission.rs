@@ -1,6 +1,7 @@
 //! What a daemon lets its clients do, as far as that is the same for all.
 
-use farhaul_connect::{Access, Rights};
+use farhaul_connect::hello::{Opening, Refusal};
+use farhaul_connect::{Access, Admitted, Allowed, Rights};
 
 /// What every client may do whose key's line says nothing else, and the most that one may.
 pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
@@ -8,11 +9,18 @@ pub(crate) fn rights(read_only: bool, allow_cipher_none: bool) -> Rights {
     Rights { access, cipher_none: allow_cipher_none, ..Rights::default() }
 }
 
+/// Answers a client of one of the services that a daemon has, as far as its rights go.
+pub(crate) fn admit(rights: &Rights, opening: &Opening, mask: u32) -> Result<(Admitted, Allowed), Refusal> {
+    match opening.service == farhaul_read::SERVICE {
+        true => farhaul_read::admit_within(rights, opening),
+        false => farhaul_copy::admit_within(rights, opening, mask),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use farhaul_connect::features::Features;
-    use farhaul_connect::hello::Opening;
-    use farhaul_copy::{CopyRequest, Direction, TransferOptions, admit_within};
+    use farhaul_copy::{CopyRequest, Direction, TransferOptions};
     use farhaul_session::Code;
     use farhaul_session::{Cipher, NetworkOptions};
 
@@ -36,15 +44,15 @@ mod tests {
                 options,
             };
             let opening = request.opening(Features::default()).unwrap();
-            let judged = admit_within(&strict, &opening, 0);
+            let judged = admit(&strict, &opening, 0);
             assert_eq!(judged.is_ok(), strict_allows, "{direction:?} {cipher:?}");
             assert!(judged.map_or_else(|refusal| refusal.is(Code::Forbidden), |_| true));
-            assert!(admit_within(&open, &opening, 0).is_ok());
+            assert!(admit(&open, &opening, 0).is_ok());
             // The cipher is the session's, whatever the request says of its own.
             let clear = NetworkOptions { cipher: Cipher::None, ..NetworkOptions::default() };
-            assert!(admit_within(&strict, &Opening { network: clear, ..opening.clone() }, 0).is_err());
+            assert!(admit(&strict, &Opening { network: clear, ..opening.clone() }, 0).is_err());
             let stream = Opening { service: "stream".into(), ..opening };
-            assert!(admit_within(&open, &stream, 0).is_err());
+            assert!(admit(&open, &stream, 0).is_err());
         }
     }
 }

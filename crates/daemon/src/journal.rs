@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use farhaul_connect::Established;
 use farhaul_copy::{Direction, SessionSummary, Watch};
 use farhaul_handover::Held as _;
-use farhaul_session::{Code, Event, Handle, Snapshot};
+use farhaul_read::Served;
+use farhaul_session::{Code, Error, Event, Handle, Snapshot};
 
 /// What runs now.
 #[derive(Debug, Default)]
@@ -122,7 +123,7 @@ impl Visit<'_> {
     /// The session is over; a summary of what it began with.
     pub(crate) fn end(&self, summary: &SessionSummary) {
         let report = &summary.report;
-        self.log_fault(summary);
+        self.log_fault(summary.error.as_ref());
         tracing::info!(
             peer = self.visitor.peer,
             key = self.visitor.key,
@@ -143,9 +144,29 @@ impl Visit<'_> {
         );
     }
 
+    /// A session is over in which files were read where they are.
+    pub(crate) fn end_read(&self, served: &Served) {
+        let (report, error) = (&served.report, served.error.as_ref());
+        self.log_fault(error);
+        tracing::info!(
+            peer = self.visitor.peer,
+            key = self.visitor.key,
+            comment = self.visitor.comment,
+            direction = "read",
+            transport = report.transport,
+            answered = served.answered,
+            bytes = report.bytes,
+            seconds = report.seconds,
+            result = error.map_or_else(|| "ok".to_string(), Error::to_string),
+            code = error.map(|error| error.code().name()),
+            misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
+            "session"
+        );
+    }
+
     fn log_further(&self, summary: &SessionSummary) {
         let report = &summary.report;
-        self.log_fault(summary);
+        self.log_fault(summary.error.as_ref());
         tracing::info!(
             peer = self.visitor.peer,
             key = self.visitor.key,
@@ -165,8 +186,8 @@ impl Visit<'_> {
         );
     }
 
-    fn log_fault(&self, summary: &SessionSummary) {
-        if let Some(error) = summary.error.as_ref().filter(|error| error.code() == Code::Bug) {
+    fn log_fault(&self, error: Option<&Error>) {
+        if let Some(error) = error.filter(|error| error.code() == Code::Bug) {
             tracing::error!(peer = self.visitor.peer, key = self.visitor.key, %error, "this is a fault of farhaul itself: please report it");
         }
     }

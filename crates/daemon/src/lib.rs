@@ -18,9 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use farhaul_connect::{AuthorizedKeys, Bounds, Daemon, Identity, ListenConfig, default_identity_path};
-use farhaul_copy::{ServerPolicy, admit_within};
+use farhaul_copy::{ServerPolicy, Watch as _};
 use farhaul_session::options::RATE_MIN_BPS;
-use farhaul_session::{Code, Error, MemoryLimits, Testing};
+use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
 
 use journal::Journal;
 use own_files::Own;
@@ -66,7 +66,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         listen: config.listen,
         identity: identity.clone(),
         authenticator: Arc::new(authorized),
-        admit: Arc::new(move |opening, client| admit_within(&client.rights, opening, mask)),
+        admit: Arc::new(move |opening, client| admission::admit(&client.rights, opening, mask)),
         memory: config.memory,
         rate_max_bps: config.rate_max_bps,
     })?;
@@ -94,9 +94,16 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
             config.authorized_keys.display()
         );
     }
+    let read_policy = farhaul_read::ServerPolicy { root: root.clone(), testing: config.testing };
     let policy = ServerPolicy { root, strip_setuid: true, mask, testing: config.testing };
     daemon.run(Arc::new(move |established| {
         let visit = journal.begin(&established);
+        if established.opening.service == farhaul_read::SERVICE {
+            let handle = Handle::new();
+            visit.begins(&handle);
+            visit.end_read(&farhaul_read::serve(established, Some(&read_policy), &handle));
+            return;
+        }
         let summary = farhaul_copy::serve(established, Some(&policy), &visit);
         visit.end(&summary);
     }))?;

@@ -1,19 +1,26 @@
-//! `farhaul endpoint`: the far end that a client starts over ssh.
+//! `farhaul endpoint`: the far end that a client starts over ssh, whichever service it wants.
 
 use farhaul_connect::endpoint_stdio;
-use farhaul_session::error::ExitCode;
-use farhaul_session::testing::Testing;
+use farhaul_connect::hello::Opening;
+use farhaul_copy::NoWatch;
+use farhaul_session::{ExitCode, Handle, Testing};
 
-use super::request::admit;
-
-/// Speaks with the client over standard input and output until the transfer is over.
+/// Speaks with the client over standard input and output until it has no more.
 pub fn serve_endpoint(testing: Testing) -> ExitCode {
-    let mut established = match endpoint_stdio(&|opening| admit(opening, 0)) {
+    let is_read: fn(&Opening) -> bool = |opening| opening.service == farhaul_read::SERVICE;
+    let judge = move |opening: &Opening| match is_read(opening) {
+        true => farhaul_read::admit(opening),
+        false => farhaul_copy::admit(opening, 0),
+    };
+    let mut established = match endpoint_stdio(&judge) {
         Ok(established) => established,
         Err(error) => return error.exit_code(),
     };
     established.opening.network.testing = testing;
     // The client reports to the user; what this end says on standard error would come twice.
-    let summary = super::serve(established, None, &super::NoWatch);
-    summary.error.map_or(ExitCode::Ok, |error| error.exit_code())
+    let error = match is_read(&established.opening) {
+        true => farhaul_read::serve(established, None, &Handle::new()).error,
+        false => farhaul_copy::serve(established, None, &NoWatch).error,
+    };
+    error.map_or(ExitCode::Ok, |error| error.exit_code())
 }

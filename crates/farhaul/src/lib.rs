@@ -49,16 +49,21 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod endpoint;
 mod place;
 mod transfer;
 
+pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget, default_identity_path, keygen};
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
     DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, IntegrityOptions,
     Location, ManifestOptions, NotTakenEntry, Overwrite, REPORT_SCHEMA, Report, Retry, SelectOptions,
     SpreadFigures, SpreadOptions, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob,
-    VerifyReport, clean as run_clean, copy as run_copy, serve_endpoint, verify as run_verify,
+    VerifyReport, clean as run_clean, copy as run_copy, verify as run_verify,
+};
+pub use farhaul_read::{
+    Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
 };
 pub use farhaul_session::amounts;
 pub use farhaul_session::{

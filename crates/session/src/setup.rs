@@ -81,6 +81,8 @@ pub struct Setup {
     pub pending: Option<Pending>,
     /// Where what this session keeps is counted: at a daemon within what its key may have.
     pub budget: Budget,
+    /// Credit at the peer's that is kept for small answers, which somebody waits for.
+    pub urgent_reserve: u32,
     /// At a daemon: this session's part of what its key may move together, if there is a most.
     pub rate_share: Option<RateShare>,
     /// What has to live as long as the session.
@@ -114,6 +116,7 @@ impl Setup {
             control_process: None,
             pending: None,
             budget: Budget::of_process().within("this session", Limits::default()),
+            urgent_reserve: 0,
             rate_share: None,
             keeps: None,
         }

@@ -516,7 +516,7 @@ impl Shared {
     }
 
     /// Whether half of the room for filled blocks is free.
-    pub(crate) fn has_room(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         2 * self.filled.len() <= self.filled.capacity()
     }
 

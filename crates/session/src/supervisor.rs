@@ -87,6 +87,8 @@ pub struct Supervisor {
     blocked: Option<Blocked>,
     window_max: u64,
     beside_max: u64,
+    /// Credit that is kept for urgent blocks.
+    urgent_reserve: u32,
     transport: &'static str,
     stream_transport: &'static str,
     peer: String,

@@ -150,6 +150,11 @@ impl Root {
         fs::openat(self.dir(dir)?, name, flags, Mode::empty()).map(File::from).map_err(refused)
     }
 
+    /// As [`Root::open_read`], through symbolic links that do not lead out of this root.
+    pub fn open_read_followed(&self, path: &RelPath) -> io::Result<File> {
+        self.open_followed(path, OFlags::RDONLY | OFlags::NONBLOCK).map(File::from)
+    }
+
     /// Creates a file that must not exist.
     pub fn create_new(&self, path: &RelPath, mode: u32) -> io::Result<File> {
         self.create(path, |dir, name| {

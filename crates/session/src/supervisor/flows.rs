@@ -134,6 +134,7 @@ impl Supervisor {
                 reliable: true,
                 // What waits in a slow connection cannot go by a fast one.
                 blocks_in_advance: 2,
+                urgent_reserve: self.urgent_reserve,
                 seed,
                 ..FlowConfig::default()
             });
@@ -155,6 +156,7 @@ impl Supervisor {
             sealed_multiple,
             // What waits in a slow flow cannot go by a fast one.
             blocks_in_advance: 2,
+            urgent_reserve: self.urgent_reserve,
             seed,
             ..FlowConfig::default()
         })

@@ -122,6 +122,7 @@ impl Supervisor {
             blocked: setup.blocked,
             window_max,
             beside_max,
+            urgent_reserve: setup.urgent_reserve,
             transport,
             stream_transport,
             peer: setup.peer,

@@ -80,6 +80,8 @@ pub struct ScanOptions {
     pub one_file_system: bool,
     /// Named sources of these kinds go as what they are.
     pub nodes: Nodes,
+    /// Directories so far below their source are given and not entered: 1 gives what is in the source itself.
+    pub depth_max: Option<usize>,
 }
 
 impl ScanOptions {
@@ -322,6 +324,7 @@ impl Scanner {
 
     /// `parts` of the directory on top have it.
     fn found(&mut self, name: Vec<u8>, path: RelPath, entry: Entry, parts: &[usize]) -> ScanItem {
+        let enters = self.enters();
         let level = self.stack.last_mut().expect("the name was found in the level on top");
         let below = level.take_below();
         if below.is_some() && entry.kind != Kind::Dir {
@@ -331,7 +334,7 @@ impl Scanner {
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
             return ScanItem::Failed { path: path.into_bytes(), error };
         }
-        if entry.kind == Kind::Dir {
+        if entry.kind == Kind::Dir && enters {
             let mut inside = Vec::new();
             for &number in parts {
                 let above = &level.parts()[number];
@@ -391,7 +394,7 @@ impl Scanner {
         if let Some(error) = self.overlap.conflict(&path, &entry, &self.options) {
             return failed(&path, error);
         }
-        if entry.kind == Kind::Dir {
+        if entry.kind == Kind::Dir && self.enters() {
             if self.stack.iter().any(|level| level.is(&entry)) {
                 return failed(&path, io::Error::other("the symbolic link leads to a directory above it"));
             }
@@ -405,6 +408,11 @@ impl Scanner {
         }
         let entry = self.sizes.judged(entry, &handle);
         Some(ScanItem::Entry { path, entry, handle })
+    }
+
+    /// Whether a directory in the one on top is not too deep.
+    fn enters(&self) -> bool {
+        self.options.depth_max.is_none_or(|max| self.stack.len() < max)
     }
 
     fn push(&mut self, level: Level) {

@@ -1,0 +1,104 @@
+//! The files that the client has open at the server, by the numbers that it gave them.
+//!
+//! Always true: a file is opened once, by whoever needs it first, and is what it was then or nothing; the table is bounded.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use farhaul_handover::Held as _;
+use farhaul_session::budget::{Budget, Charge, Resource};
+use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
+use farhaul_volume::Meta;
+
+use super::ground::{Ground, is_as_it_was};
+
+/// Files that may be open at a time.
+pub(crate) const OPEN_MAX: usize = 1024;
+
+/// A file that is to be read.
+pub(crate) struct OpenFile {
+    path: Vec<u8>,
+    /// Of the descriptor; none where there was none left.
+    descriptor: Result<Charge, Failure>,
+    opened: OnceLock<Result<Ready, Failure>>,
+}
+
+/// One that is open.
+pub(crate) struct Ready {
+    pub(crate) file: File,
+    pub(crate) meta: Meta,
+}
+
+impl OpenFile {
+    /// The file, which this opens if nobody has before.
+    pub(crate) fn ready(&self, ground: &Ground) -> Result<&Ready, Failure> {
+        let open = || {
+            self.descriptor.as_ref().map_err(Failure::clone)?;
+            let (file, meta) = ground.open(&self.path)?;
+            Ok(Ready { file, meta })
+        };
+        self.opened.get_or_init(open).as_ref().map_err(Failure::clone)
+    }
+}
+
+impl Ready {
+    /// An error if it has changed since it was opened.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        match is_as_it_was(&self.file, &self.meta) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Failure::new(Code::SourceChanged, "it has changed since it was opened")),
+            Err(error) => Err(Failure::cannot("look it up", &error)),
+        }
+    }
+}
+
+/// All of them.
+pub(crate) struct Files {
+    budget: Budget,
+    open: Mutex<HashMap<u64, Arc<OpenFile>>>,
+}
+
+impl Files {
+    pub(crate) fn new(budget: &Budget) -> Files {
+        Files { budget: budget.clone(), open: Mutex::default() }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<u64, Arc<OpenFile>>> {
+        self.open.lock().whole()
+    }
+
+    /// From now on the number stands for what is at `path`.
+    pub(crate) fn add(&self, number: u64, path: Vec<u8>) -> Result<Arc<OpenFile>, Error> {
+        let mut open = self.open();
+        if open.len() == OPEN_MAX {
+            return Err(Error::misbehaved(
+                Misbehaviour::TooMuchAsked,
+                format!("it has more than {OPEN_MAX} files open"),
+            ));
+        }
+        let descriptor = self.budget.charge_of(Resource::LargeFiles, 1);
+        let descriptor = descriptor.map_err(|full| Failure::new(Code::ShareUsed, full.to_string()));
+        let file = Arc::new(OpenFile { path, descriptor, opened: OnceLock::new() });
+        if open.insert(number, file.clone()).is_some() {
+            return Err(Error::misbehaved(
+                Misbehaviour::FileNumber,
+                format!("it opens file {number} for the second time"),
+            ));
+        }
+        Ok(file)
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Result<Arc<OpenFile>, Error> {
+        self.open().get(&number).cloned().ok_or_else(|| unknown(number))
+    }
+
+    /// What is read of it goes on.
+    pub(crate) fn close(&self, number: u64) -> Result<(), Error> {
+        self.open().remove(&number).map(drop).ok_or_else(|| unknown(number))
+    }
+}
+
+fn unknown(number: u64) -> Error {
+    Error::misbehaved(Misbehaviour::FileNumber, format!("it speaks of file {number}, which is not open"))
+}

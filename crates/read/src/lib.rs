@@ -1,0 +1,28 @@
+//! Looking at files where they are: lists, stats, random reads and digests of a far host, over a session that lives as long as
+//! somebody wants to read.
+//!
+//! How to read it: a program holds a [`Remote`] (`remote.rs`), which speaks (`messages.rs`) with [`serve`] at the other end
+//! (`serve.rs`). Contents come in blocks, each of which carries pieces of answers (`pieces.rs`).
+//!
+//! Always true: nothing is written at the far end; a file that has changed since it was opened is not read on.
+//!
+//! Does not know: packets, and how the two ends have found each other.
+#![forbid(unsafe_code)]
+
+mod files;
+mod ground;
+mod listing;
+mod messages;
+mod pieces;
+mod remote;
+mod request;
+mod serve;
+mod work;
+
+pub use messages::{Entry, Identity, Kind, Range};
+pub use remote::{Depth, List, Listed, Queue, Reader, Remote, RemoteFile};
+pub use request::{SERVICE, admit, admit_within};
+pub use serve::{Served, ServerPolicy, serve};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! What a block of a read carries: pieces of answers one behind the other, and behind them whose they are.
+//!
+//! Always true: a block that was packed here is taken apart into the same pieces; one that makes no sense is refused whole.
+
+use farhaul_blocks::Block;
+use farhaul_session::codec::{Malformed, Reader, put_varint};
+use farhaul_session::exchange::NUMBER_LEN;
+
+/// The length of what says whose the pieces are, at the end.
+const LENGTH_LEN: usize = 4;
+/// What a piece takes at most of that.
+const LABEL_MAX: usize = 41;
+/// Pieces of a block.
+const PIECES_MAX: usize = 4096;
+
+/// A piece of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Which operation it belongs to, and which of its ranges.
+    pub(crate) op: u64,
+    pub(crate) range: u64,
+    /// Where in the range it begins.
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    /// The range ends with it.
+    pub(crate) is_last: bool,
+}
+
+/// A block that is being filled.
+pub(crate) struct Pack {
+    block: Block,
+    len: usize,
+    labels: Vec<u8>,
+    count: usize,
+}
+
+impl Pack {
+    pub(crate) fn new(mut block: Block) -> Pack {
+        block.set_len(block.capacity());
+        Pack { block, len: 0, labels: Vec::new(), count: 0 }
+    }
+
+    /// Bytes of content that a block of this size can hold in one piece.
+    pub(crate) fn room_of(block_bytes: usize) -> usize {
+        block_bytes - NUMBER_LEN - LENGTH_LEN - LABEL_MAX
+    }
+
+    /// Bytes of content that it has room for, if they are one piece.
+    pub(crate) fn room(&self) -> usize {
+        if self.count == PIECES_MAX {
+            return 0;
+        }
+        Pack::room_of(self.block.len()).saturating_sub(self.len + self.labels.len())
+    }
+
+    /// Whether so many bytes fit, as so many pieces.
+    pub(crate) fn fits(&self, bytes: usize, pieces: usize) -> bool {
+        let fixed = NUMBER_LEN + LENGTH_LEN;
+        let used = self.len + self.labels.len() + fixed;
+        self.count + pieces <= PIECES_MAX && used + bytes + pieces * LABEL_MAX <= self.block.len()
+    }
+
+    /// What there is of it now, to [come back to](Pack::cut).
+    pub(crate) fn mark(&self) -> (usize, usize, usize) {
+        (self.len, self.labels.len(), self.count)
+    }
+
+    /// Forgets what was pushed since then.
+    pub(crate) fn cut(&mut self, (len, labels, count): (usize, usize, usize)) {
+        self.len = len;
+        self.labels.truncate(labels);
+        self.count = count;
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Where the next piece goes.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        let (from, room) = (self.len, self.room());
+        &mut self.block[from..from + room]
+    }
+
+    /// The next `piece.len` bytes are that piece.
+    pub(crate) fn push(&mut self, piece: Piece) {
+        debug_assert!(self.fits(piece.len as usize, 1), "who fills it looks");
+        for number in [piece.op, piece.range, piece.at, piece.len << 1 | u64::from(piece.is_last)] {
+            put_varint(&mut self.labels, number);
+        }
+        self.len += piece.len as usize;
+        self.count += 1;
+    }
+
+    /// The block, how much of it is filled, and how much of that is content.
+    pub(crate) fn close(mut self) -> (Block, usize, usize) {
+        let (content, labels) = (self.len, self.labels.len());
+        self.block[content..content + labels].copy_from_slice(&self.labels);
+        let len = content + labels + LENGTH_LEN;
+        self.block[content + labels..len].copy_from_slice(&(labels as u32).to_le_bytes());
+        (self.block, len, content)
+    }
+}
+
+/// The pieces of a block that has come, with their bytes.
+pub(crate) fn parse(block: &[u8]) -> Result<Vec<(Piece, &[u8])>, Malformed> {
+    let end = block.len().checked_sub(LENGTH_LEN).ok_or(Malformed)?;
+    let mut length = [0; LENGTH_LEN];
+    length.copy_from_slice(&block[end..]);
+    let content = end.checked_sub(u32::from_le_bytes(length) as usize).ok_or(Malformed)?;
+    let (mut reader, mut rest) = (Reader(&block[content..end]), &block[..content]);
+    let mut pieces = Vec::new();
+    while !reader.is_empty() {
+        let (op, range, at, last) = (reader.varint()?, reader.varint()?, reader.varint()?, reader.varint()?);
+        let (len, is_last) = (last >> 1, last & 1 == 1);
+        at.checked_add(len).ok_or(Malformed)?;
+        let (bytes, behind) =
+            usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len)).ok_or(Malformed)?;
+        rest = behind;
+        pieces.push((Piece { op, range, at, len, is_last }, bytes));
+    }
+    if rest.is_empty() && pieces.len() <= PIECES_MAX { Ok(pieces) } else { Err(Malformed) }
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul_blocks::BlockPool;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BLOCK: usize = 4096;
+
+    proptest! {
+        #[test]
+        fn what_is_packed_is_taken_apart(lens in proptest::collection::vec((any::<u64>(), 0..900u64, any::<bool>()), 0..60)) {
+            let pool = BlockPool::new(1, BLOCK).unwrap();
+            let mut pack = Pack::new(pool.take());
+            let mut put = Vec::new();
+            for (op, len, is_last) in lens {
+                if !pack.fits(len as usize, 1) {
+                    continue;
+                }
+                let piece = Piece { op, range: op >> 3, at: op >> 1, len, is_last };
+                pack.space()[..len as usize].fill(op as u8);
+                pack.push(piece);
+                put.push(piece);
+            }
+            let (block, len, content) = pack.close();
+            prop_assert!(len + NUMBER_LEN <= BLOCK && content <= len);
+            let found = parse(&block[..len]).unwrap();
+            prop_assert_eq!(found.iter().map(|found| found.0).collect::<Vec<_>>(), put);
+            for (piece, bytes) in found {
+                prop_assert!(bytes.iter().all(|byte| *byte == piece.op as u8));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_parsed_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = parse(&bytes);
+        }
+    }
+
+    #[test]
+    fn a_piece_beyond_the_block_and_bytes_that_are_nobodys_are_refused() {
+        let block =
+            |content: &[u8], labels: &[u8]| [content, labels, &(labels.len() as u32).to_le_bytes()].concat();
+        assert_eq!(parse(&block(b"ab", &[1, 0, 0, 4])).unwrap().len(), 1);
+        assert_eq!(parse(&block(b"ab", &[1, 0, 0, 6])), Err(Malformed));
+        assert_eq!(parse(&block(b"ab", &[1, 0, 0, 2])), Err(Malformed));
+        assert_eq!(parse(&[0, 0, 0]), Err(Malformed));
+        assert_eq!(parse(&u32::MAX.to_le_bytes()), Err(Malformed));
+    }
+}

@@ -1,0 +1,161 @@
+//! The end that reads: a far place, held open.
+//!
+//! How to read it: [`Remote`] has the calls of a program. A thread ("read") keeps the session going and hears the server
+//! (`remote/hearing.rs`), another one puts what arrives where it is waited for; what is waited for is in one table
+//! (`remote/waiting.rs`). [`RemoteFile`], [`Queue`] and [`Reader`] are in `remote/file.rs`, [`List`] in `remote/list.rs`.
+//!
+//! Always true: whoever waits is woken by an answer or by the end of the session; what a server sends unasked ends that.
+
+mod file;
+mod hearing;
+mod list;
+mod waiting;
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::bounded;
+use farhaul_connect as connect;
+use farhaul_connect::{Established, HelloParams};
+use farhaul_copy::Location;
+use farhaul_session::error::{Code, Error, Failure};
+use farhaul_session::handle::Handle;
+use farhaul_session::options::NetworkOptions;
+use farhaul_session::report::SessionReport;
+
+use super::messages::{Entry, Identity, Message};
+use super::request::{ReadRequest, own_features};
+use super::serve::serve_here;
+pub use file::{Queue, Reader, RemoteFile};
+use hearing::Link;
+pub use list::{Depth, List, Listed};
+use waiting::Waiting;
+
+/// A far place, or one of this host, whose files can be read. Its calls may come from any number of threads, and any number of
+/// them may wait at once: all of them share one session. Dropped, it ends the session.
+pub struct Remote {
+    link: Arc<Link>,
+    /// Where relative paths begin.
+    base: Vec<u8>,
+    thread: Option<JoinHandle<()>>,
+    /// The far end, where that is here.
+    serving: Option<JoinHandle<()>>,
+}
+
+impl Remote {
+    /// Connects with the host of a location; paths that are asked for later begin at the location's path, if they do not begin
+    /// with a slash.
+    pub fn open(location: &Location, network: NetworkOptions) -> Result<Remote, Error> {
+        let opening = ReadRequest::default().opening(network)?;
+        let params =
+            || HelloParams { opening: opening.clone(), features: own_features(), udp: true, early: false };
+        let (established, base, serving) = match location {
+            Location::Ssh { target, path } => (connect::ssh_connect(target, params())?, path.clone(), None),
+            Location::Daemon { target, path } => {
+                (connect::daemon_connect(target, params())?, path.clone(), None)
+            }
+            Location::Local(path) => {
+                let (near, far) = connect::local_pair(&opening, &own_features())?;
+                let serve = move || drop(serve_here(far));
+                let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
+                let path = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
+                (near, path, Some(serving.map_err(Error::no_thread)?))
+            }
+            Location::Pipe => {
+                return Err(Error::new(Code::BadLocation, "a pipe is no place that can be looked at"));
+            }
+        };
+        let (link, thread) = begin(established)?;
+        Ok(Remote { link, base, thread: Some(thread), serving })
+    }
+
+    /// By which it is seen, and its rate set.
+    pub fn handle(&self) -> &Handle {
+        self.link.handle()
+    }
+
+    /// What there is at a path, through symbolic links.
+    pub fn stat(&self, path: &[u8]) -> Result<Entry, Error> {
+        self.stat_of(path, true)
+    }
+
+    /// The same, of a symbolic link itself.
+    pub fn stat_link(&self, path: &[u8]) -> Result<Entry, Error> {
+        self.stat_of(path, false)
+    }
+
+    fn stat_of(&self, path: &[u8], follow: bool) -> Result<Entry, Error> {
+        let (put, answer) = bounded(1);
+        let path = self.full(path);
+        self.link.ask(Waiting::Stat(put), |op| Message::Stat { op, path, follow })?;
+        self.link.wait(&answer)?.map_err(Error::from)
+    }
+
+    /// Opens a file for reading.
+    pub fn file(&self, path: &[u8]) -> Result<RemoteFile, Error> {
+        let (put, answer) = bounded(1);
+        let number = self.link.open(self.full(path), put)?;
+        let opened: Result<Identity, Failure> = self.link.wait(&answer)?;
+        match opened {
+            Ok(identity) => Ok(RemoteFile::new(self.link.clone(), number, identity)),
+            Err(failure) => {
+                self.link.close(number);
+                Err(failure.into())
+            }
+        }
+    }
+
+    /// What is in a directory, as it comes.
+    pub fn list(&self, path: &[u8], depth: Depth) -> Result<List, Error> {
+        let (path, depth) = (self.full(path), depth.number());
+        List::begin(&self.link, |op, room| Message::List { op, path, depth, room })
+    }
+
+    /// The paths that a pattern stands for, as `cp` understands it; they are to be asked for as they are.
+    pub fn find(&self, pattern: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        let pattern = self.full(pattern);
+        List::begin(&self.link, |op, room| Message::Find { op, pattern, room })?.paths()
+    }
+
+    /// Ends the session; both ends' figures come back.
+    pub fn finish(mut self) -> Result<SessionReport, Error> {
+        self.end();
+        self.link.outcome()
+    }
+
+    fn full(&self, path: &[u8]) -> Vec<u8> {
+        if path.is_empty() {
+            return self.base.clone();
+        }
+        if path.starts_with(b"/") || self.base.is_empty() {
+            return path.to_vec();
+        }
+        let base = self.base.strip_suffix(b"/").unwrap_or(&self.base);
+        [base, b"/", path].concat()
+    }
+
+    fn end(&mut self) {
+        self.link.finish();
+        for thread in [self.thread.take(), self.serving.take()].into_iter().flatten() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn begin(established: Established) -> Result<(Arc<Link>, JoinHandle<()>), Error> {
+    let (started, starting) = bounded(1);
+    let run = move || {
+        hearing::run(established, |link| {
+            let _ = started.send(link);
+        });
+    };
+    let thread = std::thread::Builder::new().name("read".into()).spawn(run).map_err(Error::no_thread)?;
+    let link = starting.recv().map_err(|_| Error::bug("the start of a read"))??;
+    Ok((link, thread))
+}

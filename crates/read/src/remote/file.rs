@@ -1,0 +1,254 @@
+//! A file of a far place, and the ways to read it: a range, many, all of it in order.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver as Channel, Sender, bounded, unbounded};
+use farhaul_session::error::{Code, Error};
+use farhaul_volume::Algorithm;
+
+use super::super::messages::{Identity, Message, RANGES_MAX, Range};
+use super::hearing::Link;
+use super::waiting::{Answer, Ranges, Waiting};
+
+/// Bytes of the ranges that a [`Reader`] asks for, which are those of a block.
+const CHUNK: u64 = 1 << 20;
+/// Ranges that it has under way, at first and at most; it doubles them while it has to wait.
+const AHEAD_FIRST: u64 = 16;
+const AHEAD_MAX: u64 = 256;
+
+/// An open file. Its content is that of the moment when it was opened: once it has changed, reads fail with `FH-SOURCE-CHANGED`.
+pub struct RemoteFile {
+    open: Arc<OpenFile>,
+}
+
+struct OpenFile {
+    link: Arc<Link>,
+    number: u64,
+    identity: Identity,
+}
+
+impl RemoteFile {
+    pub(super) fn new(link: Arc<Link>, number: u64, identity: Identity) -> RemoteFile {
+        RemoteFile { open: Arc::new(OpenFile { link, number, identity }) }
+    }
+
+    /// What it is, and was when it was opened.
+    pub fn identity(&self) -> &Identity {
+        &self.open.identity
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.open.identity.size
+    }
+
+    /// The bytes of a range; fewer where the file ends before it does.
+    pub fn read_at(&self, offset: u64, len: u64) -> Result<Vec<u8>, Error> {
+        let mut queue = self.queue();
+        queue.submit(Range { offset, len })?;
+        match queue.next() {
+            Some((_, read)) => read,
+            None => Err(Error::bug("a read")),
+        }
+    }
+
+    /// Many ranges at once; the answers come as they are ready, each with the number of its range.
+    pub fn read_vectored(&self, ranges: &[Range]) -> Result<Queue, Error> {
+        let mut queue = self.queue();
+        queue.submit_all(ranges)?;
+        Ok(queue)
+    }
+
+    /// A queue of reads of this file, to which more can be added while others are under way.
+    pub fn queue(&self) -> Queue {
+        let (to, answers) = unbounded();
+        Queue { open: self.open.clone(), to, answers, next: 0, pending: 0, ops: BTreeMap::new() }
+    }
+
+    /// A range from its beginning to its end.
+    pub fn reader(&self, range: Range) -> Reader {
+        let end = range.offset.saturating_add(range.len).min(self.size());
+        let queue = self.queue();
+        Reader {
+            queue,
+            asked: range.offset.min(end),
+            end,
+            next: 0,
+            early: BTreeMap::new(),
+            ahead: AHEAD_FIRST,
+            held: io::Cursor::default(),
+        }
+    }
+
+    /// The digest of a range, or of all of it, computed at the far end; and how many bytes it is of.
+    pub fn digest(&self, algorithm: Algorithm, range: Option<Range>) -> Result<(Vec<u8>, u64), Error> {
+        let (put, answer) = bounded(1);
+        let OpenFile { link, number, .. } = &*self.open;
+        let file = *number;
+        link.ask(Waiting::Digest(put), |op| Message::Digest { op, file, range, algorithm })?;
+        let (bytes, digest) = link.wait(&answer)??;
+        Ok((digest, bytes))
+    }
+
+    /// Says that these ranges will be read soon, so that the far end can fetch them from its disk.
+    pub fn advise(&self, ranges: &[Range]) {
+        let OpenFile { link, number, .. } = &*self.open;
+        for ranges in ranges.chunks(RANGES_MAX) {
+            link.say(&Message::Advise { file: *number, ranges: ranges.to_vec() });
+        }
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.link.close(self.number);
+    }
+}
+
+/// Reads of a file that are under way. Dropped, they are cancelled.
+pub struct Queue {
+    open: Arc<OpenFile>,
+    to: Sender<Answer>,
+    answers: Channel<Answer>,
+    next: u64,
+    pending: u64,
+    /// By the first number of each operation: itself, and how many of its ranges have not been answered.
+    ops: BTreeMap<u64, Asked>,
+}
+
+struct Asked {
+    op: u64,
+    left: u64,
+}
+
+impl Queue {
+    /// Asks for a range; its number, counted from 0. Waits while very much is outstanding.
+    pub fn submit(&mut self, range: Range) -> Result<u64, Error> {
+        self.submit_all(&[range])
+    }
+
+    /// Asks for several, which the far end may read together; the number of the first.
+    pub fn submit_all(&mut self, ranges: &[Range]) -> Result<u64, Error> {
+        let first = self.next;
+        if ranges.iter().any(|range| range.offset.checked_add(range.len).is_none()) {
+            return Err(Error::new(Code::Misuse, "a range ends beyond 2^64"));
+        }
+        // What is asked for is what there is: nobody makes room for more.
+        let size = self.open.identity.size;
+        let within =
+            |range: &Range| Range { len: range.len.min(size.saturating_sub(range.offset)), ..*range };
+        let ranges: Vec<_> = ranges.iter().map(within).collect();
+        for some in ranges.chunks(RANGES_MAX) {
+            let mut waiting = Ranges::new(self.next, self.to.clone());
+            for (number, range) in (0..).zip(some) {
+                waiting.expect(number, range.len);
+            }
+            let OpenFile { link, number: file, .. } = &*self.open;
+            let read = |op| Message::Read { op, file: *file, first: 0, ranges: some.to_vec() };
+            let op = link.ask(Waiting::Ranges(waiting), read)?;
+            let count = some.len() as u64;
+            self.ops.insert(self.next, Asked { op, left: count });
+            self.next += count;
+            self.pending += count;
+        }
+        Ok(first)
+    }
+
+    /// How many have not been answered.
+    pub fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    /// The next answer, whichever it is, with the number of its range; waits for it. None if nothing is outstanding.
+    #[allow(clippy::should_implement_trait, reason = "an iterator that goes on after its end would surprise")]
+    pub fn next(&mut self) -> Option<(u64, Result<Vec<u8>, Error>)> {
+        if self.pending == 0 {
+            return None;
+        }
+        let answer = self.open.link.wait(&self.answers);
+        self.pending -= 1;
+        match answer {
+            Ok((number, read)) => {
+                self.note(number);
+                Some((number, read.map_err(Error::from)))
+            }
+            Err(error) => Some((self.next, Err(error))),
+        }
+    }
+
+    fn note(&mut self, number: u64) {
+        let Some((&first, asked)) = self.ops.range_mut(..=number).next_back() else { return };
+        asked.left -= 1;
+        if asked.left == 0 {
+            self.ops.remove(&first);
+        }
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        self.ops.values().for_each(|asked| self.open.link.cancel(asked.op));
+    }
+}
+
+/// Reads a range in order, with as much under way as the way to the far end holds.
+pub struct Reader {
+    queue: Queue,
+    /// Up to here it has been asked for.
+    asked: u64,
+    end: u64,
+    /// The number of the next range.
+    next: u64,
+    early: BTreeMap<u64, Vec<u8>>,
+    ahead: u64,
+    held: io::Cursor<Vec<u8>>,
+}
+
+impl Reader {
+    /// The next bytes, up to 1 MiB of them; none at the end.
+    pub fn next_chunk(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        loop {
+            self.ask()?;
+            if let Some(bytes) = self.early.remove(&self.next) {
+                self.next += 1;
+                return Ok(Some(bytes));
+            }
+            if self.queue.pending() == 0 {
+                return Ok(None);
+            }
+            // Who waits although all that may be is under way has too little of it.
+            if self.asked < self.end {
+                self.ahead = (self.ahead + 1).min(AHEAD_MAX);
+            }
+            let Some((number, read)) = self.queue.next() else { return Ok(None) };
+            self.early.insert(number, read?);
+        }
+    }
+
+    fn ask(&mut self) -> Result<(), Error> {
+        while self.asked < self.end && self.queue.pending() + (self.early.len() as u64) < self.ahead {
+            let len = (self.end - self.asked).min(CHUNK);
+            self.queue.submit(Range { offset: self.asked, len })?;
+            self.asked += len;
+        }
+        Ok(())
+    }
+}
+
+impl io::Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.held.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            match self.next_chunk() {
+                Ok(Some(bytes)) => self.held = io::Cursor::new(bytes),
+                Ok(None) => return Ok(0),
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+}

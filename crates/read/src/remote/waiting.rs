@@ -1,0 +1,174 @@
+//! What is waited for, by the numbers of operations and files.
+//!
+//! Always true: a piece goes to the place that was asked for, once; one that was not asked for is an error.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crossbeam_channel::Sender;
+use farhaul_session::error::{Error, Failure, Misbehaviour};
+
+use super::super::messages::{Entry, Identity};
+use super::super::pieces::Piece;
+
+/// An answer to a range, by its number in a queue.
+pub(super) type Answer = (u64, Result<Vec<u8>, Failure>);
+/// The next bytes of a stream; none behind the last.
+pub(super) type Chunk = Result<Option<Vec<u8>>, Failure>;
+
+/// Who waits for an operation, and for what.
+pub(super) enum Waiting {
+    Ranges(Ranges),
+    Stream(Stream),
+    Stat(Sender<Result<Entry, Failure>>),
+    Digest(Sender<Result<(u64, Vec<u8>), Failure>>),
+}
+
+/// Ranges of a file.
+pub(super) struct Ranges {
+    /// By their numbers in the operation.
+    parts: HashMap<u64, Incoming>,
+    /// The number in the queue of the first one.
+    base: u64,
+    to: Sender<Answer>,
+}
+
+struct Incoming {
+    len: u64,
+    bytes: Vec<u8>,
+    /// Where pieces have begun that have come, since one may come twice, and how many bytes they have.
+    come: HashSet<u64>,
+    got: u64,
+    /// Where the range ends, once that is known.
+    end: Option<u64>,
+}
+
+/// What has no length yet.
+pub(super) struct Stream {
+    to: Sender<Chunk>,
+    /// What has been handed on.
+    next: u64,
+    early: BTreeMap<u64, Vec<u8>>,
+    end: Option<u64>,
+    /// No more than this may come.
+    pub(super) room: u64,
+}
+
+impl Ranges {
+    pub(super) fn new(base: u64, to: Sender<Answer>) -> Ranges {
+        Ranges { parts: HashMap::new(), base, to }
+    }
+
+    pub(super) fn expect(&mut self, number: u64, len: u64) {
+        let incoming = Incoming { len, bytes: Vec::new(), come: HashSet::new(), got: 0, end: None };
+        self.parts.insert(number, incoming);
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Takes a piece; how many ranges are complete with it.
+    fn take(&mut self, piece: &Piece, bytes: &[u8]) -> Result<usize, Error> {
+        // Of one that is complete a piece may come twice.
+        let Some(incoming) = self.parts.get_mut(&piece.range) else { return Ok(0) };
+        if piece.at + piece.len > incoming.len {
+            return Err(unasked("a piece lies beyond its range"));
+        }
+        if incoming.come.insert(piece.at) {
+            let end = (piece.at + piece.len) as usize;
+            if incoming.bytes.len() < end {
+                // The first piece of a range shows that it is worth room for all of it.
+                let all = if piece.is_last { end } else { incoming.len as usize };
+                incoming.bytes.resize(all, 0);
+            }
+            incoming.bytes[piece.at as usize..end].copy_from_slice(bytes);
+            incoming.got += piece.len;
+            if piece.is_last {
+                incoming.end = Some(piece.at + piece.len);
+            }
+        }
+        if incoming.end.unwrap_or(incoming.len) != incoming.got {
+            return Ok(0);
+        }
+        let mut bytes = std::mem::take(&mut incoming.bytes);
+        bytes.truncate(incoming.got as usize);
+        self.parts.remove(&piece.range);
+        // Nobody may want it any more.
+        let _ = self.to.send((self.base + piece.range, Ok(bytes)));
+        Ok(1)
+    }
+}
+
+impl Stream {
+    pub(super) fn new(to: Sender<Chunk>, room: u64) -> Stream {
+        Stream { to, next: 0, early: BTreeMap::new(), end: None, room }
+    }
+
+    /// Takes a piece; true if it was the last that was missing.
+    fn take(&mut self, piece: &Piece, bytes: &[u8]) -> Result<bool, Error> {
+        if piece.range != 0 || piece.at + piece.len > self.room {
+            return Err(unasked("more of a stream than there was room for"));
+        }
+        if piece.is_last {
+            self.end = Some(piece.at + piece.len);
+        }
+        if piece.at >= self.next && piece.len > 0 {
+            self.early.entry(piece.at).or_insert_with(|| bytes.to_vec());
+        }
+        while let Some(bytes) = self.early.remove(&self.next) {
+            self.next += bytes.len() as u64;
+            let _ = self.to.send(Ok(Some(bytes)));
+        }
+        let is_over = self.end == Some(self.next);
+        if is_over {
+            let _ = self.to.send(Ok(None));
+        }
+        Ok(is_over)
+    }
+}
+
+impl Waiting {
+    /// As how many it counts at the server.
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Waiting::Ranges(ranges) => ranges.count(),
+            Waiting::Stream(_) | Waiting::Stat(_) | Waiting::Digest(_) => 1,
+        }
+    }
+
+    /// Takes a piece: how much less is waited for with it, and whether nothing more is.
+    pub(super) fn take(&mut self, piece: &Piece, bytes: &[u8]) -> Result<(usize, bool), Error> {
+        match self {
+            Waiting::Ranges(ranges) => {
+                let done = ranges.take(piece, bytes)?;
+                Ok((done, ranges.count() == 0))
+            }
+            Waiting::Stream(stream) => {
+                let is_over = stream.take(piece, bytes)?;
+                Ok((usize::from(is_over), is_over))
+            }
+            Waiting::Stat(_) | Waiting::Digest(_) => Err(unasked("content where none was asked for")),
+        }
+    }
+
+    /// Tells whoever waits that nothing more comes.
+    pub(super) fn fail(self, failure: &Failure) {
+        match self {
+            Waiting::Ranges(Ranges { parts, base, to }) => {
+                for number in parts.keys() {
+                    let _ = to.send((base + number, Err(failure.clone())));
+                }
+            }
+            Waiting::Stream(stream) => drop(stream.to.send(Err(failure.clone()))),
+            Waiting::Stat(to) => drop(to.send(Err(failure.clone()))),
+            Waiting::Digest(to) => drop(to.send(Err(failure.clone()))),
+        }
+    }
+}
+
+/// Who waits for a file to be opened.
+pub(super) type Opening = Sender<Result<Identity, Failure>>;
+
+pub(super) fn unasked(what: &str) -> Error {
+    Error::misbehaved(Misbehaviour::UnaskedAnswer, format!("it sent {what}"))
+}

@@ -1,0 +1,58 @@
+//! What a read is asked for: the words of this service in the hello.
+
+use farhaul_connect::features::Features;
+use farhaul_connect::hello::{Opening, Refusal};
+use farhaul_connect::{Admitted, Allowed, Asked, Rights, Way, session_needs};
+use farhaul_session::error::{Code, Error};
+use farhaul_session::options::NetworkOptions;
+use farhaul_text::printable;
+use serde::{Deserialize, Serialize};
+
+/// The name of this service in a hello.
+pub const SERVICE: &str = "read";
+
+/// What both ends of a read keep to. There is nothing to choose yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) struct ReadRequest {}
+
+impl ReadRequest {
+    /// What the client opens a session for.
+    pub(crate) fn opening(self, network: NetworkOptions) -> Result<Opening, Error> {
+        let network = network.checked()?;
+        let request =
+            serde_json::to_vec(&self).map_err(|error| Error::new(Code::Misuse, error.to_string()))?;
+        Ok(Opening { service: SERVICE.into(), needs: session_needs(&network), request, many: false, network })
+    }
+
+    /// What a client has asked for.
+    pub(crate) fn of(opening: &Opening) -> Result<ReadRequest, Refusal> {
+        if opening.service != SERVICE {
+            let service = printable(opening.service.as_bytes(), 64);
+            let text = format!("this end lets files be read, it has no service called '{service}'");
+            return Err(Refusal::new(Code::FeatureMissing, text));
+        }
+        serde_json::from_slice(&opening.request)
+            .map_err(|error| Refusal::new(Code::BadRequest, printable(error.to_string().as_bytes(), 120)))
+    }
+}
+
+/// Answers a client whom nobody judges, such as over ssh.
+pub fn admit(opening: &Opening) -> Result<Admitted, Refusal> {
+    ReadRequest::of(opening).map(|_| admitted())
+}
+
+/// Answers a client of a daemon, as far as its rights go.
+pub fn admit_within(rights: &Rights, opening: &Opening) -> Result<(Admitted, Allowed), Refusal> {
+    ReadRequest::of(opening)?;
+    let allowed = rights.judge(Asked { way: Way::Read, cipher: opening.network.cipher })?;
+    Ok((admitted(), allowed))
+}
+
+fn admitted() -> Admitted {
+    Admitted { features: own_features(), terms: Vec::new() }
+}
+
+/// What this end can do in a read: all that the protocol's version has.
+pub(crate) fn own_features() -> Features {
+    Features::default()
+}

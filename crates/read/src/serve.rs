@@ -1,0 +1,666 @@
+//! The end that has the files: one thread hears the client, others answer.
+//!
+//! How to read it: [`serve`] begins; `Server::hear` turns messages into tasks (`work.rs`); `Worker` does them, and packs what it
+//! reads into blocks (`pieces.rs`).
+//!
+//! Always true: nothing is written; a small answer waits for no bulk block, neither for its thread nor for its memory; whatever
+//! the client asks for, what is kept for it is bounded.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use farhaul_blocks::Block;
+use farhaul_connect::Established;
+use farhaul_copy::open_root;
+use farhaul_handover::Held as _;
+use farhaul_session::budget::{Budget, Resource};
+use farhaul_session::contained::contained;
+use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
+use farhaul_session::exchange::{Class, Load, Outlet};
+use farhaul_session::handle::Handle;
+use farhaul_session::messages::{senseless, unexpected};
+use farhaul_session::report::{Figures, SessionReport};
+use farhaul_session::request::Request;
+use farhaul_session::session::{Dialogue, Session, Step};
+use farhaul_session::supervisor::{Order, Role};
+use farhaul_session::testing::Testing;
+use farhaul_volume::Hashers;
+
+use super::files::{Files, OpenFile, Ready};
+use super::ground::{Ground, advise, identity};
+use super::listing::Listing;
+use super::messages::{Message, Range};
+use super::pieces::{Pack, Piece};
+use super::request::ReadRequest;
+use super::work::{Digesting, Hurry, Next, Op, Part, Task, Work};
+
+/// Answers of so many bytes, all ranges of an operation together, go ahead of the others.
+pub const SMALL_MAX: u64 = 64 << 10;
+/// What of a stream goes ahead of other answers.
+const STREAM_START: u64 = 64 << 10;
+/// Ranges that are so near one another are read together: to read what lies between costs less than to ask for both.
+const GAP_MAX: u64 = 16 << 10;
+/// So many of them at most, and so many bytes with what lies between.
+const GROUP_MAX: usize = 256;
+const GROUP_BYTES_MAX: u64 = 512 << 10;
+/// Bytes that one task reads before it is the next one's turn.
+const TURN: u64 = 1 << 20;
+/// Bytes that are digested before it is the next one's turn.
+const DIGEST_TURN: u64 = 8 << 20;
+/// Answers are put into one block until they have so many bytes, if nothing has to wait.
+const PACK: usize = 64 << 10;
+/// Blocks that are kept for small answers.
+const RESERVE: usize = 8;
+/// Credit that is kept for them at the peer's.
+const URGENT_RESERVE: u32 = 4;
+/// Threads of each kind, if the session may have them.
+const WORKERS: usize = 4;
+/// Bytes of hints that are followed at a time.
+const ADVICE_MAX: u64 = 256 << 20;
+/// Bytes of blocks that a session may have at a daemon, whatever its client asks for.
+const CLIENT_MEMORY_MAX: u64 = 1 << 30;
+
+/// What a daemon says of its side.
+#[derive(Debug, Clone)]
+pub struct ServerPolicy {
+    /// Nothing outside it is read.
+    pub root: PathBuf,
+    /// What goes wrong at this end, for tests.
+    pub testing: Testing,
+}
+
+/// How a served session ended.
+#[derive(Debug)]
+pub struct Served {
+    /// What the session has to say.
+    pub report: SessionReport,
+    /// Why it ended early, if it did.
+    pub error: Option<Error>,
+    /// Operations that were answered.
+    pub answered: u64,
+}
+
+/// Serves reads until the client has no more: at a daemon below what it may use, over ssh whatever the user may read.
+pub fn serve(established: Established, policy: Option<&ServerPolicy>, handle: &Handle) -> Served {
+    let ground = match (policy, &established.guest) {
+        (None, _) => Ok(Ground::User { expands: true }),
+        (Some(policy), Some(guest)) => open_root(&policy.root, guest.allowed.root()).map(Ground::Root),
+        // Nobody comes here without having been judged.
+        (Some(_), None) => Err(Error::new(Code::Forbidden, "you were not let in here")),
+    };
+    let testing = policy.map(|policy| policy.testing);
+    serve_on(ground, established, testing, handle)
+}
+
+/// The far end of a read within this host.
+pub(crate) fn serve_here(established: Established) -> Served {
+    serve_on(Ok(Ground::User { expands: false }), established, None, &Handle::new())
+}
+
+fn serve_on(
+    ground: Result<Ground, Error>,
+    established: Established,
+    testing: Option<Testing>,
+    handle: &Handle,
+) -> Served {
+    handle.begin();
+    let served = contained(|| run(ground, established, testing, handle)).flatten();
+    let served = served.unwrap_or_else(|error| Served {
+        report: SessionReport::default(),
+        error: Some(error),
+        answered: 0,
+    });
+    handle.end(served.error.is_none(), served.error.as_ref());
+    served
+}
+
+fn run(
+    ground: Result<Ground, Error>,
+    mut established: Established,
+    testing: Option<Testing>,
+    handle: &Handle,
+) -> Result<Served, Error> {
+    let network = &mut established.opening.network;
+    if let Some(testing) = testing {
+        // What a client allows this host to use is not the client's to say alone.
+        network.memory_bytes = network.memory_bytes.min(CLIENT_MEMORY_MAX);
+        network.testing = testing;
+    }
+    let network = network.clone();
+    let request = ReadRequest::of(&established.opening).map_err(farhaul_connect::hello::Refusal::into_error);
+    let budget = established.session.budget.clone();
+    let mut setup = established.session;
+    setup.urgent_reserve = URGENT_RESERVE;
+    let (_session, mut dialogue) = Session::start(setup, network, Role::Sender, Order::Any, handle)?;
+    let begun = request.and(ground);
+    let ground = match begun {
+        Ok(ground) => ground,
+        Err(error) => {
+            dialogue.abort(&error);
+            return Ok(ended(dialogue, Err(error), 0));
+        }
+    };
+    let server = Server::new(&dialogue, ground, &budget);
+    let result = server.work(&mut dialogue, &budget);
+    let answered = server.answered.load(Ordering::Relaxed);
+    if let Err(error) = &result {
+        dialogue.abort(error);
+    }
+    Ok(ended(dialogue, result, answered))
+}
+
+fn ended(dialogue: Dialogue, result: Result<(), Error>, answered: u64) -> Served {
+    let figures = Figures { ours: dialogue.figures(), theirs: Default::default() };
+    let bytes = farhaul_session::exchange::arrived_bytes(&dialogue.request, result.is_ok().then_some(0));
+    let report = dialogue.report(&figures, bytes);
+    let error = result.err();
+    dialogue.close(error.as_ref());
+    Served { report, error, answered }
+}
+
+struct Server {
+    request: Arc<Request>,
+    ground: Ground,
+    files: Files,
+    work: Work,
+    outlet: Outlet,
+    /// Blocks for small answers, which bulk does not get.
+    reserve: Mutex<Vec<Block>>,
+    answered: AtomicU64,
+}
+
+impl Server {
+    fn new(dialogue: &Dialogue, ground: Ground, budget: &Budget) -> Server {
+        let request = dialogue.request.clone();
+        let outlet = Outlet::new(request.clone());
+        Server {
+            files: Files::new(budget),
+            work: Work::new(request.session()),
+            reserve: Mutex::new((0..RESERVE).map_while(|_| outlet.try_claim()).collect()),
+            outlet,
+            ground,
+            request,
+            answered: AtomicU64::new(0),
+        }
+    }
+
+    /// Hears the client to its end, while others work.
+    fn work(&self, dialogue: &mut Dialogue, budget: &Budget) -> Result<(), Error> {
+        let mut threads = budget.nothing_of(Resource::Threads);
+        // One of each kind, whatever there is; the others if they may be.
+        let mut count = 2 * WORKERS as u64;
+        while threads.set(count).is_err() && count > 2 {
+            count -= 1;
+        }
+        std::thread::scope(|scope| {
+            for number in 0..count as usize {
+                let hurry = if number.is_multiple_of(2) { Hurry::Small } else { Hurry::Bulk };
+                let name = if hurry == Hurry::Small { "read-small" } else { "read-bulk" };
+                let body = move || self.request.work(|| Worker::new(self, hurry).run());
+                let thread = std::thread::Builder::new().name(name.into()).spawn_scoped(scope, body);
+                if let Err(error) = thread {
+                    if number < 2 {
+                        self.work.end();
+                        return Err(Error::no_thread(error));
+                    }
+                    break;
+                }
+            }
+            let heard = contained(|| self.converse(dialogue)).flatten();
+            self.work.end();
+            heard
+        })
+    }
+
+    fn converse(&self, dialogue: &mut Dialogue) -> Result<(), Error> {
+        loop {
+            match dialogue.step()? {
+                Step::Message(bytes) => self.hear(Message::decode(bytes).map_err(senseless)?)?,
+                Step::Finish(_) => {
+                    dialogue.finish();
+                    return Ok(());
+                }
+                Step::Idle => {}
+            }
+        }
+    }
+
+    fn hear(&self, message: Message) -> Result<(), Error> {
+        match message {
+            Message::Open { file, path } => {
+                let open = self.files.add(file, path)?;
+                self.work.add(Hurry::Small, vec![Task::Open { file, open }])
+            }
+            Message::Close { file } => self.files.close(file),
+            Message::Read { op, file, first, ranges } => self.read(op, file, first, ranges),
+            Message::Advise { file, ranges } => {
+                let open = self.files.get(file)?;
+                self.work.add(Hurry::Bulk, vec![Task::Advise { open, ranges }])
+            }
+            Message::Stat { op, path, follow } => {
+                let op = self.work.op(op);
+                self.work.add(Hurry::Small, vec![Task::Stat { op, path, follow }])
+            }
+            Message::List { op, path, depth, room } => {
+                let op = self.work.op(op);
+                op.add_room(room);
+                self.work.add(Hurry::Bulk, vec![Task::List(Box::new(Listing::of_directory(op, path, depth)))])
+            }
+            Message::Find { op, pattern, room } => {
+                let op = self.work.op(op);
+                op.add_room(room);
+                self.work.add(Hurry::Bulk, vec![Task::List(Box::new(Listing::of_pattern(op, pattern)))])
+            }
+            Message::More { op, room } => {
+                self.work.more(op, room);
+                Ok(())
+            }
+            Message::Digest { op, file, range, algorithm } => {
+                let (op, open) = (self.work.op(op), self.files.get(file)?);
+                let digesting = Digesting { algorithm, hashers: Hashers::new(&[algorithm]), done: 0 };
+                let task = Task::Digest { op, open, range, digesting: Box::new(digesting) };
+                self.work.add(Hurry::Bulk, vec![task])
+            }
+            Message::Cancel { op } => {
+                self.work.cancel(op);
+                Ok(())
+            }
+            other => Err(unexpected(other.name())),
+        }
+    }
+
+    fn read(&self, op: u64, file: u64, first: u64, ranges: Vec<Range>) -> Result<(), Error> {
+        let (op, open) = (self.work.op(op), self.files.get(file)?);
+        let mut parts = Vec::with_capacity(ranges.len());
+        let mut bytes = 0u64;
+        for (index, range) in (0u64..).zip(ranges) {
+            let number = first.checked_add(index);
+            let (Some(number), Some(_)) = (number, range.offset.checked_add(range.len)) else {
+                return Err(Error::misbehaved(
+                    Misbehaviour::ImpossibleRange,
+                    format!("it asks for {} bytes from {} on", range.len, range.offset),
+                ));
+            };
+            bytes = bytes.saturating_add(range.len);
+            parts.push(Part { number, range, at: 0 });
+        }
+        let hurry = if bytes <= SMALL_MAX { Hurry::Small } else { Hurry::Bulk };
+        let read = |parts| Task::Read { op: op.clone(), open: open.clone(), parts };
+        self.work.add(hurry, near(parts).into_iter().map(read).collect())
+    }
+
+    fn say(&self, message: &Message) {
+        self.request.send_encoded(|out| message.encode(out));
+    }
+
+    /// Nobody wants anything any more; the client may have left while an answer waits for its turn.
+    fn is_over(&self) -> bool {
+        self.work.is_over() || self.request.is_stopped()
+    }
+
+    /// The operation ends with this.
+    fn fail(&self, op: &Op, failure: Failure) {
+        if !op.is_cancelled() {
+            op.cancel();
+            self.say(&Message::Failed { op: op.number, failure });
+        }
+    }
+}
+
+/// Those that are near one another together, each group in the order of offsets.
+fn near(mut parts: Vec<Part>) -> Vec<Vec<Part>> {
+    parts.sort_by_key(|part| part.range.offset);
+    let mut groups: Vec<Vec<Part>> = Vec::new();
+    // Of the last group: where it began, and where it ends.
+    let (mut from, mut to) = (0, 0);
+    for part in parts {
+        let Range { offset, len } = part.range;
+        let is_near = offset >= to && offset - to <= GAP_MAX && offset + len - from <= GROUP_BYTES_MAX;
+        match groups.last_mut() {
+            Some(group) if is_near && group.len() < GROUP_MAX => group.push(part),
+            _ => {
+                groups.push(vec![part]);
+                from = offset;
+            }
+        }
+        to = offset + len;
+    }
+    groups
+}
+
+/// A thread that works off one of the queues.
+struct Worker<'a> {
+    server: &'a Server,
+    hurry: Hurry,
+    pack: Option<Pack>,
+    /// What lies between ranges that are read together; what is digested.
+    scratch: Vec<u8>,
+}
+
+impl<'a> Worker<'a> {
+    fn new(server: &'a Server, hurry: Hurry) -> Worker<'a> {
+        Worker { server, hurry, pack: None, scratch: Vec::new() }
+    }
+
+    fn run(mut self) {
+        loop {
+            match self.server.work.next(self.hurry, self.pack.is_none()) {
+                Next::Task(task) => self.act(task),
+                Next::Nothing => self.put(),
+                Next::Over => return,
+            }
+        }
+    }
+
+    fn act(&mut self, task: Task) {
+        let server = self.server;
+        match task {
+            Task::Open { file, ref open } => {
+                let message = match open.ready(&server.ground) {
+                    Ok(ready) => Message::Opened { file, identity: identity(&ready.meta) },
+                    Err(failure) => Message::NotOpened { file, failure },
+                };
+                server.say(&message);
+                self.done(&task);
+            }
+            Task::Stat { ref op, ref path, follow } => {
+                match server.ground.stat(path, follow) {
+                    Ok(entry) => server.say(&Message::Stated { op: op.number, entry }),
+                    Err(failure) => server.fail(op, failure),
+                }
+                self.done(&task);
+            }
+            Task::Advise { ref open, ref ranges } => {
+                if let Ok(ready) = open.ready(&server.ground) {
+                    let mut left = ADVICE_MAX;
+                    for range in ranges {
+                        let len = range.len.min(left);
+                        left -= len;
+                        if len > 0 {
+                            advise(&ready.file, range.offset, len);
+                        }
+                    }
+                }
+                self.done(&task);
+            }
+            Task::Read { op, open, parts } => self.read(op, open, parts),
+            Task::List(listing) => self.list(listing),
+            Task::Digest { op, open, range, digesting } => self.digest(op, open, range, digesting),
+        }
+    }
+
+    fn done(&self, task: &Task) {
+        self.server.answered.fetch_add(1, Ordering::Relaxed);
+        self.server.work.done(task);
+    }
+
+    // ---- ranges ------------------------------------------------------------------------------------------------------
+
+    fn read(&mut self, op: Arc<Op>, open: Arc<OpenFile>, mut parts: Vec<Part>) {
+        let server = self.server;
+        let weight = parts.len();
+        let ready = match open.ready(&server.ground) {
+            Ok(ready) => ready,
+            Err(failure) => {
+                server.fail(&op, failure);
+                return self.done(&Task::Read { op, open: open.clone(), parts });
+            }
+        };
+        // What is left of a long range is somebody else's, at the same time.
+        let turn_max = TURN.min(Pack::room_of(server.request.pool.block_bytes()) as u64);
+        let mut is_whole = true;
+        if let [part] = &mut parts[..] {
+            let left = part.range.len - part.at;
+            let turn = left.min(turn_max);
+            // Nothing more is asked of a file than it has.
+            let end = ready.meta.size.saturating_sub(part.range.offset);
+            if turn < left && part.at + turn < end {
+                let rest = Part { at: part.at + turn, ..*part };
+                server.work.put_back(Task::Read { op: op.clone(), open: open.clone(), parts: vec![rest] });
+                is_whole = false;
+            }
+            part.range.len = part.at + turn;
+        }
+        let bytes: u64 = parts.iter().map(|part| part.range.len - part.at).sum();
+        if !self.has_room(bytes as usize, parts.len()) {
+            return;
+        }
+        let pack = self.pack.as_mut().expect("there is room");
+        let before = pack.mark();
+        let filled = fill(pack, &mut self.scratch, &op, ready, &parts, is_whole).and_then(|()| ready.check());
+        if let Err(failure) = filled {
+            pack.cut(before);
+            server.fail(&op, failure);
+        }
+        if is_whole {
+            server.answered.fetch_add(weight as u64, Ordering::Relaxed);
+            server.work.done_parts(&op, weight);
+        }
+        self.put_if_due();
+    }
+
+    /// Whether there is a block with room for so much; false when the session is over.
+    fn has_room(&mut self, bytes: usize, pieces: usize) -> bool {
+        if self.pack.as_ref().is_some_and(|pack| !pack.fits(bytes, pieces)) {
+            self.put();
+        }
+        if self.pack.is_none() {
+            self.pack = self.claim().map(Pack::new);
+        }
+        self.pack.is_some()
+    }
+
+    fn claim(&self) -> Option<Block> {
+        let Server { outlet, reserve, .. } = self.server;
+        let is_over = || self.server.is_over();
+        if self.hurry == Hurry::Bulk {
+            return outlet.claim(is_over);
+        }
+        let kept = reserve.lock().whole().pop();
+        // What is taken is kept again as soon as there is one.
+        if let Some(block) = outlet.try_claim() {
+            if kept.is_none() {
+                return Some(block);
+            }
+            reserve.lock().whole().push(block);
+        }
+        kept.or_else(|| outlet.claim(is_over))
+    }
+
+    /// Sends what is there, unless it may wait for more: where blocks or the way are scarce, one that is full carries as much as many.
+    fn put_if_due(&mut self) {
+        let Some(pack) = &self.pack else { return };
+        let pool = &self.server.request.pool;
+        let is_scarce = self.hurry == Hurry::Bulk && !self.server.request.has_room()
+            || 2 * (pool.total() - pool.open() + pool.available()) < pool.total();
+        if pack.len() >= PACK && !is_scarce || pack.room() < PACK {
+            self.put();
+        }
+    }
+
+    fn put(&mut self) {
+        let Some(pack) = self.pack.take() else { return };
+        if pack.is_empty() {
+            return;
+        }
+        let (block, len, content) = pack.close();
+        let class = if self.hurry == Hurry::Small { Class::Urgent } else { Class::Bulk };
+        let load = Load { class, ..Load::new(block, len, content) };
+        self.server.outlet.put(load, || self.server.is_over());
+    }
+
+    // ---- streams -----------------------------------------------------------------------------------------------------
+
+    fn list(&mut self, mut listing: Box<Listing>) {
+        let server = self.server;
+        let op = listing.op.clone();
+        let is_over = match listing.make(&server.ground) {
+            Ok(is_over) => is_over,
+            Err(failure) => {
+                server.fail(&op, failure);
+                return self.done(&Task::List(listing));
+            }
+        };
+        // Its own blocks: the first of it goes ahead of bulk.
+        self.put();
+        let mut is_told = false;
+        while !is_told && (!listing.made.is_empty() || is_over) {
+            let room = usize::try_from(op.room()).unwrap_or(usize::MAX);
+            if room == 0 && !listing.made.is_empty() {
+                break;
+            }
+            if !self.has_room(1, 1) {
+                return;
+            }
+            let pack = self.pack.as_mut().expect("there is room");
+            let len = room.min(listing.made.len()).min(pack.room());
+            let is_last = is_over && len == listing.made.len();
+            for (to, byte) in pack.space().iter_mut().zip(listing.made.drain(..len)) {
+                *to = byte;
+            }
+            pack.push(Piece { op: op.number, range: 0, at: listing.sent, len: len as u64, is_last });
+            is_told = is_last;
+            op.use_room(len as u64);
+            let hurry = self.hurry;
+            if listing.sent < STREAM_START {
+                self.hurry = Hurry::Small;
+            }
+            listing.sent += len as u64;
+            self.put();
+            self.hurry = hurry;
+        }
+        match is_told || op.is_cancelled() {
+            true => self.done(&Task::List(listing)),
+            false => server.work.put_back(Task::List(listing)),
+        }
+    }
+
+    // ---- digests -----------------------------------------------------------------------------------------------------
+
+    fn digest(&mut self, op: Arc<Op>, open: Arc<OpenFile>, range: Option<Range>, digesting: Box<Digesting>) {
+        let server = self.server;
+        let mut digesting = digesting;
+        let digested =
+            open.ready(&server.ground).and_then(|ready| self.digest_turn(ready, range, &mut digesting));
+        let (bytes, is_over) = match digested {
+            Ok(is_over) => (digesting.done, is_over),
+            Err(failure) => {
+                server.fail(&op, failure);
+                return self.done(&Task::Digest { op, open: open.clone(), range, digesting });
+            }
+        };
+        if !is_over {
+            return server.work.put_back(Task::Digest { op, open, range, digesting });
+        }
+        let Digesting { algorithm, hashers, done } = *digesting;
+        let digest = hashers.finish().into_iter().next().map(|(_, digest)| digest).unwrap_or_default();
+        if !op.is_cancelled() {
+            server.say(&Message::Digested { op: op.number, bytes, digest });
+        }
+        let digesting = Box::new(Digesting { algorithm, hashers: Hashers::new(&[]), done });
+        self.done(&Task::Digest { op, open, range, digesting });
+    }
+
+    /// Digests some more; true if that was the end.
+    fn digest_turn(
+        &mut self,
+        ready: &Ready,
+        range: Option<Range>,
+        digesting: &mut Digesting,
+    ) -> Result<bool, Failure> {
+        let size = ready.meta.size;
+        let (from, len) = match range {
+            Some(Range { offset, len }) => (offset, len.min(size.saturating_sub(offset))),
+            None => (0, size),
+        };
+        self.scratch.resize(TURN as usize, 0);
+        let until = digesting.done.saturating_add(DIGEST_TURN).min(len);
+        while digesting.done < until {
+            let want = (until - digesting.done).min(TURN) as usize;
+            let read = read_at(&ready.file, &mut self.scratch[..want], from + digesting.done);
+            let read = read.map_err(|error| Failure::cannot("read", &error))?;
+            digesting.hashers.update(&self.scratch[..read]);
+            digesting.done += read as u64;
+            if read < want {
+                break;
+            }
+        }
+        ready.check()?;
+        Ok(digesting.done == len)
+    }
+}
+
+/// Reads these parts into a block; `ends` if nothing of them is left.
+fn fill(
+    pack: &mut Pack,
+    scratch: &mut Vec<u8>,
+    op: &Op,
+    ready: &Ready,
+    parts: &[Part],
+    ends: bool,
+) -> Result<(), Failure> {
+    let cannot = |error: std::io::Error| Failure::cannot("read", &error);
+    let is_there =
+        parts.len() > 1 && read_together(pack.space(), scratch, &ready.file, parts).map_err(cannot)?;
+    for part in parts {
+        let want = (part.range.len - part.at) as usize;
+        let len = match is_there {
+            true => want,
+            false => read_at(&ready.file, &mut pack.space()[..want], part.range.offset + part.at)
+                .map_err(cannot)?,
+        };
+        // A range that ends early ends with the file.
+        let is_last = ends || len < want;
+        pack.push(Piece { op: op.number, range: part.number, at: part.at, len: len as u64, is_last });
+    }
+    Ok(())
+}
+
+/// Reads parts that are near one another with one call, one behind the other; false if not all of that came.
+fn read_together(
+    space: &mut [u8],
+    scratch: &mut Vec<u8>,
+    file: &File,
+    parts: &[Part],
+) -> std::io::Result<bool> {
+    let from = parts[0].range.offset;
+    let gaps = |scratch: usize| scratch.max(parts.len() * GAP_MAX as usize);
+    scratch.resize(gaps(scratch.len()), 0);
+    // What lies between is read, too, and dropped.
+    let (mut rest, mut between, mut slices, mut to) = (space, &mut scratch[..], Vec::new(), from);
+    for part in parts {
+        let gap = (part.range.offset - to) as usize;
+        if gap > 0 {
+            let (slice, behind) = std::mem::take(&mut between).split_at_mut(gap);
+            between = behind;
+            slices.push(IoSliceMut::new(slice));
+        }
+        let (slice, behind) = std::mem::take(&mut rest).split_at_mut(part.range.len as usize);
+        rest = behind;
+        slices.push(IoSliceMut::new(slice));
+        to = part.range.offset + part.range.len;
+    }
+    match rustix::io::preadv(file, &mut slices, from) {
+        Ok(count) => Ok(count as u64 == to - from),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// As much as there is, up to the whole buffer.
+fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

@@ -1,0 +1,240 @@
+//! Both ends in one process.
+
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use farhaul_copy::Location;
+use farhaul_session::error::Code;
+use farhaul_session::options::NetworkOptions;
+use farhaul_volume::Algorithm;
+
+use super::*;
+
+fn remote(path: &Path) -> Remote {
+    Remote::open(&Location::Local(path.to_path_buf()), NetworkOptions::default()).unwrap()
+}
+
+/// Bytes of which each says where it stands.
+fn content(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at / 251 + at) as u8).collect()
+}
+
+fn folder(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, bytes) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn ranges_are_the_bytes_of_the_file() {
+    let bytes = content((5 << 20) + 77);
+    let folder = folder(&[("file", &bytes)]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    assert_eq!(file.size(), bytes.len() as u64);
+    for (offset, len) in [(0, 1), (0, 0), (1 << 20, 4096), (17, (4 << 20) + 5), (0, bytes.len())] {
+        assert!(
+            file.read_at(offset as u64, len as u64).unwrap() == bytes[offset..offset + len],
+            "{offset} {len}"
+        );
+    }
+    // At the end there is less, and behind it nothing, however much is asked for.
+    let end = bytes.len() as u64;
+    assert!(file.read_at(end - 5, 100).unwrap() == bytes[bytes.len() - 5..]);
+    assert!(file.read_at(0, u64::MAX >> 1).unwrap() == bytes);
+    assert!(file.read_at(end, 10).unwrap().is_empty());
+    assert!(file.read_at(u64::MAX - 5, 5).unwrap().is_empty());
+    assert!(file.read_at(u64::MAX, 5).is_err_and(|error| error.code() == Code::Misuse));
+    let report = remote.finish().unwrap();
+    assert!(report.bytes >= 2 * end, "{report:?}");
+}
+
+#[test]
+fn vectors_of_near_far_and_overlapping_ranges_come_as_they_are() {
+    let bytes = content(3 << 20);
+    let folder = folder(&[("file", &bytes)]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    let mut ranges: Vec<_> =
+        (0..5000u64).map(|number| Range { offset: number * 7919 % (3 << 20), len: number % 300 }).collect();
+    // Neighbours, with gaps and without, the same ones again, long ones between short ones, and beyond the end.
+    ranges.extend((0..500).map(|number| Range { offset: number * 1000, len: 900 }));
+    ranges.extend((0..500).map(|number| Range { offset: number * 900, len: 900 }));
+    ranges.extend([Range { offset: 5, len: 2 << 20 }, Range { offset: (3 << 20) - 10, len: 1000 }]);
+    let mut queue = file.read_vectored(&ranges).unwrap();
+    let mut seen = vec![false; ranges.len()];
+    while let Some((number, read)) = queue.next() {
+        let Range { offset, len } = ranges[number as usize];
+        let end = (offset + len).min(bytes.len() as u64);
+        assert!(read.unwrap() == bytes[offset as usize..end as usize], "{offset} {len}");
+        assert!(!std::mem::replace(&mut seen[number as usize], true));
+    }
+    assert!(seen.into_iter().all(|seen| seen));
+}
+
+#[test]
+fn many_callers_share_a_session() {
+    let bytes = content(2 << 20);
+    let folder = folder(&[("file", &bytes)]);
+    let remote = remote(folder.path());
+    std::thread::scope(|scope| {
+        for caller in 0..8usize {
+            let (remote, bytes) = (&remote, &bytes);
+            scope.spawn(move || {
+                let file = remote.file(b"file").unwrap();
+                for number in 0..200 {
+                    let offset = (caller * 7001 + number * 131) % bytes.len();
+                    let read = file.read_at(offset as u64, 5000).unwrap();
+                    assert!(read == bytes[offset..(offset + 5000).min(bytes.len())]);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_reader_has_all_of_it_in_order() {
+    let bytes = content((40 << 20) + 3);
+    let folder = folder(&[("file", &bytes)]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    let mut read = Vec::new();
+    file.reader(Range { offset: 0, len: u64::MAX }).read_to_end(&mut read).unwrap();
+    assert!(read == bytes);
+    let mut part = Vec::new();
+    file.reader(Range { offset: 12345, len: 3 << 20 }).read_to_end(&mut part).unwrap();
+    assert!(part == bytes[12345..12345 + (3 << 20)]);
+    assert!(file.reader(Range { offset: 1 << 40, len: 1 }).next_chunk().unwrap().is_none());
+}
+
+#[test]
+fn a_file_that_changes_is_not_read_on() {
+    let folder = folder(&[("file", &content(1 << 20))]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    file.read_at(0, 10).unwrap();
+    // A clock of a file system may stand still for some milliseconds.
+    std::thread::sleep(Duration::from_millis(30));
+    let open = std::fs::File::options().write(true).open(folder.path().join("file")).unwrap();
+    open.write_all_at(b"new", 500).unwrap();
+    assert!(file.read_at(0, 10).is_err_and(|error| error.code() == Code::SourceChanged));
+    assert!(file.digest(Algorithm::Sha256, None).is_err_and(|error| error.code() == Code::SourceChanged));
+    let again = remote.file(b"file").unwrap();
+    assert_ne!(again.identity(), file.identity());
+    assert_eq!(again.read_at(500, 3).unwrap(), b"new");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let folder = folder(&[("file", b"x"), ("dir/inside", b"y")]);
+    let remote = remote(folder.path());
+    let code =
+        |result: Result<RemoteFile, farhaul_session::error::Error>| result.err().map(|error| error.code());
+    assert_eq!(code(remote.file(b"none")), Some(Code::NotFound));
+    assert_eq!(code(remote.file(b"dir")), Some(Code::BadPath));
+    assert_eq!(code(remote.file(b"file/below")), Some(Code::NotADirectory));
+    assert!(remote.stat(b"none").is_err_and(|error| error.code() == Code::NotFound));
+    let mut list = remote.list(b"file", Depth::One).unwrap();
+    assert!(list.next().unwrap().is_err_and(|error| error.code() == Code::NotADirectory));
+    assert!(list.next().is_none());
+    // The session goes on.
+    assert_eq!(remote.file(b"file").unwrap().read_at(0, 10).unwrap(), b"x");
+}
+
+#[test]
+fn entries_say_what_they_are() {
+    let folder = folder(&[("dir/file", &content(1000)), ("dir/sub/deep", b"z")]);
+    std::os::unix::fs::symlink("file", folder.path().join("dir/link")).unwrap();
+    let remote = remote(folder.path());
+    let names = |depth| {
+        let mut names: Vec<_> = remote
+            .list(b"dir", depth)
+            .unwrap()
+            .map(|listed| match listed.unwrap() {
+                Listed::Entry(entry) => (String::from_utf8(entry.path).unwrap(), entry.kind),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        names.sort();
+        names
+    };
+    let near =
+        [("", Kind::Directory), ("file", Kind::File), ("link", Kind::Symlink), ("sub", Kind::Directory)];
+    let near: Vec<_> = near.iter().map(|(name, kind)| (name.to_string(), *kind)).collect();
+    assert_eq!(names(Depth::One), near);
+    let all = [&near[..], &[("sub/deep".to_string(), Kind::File)]].concat();
+    assert_eq!(names(Depth::All), all);
+    assert_eq!(names(Depth::Levels(2)), all);
+    let (link, file) = (remote.stat_link(b"dir/link").unwrap(), remote.stat(b"dir/link").unwrap());
+    assert_eq!((link.kind, &link.target[..]), (Kind::Symlink, &b"file"[..]));
+    assert_eq!((file.kind, file.identity.size), (Kind::File, 1000));
+}
+
+#[test]
+fn a_long_list_comes_whole_though_it_waits_for_room() {
+    let folder = tempfile::tempdir().unwrap();
+    for number in 0..3000 {
+        std::fs::File::create(folder.path().join(format!("{number:0>200}"))).unwrap();
+    }
+    let remote = remote(folder.path());
+    assert_eq!(remote.list(b"", Depth::One).unwrap().count(), 3001);
+    // One that is let go of takes nothing else with it.
+    let mut list = remote.list(b"", Depth::One).unwrap();
+    assert!(list.next().unwrap().is_ok());
+    drop(list);
+    assert!(remote.stat(b"").unwrap().kind == Kind::Directory);
+}
+
+#[test]
+fn digests_are_what_the_tools_tell() {
+    let bytes = content((9 << 20) + 1);
+    let folder = folder(&[("file", &bytes)]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    for algorithm in Algorithm::ALL {
+        let expected = |bytes: &[u8]| {
+            let mut hashers = farhaul_volume::Hashers::new(&[algorithm]);
+            hashers.update(bytes);
+            hashers.finish().remove(0).1
+        };
+        assert_eq!(file.digest(algorithm, None).unwrap(), (expected(&bytes), bytes.len() as u64));
+        let range = Range { offset: 5, len: 1 << 20 };
+        assert_eq!(file.digest(algorithm, Some(range)).unwrap().0, expected(&bytes[5..5 + (1 << 20)]));
+        let beyond = Range { offset: 1 << 40, len: 1 };
+        assert_eq!(file.digest(algorithm, Some(beyond)).unwrap(), (expected(b""), 0));
+    }
+}
+
+#[test]
+fn what_is_cancelled_holds_up_nothing() {
+    let folder = folder(&[("file", &content(64 << 20))]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    for _ in 0..50 {
+        let mut queue = file.queue();
+        for number in 0..200 {
+            queue.submit(Range { offset: number << 10, len: 32 << 20 }).unwrap();
+        }
+    }
+    assert_eq!(file.read_at(0, 4).unwrap(), content(4));
+}
+
+#[test]
+fn who_cancels_by_the_handle_is_told_and_so_is_who_waits() {
+    let folder = folder(&[("file", &content(1 << 20))]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    remote.handle().cancel();
+    let until = std::time::Instant::now() + Duration::from_secs(20);
+    while file.read_at(0, 1).is_ok() {
+        assert!(std::time::Instant::now() < until, "it never ends");
+    }
+    assert!(remote.stat(b"").is_err_and(|error| error.code() == Code::Interrupted));
+    assert!(remote.finish().is_err_and(|error| error.code() == Code::Interrupted));
+}

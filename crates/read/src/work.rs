@@ -1,0 +1,382 @@
+//! What is to be done at the server: small answers in one queue, the rest in another, so that none of the first waits for the second.
+//!
+//! Always true: what waits is bounded and is counted until it is done or cancelled; of what has been cancelled nothing more is begun.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use farhaul_handover::Held as _;
+use farhaul_session::budget::Charge;
+use farhaul_session::error::{Error, Misbehaviour};
+use farhaul_session::shared::Shared;
+use farhaul_session::unread::Unread;
+use farhaul_volume::Algorithm;
+
+use super::files::OpenFile;
+use super::listing::Listing;
+use super::messages::Range;
+
+/// Ranges, and other operations, that may wait at a time.
+pub(crate) const OUTSTANDING_MAX: usize = 1 << 17;
+/// Streams that may be under way at a time: each keeps a scan.
+pub(crate) const STREAMS_MAX: usize = 64;
+/// What one that waits takes, with its share of the tables.
+const WAITING_BYTES: u64 = 160;
+/// How soon who waits for work sees that there will be none.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// An operation of the client's: what all of its parts have in common.
+#[derive(Debug)]
+pub(crate) struct Op {
+    pub(crate) number: u64,
+    is_cancelled: AtomicBool,
+    /// Of a stream: so many more bytes the client has room for.
+    room: AtomicU64,
+}
+
+impl Op {
+    fn new(number: u64) -> Op {
+        Op { number, is_cancelled: AtomicBool::new(false), room: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn room(&self) -> u64 {
+        self.room.load(Ordering::Acquire)
+    }
+
+    /// So many bytes have gone into it, which there was room for.
+    pub(crate) fn use_room(&self, bytes: u64) {
+        self.room.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    pub(crate) fn add_room(&self, bytes: u64) {
+        let more = |room: u64| Some(room.saturating_add(bytes));
+        let _ = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Release);
+    }
+}
+
+/// A range of an operation, by its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) number: u64,
+    /// As the client wants it.
+    pub(crate) range: Range,
+    /// So many bytes of it are done.
+    pub(crate) at: u64,
+}
+
+/// Something to do.
+pub(crate) enum Task {
+    Open {
+        file: u64,
+        open: Arc<OpenFile>,
+    },
+    /// Ranges near one another, in the order of their offsets; or one that may be long.
+    Read {
+        op: Arc<Op>,
+        open: Arc<OpenFile>,
+        parts: Vec<Part>,
+    },
+    Stat {
+        op: Arc<Op>,
+        path: Vec<u8>,
+        follow: bool,
+    },
+    Advise {
+        open: Arc<OpenFile>,
+        ranges: Vec<Range>,
+    },
+    List(Box<Listing>),
+    Digest {
+        op: Arc<Op>,
+        open: Arc<OpenFile>,
+        range: Option<Range>,
+        digesting: Box<Digesting>,
+    },
+}
+
+/// A digest that is being computed, a bit at a time.
+pub(crate) struct Digesting {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) hashers: farhaul_volume::Hashers,
+    pub(crate) done: u64,
+}
+
+impl Task {
+    fn op(&self) -> Option<&Arc<Op>> {
+        match self {
+            Task::Open { .. } | Task::Advise { .. } => None,
+            Task::Read { op, .. } | Task::Stat { op, .. } | Task::Digest { op, .. } => Some(op),
+            Task::List(listing) => Some(&listing.op),
+        }
+    }
+
+    /// As what it counts.
+    fn weight(&self) -> usize {
+        match self {
+            Task::Read { parts, .. } => parts.len(),
+            Task::Advise { ranges, .. } => 1 + ranges.len(),
+            Task::Open { .. } | Task::Stat { .. } | Task::List(_) | Task::Digest { .. } => 1,
+        }
+    }
+}
+
+/// How much of a hurry a task is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hurry {
+    /// Somebody waits for a small answer.
+    Small,
+    Bulk,
+}
+
+/// What [`Work::next`] has.
+pub(crate) enum Next {
+    Task(Task),
+    /// Nothing now.
+    Nothing,
+    Over,
+}
+
+/// The queues.
+pub(crate) struct Work {
+    shared: Arc<Shared>,
+    queues: Mutex<Queues>,
+    small: Condvar,
+    bulk: Condvar,
+    is_over: AtomicBool,
+}
+
+struct Queues {
+    small: VecDeque<Task>,
+    bulk: VecDeque<Task>,
+    /// Streams that wait until the client has room.
+    parked: HashMap<u64, Box<Listing>>,
+    ops: HashMap<u64, Known>,
+    /// As much as all tasks weigh that wait or are worked on.
+    outstanding: usize,
+    streams: usize,
+    charge: Charge,
+    /// Held while there is anything to do: more is to come, so the flows need not repair their tails ahead of feedback.
+    unread: Option<Unread>,
+}
+
+/// An operation, while tasks of it are there.
+struct Known {
+    op: Arc<Op>,
+    weight: usize,
+}
+
+impl Work {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Work {
+        let queues = Queues {
+            small: VecDeque::new(),
+            bulk: VecDeque::new(),
+            parked: HashMap::new(),
+            ops: HashMap::new(),
+            outstanding: 0,
+            streams: 0,
+            charge: shared.budget.nothing(),
+            unread: None,
+        };
+        Work {
+            shared: shared.clone(),
+            queues: Mutex::new(queues),
+            small: Condvar::new(),
+            bulk: Condvar::new(),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().whole()
+    }
+
+    // ---- who hears the client ----------------------------------------------------------------------------------------
+
+    /// The operation of this number, which begins with this unless more of it is there.
+    pub(crate) fn op(&self, number: u64) -> Arc<Op> {
+        let queues = self.queues();
+        match queues.ops.get(&number) {
+            Some(known) => known.op.clone(),
+            None => Arc::new(Op::new(number)),
+        }
+    }
+
+    /// Has this done.
+    pub(crate) fn add(&self, hurry: Hurry, tasks: Vec<Task>) -> Result<(), Error> {
+        let mut queues = self.queues();
+        for task in tasks {
+            let weight = task.weight();
+            if queues.outstanding + weight > OUTSTANDING_MAX {
+                return Err(Error::misbehaved(
+                    Misbehaviour::TooMuchAsked,
+                    format!("it has more than {OUTSTANDING_MAX} ranges and other operations outstanding"),
+                ));
+            }
+            if matches!(task, Task::List(_)) {
+                if queues.streams == STREAMS_MAX {
+                    return Err(Error::misbehaved(
+                        Misbehaviour::TooMuchAsked,
+                        format!("it has more than {STREAMS_MAX} lists under way"),
+                    ));
+                }
+                queues.streams += 1;
+            }
+            queues.outstanding += weight;
+            if let Some(op) = task.op() {
+                let known =
+                    queues.ops.entry(op.number).or_insert_with(|| Known { op: op.clone(), weight: 0 });
+                known.weight += weight;
+            }
+            match hurry {
+                Hurry::Small => queues.small.push_back(task),
+                Hurry::Bulk => queues.bulk.push_back(task),
+            }
+        }
+        let bytes = queues.outstanding as u64 * WAITING_BYTES;
+        queues.charge.hold(bytes)?;
+        if queues.outstanding > 0 && queues.unread.is_none() {
+            queues.unread = Some(Unread::new(&self.shared));
+        }
+        drop(queues);
+        match hurry {
+            Hurry::Small => self.small.notify_one(),
+            Hurry::Bulk => self.bulk.notify_all(),
+        }
+        Ok(())
+    }
+
+    /// Nothing more of an operation is wanted; one that is over already needs nothing.
+    pub(crate) fn cancel(&self, number: u64) {
+        let mut queues = self.queues();
+        if let Some(known) = queues.ops.get(&number) {
+            known.op.cancel();
+        }
+        if let Some(parked) = queues.parked.remove(&number) {
+            self.settle(&mut queues, &Task::List(parked));
+        }
+    }
+
+    /// The client has room for so many more bytes of a stream; of one that is over it matters no more.
+    pub(crate) fn more(&self, number: u64, room: u64) {
+        let mut queues = self.queues();
+        let Some(known) = queues.ops.get(&number) else { return };
+        known.op.add_room(room);
+        if let Some(parked) = queues.parked.remove(&number) {
+            queues.bulk.push_back(Task::List(parked));
+            drop(queues);
+            self.bulk.notify_one();
+        }
+    }
+
+    /// Nothing more will be done.
+    pub(crate) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.queues().unread = None;
+        self.small.notify_all();
+        self.bulk.notify_all();
+    }
+
+    /// Whether nothing more will be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Acquire) || self.shared.is_stopped()
+    }
+
+    // ---- who works ---------------------------------------------------------------------------------------------------
+
+    /// The next task; waits for one if `waits`. To be [settled](Work::done) or [put back](Work::put_back).
+    pub(crate) fn next(&self, hurry: Hurry, waits: bool) -> Next {
+        let mut queues = self.queues();
+        loop {
+            if self.is_over() {
+                return Next::Over;
+            }
+            let queue = match hurry {
+                Hurry::Small => &mut queues.small,
+                Hurry::Bulk => &mut queues.bulk,
+            };
+            match queue.pop_front() {
+                Some(task) if task.op().is_some_and(|op| op.is_cancelled()) => {
+                    self.settle(&mut queues, &task)
+                }
+                Some(task) => return Next::Task(task),
+                None if !waits => return Next::Nothing,
+                None => {
+                    let bell = match hurry {
+                        Hurry::Small => &self.small,
+                        Hurry::Bulk => &self.bulk,
+                    };
+                    (queues, _) = bell.wait_timeout(queues, LOOK_EVERY).in_any_case();
+                }
+            }
+        }
+    }
+
+    /// What is left of a task waits for its turn; a stream without room waits for that.
+    pub(crate) fn put_back(&self, task: Task) {
+        let mut queues = self.queues();
+        match task {
+            Task::List(listing) if listing.op.room() == 0 && !listing.op.is_cancelled() => {
+                queues.parked.insert(listing.op.number, listing);
+            }
+            task => {
+                queues.bulk.push_back(task);
+                drop(queues);
+                self.bulk.notify_one();
+            }
+        }
+    }
+
+    /// A task is done.
+    pub(crate) fn done(&self, task: &Task) {
+        self.settle(&mut self.queues(), task);
+    }
+
+    /// So many parts of an operation are done.
+    pub(crate) fn done_parts(&self, op: &Op, weight: usize) {
+        let mut queues = self.queues();
+        queues.forget(op.number, weight);
+        self.rest(&mut queues);
+    }
+
+    fn settle(&self, queues: &mut Queues, task: &Task) {
+        let weight = task.weight();
+        if let Task::List(_) = task {
+            queues.streams -= 1;
+        }
+        match task.op() {
+            Some(op) => queues.forget(op.number, weight),
+            None => queues.outstanding -= weight,
+        }
+        self.rest(queues);
+    }
+
+    fn rest(&self, queues: &mut Queues) {
+        // Less than before is never refused.
+        let _ = queues.charge.hold(queues.outstanding as u64 * WAITING_BYTES);
+        if queues.outstanding == 0 {
+            queues.unread = None;
+        }
+    }
+}
+
+impl Queues {
+    fn forget(&mut self, number: u64, weight: usize) {
+        self.outstanding -= weight;
+        if let Some(known) = self.ops.get_mut(&number) {
+            known.weight -= weight;
+            if known.weight == 0 {
+                self.ops.remove(&number);
+            }
+        }
+    }
+}

@@ -148,6 +148,12 @@ def road(request, net):
     return road_to(net, request.param)
 
 
+@pytest.fixture
+def road_of(net):
+    """For a test that chooses its roads."""
+    return lambda name: road_to(net, name)
+
+
 @pytest.fixture(params=["ssh", "daemon"])
 def own_road(request, own_net):
     return road_to(own_net, request.param)

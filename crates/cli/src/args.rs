@@ -15,6 +15,7 @@ use crate::values::{self, Flows, PathChoice};
 pub mod bench;
 pub mod clean;
 pub mod lab;
+pub mod look;
 pub mod select;
 pub mod verify;
 
@@ -41,6 +42,11 @@ pub enum Verb {
     Cp(Box<Cp>),
     Sync(Box<Sync>),
     Verify(verify::Verify),
+    Ls(Box<look::Ls>),
+    Stat(Box<look::Stat>),
+    Cat(Box<look::Cat>),
+    Du(Box<look::Du>),
+    Sum(Box<look::Sum>),
     Clean(clean::Clean),
     Serve(Serve),
     Keygen(Keygen),
@@ -395,7 +401,16 @@ impl Verb {
     /// Whether it comes to hold private keys, or the secrets of sessions.
     pub fn holds_keys(&self) -> bool {
         match self {
-            Verb::Cp(_) | Verb::Sync(_) | Verb::Serve(_) | Verb::Endpoint(_) | Verb::Keygen(_) => true,
+            Verb::Cp(_)
+            | Verb::Sync(_)
+            | Verb::Ls(_)
+            | Verb::Stat(_)
+            | Verb::Cat(_)
+            | Verb::Du(_)
+            | Verb::Sum(_)
+            | Verb::Serve(_)
+            | Verb::Endpoint(_)
+            | Verb::Keygen(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)
             | Verb::Lab(_)
@@ -479,14 +494,14 @@ fn named(path: &PathChoice) -> Option<PathAddresses> {
 
 impl Connection {
     /// Everything for ssh that has no field of its own, as `-o` options.
-    pub fn ssh_options(&self, output: &Output) -> Vec<String> {
+    pub fn ssh_options(&self, quiet: bool) -> Vec<String> {
         let mut options = self.ssh_options.clone();
         let switches = [
             (self.batch, "BatchMode=yes"),
             (self.compress, "Compression=yes"),
             (self.ipv4, "AddressFamily=inet"),
             (self.ipv6, "AddressFamily=inet6"),
-            (output.quiet, "LogLevel=QUIET"),
+            (quiet, "LogLevel=QUIET"),
         ];
         options.extend(switches.iter().filter(|(on, _)| *on).map(|(_, option)| (*option).to_string()));
         options
@@ -597,7 +612,7 @@ mod tests {
         assert_eq!(cp.connection.port, Some(2222));
         assert_eq!(cp.connection.identity, [PathBuf::from("k1"), PathBuf::from("k2")]);
         assert_eq!(cp.transfer.options().network.rate_bps, Some(8_000_000));
-        let options = cp.connection.ssh_options(&cp.output);
+        let options = cp.connection.ssh_options(cp.output.quiet);
         let expected = "A=b C=d BatchMode=yes Compression=yes AddressFamily=inet LogLevel=QUIET";
         assert_eq!(options.join(" "), expected);
     }

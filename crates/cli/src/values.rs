@@ -103,6 +103,37 @@ pub enum PathChoice {
 }
 
 /// `auto`, or `LOCAL=REMOTE`, two IP addresses; IPv6 with or without brackets.
+/// Bytes of a file, as `--range` names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ByteRange {
+    /// From here on, so many.
+    From { offset: u64, len: u64 },
+    /// So many at the end.
+    Last(u64),
+}
+
+/// `A-B` with both ends, `A-`, `-N`.
+pub fn byte_range(text: &str) -> Result<ByteRange, String> {
+    let wrong = || format!("{text} is no range of bytes: write A-B, A- or -N");
+    let number = |text: &str| match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse::<u64>().map_err(|_| wrong()),
+        false => Err(wrong()),
+    };
+    match text.split_once('-').ok_or_else(wrong)? {
+        ("", last) => Ok(ByteRange::Last(number(last)?)),
+        (first, "") => {
+            let offset = number(first)?;
+            Ok(ByteRange::From { offset, len: u64::MAX - offset })
+        }
+        (first, last) => {
+            let (offset, last) = (number(first)?, number(last)?);
+            let len =
+                last.checked_sub(offset).ok_or_else(|| format!("{text}: the range ends before it begins"))?;
+            Ok(ByteRange::From { offset, len: len.saturating_add(1).min(u64::MAX - offset) })
+        }
+    }
+}
+
 pub fn path(text: &str) -> Result<PathChoice, String> {
     let wrong =
         || format!("{text:?} is not LOCAL=REMOTE, two IP addresses such as 10.0.1.5=10.0.1.9, nor auto");

@@ -50,15 +50,14 @@
 #![deny(missing_docs)]
 
 mod endpoint;
-mod place;
 mod transfer;
 
 pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget, default_identity_path, keygen};
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
-    DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, IntegrityOptions,
-    Location, ManifestOptions, NotTakenEntry, Overwrite, REPORT_SCHEMA, Report, Retry, SelectOptions,
+    DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, Host, IntegrityOptions,
+    Location, ManifestOptions, NotTakenEntry, Overwrite, Place, REPORT_SCHEMA, Report, Retry, SelectOptions,
     SpreadFigures, SpreadOptions, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob,
     VerifyReport, clean as run_clean, copy as run_copy, verify as run_verify,
 };
@@ -77,6 +76,5 @@ pub use farhaul_stream::{
     Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
-pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator};
-pub use place::{Host, Place};
+pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator, is_pattern};
 pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, sync, verify};

@@ -9,13 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use farhaul_copy::{
-    CopyJob, FailedEntry, Location, REPORT_SCHEMA, Report, SyncOptions, TransferOptions, VERIFY_SCHEMA,
-    VerifyJob, VerifyReport,
+    CopyJob, FailedEntry, Location, Place, REPORT_SCHEMA, Report, SyncOptions, TransferOptions,
+    VERIFY_SCHEMA, VerifyJob, VerifyReport,
 };
 use farhaul_session::{Error, Handle, Level, Snapshot, Stamped, contained};
 use farhaul_volume::Algorithm;
-
-use super::place::Place;
 
 /// Copies files and trees, as `farhaul cp` does. Sources and destination are written as there: a local path, `[user@]host:path`
 /// over SSH, `fh://host[:port]/path` at a daemon.

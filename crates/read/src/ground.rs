@@ -72,7 +72,7 @@ impl Ground {
                     true => root.metadata_followed(&path),
                     false => root.metadata(&path),
                 };
-                let meta = found.map_err(cannot)?.ok_or_else(|| cannot(io::ErrorKind::NotFound.into()))?;
+                let meta = found.map_err(cannot)?.ok_or_else(|| cannot(rustix::io::Errno::NOENT.into()))?;
                 let target = match meta.kind {
                     FileKind::Symlink => root.read_link(&path).map_err(cannot)?,
                     _ => Vec::new(),

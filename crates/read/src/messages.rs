@@ -22,7 +22,7 @@ pub struct Range {
 }
 
 /// By what it is noticed that a file has become another one, or has other content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Identity {
     /// Bytes of content.
     pub size: u64,

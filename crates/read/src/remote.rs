@@ -11,13 +11,15 @@ mod hearing;
 mod list;
 mod waiting;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::bounded;
 use farhaul_connect as connect;
 use farhaul_connect::{Established, HelloParams};
-use farhaul_copy::Location;
+use farhaul_copy::{Location, Place};
 use farhaul_session::error::{Code, Error, Failure};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
@@ -43,9 +45,14 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects with the host of a location; paths that are asked for later begin at the location's path, if they do not begin
-    /// with a slash.
-    pub fn open(location: &Location, network: NetworkOptions) -> Result<Remote, Error> {
+    /// Connects with a place, which is written as for `farhaul cp`: a local path, `[user@]host:path` over SSH,
+    /// `fh://host[:port]/path` at a daemon. Paths that are asked for later begin there, if they do not begin with a slash.
+    pub fn open(place: impl AsRef<OsStr>) -> Result<Remote, Error> {
+        Remote::at(&Place::parse(place.as_ref())?.to_location(), NetworkOptions::default())
+    }
+
+    /// The same, with options for the network.
+    pub fn at(location: &Location, network: NetworkOptions) -> Result<Remote, Error> {
         let opening = ReadRequest::default().opening(network)?;
         let params =
             || HelloParams { opening: opening.clone(), features: own_features(), udp: true, early: false };
@@ -58,8 +65,7 @@ impl Remote {
                 let (near, far) = connect::local_pair(&opening, &own_features())?;
                 let serve = move || drop(serve_here(far));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
-                let path = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec();
-                (near, path, Some(serving.map_err(Error::no_thread)?))
+                (near, path.as_os_str().as_bytes().to_vec(), Some(serving.map_err(Error::no_thread)?))
             }
             Location::Pipe => {
                 return Err(Error::new(Code::BadLocation, "a pipe is no place that can be looked at"));

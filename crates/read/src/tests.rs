@@ -5,15 +5,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use farhaul_copy::Location;
 use farhaul_session::error::Code;
-use farhaul_session::options::NetworkOptions;
 use farhaul_volume::Algorithm;
 
 use super::*;
 
 fn remote(path: &Path) -> Remote {
-    Remote::open(&Location::Local(path.to_path_buf()), NetworkOptions::default()).unwrap()
+    Remote::open(path).unwrap()
 }
 
 /// Bytes of which each says where it stands.

@@ -123,6 +123,14 @@ impl Error {
         self
     }
 
+    /// The same, of this: a path, say.
+    #[must_use]
+    pub fn about(&self, thing: &str) -> Error {
+        let mut error = self.clone();
+        error.0.what = format!("{thing}: {}", error.0.what);
+        error
+    }
+
     /// The same with words of its own on what to do, if there are any.
     pub fn with_hint_if(self, hint: Option<impl Into<String>>) -> Error {
         match hint {

@@ -8,8 +8,8 @@ use farhaul_bench::transfer::Target;
 use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
 
 use super::cp::{daemon_target, ssh_target};
+use crate::args::Connection;
 use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, TransferBench};
-use crate::args::{Connection, Output};
 use crate::signals;
 use crate::ui::waiting::Waiting;
 use crate::ui::{findings, log, printer};
@@ -104,7 +104,7 @@ fn link_config(args: &Link) -> Result<link::Config, Error> {
         ));
     };
     Ok(link::Config {
-        target: ssh_target(&host, &args.connection, &cp_output(&args.output)),
+        target: ssh_target(&host, &args.connection, args.output.quiet),
         time: time(args.seconds),
         rate_bps: args.rate,
         direction: args.direction,
@@ -121,7 +121,7 @@ fn transfer_config(args: &TransferBench) -> Result<transfer::Config, Error> {
     }
     let place = Place::parse_host(&args.host)?;
     let target = match &place {
-        Place::Ssh(host, _) => Target::Ssh(ssh_target(host, &args.connection, &cp_output(&args.output))),
+        Place::Ssh(host, _) => Target::Ssh(ssh_target(host, &args.connection, args.output.quiet)),
         Place::Daemon(host, _) => daemon(host, &args.connection)?,
         Place::Local(_) | Place::Pipe => unreachable!("a host was parsed"),
     };
@@ -147,9 +147,4 @@ fn daemon(host: &Host, connection: &Connection) -> Result<Target, Error> {
         ));
     }
     Ok(Target::Daemon(daemon_target(host, connection)))
-}
-
-/// What `cp` has as its output options, as far as they concern ssh.
-fn cp_output(output: &BenchOutput) -> Output {
-    Output { json: output.json, quiet: output.quiet, ..Output::default() }
 }

@@ -132,7 +132,7 @@ fn job(args: &Transfer<'_>) -> Result<Option<CopyJob>, Error> {
         return Err(Error::new(Code::BadOption, "a source and a destination are needed"));
     };
     check(sources, destination, args.output)?;
-    let locate = |place: &Place| location(place, args.connection, args.output);
+    let locate = |place: &Place| location(place, args.connection, args.output.quiet);
     let (select, names) = selection::read(args.select)?;
     let mut sync = args.sync.clone().map_err(|what| Error::new(Code::BadOption, what))?;
     let retry = match args.select.retry_failed.as_deref().map(FailedRun::read).transpose()? {
@@ -195,12 +195,12 @@ fn check(sources: &[Place], destination: &Place, output: &Output) -> Result<(), 
     Ok(())
 }
 
-fn location(place: &Place, connection: &Connection, output: &Output) -> Result<Location, Error> {
+pub(super) fn location(place: &Place, connection: &Connection, quiet: bool) -> Result<Location, Error> {
     Ok(match place {
         Place::Pipe => Location::Pipe,
         Place::Local(path) => Location::Local(path.clone()),
         Place::Ssh(host, path) => {
-            Location::Ssh { target: ssh_target(host, connection, output), path: path.clone() }
+            Location::Ssh { target: ssh_target(host, connection, quiet), path: path.clone() }
         }
         Place::Daemon(..) if connection.ipv4 || connection.ipv6 => {
             let text = "-4 and -6 are for SSH; with fh:// write the address, such as fh://[fd00::2]/path";
@@ -212,7 +212,7 @@ fn location(place: &Place, connection: &Connection, output: &Output) -> Result<L
     })
 }
 
-pub(super) fn ssh_target(host: &Host, connection: &Connection, output: &Output) -> SshTarget {
+pub(super) fn ssh_target(host: &Host, connection: &Connection, quiet: bool) -> SshTarget {
     SshTarget {
         user: host.user.clone(),
         host: host.name.clone(),
@@ -220,7 +220,7 @@ pub(super) fn ssh_target(host: &Host, connection: &Connection, output: &Output) 
         identity: connection.identity.clone(),
         config_file: connection.config.clone(),
         jump: connection.jump.clone(),
-        options: connection.ssh_options(output),
+        options: connection.ssh_options(quiet),
         program: connection.program.clone().unwrap_or_else(|| "ssh".into()),
         remote_program: connection.remote_program.clone().unwrap_or_else(|| "farhaul".into()),
     }
@@ -278,15 +278,14 @@ mod tests {
         assert_eq!(daemon_target(&host(Some(5)), &connection).port, 5);
         assert_eq!(daemon_target(&host(None), &connection).port, 7);
         assert_eq!(daemon_target(&host(None), &none).port, DEFAULT_PORT);
-        assert_eq!(ssh_target(&host(Some(5)), &connection, &Output::default()).port, Some(5));
-        assert_eq!(ssh_target(&host(None), &none, &Output::default()).port, None);
+        assert_eq!(ssh_target(&host(Some(5)), &connection, false).port, Some(5));
+        assert_eq!(ssh_target(&host(None), &none, false).port, None);
     }
 
     #[test]
     fn an_address_family_is_only_for_ssh() {
         let connection = Connection { ipv6: true, ..Connection::default() };
-        let locate =
-            |word: &str| location(&Place::parse(OsStr::new(word)).unwrap(), &connection, &Output::default());
+        let locate = |word: &str| location(&Place::parse(OsStr::new(word)).unwrap(), &connection, false);
         assert!(locate("h:x").is_ok());
         assert!(locate("fh://h/x").is_err());
     }

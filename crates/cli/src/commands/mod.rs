@@ -1,14 +1,20 @@
 //! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon, bench or wanem.
 
 mod bench;
+mod cat;
 mod clean;
 mod completions;
 mod cp;
+mod du;
 mod endpoint;
 mod keygen;
 mod lab;
+mod look;
+mod ls;
 mod man;
 mod serve;
+mod stat;
+mod sum;
 mod sync;
 mod verify;
 
@@ -50,6 +56,11 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Sync(args) => return process_code(sync::run(&args)),
         Verb::Clean(args) => return process_code(clean::run(&args)),
         Verb::Verify(args) => return process_code(verify::run(&args)),
+        Verb::Ls(args) => return process_code(ls::run(&args)),
+        Verb::Stat(args) => return process_code(stat::run(&args)),
+        Verb::Cat(args) => return process_code(cat::run(&args)),
+        Verb::Du(args) => return process_code(du::run(&args)),
+        Verb::Sum(args) => return process_code(sum::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(args)),
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
@@ -84,6 +95,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         },
         Verb::Bench(args) => reporting(&args.part).is_some_and(|output| output.json || !output.quiet),
         Verb::Completions { .. } | Verb::Man { .. } => true,
+        Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
         // Its stdout is the channel.
         Verb::Endpoint(_) => false,
     }

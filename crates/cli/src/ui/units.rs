@@ -29,6 +29,22 @@ pub fn time(time: Duration) -> String {
     }
 }
 
+/// `2026-11-27T18:00:05Z`, of seconds since 1970: two hosts may be in different time zones.
+pub fn date(secs: i64) -> String {
+    let (days, rest) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
+    // The calendar repeats every 400 years, counted here from a first of March, so that a leap day is the last of its year.
+    let days = i128::from(days) + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) =
+        (era * 400 + year + i128::from(month >= 10), if month < 10 { month + 3 } else { month - 9 });
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 /// `1 file`, `3 files`.
 pub fn count(number: u64, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
@@ -54,6 +70,24 @@ fn scaled(value: f64, base: f64, units: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dates() {
+        let table = [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_200, "2024-03-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (4_102_444_800, "2100-01-01T00:00:00Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+        ];
+        for (secs, expected) in table {
+            assert_eq!(date(secs), expected);
+        }
+        // A peer may say anything.
+        assert!(date(i64::MAX).ends_with('Z') && date(i64::MIN).ends_with('Z'));
+    }
 
     #[test]
     fn sizes() {

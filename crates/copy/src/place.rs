@@ -11,8 +11,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget};
-use farhaul_copy::Location;
 use farhaul_session::{Code, Error, amounts};
+
+use super::job::Location;
 
 /// A host as named by the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,11 +113,20 @@ impl Place {
     }
 
     /// The path at whichever end.
-    fn path(&self) -> &[u8] {
+    pub fn path(&self) -> &[u8] {
         match self {
             Place::Pipe => b"-",
             Place::Local(path) => path.as_os_str().as_bytes(),
             Place::Ssh(_, path) | Place::Daemon(_, path) => path,
+        }
+    }
+
+    /// Another path at the same host.
+    pub fn with_path(&self, path: &[u8]) -> Place {
+        match self {
+            Place::Pipe | Place::Local(_) => Place::Local(OsString::from_vec(path.to_vec()).into()),
+            Place::Ssh(host, _) => Place::Ssh(host.clone(), path.to_vec()),
+            Place::Daemon(host, _) => Place::Daemon(host.clone(), path.to_vec()),
         }
     }
 

@@ -1,0 +1,176 @@
+//! What `ls`, `stat`, `cat`, `du` and `sum` have in common: from locations to far places and paths there, and to an exit code.
+//!
+//! Always true: what is named on one host shares one session; what fails of it does not keep the rest from being looked at.
+
+use std::io::IsTerminal;
+
+use farhaul::{Code, Error, ExitCode, Location, Place, Remote, escape, is_pattern};
+use serde::Serialize;
+
+use super::cp;
+use crate::args::look::Look;
+use crate::descriptors;
+use crate::ui::{log, printer};
+
+/// So much is written at a time.
+const WRITTEN_AT_ONCE: usize = 64 << 10;
+
+/// What was looked at so far, and what is to be written of it.
+pub struct Outcome {
+    json: bool,
+    good: u64,
+    failed: u64,
+    first: Option<Error>,
+    /// Nobody can read what is written.
+    unwritten: Option<Error>,
+    out: Vec<u8>,
+    is_terminal: bool,
+}
+
+/// A path that was named, at its host.
+pub struct Named<'a> {
+    pub remote: &'a Remote,
+    pub path: &'a [u8],
+    /// There are several.
+    pub is_one_of_many: bool,
+}
+
+/// Something that could not be looked at, as `--json` has it.
+#[derive(Serialize)]
+struct Failed<'a> {
+    failed: String,
+    code: &'static str,
+    reason: &'a str,
+}
+
+/// Looks at each location with `act`.
+pub fn each(look: &Look, mut act: impl FnMut(&Named<'_>, &mut Outcome) -> Result<(), Error>) -> ExitCode {
+    log::to_stderr("off");
+    let mut outcome = Outcome {
+        json: look.json,
+        good: 0,
+        failed: 0,
+        first: None,
+        unwritten: None,
+        out: Vec::new(),
+        is_terminal: std::io::stdout().is_terminal(),
+    };
+    let looked = descriptors::output().and_then(|()| all(look, &mut outcome, &mut act));
+    outcome.end(looked)
+}
+
+fn all(
+    look: &Look,
+    outcome: &mut Outcome,
+    act: &mut impl FnMut(&Named<'_>, &mut Outcome) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let places = look.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    if places.iter().any(|place| *place == Place::Pipe || place.is_made() || place.is_sink()) {
+        return Err(Error::new(Code::BadLocation, "only files and directories can be looked at"));
+    }
+    let mut hosts: Vec<(Place, Remote)> = Vec::new();
+    for place in &places {
+        let at = match hosts.iter().position(|(host, _)| host.is_beside(place)) {
+            Some(at) => at,
+            None => {
+                hosts.push((place.clone(), connect(place, look)?));
+                hosts.len() - 1
+            }
+        };
+        let remote = &hosts[at].1;
+        let is_there = matches!(place, Place::Ssh(..) | Place::Daemon(..));
+        let paths = match is_there && is_pattern(place.path()) {
+            true => remote.find(place.path())?,
+            false => vec![place.path().to_vec()],
+        };
+        let is_one_of_many = places.len() > 1 || paths.len() > 1;
+        for path in &paths {
+            let named = Named { remote, path, is_one_of_many };
+            match act(&named, outcome) {
+                Ok(()) => outcome.good += 1,
+                Err(error) => outcome.fail(path, error),
+            }
+            if let Some(error) = outcome.unwritten.take() {
+                return Err(error);
+            }
+        }
+    }
+    outcome.flush();
+    hosts.into_iter().try_for_each(|(_, remote)| remote.finish().map(drop))
+}
+
+/// The host of a place; paths are named from its own beginning.
+fn connect(place: &Place, look: &Look) -> Result<Remote, Error> {
+    let location: Location = cp::location(&place.with_path(b""), &look.connection, look.quiet)?;
+    Remote::at(&location, look.network())
+}
+
+impl Outcome {
+    /// Bytes for standard output.
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+        if self.out.len() >= WRITTEN_AT_ONCE {
+            self.flush();
+        }
+    }
+
+    /// A name: a terminal gets it escaped, a program as it is.
+    pub fn name(&self, name: &[u8]) -> Vec<u8> {
+        if self.is_terminal { escape(name).into_bytes() } else { name.to_vec() }
+    }
+
+    /// A JSON object, and a line end.
+    pub fn json(&mut self, value: &impl Serialize) {
+        match serde_json::to_string(value) {
+            Ok(text) => self.write(format!("{}\n", printer::harmless_json(&text)).as_bytes()),
+            Err(error) => {
+                self.unwritten.get_or_insert_with(|| Error::bug(error.to_string()));
+            }
+        }
+    }
+
+    /// Writes what is there; a program that has it wants no more.
+    pub fn flush(&mut self) {
+        if self.unwritten.is_none()
+            && !self.out.is_empty()
+            && let Err(error) = printer::data(&self.out)
+        {
+            self.unwritten = Some(error);
+        }
+        self.out.clear();
+    }
+
+    /// Whether nobody reads any more.
+    pub fn is_lost(&self) -> bool {
+        self.unwritten.is_some()
+    }
+
+    /// This could not be looked at; the rest is.
+    pub fn fail(&mut self, path: &[u8], error: Error) {
+        self.flush();
+        self.failed += 1;
+        let shown = escape(path);
+        let shown = if shown.is_empty() { ".".into() } else { shown };
+        let reason = error.to_string();
+        if self.json {
+            self.json(&Failed { failed: shown.clone(), code: error.code().name(), reason: &reason });
+        }
+        printer::error(&error.about(&shown), None);
+        self.first.get_or_insert(error);
+    }
+
+    fn end(mut self, looked: Result<(), Error>) -> ExitCode {
+        self.flush();
+        let error = looked.err().or(self.unwritten.take());
+        match (error, self.first) {
+            (Some(error), _) => {
+                printer::error(&error, None);
+                error.exit_code()
+            }
+            (None, Some(first)) if self.good == 0 => first.exit_code(),
+            (None, Some(_)) => ExitCode::SomeFailed,
+            (None, None) if self.failed > 0 => ExitCode::SomeFailed,
+            (None, None) => ExitCode::Ok,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `farhaul ls`: names, or a line for each.
+
+use farhaul::{Depth, Entry, Error, ExitCode, Kind, Listed, escape};
+use serde::Serialize;
+
+use super::look::{Named, Outcome, each};
+use crate::args::look::Ls;
+use crate::ui::units;
+
+/// What `--json` says of an entry.
+#[derive(Serialize)]
+pub(super) struct Shown {
+    path: String,
+    kind: &'static str,
+    size: u64,
+    mode: String,
+    links: u64,
+    mtime_ns: i128,
+    ctime_ns: i128,
+    inode: u64,
+    device: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+}
+
+impl Shown {
+    pub(super) fn new(path: &[u8], entry: &Entry) -> Shown {
+        let ns = |secs: i64, nanos: u32| i128::from(secs) * 1_000_000_000 + i128::from(nanos);
+        let identity = &entry.identity;
+        Shown {
+            path: escape(path),
+            kind: entry.kind.name(),
+            size: identity.size,
+            mode: format!("{:04o}", entry.mode),
+            links: entry.links,
+            mtime_ns: ns(identity.mtime.secs, identity.mtime.nanos),
+            ctime_ns: ns(identity.ctime.secs, identity.ctime.nanos),
+            inode: identity.inode,
+            device: identity.device,
+            target: (entry.kind == Kind::Symlink).then(|| escape(&entry.target)),
+        }
+    }
+}
+
+pub fn run(args: &Ls) -> ExitCode {
+    let mut is_first = true;
+    each(&args.look, |named, outcome| {
+        let entry = look_up(named)?;
+        if entry.kind != Kind::Directory || args.directory {
+            line(args, named.path, &entry, outcome);
+            return Ok(());
+        }
+        if !std::mem::take(&mut is_first) && !args.look.json {
+            outcome.write(b"\n");
+        }
+        directory(args, named, outcome)
+    })
+}
+
+/// What was named; a link to a directory is that directory, as for `ls` without -l.
+fn look_up(named: &Named<'_>) -> Result<Entry, Error> {
+    let entry = named.remote.stat_link(named.path)?;
+    match entry.kind {
+        Kind::Symlink => match named.remote.stat(named.path) {
+            Ok(there) if there.kind == Kind::Directory => Ok(there),
+            _ => Ok(entry),
+        },
+        _ => Ok(entry),
+    }
+}
+
+fn directory(args: &Ls, named: &Named<'_>, outcome: &mut Outcome) -> Result<(), Error> {
+    let depth = if args.recursive { Depth::All } else { Depth::One };
+    let has_header = (args.recursive || named.is_one_of_many) && !args.look.json;
+    let is_shown =
+        |path: &[u8]| args.all || !path.split(|byte| *byte == b'/').any(|name| name.first() == Some(&b'.'));
+    let mut held: Vec<Entry> = Vec::new();
+    for listed in named.remote.list(named.path, depth)? {
+        match listed? {
+            Listed::Entry(entry) if entry.path.is_empty() || !is_shown(&entry.path) => {}
+            // Who wants all of it as it comes gets whole paths.
+            Listed::Entry(entry) if args.unsorted => {
+                let name = joined(named.path, &entry.path);
+                line(args, if args.recursive { &name } else { &entry.path }, &entry, outcome);
+            }
+            Listed::Entry(entry) => held.push(entry),
+            Listed::Failed { path, code, reason } => {
+                outcome.fail(&joined(named.path, &path), Error::new(code, reason));
+            }
+            Listed::NotEntered(path) => {
+                let shown = escape(&joined(named.path, &path));
+                crate::ui::printer::warning(&format!(
+                    "{shown}: something is mounted there; it is not listed"
+                ));
+            }
+        }
+        if outcome.is_lost() {
+            return Ok(());
+        }
+    }
+    held.sort_unstable_by(|one, other| split(&one.path).cmp(&split(&other.path)));
+    if args.unsorted {
+        return Ok(());
+    }
+    if args.look.json {
+        held.iter().for_each(|entry| line(args, &joined(named.path, &entry.path), entry, outcome));
+        return Ok(());
+    }
+    // Each directory by itself, as ls has it.
+    let mut directories: Vec<&[u8]> = vec![b""];
+    let below = held.iter().filter(|entry| args.recursive && entry.kind == Kind::Directory);
+    directories.extend(below.map(|entry| &entry.path[..]));
+    directories.sort_unstable();
+    for (number, directory) in directories.iter().enumerate() {
+        if number > 0 {
+            outcome.write(b"\n");
+        }
+        if has_header {
+            let name = outcome.name(&joined(named.path, directory));
+            outcome.write(&[&name[..], b":\n"].concat());
+        }
+        let from = held.partition_point(|entry| split(&entry.path).0 < *directory);
+        for entry in held[from..].iter().take_while(|entry| split(&entry.path).0 == *directory) {
+            line(args, split(&entry.path).1, entry, outcome);
+        }
+    }
+    Ok(())
+}
+
+/// Directory and name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
+}
+
+pub(super) fn joined(directory: &[u8], below: &[u8]) -> Vec<u8> {
+    match (directory, below) {
+        (b"", b"") => b".".to_vec(),
+        (directory, b"") => directory.to_vec(),
+        (b"", below) => below.to_vec(),
+        (directory, below) if directory.ends_with(b"/") => [directory, below].concat(),
+        (directory, below) => [directory, b"/", below].concat(),
+    }
+}
+
+fn line(args: &Ls, name: &[u8], entry: &Entry, outcome: &mut Outcome) {
+    if args.look.json {
+        return outcome.json(&Shown::new(name, entry));
+    }
+    let mut text = Vec::new();
+    if args.long {
+        let (size, time) = (entry.identity.size, entry.identity.mtime);
+        text.extend_from_slice(
+            format!("{} {size:>14} {} ", permissions(entry), units::date(time.secs)).as_bytes(),
+        );
+    }
+    text.extend_from_slice(&outcome.name(name));
+    if args.long && entry.kind == Kind::Symlink {
+        text.extend_from_slice(b" -> ");
+        text.extend_from_slice(&outcome.name(&entry.target));
+    }
+    text.push(b'\n');
+    outcome.write(&text);
+}
+
+/// `drwxr-xr-x`, as ls writes it.
+pub(super) fn permissions(entry: &Entry) -> String {
+    let kind = match entry.kind {
+        Kind::File => '-',
+        Kind::Directory => 'd',
+        Kind::Symlink => 'l',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+        Kind::CharDevice => 'c',
+        Kind::BlockDevice => 'b',
+    };
+    let mut text = String::from(kind);
+    let set = [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')];
+    for (shift, special, letter) in set {
+        let bits = entry.mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (entry.mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use farhaul::Identity;
+
+    use super::*;
+
+    #[test]
+    fn permissions_are_written_as_ls_writes_them() {
+        let written = |kind, mode| {
+            let identity = Identity::default();
+            permissions(&Entry { path: Vec::new(), kind, mode, links: 1, target: Vec::new(), identity })
+        };
+        assert_eq!(written(Kind::File, 0o644), "-rw-r--r--");
+        assert_eq!(written(Kind::Directory, 0o1777), "drwxrwxrwt");
+        assert_eq!(written(Kind::File, 0o4755), "-rwsr-xr-x");
+        assert_eq!(written(Kind::File, 0o6644), "-rwSr-Sr--");
+        assert_eq!(written(Kind::Symlink, 0o777), "lrwxrwxrwx");
+    }
+
+    #[test]
+    fn paths_are_joined_as_they_are_written() {
+        for (directory, below, whole) in [
+            ("", "", "."),
+            ("a", "", "a"),
+            ("", "b", "b"),
+            ("a", "b", "a/b"),
+            ("a/", "b", "a/b"),
+            ("/", "b", "/b"),
+        ] {
+            assert_eq!(joined(directory.as_bytes(), below.as_bytes()), whole.as_bytes());
+        }
+    }
+}

@@ -14,7 +14,7 @@ pub struct Findings {
     /// Why it ended early, if it did; the rows are those from before.
     pub error: Option<String>,
     pub error_detail: Option<ErrorDetail>,
-    /// "cpu", "disk", "link" or "transfer".
+    /// "cpu", "disk", "link", "transfer" or "read".
     pub bench: String,
     pub here: HostFacts,
     /// The other host of a link or transfer, as far as it has told.
@@ -107,6 +107,7 @@ pub enum Row {
     Disk(DiskRow),
     Link(LinkRow),
     Transfer(TransferRow),
+    Read(ReadRow),
 }
 
 /// Sealing and opening as a flow does it, on one core.
@@ -186,6 +187,27 @@ pub struct LinkRow {
     pub receiver_bps_per_core: f64,
     /// What held it, in words: "sender's core", "receiver's core", "--rate", "window" or "path".
     pub limit: String,
+}
+
+/// Random reads of a far file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct ReadRow {
+    pub bytes_each: u64,
+    /// Under way at a time, and in one request.
+    pub at_once: u64,
+    pub vector: u64,
+    pub reads: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+    pub bps: f64,
+    /// From the question to the last byte of the answer.
+    pub median_ms: f64,
+    pub p99_ms: f64,
+    pub max_ms: f64,
+    /// Bytes that came in each second.
+    pub bytes_by_second: Vec<u64>,
+    /// What a reader in the same session had meanwhile.
+    pub beside_bps: Option<f64>,
 }
 
 /// One transfer of the real engine.

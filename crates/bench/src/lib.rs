@@ -1,6 +1,6 @@
-//! What the parts of a host can do by themselves: cipher, digest and memory, a disk, a link, whole transfers.
+//! What the parts of a host can do by themselves: cipher, digest and memory, a disk, a link, whole transfers, reads of a far file.
 //!
-//! How to read it: [`cpu`], [`disk`], [`link`] and [`transfer`] each have a `measure` that is told what to do, works until
+//! How to read it: [`cpu`], [`disk`], [`link`], [`transfer`] and [`read`] each have a `measure` that is told what to do, works until
 //! it is done or stopped, and puts what it finds into [`Findings`] (`findings.rs`) as it goes, so that what was found
 //! before an error is kept. The far end of `link` and `transfer` is [`serve`] (`far.rs`), which ssh starts;
 //! `messages.rs` is what the two say to each other.
@@ -17,6 +17,7 @@ mod folder;
 pub mod link;
 mod messages;
 mod near;
+pub mod read;
 mod sealed;
 mod stopwatch;
 pub mod transfer;
@@ -27,8 +28,8 @@ use farhaul::Error;
 
 pub use far::serve;
 pub use findings::{
-    CipherRow, CopyRow, DigestRow, DiskRow, Expected, FINDINGS_SCHEMA, Findings, HostFacts, LinkRow, Row,
-    Skipped, TransferRow,
+    CipherRow, CopyRow, DigestRow, DiskRow, Expected, FINDINGS_SCHEMA, Findings, HostFacts, LinkRow, ReadRow,
+    Row, Skipped, TransferRow,
 };
 
 /// What a measurement gets to know of, and tells to, the one who waits for it.

@@ -26,6 +26,7 @@ pub enum BenchPart {
     Disk(Disk),
     Link(Box<Link>),
     Transfer(Box<TransferBench>),
+    Read(Box<ReadBench>),
     /// The far end, on stdin and stdout
     #[command(hide = true)]
     Endpoint,
@@ -138,6 +139,32 @@ pub struct TransferBench {
 }
 
 const TRANSFER: &str = "Without --write only memory to memory is measured, and disk to memory with --from.";
+
+/// Random reads of a file where it is, many at a time
+#[derive(Group, Debug)]
+#[command(after_help = EXIT_CODES)]
+pub struct ReadBench {
+    /// Bytes of each read
+    #[arg(long, value_name = "SIZE", default_value = "64K", value_parser = values::size, help_heading = MEASUREMENT)]
+    pub size: u64,
+    /// Reads under way at a time
+    #[arg(long, value_name = "N", default_value_t = 32, help_heading = MEASUREMENT)]
+    pub at_once: u64,
+    /// Ranges in each request
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = MEASUREMENT)]
+    pub vector: u64,
+    /// It ends after so many reads
+    #[arg(long, value_name = "N", default_value_t = 64_000, help_heading = MEASUREMENT)]
+    pub reads: u64,
+    /// It ends after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "30", value_parser = values::seconds, help_heading = MEASUREMENT)]
+    pub seconds: f64,
+    /// Read the file from its beginning to its end meanwhile, in the same session
+    #[arg(long, help_heading = MEASUREMENT)]
+    pub beside: bool,
+    #[command(flatten)]
+    pub look: super::look::Look,
+}
 
 #[derive(Group, Debug, Default, Clone)]
 pub struct BenchOutput {

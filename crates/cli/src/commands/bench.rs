@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use farhaul::{Code, Error, ErrorDetail, ExitCode, Handle, Host, Place};
 use farhaul_bench::transfer::Target;
-use farhaul_bench::{Findings, Watch, cpu, disk, link, transfer};
+use farhaul_bench::{Findings, Watch, cpu, disk, link, read, transfer};
 
 use super::cp::{daemon_target, ssh_target};
 use crate::args::Connection;
-use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, TransferBench};
+use crate::args::bench::{Bench, BenchOutput, BenchPart, Link, ReadBench, TransferBench};
 use crate::signals;
 use crate::ui::waiting::Waiting;
 use crate::ui::{findings, log, printer};
@@ -32,6 +32,10 @@ pub fn run(args: &Bench) -> ExitCode {
         BenchPart::Transfer(args) => show("transfer", &args.output, |watch, findings| {
             transfer::measure(&transfer_config(args)?, watch, findings)
         }),
+        BenchPart::Read(args) => {
+            let output = BenchOutput { json: args.look.json, quiet: args.look.quiet };
+            show("read", &output, |watch, findings| read::measure(&read_config(args)?, watch, findings))
+        }
         BenchPart::Endpoint => farhaul_bench::serve(),
     }
 }
@@ -112,6 +116,22 @@ fn link_config(args: &Link) -> Result<link::Config, Error> {
         packets: args.packets.clone(),
         cipher: args.cipher,
         udp_ports: args.udp_ports,
+    })
+}
+
+fn read_config(args: &ReadBench) -> Result<read::Config, Error> {
+    let [location] = &args.look.locations[..] else {
+        return Err(Error::new(Code::BadLocation, "one file is measured at a time"));
+    };
+    Ok(read::Config {
+        location: super::cp::location(&Place::parse(location)?, &args.look.connection, args.look.quiet)?,
+        network: args.look.network(),
+        len: args.size,
+        at_once: args.at_once,
+        vector: args.vector,
+        reads: args.reads,
+        time: time(args.seconds),
+        beside: args.beside,
     })
 }
 

@@ -23,7 +23,7 @@ use std::process;
 use farhaul::{CpuList, ExitCode, contained};
 
 use crate::args::Verb;
-use crate::args::bench::{BenchOutput, BenchPart};
+use crate::args::bench::BenchPart;
 use crate::args::lab::LabVerb;
 use crate::descriptors;
 use crate::exit::process_code;
@@ -93,7 +93,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
             LabVerb::Stats(_) => true,
             LabVerb::Run(_) | LabVerb::Exec(_) | LabVerb::World(_) => false,
         },
-        Verb::Bench(args) => reporting(&args.part).is_some_and(|output| output.json || !output.quiet),
+        Verb::Bench(args) => reporting(&args.part).is_some_and(|(json, quiet)| json || !quiet),
         Verb::Completions { .. } | Verb::Man { .. } => true,
         Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
         // Its stdout is the channel.
@@ -101,12 +101,15 @@ fn reports_to_stdout(verb: &Verb) -> bool {
     }
 }
 
-fn reporting(part: &BenchPart) -> Option<&BenchOutput> {
-    match part {
-        BenchPart::Cpu(args) => Some(&args.output),
-        BenchPart::Disk(args) => Some(&args.output),
-        BenchPart::Link(args) => Some(&args.output),
-        BenchPart::Transfer(args) => Some(&args.output),
-        BenchPart::Endpoint => None,
-    }
+/// Whether it writes JSON, and whether it is to be quiet.
+fn reporting(part: &BenchPart) -> Option<(bool, bool)> {
+    let output = match part {
+        BenchPart::Cpu(args) => &args.output,
+        BenchPart::Disk(args) => &args.output,
+        BenchPart::Link(args) => &args.output,
+        BenchPart::Transfer(args) => &args.output,
+        BenchPart::Read(args) => return Some((args.look.json, args.look.quiet)),
+        BenchPart::Endpoint => return None,
+    };
+    Some((output.json, output.quiet))
 }

@@ -62,6 +62,9 @@ fn heading(row: &Row) -> &'static [&'static str] {
             "a core",
             "limit",
         ],
+        Row::Read(_) => {
+            &["reads", "each", "at once", "in one", "rate", "a second", "median", "99 %", "slowest", "beside"]
+        }
         Row::Transfer(_) => {
             &["transfer", "rate", "moved", "time", "over", "cpu here", "cpu there", "slowest"]
         }
@@ -96,6 +99,18 @@ fn line(row: &Row) -> Line {
             units::size(row.bytes),
         ],
         Row::Link(row) => link(row),
+        Row::Read(row) => vec![
+            row.reads.to_string(),
+            units::size(row.bytes_each),
+            row.at_once.to_string(),
+            row.vector.to_string(),
+            units::rate(row.bps),
+            format!("{:.0}", row.reads as f64 / row.seconds.max(1e-9)),
+            format!("{:.1} ms", row.median_ms),
+            format!("{:.1} ms", row.p99_ms),
+            format!("{:.1} ms", row.max_ms),
+            row.beside_bps.map_or_else(|| "-".into(), units::rate),
+        ],
         Row::Transfer(row) => vec![
             format!("{} to {}", row.from, row.to),
             units::rate(row.bps),

@@ -1,6 +1,6 @@
 //! `farhaul ls`: names, or a line for each.
 
-use farhaul::{Depth, Entry, Error, ExitCode, Kind, Listed, escape};
+use farhaul::{Code, Depth, Entry, Error, ExitCode, Kind, List, Listed, escape};
 use serde::Serialize;
 
 use super::look::{Named, Outcome, each};
@@ -45,37 +45,40 @@ impl Shown {
 pub fn run(args: &Ls) -> ExitCode {
     let mut is_first = true;
     each(&args.look, |named, outcome| {
-        let entry = look_up(named)?;
-        if entry.kind != Kind::Directory || args.directory {
-            line(args, named.path, &entry, outcome);
+        // Most are directories: to ask at once what is in it saves a round trip.
+        let depth = if args.recursive { Depth::All } else { Depth::One };
+        let list = if args.directory { None } else { begun(named.remote.list(named.path, depth)?)? };
+        let Some(list) = list else {
+            line(args, named.path, &named.remote.stat_link(named.path)?, outcome);
             return Ok(());
-        }
+        };
         if !std::mem::take(&mut is_first) && !args.look.json {
             outcome.write(b"\n");
         }
-        directory(args, named, outcome)
+        directory(args, named, list, outcome)
     })
 }
 
-/// What was named; a link to a directory is that directory, as for `ls` without -l.
-fn look_up(named: &Named<'_>) -> Result<Entry, Error> {
-    let entry = named.remote.stat_link(named.path)?;
-    match entry.kind {
-        Kind::Symlink => match named.remote.stat(named.path) {
-            Ok(there) if there.kind == Kind::Directory => Ok(there),
-            _ => Ok(entry),
-        },
-        _ => Ok(entry),
+/// A list that has begun; none if what was named, or what it leads to, is no directory.
+fn begun(mut list: List) -> Result<Option<impl Iterator<Item = Result<Listed, Error>>>, Error> {
+    match list.next() {
+        Some(Err(error)) if matches!(error.code(), Code::NotADirectory | Code::NotFound) => Ok(None),
+        Some(Err(error)) => Err(error),
+        first => Ok(Some(first.into_iter().chain(list))),
     }
 }
 
-fn directory(args: &Ls, named: &Named<'_>, outcome: &mut Outcome) -> Result<(), Error> {
-    let depth = if args.recursive { Depth::All } else { Depth::One };
+fn directory(
+    args: &Ls,
+    named: &Named<'_>,
+    list: impl Iterator<Item = Result<Listed, Error>>,
+    outcome: &mut Outcome,
+) -> Result<(), Error> {
     let has_header = (args.recursive || named.is_one_of_many) && !args.look.json;
     let is_shown =
         |path: &[u8]| args.all || !path.split(|byte| *byte == b'/').any(|name| name.first() == Some(&b'.'));
     let mut held: Vec<Entry> = Vec::new();
-    for listed in named.remote.list(named.path, depth)? {
+    for listed in list {
         match listed? {
             Listed::Entry(entry) if entry.path.is_empty() || !is_shown(&entry.path) => {}
             // Who wants all of it as it comes gets whole paths.

@@ -14,8 +14,8 @@ use super::waiting::{Answer, Ranges, Waiting};
 
 /// Bytes of the ranges that a [`Reader`] asks for, which are those of a block.
 const CHUNK: u64 = 1 << 20;
-/// Ranges that it has under way, at first and at most; it doubles them while it has to wait.
-const AHEAD_FIRST: u64 = 16;
+/// Ranges that it has under way, at first and at most; there are more of them while it has to wait.
+const AHEAD_FIRST: u64 = 64;
 const AHEAD_MAX: u64 = 256;
 
 /// An open file. Its content is that of the moment when it was opened: once it has changed, reads fail with `FH-SOURCE-CHANGED`.

@@ -1,0 +1,223 @@
+"""Reads of files where they are, in the lab, beside XRootD and HTTP: one PASS or MISS line a row.
+
+Always true: peers read the same file over the same link in the same run, in turns with us; figures are of content.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from ground import GIB, MIB, ROOT, Results, parts
+
+from harness import lab
+
+PARTS = ("random", "latency", "clients", "list", "cat")
+HTTP_PORT, XROOTD_PORT = 8080, 1094
+READ = 64 << 10
+
+
+class Lab(contextlib.AbstractContextManager):
+    """A lab whose folder is in memory, and what runs in it."""
+
+    def __init__(self, *link):
+        self.home = tempfile.TemporaryDirectory(prefix="farhaul-read-", dir="/dev/shm")
+        self.folder = pathlib.Path(self.home.name)
+        os.chmod(self.folder, 0o755)
+        self.up = lab.Up("--home", str(self.folder), *link)
+        self.options = self.up.environment["FARHAUL_LAB_CP_OPTIONS"].split()
+        self.url = self.up.environment["FARHAUL_LAB_URL"]
+        self.running = []
+
+    def __exit__(self, *_):
+        for process in self.running:
+            process.terminate()
+            process.wait()
+        self.up.__exit__()
+        self.home.cleanup()
+
+    def start(self, host, *program, **options):
+        options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        return subprocess.Popen(lab.command("exec", "--lab", self.up.name, host, "--", *program), **options)
+
+    def run(self, *program, timeout=300):
+        begin = time.monotonic()
+        done = self.up.execute("a", *program, timeout=timeout)
+        return done.stdout, time.monotonic() - begin
+
+    def bench(self, path, *words):
+        out, _ = self.run("farhaul", "bench", "read", "--json", "-q", *self.options, *words, self.url + path)
+        return json.loads(out)["rows"][0]
+
+    def file(self, name, size):
+        """A file of bytes that nothing can pack."""
+        with open(self.folder / name, "wb") as out:
+            subprocess.run(["openssl", "enc", "-aes-128-ctr", "-nosalt", "-K", "0" * 32, "-iv", f"{abs(hash(name)):032x}"[-32:]],
+                           stdin=subprocess.Popen(["head", "-c", str(size), "/dev/zero"], stdout=subprocess.PIPE).stdout,
+                           stdout=out, stderr=subprocess.DEVNULL, check=True)
+
+    def serve(self, *program, port):
+        self.running.append(self.start("b", *program, stdout=subprocess.DEVNULL))
+        for _ in range(200):
+            listening = self.up.execute("b", "ss", "-Hltn", f"sport = :{port}").stdout
+            if listening:
+                return
+            if self.running[-1].poll() is not None:
+                raise SystemExit(f"{program[0]}: {self.running[-1].stderr.read().decode()}")
+            time.sleep(0.05)
+        raise SystemExit(f"{program[0]} does not listen")
+
+
+def steady(by_second):
+    """Bits a second from the second second on, without the last, which is no whole one."""
+    whole = by_second[1:-1]
+    return 8 * sum(whole) / max(1, len(whole))
+
+
+def spread(figures):
+    return f"{min(figures):.2f} to {max(figures):.2f}"
+
+
+def randoms(results, chosen):
+    rate = 1e9
+    with Lab("--rtt", "100ms", "--loss", "0.1%", "--rate", "1g") as place:
+        place.file("file", 4 * GIB)
+        beta = place.up.environment["FARHAUL_LAB_B"]
+        conf = place.folder / "nginx.conf"
+        conf.write_text(f"daemon off; user root; pid {place.folder}/pid; error_log /dev/null;\nevents {{}}\n"
+                        f"http {{ access_log off; sendfile on; keepalive_requests 1000000;\n"
+                        f"server {{ listen {HTTP_PORT}; root {place.folder}; }} }}\n")
+        place.serve("nginx", "-c", str(conf), port=HTTP_PORT)
+        own = place.folder / "xrootd"
+        own.mkdir()
+        (own / "config").write_text(f"all.export {place.folder}\nall.adminpath {own}/admin\nall.pidpath {own}/pid\n"
+                                    f"xrd.port {XROOTD_PORT}\nxrd.allow host *\n")
+        for path in (own, *own.iterdir(), place.folder, place.folder / "file"):
+            os.chmod(path, 0o777)
+            shutil.chown(path, "nobody", "nogroup")
+        place.serve("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "xrootd", "-c", str(own / "config"), "-l", str(own / "log"), "-n",
+                    "bench", port=XROOTD_PORT)
+        seconds = str(chosen.seconds)
+        ranges = ("/usr/bin/python3", str(ROOT / "bench/ranges.py"))
+        size = str(4 * GIB)
+
+        def ours(*words):
+            return steady(place.bench("file", "--seconds", seconds, *words)["bytes_by_second"]) / rate
+
+        def theirs(*words):
+            return steady(json.loads(place.run(*ranges, *words, seconds)[0])) / rate
+
+        cases = {
+            "single": lambda: ours("--at-once", "512"),
+            "vectors": lambda: ours("--at-once", "512", "--vector", "32"),
+            "few": lambda: ours("--at-once", "32"),
+            "http": lambda: theirs("http", beta, str(HTTP_PORT), "file", size, "32", str(READ)),
+            "xrootd": lambda: theirs("xrootd", beta, str(XROOTD_PORT), str(place.folder / "file"), size, "16", "32", str(READ)),
+        }
+        found = {case: [] for case in cases}
+        for _ in range(chosen.runs):
+            for case, measure in cases.items():
+                found[case].append(measure())
+    middle = {case: statistics.median(shares) for case, shares in found.items()}
+    results.note(f"HTTP, 32 connections: {middle['http']:.2f} of the link; XRootD, 16 vector reads of 32 at a time: {middle['xrootd']:.2f}")
+    for case, name in (("single", "512 reads at a time"), ("vectors", "512 reads at a time, vectors of 32")):
+        results.row(name, middle[case] >= 0.85, f"{middle[case]:.2f} of the link", "0.85", spread(found[case]),
+                    http=found["http"], xrootd=found["xrootd"], shares=found[case])
+    # What 32 reads a round trip would bring.
+    full = 32 * READ * 8 / 0.1 / rate
+    shares = [share / full for share in found["few"]]
+    results.row("32 reads at a time", statistics.median(shares) >= 0.9, f"{statistics.median(shares):.2f} of 32 a round trip", "0.9",
+                spread(shares), shares=shares)
+
+
+def latency(results, chosen):
+    with Lab("--rtt", "100ms", "--rate", "1g") as place:
+        place.file("file", 2 * GIB)
+        found = {"alone": [], "beside": []}
+        for _ in range(chosen.runs):
+            for case, words in (("alone", ()), ("beside", ("--beside",))):
+                found[case].append(place.bench("file", "--at-once", "1", "--size", "4K", "--seconds", str(max(15, chosen.seconds)), *words))
+    middle = lambda case, field: statistics.median(row[field] for row in found[case])  # noqa: E731
+    p99s = [row["p99_ms"] for row in found["alone"]]
+    results.row("4 KiB, alone", middle("alone", "p99_ms") <= 105, f"99 % in {middle('alone', 'p99_ms'):.1f} ms", "105 ms", spread(p99s))
+    figure = f"{middle('beside', 'median_ms'):.1f} ms, 99 % in {middle('beside', 'p99_ms'):.1f} ms"
+    results.row("4 KiB, while a reader fills the session",
+                middle("beside", "median_ms") <= 110 and middle("beside", "p99_ms") <= 120, figure, "110 ms, 120 ms",
+                spread([row["p99_ms"] for row in found["beside"]]),
+                beside_share=[row["beside_bps"] / 1e9 for row in found["beside"]])
+
+
+def clients(results, chosen):
+    with Lab("--rtt", "20ms", "--rate", "2g") as place:
+        for number in range(4):
+            place.file(f"file{number}", GIB)
+        sums, jains = [], []
+        for _ in range(chosen.runs):
+            running = [place.start("a", "farhaul", "bench", "read", "--json", "-q", *place.options, "--rate", "500M", "--at-once", "256",
+                                   "--seconds", str(chosen.seconds), f"{place.url}file{number}") for number in range(4)]
+            rows = [json.loads(process.communicate(timeout=300)[0])["rows"][0] for process in running]
+            rates = [steady(row["bytes_by_second"]) for row in rows]
+            sums.append(sum(rates) / 2e9)
+            jains.append(sum(rates) ** 2 / (4 * sum(rate * rate for rate in rates)))
+    share, jain = statistics.median(sums), statistics.median(jains)
+    results.row("4 clients of 500 Mbit/s on 2 Gbit/s", share >= 0.9 and jain >= 0.95, f"{share:.2f} of the link, Jain {jain:.3f}",
+                "0.9, 0.95", spread(sums), jains=jains)
+
+
+def listing(results, chosen):
+    with Lab("--rtt", "200ms", "--rate", "1g") as place:
+        for number in range(1000):
+            folder = place.folder / "names" / f"dir{number:04}"
+            folder.mkdir(parents=True)
+            for name in range(1000):
+                os.close(os.open(folder / f"file-{name:04}.dat", os.O_CREAT | os.O_WRONLY))
+        scans, lists = [], []
+        for _ in range(chosen.runs):
+            begin = time.monotonic()
+            subprocess.run(["farhaul", "ls", "-RU", str(place.folder / "names")], stdout=subprocess.DEVNULL, check=True)
+            scans.append(time.monotonic() - begin)
+            out, seconds = place.run("farhaul", "ls", "-RU", *place.options, place.url + "names")
+            assert out.count(b"\n") == 1_001_000
+            lists.append(seconds)
+    # What comes over the wire is about 20 bytes a name.
+    allowed = 8 * 0.2 + 1_001_000 * 20 * 8 / 1e9 + statistics.median(scans)
+    seconds = statistics.median(lists)
+    results.row("ls -R of a million names", seconds <= allowed, f"{seconds:.2f} s", f"{allowed:.2f} s (8 RTT, bytes, scan)", spread(lists),
+                scans=scans)
+
+
+def cat(results, chosen):
+    with Lab("--rtt", "100ms", "--rate", "1g") as place:
+        place.file("file", GIB)
+        ratios = []
+        for _ in range(chosen.runs):
+            _, ours = place.run("sh", "-c", f"farhaul cat {' '.join(place.options)} '{place.url}file' >/dev/null")
+            _, copy = place.run("sh", "-c", f"farhaul cp -q {' '.join(place.options)} '{place.url}file' - >/dev/null")
+            ratios.append(copy / ours)
+    ratio = statistics.median(ratios)
+    results.row("cat of 1 GiB against cp to a pipe", ratio >= 0.95, f"{ratio:.2f}", "0.95", spread(ratios))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--runs", type=int, default=3, help="runs of each case (default 3)")
+    parser.add_argument("--seconds", type=int, default=12, help="seconds of each run (default 12; 64,000 reads take 36)")
+    parser.add_argument("--only", type=parts(PARTS), default=PARTS, help=f"only these, of {', '.join(PARTS)}")
+    chosen = parser.parse_args()
+    os.environ["PATH"] = f"{ROOT / 'target/release'}:{os.environ['PATH']}"
+    results = Results("read")
+    measures = {"random": randoms, "latency": latency, "clients": clients, "list": listing, "cat": cat}
+    with results.saved(chosen.only == PARTS):
+        for part in chosen.only:
+            measures[part](results, chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

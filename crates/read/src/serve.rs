@@ -42,7 +42,8 @@ use super::work::{Digesting, Hurry, Next, Op, Part, Task, Work};
 pub const SMALL_MAX: u64 = 64 << 10;
 /// What of a stream goes ahead of other answers.
 const STREAM_START: u64 = 64 << 10;
-/// Ranges that are so near one another are read together: to read what lies between costs less than to ask for both.
+/// Ranges that are so near one another are read together: to read what lies between costs less than a second call, from memory
+/// as well as from a fast disk (docs/performance.md).
 const GAP_MAX: u64 = 16 << 10;
 /// So many of them at most, and so many bytes with what lies between.
 const GROUP_MAX: usize = 256;

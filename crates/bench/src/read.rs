@@ -9,6 +9,9 @@ use farhaul::{Code, Error, Location, NetworkOptions, Queue, Range, Remote, Remot
 use super::findings::{Findings, ReadRow, Row};
 use super::{Watch, bps};
 
+/// How long the reader beside it is alone before anything is measured.
+const BESIDE_FIRST: Duration = Duration::from_secs(4);
+
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -46,6 +49,9 @@ pub fn measure(config: &Config, watch: &Watch<'_>, findings: &mut Findings) -> R
     let measured = std::thread::scope(|scope| {
         if config.beside {
             scope.spawn(|| read_all(&file, &over, &beside));
+            // It fills the way when its rate has been found.
+            std::thread::sleep(BESIDE_FIRST);
+            beside.store(0, Relaxed);
         }
         let measured = reads(config, &file, watch);
         over.store(true, Relaxed);

@@ -239,3 +239,13 @@ def test_a_reader_that_goes_away_is_no_fault(place):
     url = os.fspath(place.url("file"))
     done = place.net.alpha.run(["sh", "-c", f"farhaul cat --accept-new '{url}' | head -c 10 | wc -c"], timeout=60)
     assert done.stdout.split() == [b"10"] and b"panic" not in done.stderr
+
+
+def test_where_udp_is_blocked_files_are_read_over_the_other_carrier(own_road):
+    road = own_road
+    place = Place(road.net, road.far, road.url)
+    content = make_file(road.far / "file", 20 * MIB).read_bytes()
+    with road.net.alpha.dropping("meta l4proto udp"), road.net.beta.dropping("meta l4proto udp"):
+        assert place.run("cat", road.url("file")) == content
+        assert place.lines("ls", road.url("")) == ["file"]
+        assert "3300" in place.error("cat", "--udp-only", road.url("file"), expect=EXIT_CONNECT)

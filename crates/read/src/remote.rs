@@ -123,6 +123,11 @@ impl Remote {
         List::begin(&self.link, |op, room| Message::Find { op, pattern, room })?.paths()
     }
 
+    /// Why nothing more can be asked for, if the session has ended by itself.
+    pub fn ended(&self) -> Option<Error> {
+        self.link.ended()
+    }
+
     /// Ends the session; both ends' figures come back.
     pub fn finish(mut self) -> Result<SessionReport, Error> {
         self.end();

@@ -88,7 +88,11 @@ fn all(
             let named = Named { remote, path, is_one_of_many };
             match act(&named, outcome) {
                 Ok(()) => outcome.good += 1,
-                Err(error) => outcome.fail(path, error),
+                // What has ended the session is no fault of the path.
+                Err(error) => match remote.ended() {
+                    Some(ended) => return Err(ended),
+                    None => outcome.fail(path, error),
+                },
             }
             if let Some(error) = outcome.unwritten.take() {
                 return Err(error);
@@ -96,7 +100,13 @@ fn all(
         }
     }
     outcome.flush();
-    hosts.into_iter().try_for_each(|(_, remote)| remote.finish().map(drop))
+    for (_, remote) in hosts {
+        let report = remote.finish()?;
+        if !look.quiet {
+            report.warnings.iter().for_each(|text| printer::warning(text));
+        }
+    }
+    Ok(())
 }
 
 /// The host of a place; paths are named from its own beginning.

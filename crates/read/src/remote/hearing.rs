@@ -324,6 +324,11 @@ impl Link {
         self.request.control.notify();
     }
 
+    /// Why the session has ended early, if it has.
+    pub(super) fn ended(&self) -> Option<Error> {
+        self.state().ended.as_ref().and_then(|(_, error)| error.clone())
+    }
+
     /// How the session has ended.
     pub(super) fn outcome(&self) -> Result<SessionReport, Error> {
         match &self.state().ended {

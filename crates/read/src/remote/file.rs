@@ -14,9 +14,10 @@ use super::waiting::{Answer, Ranges, Waiting};
 
 /// Bytes of the ranges that a [`Reader`] asks for, which are those of a block.
 const CHUNK: u64 = 1 << 20;
-/// Ranges that it has under way, at first and at most; there are more of them while it has to wait.
+/// Ranges that it has under way at first; there are more of them while it has to wait, as far as the session's memory goes.
 const AHEAD_FIRST: u64 = 64;
-const AHEAD_MAX: u64 = 256;
+/// With fewer than these it would wait for each.
+const AHEAD_MIN: u64 = 2;
 
 /// An open file. Its content is that of the moment when it was opened: once it has changed, reads fail with `FH-SOURCE-CHANGED`.
 pub struct RemoteFile {
@@ -71,13 +72,15 @@ impl RemoteFile {
     pub fn reader(&self, range: Range) -> Reader {
         let end = range.offset.saturating_add(range.len).min(self.size());
         let queue = self.queue();
+        let ahead_max = (self.open.link.memory_bytes() / CHUNK).max(AHEAD_MIN);
         Reader {
             queue,
             asked: range.offset.min(end),
             end,
             next: 0,
             early: BTreeMap::new(),
-            ahead: AHEAD_FIRST,
+            ahead: AHEAD_FIRST.min(ahead_max),
+            ahead_max,
             held: io::Cursor::default(),
         }
     }
@@ -203,6 +206,7 @@ pub struct Reader {
     next: u64,
     early: BTreeMap<u64, Vec<u8>>,
     ahead: u64,
+    ahead_max: u64,
     held: io::Cursor<Vec<u8>>,
 }
 
@@ -220,7 +224,7 @@ impl Reader {
             }
             // Who waits although all that may be is under way has too little of it.
             if self.asked < self.end {
-                self.ahead = (self.ahead + 1).min(AHEAD_MAX);
+                self.ahead = (self.ahead + 1).min(self.ahead_max);
             }
             let Some((number, read)) = self.queue.next() else { return Ok(None) };
             self.early.insert(number, read?);

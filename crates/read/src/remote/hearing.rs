@@ -30,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct Link {
     request: Arc<Request>,
     handle: Handle,
+    /// What answers that come in order may take here.
+    memory_bytes: u64,
     state: Mutex<State>,
     changed: Condvar,
     /// Closed when nothing more will arrive.
@@ -50,6 +52,7 @@ struct State {
 /// Starts the session on this thread and keeps it going to its end.
 pub(super) fn run(established: Established, started: impl FnOnce(Result<Arc<Link>, Error>)) {
     let (options, handle) = (established.opening.network, Handle::new());
+    let memory_bytes = options.memory_bytes;
     handle.begin();
     let begun =
         contained(|| Session::start(established.session, options, Role::Receiver, Order::Any, &handle));
@@ -74,6 +77,7 @@ pub(super) fn run(established: Established, started: impl FnOnce(Result<Arc<Link
     let link = Arc::new(Link {
         request: dialogue.request.clone(),
         handle,
+        memory_bytes,
         state: Mutex::new(state),
         changed: Condvar::new(),
         over,
@@ -245,6 +249,10 @@ impl Link {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().whole()
+    }
+
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 
     pub(super) fn handle(&self) -> &Handle {

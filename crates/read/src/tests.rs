@@ -236,3 +236,24 @@ fn who_cancels_by_the_handle_is_told_and_so_is_who_waits() {
     assert!(remote.stat(b"").is_err_and(|error| error.code() == Code::Interrupted));
     assert!(remote.finish().is_err_and(|error| error.code() == Code::Interrupted));
 }
+
+#[test]
+fn a_small_answer_does_not_wait_for_the_bulk_that_was_asked_for_before_it() {
+    const BULK: u64 = 400;
+    let folder = folder(&[("file", &content(8 << 20))]);
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    for _ in 0..5 {
+        let before = remote.handle().snapshot().bytes_done;
+        let mut bulk = file.queue();
+        for number in 0..BULK {
+            bulk.submit(Range { offset: number % 7 << 20, len: 1 << 20 }).unwrap();
+        }
+        assert_eq!(file.read_at(5, 4).unwrap(), content(9)[5..]);
+        let came = remote.handle().snapshot().bytes_done - before;
+        assert!(came < (BULK << 20) / 2, "{came} bytes of bulk came first");
+        while let Some((_, read)) = bulk.next() {
+            assert_eq!(read.unwrap().len(), 1 << 20);
+        }
+    }
+}

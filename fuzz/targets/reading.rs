@@ -49,6 +49,12 @@ target!(messages, 5000, fuzzing::messages);
 
 target!(stream_message, 5000, farhaul_stream::fuzzing::message);
 
+target!(read_message, 5000, farhaul_read::fuzzing::message);
+
+target!(read_records, 5000, farhaul_read::fuzzing::records);
+
+target!(read_pieces, 5000, farhaul_read::fuzzing::pieces);
+
 target!(block_trailer, 5000, fuzzing::block_trailer);
 
 target!(first_datagrams, 2000, |bytes: &[u8]| {

@@ -60,6 +60,30 @@ fn sessions() {
     }
 }
 
+/// Each message of a read, a list, and blocks of some pieces and of one.
+#[test]
+#[ignore = "writes the seeds into the source tree"]
+fn reads() {
+    let vectors = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../vectors/read.txt");
+    let vectors = std::fs::read_to_string(vectors).expect("it can be read");
+    for (number, line) in vectors.lines().enumerate() {
+        let (name, digits) = line.split_once(' ').expect("a name and bytes");
+        let digit = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal");
+        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(digit).collect();
+        match name {
+            "records" => put("reading__read_records", name, &bytes),
+            // Without the length before it.
+            _ => put("reading__read_message", &format!("{number}-{name}"), &bytes[1..]),
+        }
+    }
+    put("reading__read_pieces", "one", b"content\x05\x00\x00\x0f\x04\x00\x00\x00");
+    put(
+        "reading__read_pieces",
+        "three",
+        b"abcdef\x05\x00\x00\x04\x05\x01\x00\x07\x06\x00\x80\x20\x03\x0d\x00\x00\x00",
+    );
+}
+
 /// What a real session seldom says: the content of a pipe, whose size is told at the end, and a piece that arrived damaged.
 #[test]
 #[ignore = "writes the seeds into the source tree"]

@@ -10,6 +10,9 @@
 #![forbid(unsafe_code)]
 
 mod files;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod ground;
 mod listing;
 mod messages;

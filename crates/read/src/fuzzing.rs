@@ -1,0 +1,47 @@
+//! Ways in for `fuzz/`: what the two ends of a read take of each other.
+
+use farhaul_session::messages::Frames;
+
+use super::messages::{Message, Records};
+use super::pieces;
+
+/// One message, as it stands on the control stream behind its length; what was understood can be said again.
+pub fn message(bytes: &[u8]) -> bool {
+    let Ok(message) = Message::decode(bytes) else { return false };
+    let mut frames = Frames::default();
+    message.encode(frames.buffer());
+    assert_eq!(frames.take(), Ok(true), "it is no whole message");
+    assert_eq!(Message::decode(frames.last()), Ok(message), "it reads back as another message");
+    true
+}
+
+/// A stream of records; what was understood is written as the same records.
+pub fn records(bytes: &[u8]) -> bool {
+    let (mut reader, mut writer, mut again) = (Records::default(), Records::default(), Records::default());
+    let (mut rest, mut found) = (bytes, false);
+    while let Ok(Some((record, taken))) = reader.take(rest) {
+        assert!(taken > 0, "a record of nothing");
+        rest = &rest[taken..];
+        found = true;
+        let mut written = Vec::new();
+        writer.put(&mut written, &record);
+        assert_eq!(
+            again.take(&written),
+            Ok(Some((record, written.len()))),
+            "it reads back as another record"
+        );
+    }
+    found
+}
+
+/// A block that has come: its pieces are its content, one behind the other.
+pub fn pieces(bytes: &[u8]) -> bool {
+    let Ok(pieces) = pieces::parse(bytes) else { return false };
+    let mut at = 0;
+    for (piece, content) in &pieces {
+        assert_eq!(piece.len, content.len() as u64);
+        assert_eq!(*content, &bytes[at..at + content.len()]);
+        at += content.len();
+    }
+    !pieces.is_empty()
+}

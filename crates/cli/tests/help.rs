@@ -18,6 +18,11 @@ fn help_is_what_the_golden_files_say() {
         "cp",
         "sync",
         "verify",
+        "ls",
+        "stat",
+        "cat",
+        "du",
+        "sum",
         "clean",
         "serve",
         "keygen",
@@ -31,6 +36,7 @@ fn help_is_what_the_golden_files_say() {
         "bench disk",
         "bench link",
         "bench transfer",
+        "bench read",
     ] {
         let arguments: Vec<&str> = verb.split_whitespace().chain(["--help"]).collect();
         let output = farhaul(&arguments);

@@ -6,6 +6,7 @@
 //!
 //! Always true: whoever waits is woken by an answer or by the end of the session; what a server sends unasked ends that.
 
+mod digests;
 mod file;
 mod hearing;
 mod list;
@@ -24,10 +25,12 @@ use farhaul_session::error::{Code, Error, Failure};
 use farhaul_session::handle::Handle;
 use farhaul_session::options::NetworkOptions;
 use farhaul_session::report::SessionReport;
+use farhaul_volume::Algorithm;
 
 use super::messages::{Entry, Identity, Message};
 use super::request::{ReadRequest, own_features};
 use super::serve::serve_here;
+pub use digests::Digests;
 pub use file::{Queue, Reader, RemoteFile};
 use hearing::Link;
 pub use list::{Depth, List, Listed};
@@ -73,6 +76,15 @@ impl Remote {
         };
         let (link, thread) = begin(established)?;
         Ok(Remote { link, base, thread: Some(thread), serving })
+    }
+
+    /// Digests of many files, computed there, in the order of their paths.
+    pub fn digests<I: IntoIterator<Item = Vec<u8>>>(
+        &self,
+        algorithm: Algorithm,
+        paths: I,
+    ) -> Digests<'_, I::IntoIter> {
+        Digests::new(self, algorithm, paths.into_iter())
     }
 
     /// By which it is seen, and its rate set.

@@ -210,6 +210,29 @@ fn digests_are_what_the_tools_tell() {
 }
 
 #[test]
+fn digests_of_many_files_come_in_their_order_with_what_failed() {
+    let names: Vec<String> = (0..700).map(|number| format!("f{number:03}")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&name[..], name.as_bytes())).collect();
+    let folder = folder(&files);
+    std::fs::remove_file(folder.path().join("f300")).unwrap();
+    let remote = remote(folder.path());
+    let paths = names.iter().map(|name| name.as_bytes().to_vec());
+    let found: Vec<_> = remote.digests(Algorithm::Blake3, paths).collect();
+    assert_eq!(found.len(), 700);
+    for ((path, digest), name) in found.into_iter().zip(&names) {
+        assert_eq!(path, name.as_bytes());
+        match digest {
+            Ok((digest, 4)) => assert_eq!(digest, farhaul_volume::whole_digest(name.as_bytes())),
+            Err(error) => assert_eq!((&name[..], error.code()), ("f300", Code::NotFound)),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Those under way are let go of.
+    drop(remote.digests(Algorithm::Md5, names.iter().map(|name| name.as_bytes().to_vec())).next());
+    assert_eq!(remote.file(b"f000").unwrap().read_at(0, 9).unwrap(), b"f000");
+}
+
+#[test]
 fn what_is_cancelled_holds_up_nothing() {
     let folder = folder(&[("file", &content(64 << 20))]);
     let remote = remote(folder.path());
@@ -247,7 +270,7 @@ fn a_small_answer_does_not_wait_for_the_bulk_that_was_asked_for_before_it() {
         let before = remote.handle().snapshot().bytes_done;
         let mut bulk = file.queue();
         for number in 0..BULK {
-            bulk.submit(Range { offset: number % 7 << 20, len: 1 << 20 }).unwrap();
+            bulk.submit(Range { offset: (number % 7) << 20, len: 1 << 20 }).unwrap();
         }
         assert_eq!(file.read_at(5, 4).unwrap(), content(9)[5..]);
         let came = remote.handle().snapshot().bytes_done - before;

@@ -1,19 +1,11 @@
 //! `farhaul sum`: digests that the far end computes, in the lists of the tools that are known for them.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use farhaul::{Algorithm, Code, Depth, Error, ExitCode, Kind, Listed, Remote, escape};
+use farhaul::{Code, Depth, Error, ExitCode, Kind, Listed, escape};
 use serde::Serialize;
 
 use super::look::{Named, Outcome, each};
 use super::ls::joined;
 use crate::args::look::Sum;
-
-/// Files whose digests are asked for at a time: the far end works on several at once.
-const AT_ONCE: usize = 8;
-/// Files that are looked at together, so that their lines come in order.
-const BATCH: usize = 256;
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -23,14 +15,11 @@ struct Shown<'a> {
     bytes: u64,
 }
 
-/// A digest in hexadecimal, and of how many bytes it is.
-type Summed = Result<(String, u64), Error>;
-
 pub fn run(args: &Sum) -> ExitCode {
     each(&args.look, |named, outcome| {
         let there = named.remote.stat(named.path)?;
         if there.kind != Kind::Directory {
-            let (digest, bytes) = summed(named.remote, named.path, args.algorithm)?;
+            let (digest, bytes) = named.remote.file(named.path)?.digest(args.algorithm, None)?;
             line(args, named.path, &digest, bytes, outcome);
             return Ok(());
         }
@@ -39,12 +28,13 @@ pub fn run(args: &Sum) -> ExitCode {
         }
         let mut files = files(named, outcome)?;
         files.sort_unstable();
-        for batch in files.chunks(BATCH) {
-            for (path, summed) in batch.iter().zip(summed_together(named.remote, batch, args.algorithm)) {
-                match summed {
-                    Ok((digest, bytes)) => line(args, path, &digest, bytes, outcome),
-                    Err(error) => outcome.fail(path, error),
-                }
+        for (path, summed) in named.remote.digests(args.algorithm, files) {
+            match summed {
+                Ok((digest, bytes)) => line(args, &path, &digest, bytes, outcome),
+                Err(error) => match named.remote.ended() {
+                    Some(ended) => return Err(ended),
+                    None => outcome.fail(&path, error),
+                },
             }
             if outcome.is_lost() {
                 break;
@@ -73,38 +63,9 @@ fn files(named: &Named<'_>, outcome: &mut Outcome) -> Result<Vec<Vec<u8>>, Error
     Ok(files)
 }
 
-fn summed(remote: &Remote, path: &[u8], algorithm: Algorithm) -> Summed {
-    let (digest, bytes) = remote.file(path)?.digest(algorithm, None)?;
-    Ok((digest.iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
-}
-
-fn summed_together(remote: &Remote, paths: &[Vec<u8>], algorithm: Algorithm) -> Vec<Summed> {
-    let results: Vec<Mutex<Option<Summed>>> = paths.iter().map(|_| Mutex::default()).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some((path, result)) = {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            paths.get(at).zip(results.get(at))
-        } {
-            let summed = summed(remote, path, algorithm);
-            if let Ok(mut result) = result.lock() {
-                *result = Some(summed);
-            }
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 1..AT_ONCE.min(paths.len()) {
-            // With fewer threads it takes longer.
-            let _ = std::thread::Builder::new().name("sum".into()).spawn_scoped(scope, work);
-        }
-        work();
-    });
-    let missing = || Err(Error::bug("a digest"));
-    results.into_iter().map(|result| result.into_inner().ok().flatten().unwrap_or_else(missing)).collect()
-}
-
 /// `DIGEST  NAME`, as those tools write it: a name with a line end or a backslash is escaped, which a backslash in front says.
-fn line(args: &Sum, path: &[u8], digest: &str, bytes: u64, outcome: &mut Outcome) {
+fn line(args: &Sum, path: &[u8], digest: &[u8], bytes: u64, outcome: &mut Outcome) {
+    let digest = &digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     if args.look.json {
         let (path, algorithm) = (escape(path), args.algorithm.name());
         return outcome.json(&Shown { path, algorithm, digest, bytes });

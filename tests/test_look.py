@@ -182,6 +182,18 @@ def test_patterns_are_looked_up_there(road_of, net):
         place.error("stat", road.url("*.none"), expect=EXIT_FILES)
 
 
+def test_files_come_before_what_is_in_directories(road):
+    make_file(road.far / "z-file", 3)
+    make_file(road.far / "y-file", 3)
+    (road.far / "a-dir").mkdir()
+    make_file(road.far / "a-dir/inside", 3)
+    os.symlink("a-dir", road.far / "b-link")
+    place = Place(road.net, road.far, road.url)
+    lines = [line.rsplit("/", 1)[-1] for line in place.lines("ls", road.url("*"))]
+    assert lines == ["y-file", "z-file", "a-dir:", "inside", "", "b-link:", "inside"]
+    assert [line.rsplit("/", 1)[-1] for line in place.lines("ls", "-d", road.url("*"))] == ["a-dir", "b-link", "y-file", "z-file"]
+
+
 def test_names_do_not_steer_a_terminal_and_programs_get_them_as_they_are(place):
     name = b"evil\x1b[2J\xff"
     with open(os.fsencode(place.folder) + b"/" + name, "wb"):

@@ -62,7 +62,7 @@ pub use farhaul_copy::{
     VerifyReport, clean as run_clean, copy as run_copy, verify as run_verify,
 };
 pub use farhaul_read::{
-    Depth, Digests, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
+    Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
 };
 pub use farhaul_session::amounts;
 pub use farhaul_session::{

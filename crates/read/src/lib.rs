@@ -23,7 +23,7 @@ mod serve;
 mod work;
 
 pub use messages::{Entry, Identity, Kind, Range};
-pub use remote::{Depth, Digests, List, Listed, Queue, Reader, Remote, RemoteFile};
+pub use remote::{Answers, Depth, List, Listed, Queue, Reader, Remote, RemoteFile};
 pub use request::{SERVICE, admit, admit_within};
 pub use serve::{Served, ServerPolicy, serve};
 

@@ -6,7 +6,7 @@
 //!
 //! Always true: whoever waits is woken by an answer or by the end of the session; what a server sends unasked ends that.
 
-mod digests;
+mod answers;
 mod file;
 mod hearing;
 mod list;
@@ -30,7 +30,7 @@ use farhaul_volume::Algorithm;
 use super::messages::{Entry, Identity, Message};
 use super::request::{ReadRequest, own_features};
 use super::serve::serve_here;
-pub use digests::Digests;
+pub use answers::Answers;
 pub use file::{Queue, Reader, RemoteFile};
 use hearing::Link;
 pub use list::{Depth, List, Listed};
@@ -78,13 +78,22 @@ impl Remote {
         Ok(Remote { link, base, thread: Some(thread), serving })
     }
 
-    /// Digests of many files, computed there, in the order of their paths.
+    /// What there is at many paths, in their order; links are followed or not.
+    pub fn stats<I: IntoIterator<Item = Vec<u8>>>(
+        &self,
+        paths: I,
+        follow: bool,
+    ) -> Answers<'_, I::IntoIter, Entry> {
+        Answers::stats(self, follow, paths.into_iter())
+    }
+
+    /// Digests of many files, computed there, in the order of their paths; and of how many bytes each is.
     pub fn digests<I: IntoIterator<Item = Vec<u8>>>(
         &self,
         algorithm: Algorithm,
         paths: I,
-    ) -> Digests<'_, I::IntoIter> {
-        Digests::new(self, algorithm, paths.into_iter())
+    ) -> Answers<'_, I::IntoIter, (Vec<u8>, u64)> {
+        Answers::digests(self, algorithm, paths.into_iter())
     }
 
     /// By which it is seen, and its rate set.

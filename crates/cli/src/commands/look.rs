@@ -43,8 +43,25 @@ struct Failed<'a> {
     reason: &'a str,
 }
 
-/// Looks at each location with `act`.
+/// Looks at each path with `act`.
 pub fn each(look: &Look, mut act: impl FnMut(&Named<'_>, &mut Outcome) -> Result<(), Error>) -> ExitCode {
+    together(look, |remote, paths, is_one_of_many, outcome| {
+        for path in paths {
+            let done = act(&Named { remote, path: &path, is_one_of_many }, outcome);
+            outcome.note(remote, &path, done)?;
+            if outcome.is_lost() {
+                break;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Looks with `act` at all paths that a location stands for; it is told whether there are more.
+pub fn together(
+    look: &Look,
+    mut act: impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut Outcome) -> Result<(), Error>,
+) -> ExitCode {
     log::to_stderr("off");
     let mut outcome = Outcome {
         json: look.json,
@@ -62,7 +79,7 @@ pub fn each(look: &Look, mut act: impl FnMut(&Named<'_>, &mut Outcome) -> Result
 fn all(
     look: &Look,
     outcome: &mut Outcome,
-    act: &mut impl FnMut(&Named<'_>, &mut Outcome) -> Result<(), Error>,
+    act: &mut impl FnMut(&Remote, Vec<Vec<u8>>, bool, &mut Outcome) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let places = look.locations.iter().map(|text| Place::parse(text)).collect::<Result<Vec<_>, _>>()?;
     if places.iter().any(|place| *place == Place::Pipe || place.is_made() || place.is_sink()) {
@@ -84,19 +101,9 @@ fn all(
             false => vec![place.path().to_vec()],
         };
         let is_one_of_many = places.len() > 1 || paths.len() > 1;
-        for path in &paths {
-            let named = Named { remote, path, is_one_of_many };
-            match act(&named, outcome) {
-                Ok(()) => outcome.good += 1,
-                // What has ended the session is no fault of the path.
-                Err(error) => match remote.ended() {
-                    Some(ended) => return Err(ended),
-                    None => outcome.fail(path, error),
-                },
-            }
-            if let Some(error) = outcome.unwritten.take() {
-                return Err(error);
-            }
+        act(remote, paths, is_one_of_many, outcome)?;
+        if let Some(error) = outcome.unwritten.take() {
+            return Err(error);
         }
     }
     outcome.flush();
@@ -153,6 +160,19 @@ impl Outcome {
     /// Whether nobody reads any more.
     pub fn is_lost(&self) -> bool {
         self.unwritten.is_some()
+    }
+
+    /// What became of a path; an error if nothing more can be asked for.
+    pub fn note(&mut self, remote: &Remote, path: &[u8], done: Result<(), Error>) -> Result<(), Error> {
+        match done {
+            Ok(()) => self.good += 1,
+            // What has ended the session is no fault of the path.
+            Err(error) => match remote.ended() {
+                Some(ended) => return Err(ended),
+                None => self.fail(path, error),
+            },
+        }
+        Ok(())
     }
 
     /// This could not be looked at; the rest is.

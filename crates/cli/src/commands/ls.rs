@@ -3,7 +3,7 @@
 use farhaul::{Code, Depth, Entry, Error, ExitCode, Kind, List, Listed, escape};
 use serde::Serialize;
 
-use super::look::{Named, Outcome, each};
+use super::look::{Named, Outcome, together};
 use crate::args::look::Ls;
 use crate::ui::units;
 
@@ -44,19 +44,47 @@ impl Shown {
 
 pub fn run(args: &Ls) -> ExitCode {
     let mut is_first = true;
-    each(&args.look, |named, outcome| {
-        // Most are directories: to ask at once what is in it saves a round trip.
-        let depth = if args.recursive { Depth::All } else { Depth::One };
-        let list = if args.directory { None } else { begun(named.remote.list(named.path, depth)?)? };
-        let Some(list) = list else {
-            line(args, named.path, &named.remote.stat_link(named.path)?, outcome);
-            return Ok(());
-        };
-        if !std::mem::take(&mut is_first) && !args.look.json {
-            outcome.write(b"\n");
+    together(&args.look, |remote, paths, is_one_of_many, outcome| {
+        let mut directories = Vec::new();
+        if let ([path], false) = (&paths[..], args.directory) {
+            // Most are directories: to ask at once what is in it saves a round trip.
+            directories.push(path.clone());
+        } else {
+            // As for ls, what is no directory comes first.
+            for (path, entry) in remote.stats(paths, false) {
+                let may_be_one = |entry: &Entry| matches!(entry.kind, Kind::Directory | Kind::Symlink);
+                match entry {
+                    Ok(entry) if may_be_one(&entry) && !args.directory => directories.push(path),
+                    entry => {
+                        let done = entry.map(|entry| line(args, &path, &entry, outcome));
+                        outcome.note(remote, &path, done)?;
+                    }
+                }
+            }
         }
-        directory(args, named, list, outcome)
+        for path in directories {
+            let named = Named { remote, path: &path, is_one_of_many };
+            let done = show(args, &named, &mut is_first, outcome);
+            outcome.note(remote, &path, done)?;
+            if outcome.is_lost() {
+                break;
+            }
+        }
+        Ok(())
     })
+}
+
+/// What is in a directory, or what is named if it is none, nor leads to one.
+fn show(args: &Ls, named: &Named<'_>, is_first: &mut bool, outcome: &mut Outcome) -> Result<(), Error> {
+    let depth = if args.recursive { Depth::All } else { Depth::One };
+    let Some(list) = begun(named.remote.list(named.path, depth)?)? else {
+        line(args, named.path, &named.remote.stat_link(named.path)?, outcome);
+        return Ok(());
+    };
+    if !std::mem::take(is_first) && !args.look.json {
+        outcome.write(b"\n");
+    }
+    directory(args, named, list, outcome)
 }
 
 /// A list that has begun; none if what was named, or what it leads to, is no directory.

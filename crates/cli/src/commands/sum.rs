@@ -31,10 +31,7 @@ pub fn run(args: &Sum) -> ExitCode {
         for (path, summed) in named.remote.digests(args.algorithm, files) {
             match summed {
                 Ok((digest, bytes)) => line(args, &path, &digest, bytes, outcome),
-                Err(error) => match named.remote.ended() {
-                    Some(ended) => return Err(ended),
-                    None => outcome.fail(&path, error),
-                },
+                Err(error) => outcome.note(named.remote, &path, Err(error))?,
             }
             if outcome.is_lost() {
                 break;

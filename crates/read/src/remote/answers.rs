@@ -1,0 +1,102 @@
+//! The same question about many paths: each is asked before the answers to those before it are there, so that a long way does not
+//! count for each.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crossbeam_channel::bounded;
+use farhaul_session::error::Error;
+use farhaul_volume::Algorithm;
+
+use super::super::messages::{Entry, Message};
+use super::Remote;
+use super::hearing::Link;
+use super::waiting::Waiting;
+
+/// Questions that are under way at a time; a far end has fewer files open than it may.
+const AT_ONCE: usize = 256;
+
+/// Answers in the order of their paths. Dropped, what is under way is cancelled.
+pub struct Answers<'a, I, T> {
+    remote: &'a Remote,
+    paths: I,
+    ask: Ask<T>,
+    flying: VecDeque<(Vec<u8>, Flying<T>)>,
+}
+
+/// Asks about a path.
+type Ask<T> = Box<dyn Fn(&Remote, &[u8]) -> Result<Flying<T>, Error> + Send>;
+
+struct Flying<T> {
+    link: Arc<Link>,
+    op: u64,
+    /// What is open for it.
+    file: Option<u64>,
+    /// Waits for the answer.
+    answer: Option<Answer<T>>,
+}
+
+type Answer<T> = Box<dyn FnOnce(&Link) -> Result<T, Error> + Send>;
+
+impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, Entry> {
+    pub(super) fn stats(remote: &'a Remote, follow: bool, paths: I) -> Answers<'a, I, Entry> {
+        let ask = move |remote: &Remote, path: &[u8]| {
+            let (put, answer) = bounded(1);
+            let (link, path) = (remote.link.clone(), remote.full(path));
+            let op = link.ask(Waiting::Stat(put), |op| Message::Stat { op, path, follow })?;
+            let answer = move |link: &Link| link.wait(&answer)?.map_err(Error::from);
+            Ok(Flying { link, op, file: None, answer: Some(Box::new(answer)) })
+        };
+        Answers { remote, paths, ask: Box::new(ask), flying: VecDeque::new() }
+    }
+}
+
+impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, (Vec<u8>, u64)> {
+    pub(super) fn digests(
+        remote: &'a Remote,
+        algorithm: Algorithm,
+        paths: I,
+    ) -> Answers<'a, I, (Vec<u8>, u64)> {
+        let ask = move |remote: &Remote, path: &[u8]| {
+            let link = remote.link.clone();
+            // What keeps it from being opened comes as the digest's failure, too.
+            let (opening, _) = bounded(1);
+            let file = link.open(remote.full(path), opening)?;
+            let (put, answer) = bounded(1);
+            let digest = |op| Message::Digest { op, file, range: None, algorithm };
+            let op = link.ask(Waiting::Digest(put), digest).inspect_err(|_| link.close(file))?;
+            let answer = move |link: &Link| {
+                let (bytes, digest) = link.wait(&answer)??;
+                Ok((digest, bytes))
+            };
+            Ok(Flying { link, op, file: Some(file), answer: Some(Box::new(answer)) })
+        };
+        Answers { remote, paths, ask: Box::new(ask), flying: VecDeque::new() }
+    }
+}
+
+impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
+    type Item = (Vec<u8>, Result<T, Error>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.flying.len() < AT_ONCE {
+            let Some(path) = self.paths.next() else { break };
+            match (self.ask)(self.remote, &path) {
+                Ok(flying) => self.flying.push_back((path, flying)),
+                Err(error) => return Some((path, Err(error))),
+            }
+        }
+        let (path, mut flying) = self.flying.pop_front()?;
+        let answer = flying.answer.take().map(|answer| answer(&flying.link));
+        Some((path, answer.unwrap_or_else(|| Err(Error::bug("an answer")))))
+    }
+}
+
+impl<T> Drop for Flying<T> {
+    fn drop(&mut self) {
+        self.link.cancel(self.op);
+        if let Some(file) = self.file {
+            self.link.close(file);
+        }
+    }
+}

@@ -211,6 +211,33 @@ fn digests_are_what_the_tools_tell() {
     }
 }
 
+/// The kernel's own files have a size of a page, and no such content.
+#[test]
+fn a_digest_of_a_file_that_has_less_than_it_says_has_an_end() {
+    let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    let Ok(bytes) = std::fs::read(path) else { return };
+    let remote = remote(Path::new("/"));
+    let file = remote.file(path.to_str().unwrap().as_bytes()).unwrap();
+    assert!(file.size() > bytes.len() as u64);
+    assert_eq!(file.digest(Algorithm::Md5, None).unwrap().1, bytes.len() as u64);
+    assert_eq!(file.read_at(0, 1 << 20).unwrap(), bytes);
+}
+
+#[test]
+fn what_is_cancelled_makes_room_for_more_at_once() {
+    let folder = folder(&[("file", b"x")]);
+    std::fs::File::options().write(true).open(folder.path().join("file")).unwrap().set_len(1 << 40).unwrap();
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    for _ in 0..8 {
+        let ranges = vec![Range { offset: 0, len: 1 << 20 }; 60_000];
+        drop(file.read_vectored(&ranges).unwrap());
+    }
+    assert_eq!(file.read_at(0, 1).unwrap(), b"x");
+    drop(file);
+    remote.finish().unwrap();
+}
+
 #[test]
 fn what_is_cancelled_holds_up_nothing() {
     let folder = folder(&[("file", &content(64 << 20))]);

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import dataclasses
 import os
+import select
 
 from . import peer
 from .peer import counted, leb, take_leb
@@ -147,6 +148,11 @@ def range_list(ranges):
     return leb(len(ranges)) + b"".join(leb(offset) + leb(length) for offset, length in ranges)
 
 
+def message(code, *parts):
+    """A message as it goes into the request's words; its body is these numbers and bytes."""
+    return counted(bytes([code]) + b"".join(part if isinstance(part, bytes) else leb(part) for part in parts))
+
+
 class Reader:
     """One session, in which anything may be asked for before the answer to something else has come."""
 
@@ -168,7 +174,15 @@ class Reader:
 
     def say(self, code, *parts):
         """A message whose body is these numbers and bytes."""
-        self.session.message(code, b"".join(part if isinstance(part, bytes) else leb(part) for part in parts))
+        self.say_all(message(code, *parts))
+
+    def say_all(self, messages):
+        """Many messages behind one another. What the server says meanwhile is taken: it may not listen before."""
+        for at in range(0, len(messages), 16384):
+            self.session.words(messages[at:at + 16384])
+            while select.select([self.session.stream], [], [], 0)[0]:
+                self.session.take_packet()
+                self.look()
 
     def ask(self, code, *parts):
         """A message that begins an operation, whose number comes first; returns that."""
@@ -187,10 +201,10 @@ class Reader:
     def begin_read(self, file, *ranges):
         """Asks for ranges, in as many messages as it takes; they are numbered from 0."""
         self.ops += 1
-        for first in range(0, len(ranges), RANGES_MAX):
-            self.say(READ, self.ops, file, first, range_list(ranges[first:first + RANGES_MAX]))
         for number, (_, length) in enumerate(ranges):
             self.incoming[self.ops, number] = Incoming(length)
+        for first in range(0, len(ranges), RANGES_MAX):
+            self.say(READ, self.ops, file, first, range_list(ranges[first:first + RANGES_MAX]))
         return self.ops
 
     def advise(self, file, *ranges):
@@ -200,14 +214,12 @@ class Reader:
         return self.ask(STAT, int(follow), counted(os.fsencode(path)))
 
     def begin_list(self, path, depth=1, room=1 << 20):
-        op = self.ask(LIST, depth, room, counted(os.fsencode(path)))
-        self.incoming[op, 0] = Incoming()
-        return op
+        self.incoming[self.ops + 1, 0] = Incoming()
+        return self.ask(LIST, depth, room, counted(os.fsencode(path)))
 
     def begin_find(self, pattern, room=1 << 20):
-        op = self.ask(FIND, room, counted(os.fsencode(pattern)))
-        self.incoming[op, 0] = Incoming()
-        return op
+        self.incoming[self.ops + 1, 0] = Incoming()
+        return self.ask(FIND, room, counted(os.fsencode(pattern)))
 
     def more(self, op, room):
         self.say(MORE, op, room)
@@ -317,6 +329,7 @@ class Reader:
             if at == room and not incoming.is_whole():
                 room += more
                 self.more(op, more)
+        assert incoming.length <= room, "a list keeps to its room to its end"
         records += parser.take(incoming.in_order(at))
         assert not parser.held, "a list ends with a record"
         return records
@@ -332,7 +345,19 @@ class Reader:
     def finish(self):
         """Ends the session well."""
         self.session.finish()
-        self.session.next(peer.FINISH)
+        # The server goes when it has said so, too: what is said to it then goes nowhere, and what it said is still to be read.
+        say = self.session.raw
+
+        def say_if_it_hears(data):
+            with contextlib.suppress(peer.Closed):
+                say(data)
+
+        self.session.raw = say_if_it_hears
+        with contextlib.suppress(peer.Closed):
+            while True:
+                self.session.take_packet()
+        assert peer.FINISH in [code for code, _ in self.session.messages], self.session.closed_with
+        assert not self.session.closed_with, self.session.closed_with
 
     def ended(self):
         """What the server has complained of with its last words, if they have come; goes on until it has gone."""

@@ -191,3 +191,6 @@ fn begin(established: Established) -> Result<(Arc<Link>, JoinHandle<()>), Error>
     let link = starting.recv().map_err(|_| Error::bug("the start of a read"))??;
     Ok((link, thread))
 }
+
+#[cfg(test)]
+mod tests;

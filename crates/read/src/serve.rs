@@ -48,6 +48,8 @@ const GAP_MAX: u64 = 16 << 10;
 /// So many of them at most, and so many bytes with what lies between.
 const GROUP_MAX: usize = 256;
 const GROUP_BYTES_MAX: u64 = 512 << 10;
+/// No file has anything from here on, and the system refuses to look there.
+const OFFSET_MAX: u64 = i64::MAX as u64;
 /// Bytes that one task reads before it is the next one's turn.
 const TURN: u64 = 1 << 20;
 /// Bytes that are digested before it is the next one's turn.
@@ -305,8 +307,7 @@ impl Server {
 
     /// The operation ends with this.
     fn fail(&self, op: &Op, failure: Failure) {
-        if !op.is_cancelled() {
-            op.cancel();
+        if self.work.cancel(op.number) {
             self.say(&Message::Failed { op: op.number, failure });
         }
     }
@@ -587,7 +588,9 @@ impl<'a> Worker<'a> {
             digesting.hashers.update(&self.scratch[..read]);
             digesting.done += read as u64;
             if read < want {
-                break;
+                // It has less than it says, as files of the kernel's do.
+                ready.check()?;
+                return Ok(true);
             }
         }
         ready.check()?;
@@ -629,8 +632,11 @@ fn read_together(
     parts: &[Part],
 ) -> std::io::Result<bool> {
     let from = parts[0].range.offset;
-    let gaps = |scratch: usize| scratch.max(parts.len() * GAP_MAX as usize);
-    scratch.resize(gaps(scratch.len()), 0);
+    if parts.last().is_some_and(|part| part.range.offset + part.range.len > OFFSET_MAX) {
+        return Ok(false);
+    }
+    // With what lies between they have no more.
+    scratch.resize(scratch.len().max(GROUP_BYTES_MAX as usize), 0);
     // What lies between is read, too, and dropped.
     let (mut rest, mut between, mut slices, mut to) = (space, &mut scratch[..], Vec::new(), from);
     for part in parts {
@@ -654,7 +660,9 @@ fn read_together(
 
 /// As much as there is, up to the whole buffer.
 fn read_at(file: &File, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
-    let mut filled = 0;
+    let most = OFFSET_MAX.saturating_sub(offset);
+    let len = buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+    let (buffer, mut filled) = (&mut buffer[..len], 0);
     while filled < buffer.len() {
         match file.read_at(&mut buffer[filled..], offset + filled as u64) {
             Ok(0) => break,

@@ -209,6 +209,58 @@ fn digests_are_what_the_tools_tell() {
     }
 }
 
+/// The kernel's own files have a size of a page, and no such content.
+#[test]
+fn a_digest_of_a_file_that_has_less_than_it_says_has_an_end() {
+    let path = Path::new("/sys/kernel/mm/transparent_hugepage/enabled");
+    let Ok(bytes) = std::fs::read(path) else { return };
+    let remote = remote(Path::new("/"));
+    let file = remote.file(path.to_str().unwrap().as_bytes()).unwrap();
+    assert!(file.size() > bytes.len() as u64);
+    assert_eq!(file.digest(Algorithm::Md5, None).unwrap().1, bytes.len() as u64);
+    assert_eq!(file.read_at(0, 1 << 20).unwrap(), bytes);
+}
+
+#[test]
+fn more_lists_than_a_server_has_at_a_time_wait_for_one_another() {
+    let folder = folder(&[("file", b"x")]);
+    let remote = remote(folder.path());
+    std::thread::scope(|scope| {
+        for _ in 0..200 {
+            scope.spawn(|| assert_eq!(remote.list(b"", Depth::One).unwrap().count(), 2));
+        }
+    });
+    let held: Vec<_> = (0..200).map(|_| remote.list(b"", Depth::One).unwrap()).collect();
+    assert!(held.into_iter().all(|list| list.count() == 2));
+    remote.finish().unwrap();
+}
+
+#[test]
+fn a_file_too_many_is_refused_and_the_others_stay() {
+    let folder = folder(&[("file", b"x")]);
+    let remote = remote(folder.path());
+    let mut files: Vec<_> = (0..1024).map(|_| remote.file(b"file").unwrap()).collect();
+    assert!(remote.file(b"file").is_err_and(|error| error.code() == Code::Misuse));
+    files.pop();
+    files.push(remote.file(b"file").unwrap());
+    assert!(files.iter().all(|file| file.read_at(0, 1).unwrap() == b"x"));
+}
+
+#[test]
+fn what_is_cancelled_makes_room_for_more_at_once() {
+    let folder = folder(&[("file", b"x")]);
+    std::fs::File::options().write(true).open(folder.path().join("file")).unwrap().set_len(1 << 40).unwrap();
+    let remote = remote(folder.path());
+    let file = remote.file(b"file").unwrap();
+    for _ in 0..8 {
+        let ranges = vec![Range { offset: 0, len: 1 << 20 }; 60_000];
+        drop(file.read_vectored(&ranges).unwrap());
+    }
+    assert_eq!(file.read_at(0, 1).unwrap(), b"x");
+    drop(file);
+    remote.finish().unwrap();
+}
+
 #[test]
 fn digests_of_many_files_come_in_their_order_with_what_failed() {
     let names: Vec<String> = (0..700).map(|number| format!("f{number:03}")).collect();

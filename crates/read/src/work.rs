@@ -23,7 +23,13 @@ pub(crate) const OUTSTANDING_MAX: usize = 1 << 17;
 /// Streams that may be under way at a time: each keeps a scan.
 pub(crate) const STREAMS_MAX: usize = 64;
 /// What one that waits takes, with its share of the tables.
-const WAITING_BYTES: u64 = 160;
+const WAITING_BYTES: u64 = 256;
+/// What a stream takes besides: the records that wait for room, and its scan.
+const STREAM_BYTES: u64 = 256 << 10;
+/// What a digest takes besides, that of BLAKE3.
+const DIGESTING_BYTES: u64 = 2 << 10;
+/// So much of what may wait has been cancelled before it is looked for among the rest: to look takes as long as there is much.
+const SWEPT_SHARE: usize = 4;
 /// How soon who waits for work sees that there will be none.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -47,7 +53,8 @@ impl Op {
 
     /// So many bytes have gone into it, which there was room for.
     pub(crate) fn use_room(&self, bytes: u64) {
-        self.room.fetch_sub(bytes, Ordering::AcqRel);
+        let less = |room: u64| Some(room.saturating_sub(bytes));
+        let _ = self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
 
     pub(crate) fn add_room(&self, bytes: u64) {
@@ -59,8 +66,9 @@ impl Op {
         self.is_cancelled.load(Ordering::Acquire)
     }
 
-    pub(crate) fn cancel(&self) {
-        self.is_cancelled.store(true, Ordering::Release);
+    /// True for the first who does so.
+    fn cancel(&self) -> bool {
+        !self.is_cancelled.swap(true, Ordering::AcqRel)
     }
 }
 
@@ -128,6 +136,25 @@ impl Task {
             Task::Open { .. } | Task::Stat { .. } | Task::List(_) | Task::Digest { .. } => 1,
         }
     }
+
+    /// The memory that it takes while it waits; the same from its beginning to its end.
+    fn bytes(&self) -> u64 {
+        let besides = match self {
+            Task::Stat { path, .. } => path.len() as u64,
+            Task::List(_) => STREAM_BYTES,
+            Task::Digest { .. } => DIGESTING_BYTES,
+            Task::Open { .. } | Task::Read { .. } | Task::Advise { .. } => 0,
+        };
+        self.weight() as u64 * WAITING_BYTES + besides
+    }
+
+    fn streams(&self) -> usize {
+        usize::from(matches!(self, Task::List(_)))
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.op().is_some_and(|op| op.is_cancelled())
+    }
 }
 
 /// How much of a hurry a task is in.
@@ -161,9 +188,13 @@ struct Queues {
     /// Streams that wait until the client has room.
     parked: HashMap<u64, Box<Listing>>,
     ops: HashMap<u64, Known>,
-    /// As much as all tasks weigh that wait or are worked on.
+    /// As much as all tasks weigh that wait or are worked on, how many of them are streams, and what they take.
     outstanding: usize,
     streams: usize,
+    bytes: u64,
+    /// So much of that has been cancelled since it was last looked for.
+    cancelled: usize,
+    cancelled_streams: usize,
     charge: Charge,
     /// Held while there is anything to do: more is to come, so the flows need not repair their tails ahead of feedback.
     unread: Option<Unread>,
@@ -173,6 +204,7 @@ struct Queues {
 struct Known {
     op: Arc<Op>,
     weight: usize,
+    streams: usize,
 }
 
 impl Work {
@@ -184,6 +216,9 @@ impl Work {
             ops: HashMap::new(),
             outstanding: 0,
             streams: 0,
+            bytes: 0,
+            cancelled: 0,
+            cancelled_streams: 0,
             charge: shared.budget.nothing(),
             unread: None,
         };
@@ -215,34 +250,34 @@ impl Work {
     pub(crate) fn add(&self, hurry: Hurry, tasks: Vec<Task>) -> Result<(), Error> {
         let mut queues = self.queues();
         for task in tasks {
-            let weight = task.weight();
+            let (weight, streams) = (task.weight(), task.streams());
+            queues.make_room(weight, streams);
             if queues.outstanding + weight > OUTSTANDING_MAX {
                 return Err(Error::misbehaved(
                     Misbehaviour::TooMuchAsked,
                     format!("it has more than {OUTSTANDING_MAX} ranges and other operations outstanding"),
                 ));
             }
-            if matches!(task, Task::List(_)) {
-                if queues.streams == STREAMS_MAX {
-                    return Err(Error::misbehaved(
-                        Misbehaviour::TooMuchAsked,
-                        format!("it has more than {STREAMS_MAX} lists under way"),
-                    ));
-                }
-                queues.streams += 1;
+            if queues.streams + streams > STREAMS_MAX {
+                return Err(Error::misbehaved(
+                    Misbehaviour::TooMuchAsked,
+                    format!("it has more than {STREAMS_MAX} lists under way"),
+                ));
             }
             queues.outstanding += weight;
+            queues.streams += streams;
+            queues.bytes += task.bytes();
             if let Some(op) = task.op() {
-                let known =
-                    queues.ops.entry(op.number).or_insert_with(|| Known { op: op.clone(), weight: 0 });
+                let known = queues.ops.entry(op.number).or_insert_with(|| Known::new(op));
                 known.weight += weight;
+                known.streams += streams;
             }
             match hurry {
                 Hurry::Small => queues.small.push_back(task),
                 Hurry::Bulk => queues.bulk.push_back(task),
             }
         }
-        let bytes = queues.outstanding as u64 * WAITING_BYTES;
+        let bytes = queues.bytes;
         queues.charge.hold(bytes)?;
         if queues.outstanding > 0 && queues.unread.is_none() {
             queues.unread = Some(Unread::new(&self.shared));
@@ -255,15 +290,21 @@ impl Work {
         Ok(())
     }
 
-    /// Nothing more of an operation is wanted; one that is over already needs nothing.
-    pub(crate) fn cancel(&self, number: u64) {
+    /// Nothing more of an operation is wanted, or can come; false if that was known, or it is over already.
+    pub(crate) fn cancel(&self, number: u64) -> bool {
         let mut queues = self.queues();
-        if let Some(known) = queues.ops.get(&number) {
-            known.op.cancel();
+        let parked = queues.parked.remove(&number).map(Task::List);
+        let Some(known) = queues.ops.get(&number) else { return false };
+        let (weight, streams) = (known.weight, known.streams);
+        let is_first = known.op.cancel();
+        if is_first {
+            queues.cancelled += weight;
+            queues.cancelled_streams += streams;
         }
-        if let Some(parked) = queues.parked.remove(&number) {
-            self.settle(&mut queues, &Task::List(parked));
+        if let Some(parked) = parked {
+            self.settle(&mut queues, &parked);
         }
+        is_first
     }
 
     /// The client has room for so many more bytes of a stream; of one that is over it matters no more.
@@ -305,9 +346,7 @@ impl Work {
                 Hurry::Bulk => &mut queues.bulk,
             };
             match queue.pop_front() {
-                Some(task) if task.op().is_some_and(|op| op.is_cancelled()) => {
-                    self.settle(&mut queues, &task)
-                }
+                Some(task) if task.is_cancelled() => self.settle(&mut queues, &task),
                 Some(task) => return Next::Task(task),
                 None if !waits => return Next::Nothing,
                 None => {
@@ -326,7 +365,10 @@ impl Work {
         let mut queues = self.queues();
         match task {
             Task::List(listing) if listing.op.room() == 0 && !listing.op.is_cancelled() => {
-                queues.parked.insert(listing.op.number, listing);
+                // Two of one number are the client's fault, who gets one of them.
+                if let Some(other) = queues.parked.insert(listing.op.number, listing) {
+                    self.settle(&mut queues, &Task::List(other));
+                }
             }
             task => {
                 queues.bulk.push_back(task);
@@ -344,25 +386,19 @@ impl Work {
     /// So many parts of an operation are done.
     pub(crate) fn done_parts(&self, op: &Op, weight: usize) {
         let mut queues = self.queues();
-        queues.forget(op.number, weight);
+        queues.bytes -= weight as u64 * WAITING_BYTES;
+        queues.forget(op.number, weight, 0);
         self.rest(&mut queues);
     }
 
     fn settle(&self, queues: &mut Queues, task: &Task) {
-        let weight = task.weight();
-        if let Task::List(_) = task {
-            queues.streams -= 1;
-        }
-        match task.op() {
-            Some(op) => queues.forget(op.number, weight),
-            None => queues.outstanding -= weight,
-        }
+        queues.settle(task);
         self.rest(queues);
     }
 
     fn rest(&self, queues: &mut Queues) {
         // Less than before is never refused.
-        let _ = queues.charge.hold(queues.outstanding as u64 * WAITING_BYTES);
+        let _ = queues.charge.hold(queues.bytes);
         if queues.outstanding == 0 {
             queues.unread = None;
         }
@@ -370,13 +406,51 @@ impl Work {
 }
 
 impl Queues {
-    fn forget(&mut self, number: u64, weight: usize) {
+    /// Lets go of what was cancelled and waits for its turn still, if that may make room for so much more. What a client has
+    /// cancelled would stand in its way else, for as long as the threads are held up.
+    fn make_room(&mut self, weight: usize, streams: usize) {
+        let is_much = self.outstanding + weight > OUTSTANDING_MAX
+            && self.cancelled >= OUTSTANDING_MAX / SWEPT_SHARE
+            || self.streams + streams > STREAMS_MAX && self.cancelled_streams >= STREAMS_MAX / SWEPT_SHARE;
+        if !is_much {
+            return;
+        }
+        (self.cancelled, self.cancelled_streams) = (0, 0);
+        let (small, bulk) = (std::mem::take(&mut self.small), std::mem::take(&mut self.bulk));
+        for (hurry, tasks) in [(Hurry::Small, small), (Hurry::Bulk, bulk)] {
+            let (cancelled, wanted): (VecDeque<_>, VecDeque<_>) =
+                tasks.into_iter().partition(Task::is_cancelled);
+            cancelled.iter().for_each(|task| self.settle(task));
+            match hurry {
+                Hurry::Small => self.small = wanted,
+                Hurry::Bulk => self.bulk = wanted,
+            }
+        }
+    }
+
+    fn settle(&mut self, task: &Task) {
+        self.bytes -= task.bytes();
+        self.streams -= task.streams();
+        match task.op() {
+            Some(op) => self.forget(op.number, task.weight(), task.streams()),
+            None => self.outstanding -= task.weight(),
+        }
+    }
+
+    fn forget(&mut self, number: u64, weight: usize, streams: usize) {
         self.outstanding -= weight;
         if let Some(known) = self.ops.get_mut(&number) {
             known.weight -= weight;
+            known.streams -= streams;
             if known.weight == 0 {
                 self.ops.remove(&number);
             }
         }
+    }
+}
+
+impl Known {
+    fn new(op: &Arc<Op>) -> Known {
+        Known { op: op.clone(), weight: 0, streams: 0 }
     }
 }

@@ -17,12 +17,15 @@ use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, Session, Step};
 use farhaul_session::supervisor::{Order, Role};
 
+use super::super::files::OPEN_MAX;
 use super::super::messages::Message;
 use super::super::pieces::parse;
 use super::waiting::{Opening, Waiting, unasked};
 
 /// Ranges and other operations that may be waited for at a time: half of what a server allows, as it hears later what is over.
 const OUTSTANDING_MAX: usize = 1 << 16;
+/// Lists that may come at a time: half of what a server allows, likewise. Others wait until one has come, or is let go of.
+const STREAMS_MAX: usize = 32;
 /// How soon who waits sees that the session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -42,6 +45,8 @@ struct State {
     waiting: HashMap<u64, Waiting>,
     opening: HashMap<u64, Opening>,
     outstanding: usize,
+    streams: usize,
+    files: usize,
     next_op: u64,
     next_file: u64,
     is_finishing: bool,
@@ -68,6 +73,8 @@ pub(super) fn run(established: Established, started: impl FnOnce(Result<Arc<Link
         waiting: HashMap::new(),
         opening: HashMap::new(),
         outstanding: 0,
+        streams: 0,
+        files: 0,
         next_op: 0,
         next_file: 0,
         is_finishing: false,
@@ -160,7 +167,7 @@ impl Link {
                     Ok(())
                 }
                 None => Ok(()),
-                Some(_) => Err(unasked("an entry where none was asked for")),
+                Some(waiting) => Err(unfitting(waiting, "an entry where none was asked for")),
             },
             Message::Digested { op, bytes, digest } => match self.end_of(op)? {
                 Some(Waiting::Digest(to)) => {
@@ -168,7 +175,7 @@ impl Link {
                     Ok(())
                 }
                 None => Ok(()),
-                Some(_) => Err(unasked("a digest where none was asked for")),
+                Some(waiting) => Err(unfitting(waiting, "a digest where none was asked for")),
             },
             other => Err(unexpected(other.name())),
         }
@@ -180,9 +187,7 @@ impl Link {
         if op >= state.next_op {
             return Err(unasked("an answer to what was never asked"));
         }
-        let waiting = state.waiting.remove(&op);
-        let less = waiting.as_ref().map_or(0, Waiting::weight);
-        state.outstanding -= less;
+        let waiting = state.forget(op);
         drop(state);
         self.changed.notify_all();
         Ok(waiting)
@@ -220,9 +225,9 @@ impl Link {
             written.fetch_add(piece.len, std::sync::atomic::Ordering::Relaxed);
             self.handle.counts().bytes_done.fetch_add(piece.len, std::sync::atomic::Ordering::Relaxed);
             state.outstanding -= less;
-            is_less |= less > 0;
+            is_less |= less > 0 || is_over;
             if is_over {
-                state.waiting.remove(&piece.op);
+                state.forget(piece.op);
             }
         }
         drop(state);
@@ -237,7 +242,7 @@ impl Link {
         let failure = error.as_ref().map_or_else(closed, Error::clone);
         let failure = Failure::new(failure.code(), failure.to_string());
         state.ended = Some((report, error));
-        state.outstanding = 0;
+        (state.outstanding, state.streams) = (0, 0);
         let (waiting, opening) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.opening));
         drop(state);
         waiting.into_values().for_each(|waiting| waiting.fail(&failure));
@@ -261,9 +266,9 @@ impl Link {
 
     /// Asks for something whose answer `waiting` takes; waits while too much is outstanding. The number of the operation.
     pub(super) fn ask(&self, waiting: Waiting, message: impl FnOnce(u64) -> Message) -> Result<u64, Error> {
-        let weight = waiting.weight();
+        let (weight, streams) = (waiting.weight(), waiting.streams());
         let mut state = self.state();
-        while state.outstanding + weight > OUTSTANDING_MAX && state.ended.is_none() {
+        while !state.has_room(weight, streams) && state.ended.is_none() {
             (state, _) = self.changed.wait_timeout(state, LOOK_EVERY).in_any_case();
         }
         if let Some((_, error)) = &state.ended {
@@ -272,6 +277,7 @@ impl Link {
         let op = state.next_op;
         state.next_op += 1;
         state.outstanding += weight;
+        state.streams += streams;
         state.waiting.insert(op, waiting);
         drop(state);
         self.say(&message(op));
@@ -284,8 +290,13 @@ impl Link {
         if let Some((_, error)) = &state.ended {
             return Err(error.as_ref().map_or_else(closed, Error::clone));
         }
+        if state.files == OPEN_MAX {
+            let text = format!("no more than {OPEN_MAX} files can be open in one session");
+            return Err(Error::new(Code::Misuse, text));
+        }
         let file = state.next_file;
         state.next_file += 1;
+        state.files += 1;
         state.opening.insert(file, to);
         drop(state);
         self.say(&Message::Open { file, path });
@@ -293,14 +304,14 @@ impl Link {
     }
 
     pub(super) fn close(&self, file: u64) {
+        self.state().files -= 1;
         self.say(&Message::Close { file });
     }
 
     /// Nothing more of an operation is wanted.
     pub(super) fn cancel(&self, op: u64) {
         let mut state = self.state();
-        if let Some(waiting) = state.waiting.remove(&op) {
-            state.outstanding -= waiting.weight();
+        if state.forget(op).is_some() {
             drop(state);
             self.changed.notify_all();
             self.say(&Message::Cancel { op });
@@ -345,6 +356,27 @@ impl Link {
             None => Err(closed()),
         }
     }
+}
+
+impl State {
+    fn has_room(&self, weight: usize, streams: usize) -> bool {
+        self.outstanding + weight <= OUTSTANDING_MAX && self.streams + streams <= STREAMS_MAX
+    }
+
+    /// Of an operation that is over nothing is outstanding.
+    fn forget(&mut self, op: u64) -> Option<Waiting> {
+        let waiting = self.waiting.remove(&op)?;
+        self.outstanding -= waiting.weight();
+        self.streams -= waiting.streams();
+        Some(waiting)
+    }
+}
+
+/// Who waits hears of it here: nobody else knows of them any more.
+fn unfitting(waiting: Waiting, what: &str) -> Error {
+    let error = unasked(what);
+    waiting.fail(&Failure::new(error.code(), error.to_string()));
+    error
 }
 
 fn closed() -> Error {

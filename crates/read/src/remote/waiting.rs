@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crossbeam_channel::Sender;
-use farhaul_session::error::{Error, Failure, Misbehaviour};
+use farhaul_session::error::{Code, Error, Failure, Misbehaviour};
 
 use super::super::messages::{Entry, Identity};
 use super::super::pieces::Piece;
@@ -79,6 +79,13 @@ impl Ranges {
             if incoming.bytes.len() < end {
                 // The first piece of a range shows that it is worth room for all of it.
                 let all = if piece.is_last { end } else { incoming.len as usize };
+                // A file may be said to be larger than any memory.
+                if incoming.bytes.try_reserve_exact(all - incoming.bytes.len()).is_err() {
+                    self.parts.remove(&piece.range);
+                    let failure = Failure::new(Code::NoMemory, "no memory holds so much");
+                    let _ = self.to.send((self.base + piece.range, Err(failure)));
+                    return Ok(1);
+                }
                 incoming.bytes.resize(all, 0);
             }
             incoming.bytes[piece.at as usize..end].copy_from_slice(bytes);
@@ -136,17 +143,19 @@ impl Waiting {
         }
     }
 
-    /// Takes a piece: how much less is waited for with it, and whether nothing more is.
+    /// How many lists it is.
+    pub(super) fn streams(&self) -> usize {
+        usize::from(matches!(self, Waiting::Stream(_)))
+    }
+
+    /// Takes a piece: how many ranges are complete with it, and whether nothing more is waited for.
     pub(super) fn take(&mut self, piece: &Piece, bytes: &[u8]) -> Result<(usize, bool), Error> {
         match self {
             Waiting::Ranges(ranges) => {
                 let done = ranges.take(piece, bytes)?;
                 Ok((done, ranges.count() == 0))
             }
-            Waiting::Stream(stream) => {
-                let is_over = stream.take(piece, bytes)?;
-                Ok((usize::from(is_over), is_over))
-            }
+            Waiting::Stream(stream) => Ok((0, stream.take(piece, bytes)?)),
             Waiting::Stat(_) | Waiting::Digest(_) => Err(unasked("content where none was asked for")),
         }
     }
@@ -171,4 +180,93 @@ pub(super) type Opening = Sender<Result<Identity, Failure>>;
 
 pub(super) fn unasked(what: &str) -> Error {
     Error::misbehaved(Misbehaviour::UnaskedAnswer, format!("it sent {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::{Receiver, unbounded};
+
+    fn piece(range: u64, at: u64, len: u64, is_last: bool) -> Piece {
+        Piece { op: 0, range, at, len, is_last }
+    }
+
+    /// Who waits for ranges of these lengths.
+    fn ranges(lens: &[u64]) -> (Waiting, Receiver<Answer>) {
+        let (to, answers) = unbounded();
+        let mut ranges = Ranges::new(100, to);
+        (0..).zip(lens).for_each(|(number, &len)| ranges.expect(number, len));
+        (Waiting::Ranges(ranges), answers)
+    }
+
+    fn stream(room: u64) -> (Waiting, Receiver<Chunk>) {
+        let (to, chunks) = unbounded();
+        (Waiting::Stream(Stream::new(to, room)), chunks)
+    }
+
+    fn is_unasked<T>(taken: Result<T, Error>) -> bool {
+        taken.is_err_and(|error| error.misbehaviour() == Some(Misbehaviour::UnaskedAnswer))
+    }
+
+    #[test]
+    fn pieces_come_in_any_order_and_twice() {
+        let (mut waiting, answers) = ranges(&[6, 3]);
+        assert_eq!(waiting.take(&piece(0, 4, 2, true), b"56").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 4, 2, true), b"56").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(1, 0, 3, false), b"abc").unwrap(), (1, false));
+        assert_eq!(waiting.take(&piece(1, 0, 3, false), b"abc").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 0, 4, false), b"1234").unwrap(), (1, true));
+        let answers: Vec<_> = answers.try_iter().collect();
+        assert_eq!(answers, [(101, Ok(b"abc".to_vec())), (100, Ok(b"123456".to_vec()))]);
+    }
+
+    #[test]
+    fn a_range_ends_with_its_last_piece_where_the_file_does() {
+        let (mut waiting, answers) = ranges(&[1000, 10]);
+        assert_eq!(waiting.take(&piece(0, 3, 0, true), b"").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 0, 3, false), b"abc").unwrap(), (1, false));
+        assert_eq!(waiting.take(&piece(1, 0, 0, true), b"").unwrap(), (1, true));
+        assert_eq!(answers.try_iter().map(|(_, bytes)| bytes.unwrap().len()).collect::<Vec<_>>(), [3, 0]);
+    }
+
+    #[test]
+    fn a_piece_beyond_its_range_was_not_asked_for() {
+        let (mut waiting, _answers) = ranges(&[6]);
+        assert!(is_unasked(waiting.take(&piece(0, 5, 2, false), b"67")));
+        assert!(is_unasked(waiting.take(&piece(0, u64::MAX - 1, 1, true), b"x")));
+    }
+
+    #[test]
+    fn a_range_that_no_memory_holds_fails_and_the_others_come() {
+        let (mut waiting, answers) = ranges(&[u64::MAX >> 1, 1]);
+        assert_eq!(waiting.take(&piece(0, 0, 1, false), b"x").unwrap(), (1, false));
+        assert_eq!(waiting.take(&piece(1, 0, 1, false), b"x").unwrap(), (1, true));
+        let codes: Vec<_> =
+            answers.try_iter().map(|(_, read)| read.map_err(|failure| failure.code)).collect();
+        assert_eq!(codes, [Err(Code::NoMemory), Ok(b"x".to_vec())]);
+    }
+
+    #[test]
+    fn a_stream_is_handed_on_in_order_and_once() {
+        let (mut waiting, chunks) = stream(10);
+        assert_eq!(waiting.take(&piece(0, 2, 2, true), b"cd").unwrap(), (0, false));
+        assert_eq!(waiting.take(&piece(0, 0, 2, false), b"ab").unwrap(), (0, true));
+        let chunks: Vec<_> = chunks.try_iter().map(|chunk| chunk.unwrap().unwrap_or_default()).collect();
+        assert_eq!(chunks, [&b"ab"[..], b"cd", b""]);
+    }
+
+    #[test]
+    fn a_stream_beyond_its_room_was_not_asked_for() {
+        let (mut waiting, _chunks) = stream(3);
+        assert!(is_unasked(waiting.take(&piece(0, 0, 4, false), b"abcd")));
+        assert!(is_unasked(waiting.take(&piece(1, 0, 1, false), b"a")));
+    }
+
+    #[test]
+    fn content_is_no_answer_to_what_has_none() {
+        let (to, _answer) = unbounded();
+        assert!(is_unasked(Waiting::Stat(to).take(&piece(0, 0, 1, true), b"x")));
+        let (to, _answer) = unbounded();
+        assert!(is_unasked(Waiting::Digest(to).take(&piece(0, 0, 1, true), b"x")));
+    }
 }

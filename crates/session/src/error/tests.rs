@@ -241,7 +241,7 @@ command can work at another time though nobody has changed anything. The number 
 ## Misbehaviours
 
 With `FH-MISBEHAVED` comes what the far end did wrong (`error_detail.misbehaviour`); with `FH-ACCUSED` what it says that this end did. The session ends; the hundreds (hexadecimal) of
-the number are the part that found it: 1 the transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement.
+the number are the part that found it: 1 the transport, 2 the session, 3 the hello, 4 a copy, 5 a stream, 6 a measurement, 7 a read.
 
 | misbehaviour | number | meaning |
 | --- | --- | --- |

@@ -17,7 +17,8 @@ from harness.peer import counted, leb
 from harness.play import daemon_session
 from harness.product import EXIT_PROTOCOL, Daemon, cp, keygen
 from harness.reading import (ADVISE, CANCEL, CLOSE, DIGEST, FILES_MAX, FIND, LIST, LISTS_MAX, MORE, OPEN, OPENED, OUTSTANDING_MAX,
-                             RANGES_MAX, READ, STAT, Refused, message, range_list, reader, wish)
+                             RANGES_MAX, READ, STAT, Refused, message, range_list, reader,
+                             reader_over_ssh, wish)
 from harness.sampling import MemoryWatch, resident_bytes
 from harness.trees import make_file, sha256
 
@@ -183,6 +184,14 @@ def test_what_cannot_be_asked_for_ends_the_session(net, guarded, case):
         complaint = far.ended()
         # A stream that is closed with something unread may lose its last words.
         assert complaint is None or complaint[:3] == (EXIT_PROTOCOL, MISBEHAVED, MISBEHAVIOURS[misbehaviour]), complaint
+
+
+def test_over_ssh_the_far_end_says_why_and_ends(net):
+    with reader_over_ssh(net.beta) as (far, process):
+        far.say(CLOSE, 0)
+        complaint = far.ended()
+        assert complaint is None or complaint.misbehaviour == MISBEHAVIOURS["FileNumber"], complaint
+    assert process.returncode == EXIT_PROTOCOL and b"panicked" not in process.stderr.read()
 
 
 # ---- what is harmless ------------------------------------------------------------------------------------------------

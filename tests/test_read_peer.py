@@ -155,10 +155,10 @@ def test_advice_changes_nothing(net, root):
 
 def test_what_is_cancelled_may_come_and_what_is_not_comes(net, root):
     data = written(root / "file")
-    with reader(net) as far:
+    with reader(net, window=4) as far:
         file, _ = far.open(named(root / "file"))
         for number in range(50):
-            far.cancel(far.begin_read(file, (number, 1000), (0, SIZE)))
+            far.cancel(far.begin_read(file, (number, 1000), (0, 70_000)))
         far.cancel(4711)
         assert far.read(file, (3, 3)) == [data[3:6]]
         far.finish()

@@ -15,14 +15,18 @@ from harness import peer
 from harness.hosts import USER, wait_until
 from harness.peer import counted, leb
 from harness.play import daemon_session
-from harness.product import Daemon, cp, keygen
+from harness.product import EXIT_PROTOCOL, Daemon, cp, keygen
 from harness.reading import (ADVISE, CANCEL, CLOSE, DIGEST, FILES_MAX, FIND, LIST, LISTS_MAX, MORE, OPEN, OPENED, OUTSTANDING_MAX,
-                             RANGES_MAX, READ, STAT, Refused, message, range_list, reader, wish)
+                             RANGES_MAX, READ, STAT, Refused, message, range_list, reader,
+                             reader_over_ssh, wish)
 from harness.sampling import MemoryWatch, resident_bytes
 from harness.trees import make_file, sha256
 
 MIB = 1 << 20
 NOT_FOUND, PERMISSION_DENIED, NOT_A_DIRECTORY, BAD_PATH = 1022, 1023, 1025, 1026
+MISBEHAVED = 2013
+MISBEHAVIOURS = {"SenselessMessage": 0x201, "UnexpectedMessage": 0x202, "SecondRequest": 0x20d, "TooMuchAsked": 0x701, "FileNumber": 0x702,
+                 "ImpossibleRange": 0x703}
 PUBLIC, SECRET = b"public " * 100, b"secret" * 70
 HUGE = 1 << 40
 
@@ -176,10 +180,20 @@ BROKEN = {
 def test_what_cannot_be_asked_for_ends_the_session(net, guarded, case):
     misbehaviour, script = BROKEN[case]
     with reader(net, window=0) as far, ends(net, misbehaviour):
-        script(far, guarded)
+        with contextlib.suppress(peer.Closed):
+            script(far, guarded)
         complaint = far.ended()
         # A stream that is closed with something unread may lose its last words.
-        assert complaint is None or (complaint.exit_code == 7 and "broke the protocol" in complaint.reason)
+        assert complaint is None or complaint[:3] == (EXIT_PROTOCOL, MISBEHAVED, MISBEHAVIOURS[misbehaviour]), complaint
+
+
+def test_over_ssh_the_far_end_says_why_and_ends(net):
+    with reader_over_ssh(net.beta) as (far, process):
+        with contextlib.suppress(peer.Closed):
+            far.say(CLOSE, 0)
+        complaint = far.ended()
+        assert complaint is None or complaint.misbehaviour == MISBEHAVIOURS["FileNumber"], complaint
+    assert process.returncode == EXIT_PROTOCOL and b"panicked" not in process.stderr.read()
 
 
 # ---- what is harmless ------------------------------------------------------------------------------------------------
@@ -249,6 +263,15 @@ def test_numbers_at_the_end_of_all_numbers_are_numbers(net, guarded):
         far.wait(lambda: any(piece[0] == last - 4 and piece[4] for piece in far.pieces))
 
 
+def test_blocks_from_who_reads_are_dropped(net, guarded):
+    with reader(net) as far:
+        far.stat("")
+        far.session.segment(0, 0, b"evil" + bytes(8), True)
+        far.session.segment(1 << 39, 0, b"evil" + (1).to_bytes(8, "little"), True)
+        assert far.stat(guarded.path("file")).kind == "file"
+        far.finish()
+
+
 def test_who_finishes_with_all_of_it_outstanding_is_let_go(net, guarded):
     with reader(net, window=1) as far:
         file, _ = far.open(guarded.path("huge"))
@@ -316,9 +339,9 @@ def test_who_reads_nothing_holds_up_only_himself(watched):
         file, _ = far.open(guarded.path("huge"))
         far.session.granted = 1 << 30
         far.session.feedback()
-        far.begin_read(file, *[(0, HUGE)] * 200)
         # From here on nothing is taken from the stream.
-        out = b"".join(message(STAT, 10 + n, 1, counted(guarded.path("huge").encode() + b"/." * 1000)) for n in range(300))
+        out = message(READ, 1, file, 0, range_list([(0, HUGE)] * 200))
+        out += b"".join(message(STAT, 10 + n, 1, counted(guarded.path("huge").encode() + b"/." * 1000)) for n in range(300))
         far.session.stream.settimeout(5)
         with contextlib.suppress(peer.Closed):
             far.session.words(out)

@@ -115,6 +115,18 @@ def test_small_answers_go_ahead_of_long_ones(net, root):
         far.finish()
 
 
+def test_the_beginning_of_a_list_goes_ahead_of_all_that_is_asked_for(net, root):
+    """A gigabyte would come first, if each range had its turn before."""
+    with (root / "long").open("wb") as file:
+        file.truncate(1 << 34)
+    with reader(net, window=4) as far:
+        long, _ = far.open(named(root / "long"))
+        op = far.begin_read(long, *[(n << 20, 1 << 30) for n in range(1000)])
+        assert [entry.path for _, entry in far.list(root.name)] == [b"", b"long"]
+        far.cancel(op)
+        far.finish()
+
+
 def test_a_file_that_has_changed_is_not_read_on(net, root):
     data = written(root / "file")
     os.utime(root / "file", (1_700_000_000, 1_700_000_000))
@@ -143,10 +155,10 @@ def test_advice_changes_nothing(net, root):
 
 def test_what_is_cancelled_may_come_and_what_is_not_comes(net, root):
     data = written(root / "file")
-    with reader(net) as far:
+    with reader(net, window=4) as far:
         file, _ = far.open(named(root / "file"))
         for number in range(50):
-            far.cancel(far.begin_read(file, (number, 1000), (0, SIZE)))
+            far.cancel(far.begin_read(file, (number, 1000), (0, 70_000)))
         far.cancel(4711)
         assert far.read(file, (3, 3)) == [data[3:6]]
         far.finish()

@@ -83,8 +83,9 @@ class Parser:
 
 
 def complaint_of(body):
-    """Why the other end gives up, from an `abort`."""
+    """Why the other end gives up the request, from a `fail`."""
     parser = Parser(body)
+    assert parser.leb() == peer.FIRST, "it is the only one"
     return Complaint(parser.leb(), parser.leb(), parser.leb(), parser.bytes().decode(), parser.bytes().decode())
 
 
@@ -362,7 +363,7 @@ class Reader:
     def ended(self):
         """What the server has complained of with its last words, if they have come; goes on until it has gone."""
         self.session.drain()
-        said = [complaint_of(body) for code, body in self.session.messages if code == peer.ABORT]
+        said = [complaint_of(body) for code, body in self.session.messages if code == peer.FAIL]
         return said[0] if said else None
 
 

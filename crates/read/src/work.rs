@@ -272,9 +272,11 @@ impl Work {
                 known.weight += weight;
                 known.streams += streams;
             }
-            match hurry {
-                Hurry::Small => queues.small.push_back(task),
-                Hurry::Bulk => queues.bulk.push_back(task),
+            match (hurry, &task) {
+                (Hurry::Small, _) => queues.small.push_back(task),
+                // Its beginning is a small answer, which waits for a thread of bulk, but not for all that is asked of those.
+                (Hurry::Bulk, Task::List(_)) => queues.bulk.push_front(task),
+                (Hurry::Bulk, _) => queues.bulk.push_back(task),
             }
         }
         let bytes = queues.bytes;

@@ -360,6 +360,10 @@ impl<'a> Worker<'a> {
 
     fn act(&mut self, task: Task) {
         let server = self.server;
+        // What has been read does not wait for what may take long.
+        if matches!(task, Task::Digest { .. } | Task::Advise { .. }) {
+            self.put();
+        }
         match task {
             Task::Open { file, ref open } => {
                 let message = match open.ready(&server.ground) {

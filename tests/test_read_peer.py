@@ -265,7 +265,7 @@ def test_a_root_is_the_top_of_what_there_is(net, root):
 def test_a_list_comes_whole_though_there_is_little_room(net, root, room):
     folder = root / "folder"
     folder.mkdir()
-    count = 5 if room == 1 else 300
+    count = 2 if room == 1 else 300
     for number in range(count):
         (folder / f"{number:0>100}").touch()
     with reader(net) as far:

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import os
 import select
+import time
 
 from . import peer
 from .peer import counted, leb, take_leb
@@ -24,6 +25,8 @@ OUTSTANDING_MAX, LISTS_MAX, FILES_MAX = 1 << 17, 64, 1024
 KINDS = ["file", "directory", "symlink", "fifo", "socket", "char-device", "block-device"]
 #: Blocks that the server may have under way.
 WINDOW = 32
+#: What a session lasts at most: blocks of 1 MiB take this peer's cipher some seconds each.
+SESSION_SECONDS = 120
 
 
 class Refused(Exception):
@@ -167,6 +170,7 @@ class Reader:
         self.incoming = {}
         #: All that has been taken, as it came: (operation, range, offset in it, bytes, whether it is the last).
         self.pieces = []
+        session.end = time.monotonic() + SESSION_SECONDS
         session.message(peer.START)
         # The server is told with the first feedback; there is nothing to acknowledge yet.
         session.granted = window

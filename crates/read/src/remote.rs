@@ -78,6 +78,11 @@ impl Remote {
         Ok(Remote { link, base, thread: Some(thread), serving })
     }
 
+    /// Opens many files, some of them ahead of the one that is read, in the order of their paths.
+    pub fn files<I: IntoIterator<Item = Vec<u8>>>(&self, paths: I) -> Answers<'_, I::IntoIter, RemoteFile> {
+        Answers::files(self, paths.into_iter())
+    }
+
     /// What there is at many paths, in their order; links are followed or not.
     pub fn stats<I: IntoIterator<Item = Vec<u8>>>(
         &self,

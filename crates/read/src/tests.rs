@@ -285,6 +285,28 @@ fn digests_of_many_files_come_in_their_order_with_what_failed() {
 }
 
 #[test]
+fn many_files_are_opened_in_their_order_and_not_more_than_may_be() {
+    let names: Vec<String> = (0..1500).map(|number| format!("f{number:04}")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (&name[..], name.as_bytes())).collect();
+    let folder = folder(&files);
+    std::fs::remove_file(folder.path().join("f0300")).unwrap();
+    let remote = remote(folder.path());
+    let paths = || names.iter().map(|name| name.as_bytes().to_vec());
+    let mut missing = Vec::new();
+    for (path, file) in remote.files(paths()) {
+        match file {
+            Ok(file) => assert_eq!(file.read_at(0, 9).unwrap(), path),
+            Err(error) => missing.push((path, error.code())),
+        }
+    }
+    assert_eq!(missing, [(b"f0300".to_vec(), Code::NotFound)]);
+    // What is let go of ahead of its answer is closed, too.
+    for _ in 0..100 {
+        assert!(remote.files(paths()).next().unwrap().1.is_ok());
+    }
+}
+
+#[test]
 fn what_is_cancelled_holds_up_nothing() {
     let folder = folder(&[("file", &content(64 << 20))]);
     let remote = remote(folder.path());

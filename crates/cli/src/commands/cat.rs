@@ -2,7 +2,7 @@
 
 use farhaul::{Code, Error, ExitCode, Range, RemoteFile};
 
-use super::look::each;
+use super::look::{Outcome, together};
 use crate::args::look::Cat;
 use crate::values::ByteRange;
 
@@ -13,18 +13,28 @@ pub fn run(args: &Cat) -> ExitCode {
         crate::ui::printer::error(&error, None);
         return error.exit_code();
     }
-    each(&args.look, |named, outcome| {
-        let file = named.remote.file(named.path)?;
-        let mut reader = file.reader(range(args.range, &file));
-        while let Some(bytes) = reader.next_chunk()? {
-            outcome.write(&bytes);
-            outcome.flush();
+    together(&args.look, |remote, paths, _, outcome| {
+        for (path, file) in remote.files(paths) {
+            let done = file.and_then(|file| write(args, &file, outcome));
+            outcome.note(remote, &path, done)?;
             if outcome.is_lost() {
                 break;
             }
         }
         Ok(())
     })
+}
+
+fn write(args: &Cat, file: &RemoteFile, outcome: &mut Outcome) -> Result<(), Error> {
+    let mut reader = file.reader(range(args.range, file));
+    while let Some(bytes) = reader.next_chunk()? {
+        outcome.write(&bytes);
+        outcome.flush();
+        if outcome.is_lost() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 fn range(wanted: Option<ByteRange>, file: &RemoteFile) -> Range {

@@ -10,17 +10,21 @@ use farhaul_volume::Algorithm;
 
 use super::super::messages::{Entry, Message};
 use super::Remote;
+use super::file::RemoteFile;
 use super::hearing::Link;
 use super::waiting::Waiting;
 
 /// Questions that are under way at a time; a far end has fewer files open than it may.
 const AT_ONCE: usize = 256;
+/// Files that are open ahead of the one that is read.
+const OPEN_AHEAD: usize = 16;
 
 /// Answers in the order of their paths. Dropped, what is under way is cancelled.
 pub struct Answers<'a, I, T> {
     remote: &'a Remote,
     paths: I,
     ask: Ask<T>,
+    at_once: usize,
     flying: VecDeque<(Vec<u8>, Flying<T>)>,
 }
 
@@ -29,14 +33,15 @@ type Ask<T> = Box<dyn Fn(&Remote, &[u8]) -> Result<Flying<T>, Error> + Send>;
 
 struct Flying<T> {
     link: Arc<Link>,
-    op: u64,
-    /// What is open for it.
+    op: Option<u64>,
+    /// What is open for it, until it is answered or let go of.
     file: Option<u64>,
     /// Waits for the answer.
     answer: Option<Answer<T>>,
 }
 
-type Answer<T> = Box<dyn FnOnce(&Link) -> Result<T, Error> + Send>;
+/// What is open for it is the answer's from here on.
+type Answer<T> = Box<dyn FnOnce(&Arc<Link>) -> Result<T, Error> + Send>;
 
 impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, Entry> {
     pub(super) fn stats(remote: &'a Remote, follow: bool, paths: I) -> Answers<'a, I, Entry> {
@@ -44,10 +49,10 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, Entry> {
             let (put, answer) = bounded(1);
             let (link, path) = (remote.link.clone(), remote.full(path));
             let op = link.ask(Waiting::Stat(put), |op| Message::Stat { op, path, follow })?;
-            let answer = move |link: &Link| link.wait(&answer)?.map_err(Error::from);
-            Ok(Flying { link, op, file: None, answer: Some(Box::new(answer)) })
+            let answer = move |link: &Arc<Link>| link.wait(&answer)?.map_err(Error::from);
+            Ok(Flying { link, op: Some(op), file: None, answer: Some(Box::new(answer)) })
         };
-        Answers { remote, paths, ask: Box::new(ask), flying: VecDeque::new() }
+        Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, flying: VecDeque::new() }
     }
 }
 
@@ -65,13 +70,31 @@ impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, (Vec<u8>, u64)> {
             let (put, answer) = bounded(1);
             let digest = |op| Message::Digest { op, file, range: None, algorithm };
             let op = link.ask(Waiting::Digest(put), digest).inspect_err(|_| link.close(file))?;
-            let answer = move |link: &Link| {
-                let (bytes, digest) = link.wait(&answer)??;
+            let answer = move |link: &Arc<Link>| {
+                let answer = link.wait(&answer);
+                link.close(file);
+                let (bytes, digest) = answer??;
                 Ok((digest, bytes))
             };
-            Ok(Flying { link, op, file: Some(file), answer: Some(Box::new(answer)) })
+            Ok(Flying { link, op: Some(op), file: Some(file), answer: Some(Box::new(answer)) })
         };
-        Answers { remote, paths, ask: Box::new(ask), flying: VecDeque::new() }
+        Answers { remote, paths, ask: Box::new(ask), at_once: AT_ONCE, flying: VecDeque::new() }
+    }
+}
+
+impl<'a, I: Iterator<Item = Vec<u8>>> Answers<'a, I, RemoteFile> {
+    pub(super) fn files(remote: &'a Remote, paths: I) -> Answers<'a, I, RemoteFile> {
+        let ask = move |remote: &Remote, path: &[u8]| {
+            let (put, answer) = bounded(1);
+            let link = remote.link.clone();
+            let number = link.open(remote.full(path), put)?;
+            let answer = move |link: &Arc<Link>| {
+                let opened = link.wait(&answer)?.inspect_err(|_| link.close(number));
+                Ok(RemoteFile::new(link.clone(), number, opened?))
+            };
+            Ok(Flying { link, op: None, file: Some(number), answer: Some(Box::new(answer)) })
+        };
+        Answers { remote, paths, ask: Box::new(ask), at_once: OPEN_AHEAD, flying: VecDeque::new() }
     }
 }
 
@@ -79,7 +102,7 @@ impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
     type Item = (Vec<u8>, Result<T, Error>);
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.flying.len() < AT_ONCE {
+        while self.flying.len() < self.at_once {
             let Some(path) = self.paths.next() else { break };
             match (self.ask)(self.remote, &path) {
                 Ok(flying) => self.flying.push_back((path, flying)),
@@ -87,6 +110,7 @@ impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
             }
         }
         let (path, mut flying) = self.flying.pop_front()?;
+        flying.file = None;
         let answer = flying.answer.take().map(|answer| answer(&flying.link));
         Some((path, answer.unwrap_or_else(|| Err(Error::bug("an answer")))))
     }
@@ -94,7 +118,9 @@ impl<I: Iterator<Item = Vec<u8>>, T> Iterator for Answers<'_, I, T> {
 
 impl<T> Drop for Flying<T> {
     fn drop(&mut self) {
-        self.link.cancel(self.op);
+        if let Some(op) = self.op {
+            self.link.cancel(op);
+        }
         if let Some(file) = self.file {
             self.link.close(file);
         }

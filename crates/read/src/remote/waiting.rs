@@ -184,8 +184,9 @@ pub(super) fn unasked(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crossbeam_channel::{Receiver, unbounded};
+
+    use super::*;
 
     fn piece(range: u64, at: u64, len: u64, is_last: bool) -> Piece {
         Piece { op: 0, range, at, len, is_last }

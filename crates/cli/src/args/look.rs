@@ -97,8 +97,8 @@ pub struct Look {
     /// Highest rate in bits a second, such as 800M or 2G
     #[arg(long, value_name = "RATE", value_parser = values::rate, help_heading = TRANSFER)]
     pub rate: Option<u64>,
-    /// How the rate is set: fair shares the path, high takes about two shares, low what others leave, fixed holds --rate
-    /// whatever happens
+    /// How the rate is set: fair shares the path, high takes about two shares, low what others leave, fixed
+    /// holds --rate whatever happens
     #[arg(long, value_name = "POLICY", default_value = "fair", help_heading = TRANSFER,
           value_parser = values::choice::<Policy>(&["fixed", "high", "fair", "low"]))]
     pub policy: Policy,

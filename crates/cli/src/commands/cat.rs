@@ -28,8 +28,7 @@ pub fn run(args: &Cat) -> ExitCode {
 fn write(args: &Cat, file: &RemoteFile, outcome: &mut Outcome) -> Result<(), Error> {
     let mut reader = file.reader(range(args.range, file));
     while let Some(bytes) = reader.next_chunk()? {
-        outcome.write(&bytes);
-        outcome.flush();
+        outcome.pass_on(&bytes);
         if outcome.is_lost() {
             break;
         }

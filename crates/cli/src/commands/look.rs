@@ -1,4 +1,5 @@
-//! What `ls`, `stat`, `cat`, `du` and `sum` have in common: from locations to far places and paths there, and to an exit code.
+//! What `ls`, `stat`, `cat`, `du` and `sum` have in common: from locations to far places and paths there, and to an
+//! exit code.
 //!
 //! Always true: what is named on one host shares one session; what fails of it does not keep the rest from being looked at.
 
@@ -97,7 +98,13 @@ fn all(
         let remote = &hosts[at].1;
         let is_there = matches!(place, Place::Ssh(..) | Place::Daemon(..));
         let paths = match is_there && is_pattern(place.path()) {
-            true => remote.find(place.path())?,
+            true => match remote.find(place.path()) {
+                Ok(paths) => paths,
+                Err(error) => {
+                    outcome.note(remote, place.path(), Err(error))?;
+                    continue;
+                }
+            },
             false => vec![place.path().to_vec()],
         };
         let is_one_of_many = places.len() > 1 || paths.len() > 1;
@@ -128,6 +135,14 @@ impl Outcome {
         self.out.extend_from_slice(bytes);
         if self.out.len() >= WRITTEN_AT_ONCE {
             self.flush();
+        }
+    }
+
+    /// Bytes that are many already: they are written from where they are.
+    pub fn pass_on(&mut self, bytes: &[u8]) {
+        self.flush();
+        if self.unwritten.is_none() {
+            self.unwritten = printer::data(bytes).err();
         }
     }
 

@@ -1,18 +1,13 @@
 //! Ways in for `fuzz/`: what the two ends of a read take of each other.
 
-use farhaul_session::messages::Frames;
+use farhaul_session::fuzzing::message_comes_back;
 
 use super::messages::{Message, Records};
 use super::pieces;
 
 /// One message, as it stands on the control stream behind its length; what was understood can be said again.
 pub fn message(bytes: &[u8]) -> bool {
-    let Ok(message) = Message::decode(bytes) else { return false };
-    let mut frames = Frames::default();
-    message.encode(frames.buffer());
-    assert_eq!(frames.take(), Ok(true), "it is no whole message");
-    assert_eq!(Message::decode(frames.last()), Ok(message), "it reads back as another message");
-    true
+    message_comes_back(bytes, Message::decode, Message::encode)
 }
 
 /// A stream of records; what was understood is written as the same records.

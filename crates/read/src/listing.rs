@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use farhaul_session::error::Failure;
-use farhaul_text::escape;
 use farhaul_volume as volume;
 use farhaul_volume::{RelPath, ScanItem, ScanOptions, Scanner};
 
@@ -108,14 +107,4 @@ fn entry(path: &RelPath, entry: volume::Entry) -> Entry {
     let (mtime, ctime, inode, device) = (entry.mtime, entry.ctime, entry.ino, entry.dev);
     let identity = Identity { size, mtime, ctime, inode, device };
     Entry { path: path.as_bytes().to_vec(), kind, mode: entry.mode, links: entry.nlink, target, identity }
-}
-
-impl std::fmt::Debug for Listing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let what = match &self.what {
-            What::Directory { path, .. } | What::Pattern(path) => escape(path),
-            What::Scan(_) | What::Paths(_) => "under way".into(),
-        };
-        f.debug_struct("Listing").field("op", &self.op.number).field("what", &what).finish_non_exhaustive()
-    }
 }

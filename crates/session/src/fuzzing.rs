@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use farhaul_blocks::Block;
 
+use super::codec::Malformed;
+use super::messages::Frames;
 use super::request::FIRST;
 use super::shared::{Arrived, Credit, FlowShared, Place, Shared};
 
@@ -25,6 +27,21 @@ pub type Listener = Box<dyn FnMut(&[u8])>;
 
 thread_local! {
     static TAP: RefCell<Option<Tap>> = const { RefCell::new(None) };
+}
+
+/// One message of a service, as it stands on the control stream behind its length: what was understood can be said
+/// again.
+pub fn message_comes_back<M: PartialEq + std::fmt::Debug>(
+    bytes: &[u8],
+    decode: impl Fn(&[u8]) -> Result<M, Malformed>,
+    encode: impl Fn(&M, &mut Vec<u8>),
+) -> bool {
+    let Ok(message) = decode(bytes) else { return false };
+    let mut frames = Frames::default();
+    encode(&message, frames.buffer());
+    assert_eq!(frames.take(), Ok(true), "it is no whole message");
+    assert_eq!(decode(frames.last()), Ok(message), "it reads back as another message");
+    true
 }
 
 /// Runs `session`, a session of this thread, with this tap.

@@ -17,7 +17,7 @@ import time
 
 from ground import GIB, MIB, ROOT, Results, parts
 
-from harness import lab
+from harness import lab, trees
 
 PARTS = ("random", "latency", "clients", "list", "cat")
 HTTP_PORT, XROOTD_PORT = 8080, 1094
@@ -57,11 +57,7 @@ class Lab(contextlib.AbstractContextManager):
         return json.loads(out)["rows"][0]
 
     def file(self, name, size):
-        """A file of bytes that nothing can pack."""
-        with open(self.folder / name, "wb") as out:
-            subprocess.run(["openssl", "enc", "-aes-128-ctr", "-nosalt", "-K", "0" * 32, "-iv", f"{abs(hash(name)):032x}"[-32:]],
-                           stdin=subprocess.Popen(["head", "-c", str(size), "/dev/zero"], stdout=subprocess.PIPE).stdout,
-                           stdout=out, stderr=subprocess.DEVNULL, check=True)
+        trees.make_file(self.folder / name, size, seed=name)
 
     def serve(self, *program, port):
         self.running.append(self.start("b", *program, stdout=subprocess.DEVNULL))

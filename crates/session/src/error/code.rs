@@ -118,6 +118,18 @@ codes! {
     BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
     OneRequestOnly = 2002, "FH-ONE-REQUEST-ONLY", Peer, Usage, Futile, "The daemon takes one request a session.", None;
 
+    // What the service is asked.
+    NoSuchThing = 1040, "FH-NO-SUCH-THING", User, Usage, Futile, "The service has no job, cap, token, watch or page of this name that the caller may see.", None;
+    NotNow = 1041, "FH-NOT-NOW", User, Usage, Futile, "What is asked of a job does not fit the state that it is in.", None;
+    KeyReused = 1042, "FH-KEY-REUSED", User, Usage, Futile, "An idempotency key came again with another request.", Some("take a new key for a new request");
+    TooLarge = 1043, "FH-TOO-LARGE", User, Usage, Futile, "A request is larger than the service takes.", None;
+    NoToken = 1044, "FH-NO-TOKEN", User, Auth, Futile, "A request has no token, or one that is unknown, expired or revoked.", Some("ask who runs the service for one (farhaul token create)");
+    OutOfScope = 1045, "FH-OUT-OF-SCOPE", User, Auth, Futile, "The token does not allow this.", Some("ask who runs the service for a token that does");
+    TooMany = 4020, "FH-TOO-MANY", Host, Lost, Helps, "The service has as much to do as it takes.", Some("try again later");
+    StoreNewer = 1046, "FH-STORE-NEWER", User, Incompatible, Futile, "The service's store is of a later version of Farhaul.", None;
+    StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or is none.", Some("go back to a copy (farhaul store backup makes one)");
+    NoService = 1047, "FH-NO-SERVICE", User, Connect, Helps, "No service answers where one was looked for.", Some("start one with `farhaul serve`, or say where it is (FARHAUL_API)");
+
     // The far end cannot be reached.
     HostUnknown = 1011, "FH-HOST-UNKNOWN", User, Connect, Futile, "No address belongs to the host's name.", Some("check the name");
     NotListening = 1012, "FH-NOT-LISTENING", User, Connect, Helps, "The host is there, and no daemon listens on the port.", None;

@@ -1,6 +1,8 @@
 //! The transfer service: jobs that outlive the terminal, their history, caps, and an API for all of it.
 #![forbid(unsafe_code)]
 
+mod clock;
+mod history;
 mod job;
 mod scheduler;
 mod store;

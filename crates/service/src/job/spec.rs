@@ -398,7 +398,7 @@ mod tests {
               "files": {"in_place": true, "xattrs": true},
               "select": {"rules": ["- *.tmp"], "age_min": "1h", "names": ["x"]},
               "integrity": {"verify": "readback", "durable": "end", "manifest": {"extra": ["sha256"]}},
-              "spread": [["/d1", "/d2"]], "sync": {"delete": {"max": 3}, "checksum": true}, "dry_run": true}}"#,
+              "spread": [["/d1", "/d2"]], "sync": {"checksum": true}, "dry_run": true}}"#,
         )
         .unwrap();
         let job = spec.copy_job(10_000).unwrap();
@@ -408,7 +408,7 @@ mod tests {
         let options = job.options;
         assert_eq!(options.network.rate_bps, Some(2_000_000_000));
         assert_eq!((options.select.mtime_max, options.select.rules.len()), (Some(6_400), 1));
-        assert_eq!(options.sync.unwrap().delete.unwrap().max, Some(3));
+        assert!(options.sync.unwrap().checksum);
         assert_eq!((job.names.unwrap().len(), job.spread.len(), options.dry_run), (1, 1, true));
     }
 

@@ -118,7 +118,7 @@ pub(crate) struct Wanted {
 }
 
 const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
-           AND (:job IS NULL OR job = :job)
+           AND (:job IS NULL OR history.job = :job)
            AND (:peer IS NULL OR peer = :peer)
            AND (:owner IS NULL OR owner = :owner)
            AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))

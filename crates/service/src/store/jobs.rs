@@ -21,6 +21,8 @@ pub(crate) struct JobRow {
     pub(crate) position: i64,
     /// The other host, by which jobs are counted; none for a copy within this one.
     pub(crate) peer: Option<String>,
+    /// The directories of this host that it may use; all of them if there is no list.
+    pub(crate) confined: Option<Vec<String>>,
     pub(crate) steering: Steering,
     pub(crate) submitted_ms: i64,
     /// When a job that waits, or is tried again, goes on.
@@ -80,15 +82,15 @@ impl JobRow {
 pub(crate) fn insert(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::Result<()> {
     transaction
         .prepare_cached(
-            "INSERT INTO jobs (id, owner, kind, spec, state, priority, position, peer, steering, submitted_ms,
-                due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms)
-             VALUES (:id, :owner, :kind, :spec, :state, :priority, :position, :peer, :steering, :submitted_ms,
-                :due_ms, :finish_by_ms, :run, :attempt, :began_ms, :ended_ms, :error, :changed_ms)",
+            "INSERT INTO jobs (id, owner, kind, spec, state, priority, position, peer, confined, steering,
+                submitted_ms, due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms)
+             VALUES (:id, :owner, :kind, :spec, :state, :priority, :position, :peer, :confined, :steering,
+                :submitted_ms, :due_ms, :finish_by_ms, :run, :attempt, :began_ms, :ended_ms, :error, :changed_ms)",
         )?
         .execute(named_params! {
             ":id": job.id.as_str(), ":owner": job.owner, ":kind": job.spec.kind.name(), ":spec": json(&job.spec)?,
             ":state": job.state.name(), ":priority": job.priority, ":position": job.position, ":peer": job.peer,
-            ":steering": json(&job.steering)?, ":submitted_ms": job.submitted_ms, ":due_ms": job.due_ms,
+            ":confined": job.confined.as_ref().map(json).transpose()?, ":steering": json(&job.steering)?, ":submitted_ms": job.submitted_ms, ":due_ms": job.due_ms,
             ":finish_by_ms": job.finish_by_ms, ":run": job.run, ":attempt": job.attempt,
             ":began_ms": job.began_ms, ":ended_ms": job.ended_ms,
             ":error": job.error.as_ref().map(json).transpose()?, ":changed_ms": job.changed_ms,
@@ -120,7 +122,7 @@ pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
     Ok(())
 }
 
-const COLUMNS: &str = "id, owner, spec, state, priority, position, peer, steering, submitted_ms, due_ms, finish_by_ms, run, \
+const COLUMNS: &str = "id, owner, spec, state, priority, position, peer, confined, steering, submitted_ms, due_ms, finish_by_ms, run, \
                        attempt, began_ms, ended_ms, error, changed_ms";
 
 /// The job of this name.
@@ -225,19 +227,17 @@ fn row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         priority: row.get(4)?,
         position: row.get(5)?,
         peer: row.get(6)?,
-        steering: of_json(row, 7)?,
-        submitted_ms: row.get(8)?,
-        due_ms: row.get(9)?,
-        finish_by_ms: row.get(10)?,
-        run: row.get(11)?,
-        attempt: row.get(12)?,
-        began_ms: row.get(13)?,
-        ended_ms: row.get(14)?,
-        error: match row.get_ref(15)? {
-            rusqlite::types::ValueRef::Null => None,
-            _ => Some(of_json(row, 15)?),
-        },
-        changed_ms: row.get(16)?,
+        confined: optional(row, 7)?,
+        steering: of_json(row, 8)?,
+        submitted_ms: row.get(9)?,
+        due_ms: row.get(10)?,
+        finish_by_ms: row.get(11)?,
+        run: row.get(12)?,
+        attempt: row.get(13)?,
+        began_ms: row.get(14)?,
+        ended_ms: row.get(15)?,
+        error: optional(row, 16)?,
+        changed_ms: row.get(17)?,
     })
 }
 
@@ -254,6 +254,14 @@ pub(super) fn json<T: Serialize>(value: &T) -> rusqlite::Result<String> {
 /// What a column of JSON holds.
 pub(super) fn of_json<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
     serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(|error| unfit(column, error))
+}
+
+/// As [`of_json`], of a column that may be empty.
+fn optional<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<T>> {
+    match row.get_ref(column)? {
+        rusqlite::types::ValueRef::Null => Ok(None),
+        _ => of_json(row, column).map(Some),
+    }
 }
 
 fn unfit(column: usize, error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {

@@ -21,6 +21,7 @@ fn job(number: i64, state: State, labels: &[(&str, &str)]) -> JobRow {
         priority: 5,
         position: number,
         peer: Some("fh://hpc:33001".into()),
+        confined: (number == 1).then(|| vec!["/data".to_string()]),
         steering: Steering { rate_bps: Some(None), ..Steering::default() },
         submitted_ms: number,
         due_ms: Some(7),

@@ -7,6 +7,7 @@ CREATE TABLE jobs (
     priority INTEGER NOT NULL,
     position INTEGER NOT NULL,
     peer TEXT,
+    confined TEXT,
     steering TEXT NOT NULL,
     submitted_ms INTEGER NOT NULL,
     due_ms INTEGER,

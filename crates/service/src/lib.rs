@@ -1,8 +1,10 @@
 //! The transfer service: jobs that outlive the terminal, their history, caps, and an API for all of it.
 #![forbid(unsafe_code)]
 
+mod access;
 mod clock;
 mod history;
+mod hub;
 mod job;
 mod scheduler;
 mod store;

@@ -48,7 +48,7 @@ mod writer;
 
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use connection::Connection;
-pub use job::{CopyJob, Location, copy};
+pub use job::{CopyJob, Location, check, copy};
 pub use options::{
     DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,

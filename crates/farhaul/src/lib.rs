@@ -59,7 +59,7 @@ pub use farhaul_copy::{
     DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, Host, IntegrityOptions,
     Location, ManifestOptions, NotTakenEntry, Overwrite, Place, REPORT_SCHEMA, Report, Retry, SelectOptions,
     SpreadFigures, SpreadOptions, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob,
-    VerifyReport, clean as run_clean, copy as run_copy, verify as run_verify,
+    VerifyReport, check as check_copy, clean as run_clean, copy as run_copy, verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,

@@ -6,6 +6,7 @@ mod clock;
 mod history;
 mod hub;
 mod job;
+mod node;
 mod scheduler;
 mod store;
 

@@ -3,7 +3,7 @@
 //! Once a second it is asked anew with what is known then, so that it corrects itself: sizes that the scan finds, a network that
 //! carries less than was wanted of it, pauses.
 //!
-//! Always true: while the size is not known, and when the time is short, there is no limit at all.
+//! Always true: while the size is not known, but for the first second, and when the time is short, there is no limit at all.
 
 use std::time::Duration;
 
@@ -17,9 +17,16 @@ const MEASURED: Duration = Duration::from_secs(4);
 /// What a transfer that was held back has been measured at says little about what it could do.
 const HELD_BACK: f64 = 0.9;
 
+/// At first a job goes no faster than this, in bits a second: the size of most is known in a moment, and what is sent by then
+/// cannot be slowed down any more.
+pub(crate) const FIRST_BPS: f64 = 50e6;
+const FIRST: Duration = Duration::from_secs(1);
+
 /// What is known of a job that runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Facts {
+    /// Since it has begun.
+    pub(crate) age: Duration,
     /// Until it is to be finished; none when that has passed.
     pub(crate) time_left: Option<Duration>,
     /// Content bytes that are still to arrive, if the scan has ended.
@@ -56,6 +63,9 @@ pub(crate) fn plan(facts: Facts) -> Plan {
     let free = |prospect| Plan { limit_bps: None, prospect };
     let Some(bytes_left) = facts.bytes_left else {
         let is_late = facts.time_left.is_none();
+        if !is_late && facts.age < FIRST {
+            return Plan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open };
+        }
         return free(if is_late { Prospect::Misses { takes: Duration::MAX } } else { Prospect::Open });
     };
     let bits_left = bytes_left as f64 * 8.0;
@@ -89,6 +99,7 @@ mod tests {
 
     fn facts(time_left_s: f64, bytes_left: u64) -> Facts {
         Facts {
+            age: Duration::from_secs(5),
             time_left: Some(Duration::from_secs_f64(time_left_s)),
             bytes_left: Some(bytes_left),
             limit_bps: None,
@@ -101,6 +112,8 @@ mod tests {
     fn nothing_is_held_back_before_its_size_is_known() {
         let open = plan(Facts { bytes_left: None, ..facts(100.0, 0) });
         assert_eq!(open, Plan { limit_bps: None, prospect: Prospect::Open });
+        let first = plan(Facts { bytes_left: None, age: Duration::ZERO, ..facts(100.0, 0) });
+        assert_eq!(first, Plan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open });
         let late = plan(Facts { time_left: None, ..facts(0.0, 1) });
         assert!(late.limit_bps.is_none() && matches!(late.prospect, Prospect::Misses { .. }));
         assert_eq!(plan(facts(1.0, 0)).prospect, Prospect::Makes);
@@ -122,14 +135,16 @@ mod tests {
 
     /// A transfer by the plan, over a link that carries `link_bps`: the share of the time that it has used.
     fn used(link_bps: f64, bytes: u64, time: f64, scan: f64) -> f64 {
-        let (mut now, mut left, mut limit, mut since) = (0.0, bytes as f64, None, 0.0);
+        let (mut now, mut left, mut limit, mut since) = (0.0, bytes as f64, Some(FIRST_BPS), 0.0);
         while left > 0.0 && now < time * 3.0 {
             let rate = link_bps.min(limit.unwrap_or(f64::MAX));
-            let moved = (rate / 8.0).min(left);
+            let look = if now < 3.0 { 0.1 } else { 1.0 };
+            let moved = (rate / 8.0 * look).min(left);
             let knows = now >= scan;
             left -= moved;
             now += moved / (rate / 8.0);
             let plan = plan(Facts {
+                age: Duration::from_secs_f64(now),
                 time_left: (now < time).then(|| Duration::from_secs_f64(time - now)),
                 bytes_left: knows.then_some(left as u64),
                 limit_bps: limit,

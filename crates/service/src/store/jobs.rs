@@ -1,6 +1,6 @@
 //! The table of jobs, and their labels.
 
-use farhaul::ErrorDetail;
+use farhaul::{ErrorDetail, Report};
 use rusqlite::types::{FromSqlError, Type};
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,8 @@ pub(crate) struct JobRow {
     /// The directories of this host that it may use; all of them if there is no list.
     pub(crate) confined: Option<Vec<String>>,
     pub(crate) steering: Steering,
+    /// What the run's attempts have done so far.
+    pub(crate) figures: Figures,
     pub(crate) submitted_ms: i64,
     /// When a job that waits, or is tried again, goes on.
     pub(crate) due_ms: Option<i64>,
@@ -48,6 +50,28 @@ pub(crate) struct Steering {
     /// Some(None): the job's own limit was taken away.
     #[serde(skip_serializing_if = "Option::is_none", with = "double_option")]
     pub(crate) rate_bps: Option<Option<u64>>,
+}
+
+/// Sums of the attempts of a run.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Figures {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+    pub(crate) wire_bytes: u64,
+    pub(crate) seconds: f64,
+    pub(crate) peak_bps: f64,
+}
+
+impl Figures {
+    /// Another attempt has ended.
+    pub(crate) fn add(&mut self, report: &Report, peak_bps: f64) {
+        self.files += report.files;
+        self.bytes += report.session.bytes;
+        self.wire_bytes += report.session.wire_bytes_sent;
+        self.seconds += report.session.seconds;
+        self.peak_bps = self.peak_bps.max(peak_bps);
+    }
 }
 
 /// Tells "not set" from "set to nothing".
@@ -83,14 +107,15 @@ pub(crate) fn insert(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
     transaction
         .prepare_cached(
             "INSERT INTO jobs (id, owner, kind, spec, state, priority, position, peer, confined, steering,
-                submitted_ms, due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms)
+                figures, submitted_ms, due_ms, finish_by_ms, run, attempt, began_ms, ended_ms, error, changed_ms)
              VALUES (:id, :owner, :kind, :spec, :state, :priority, :position, :peer, :confined, :steering,
-                :submitted_ms, :due_ms, :finish_by_ms, :run, :attempt, :began_ms, :ended_ms, :error, :changed_ms)",
+                :figures, :submitted_ms, :due_ms, :finish_by_ms, :run, :attempt, :began_ms, :ended_ms, :error, :changed_ms)",
         )?
         .execute(named_params! {
             ":id": job.id.as_str(), ":owner": job.owner, ":kind": job.spec.kind.name(), ":spec": json(&job.spec)?,
             ":state": job.state.name(), ":priority": job.priority, ":position": job.position, ":peer": job.peer,
-            ":confined": job.confined.as_ref().map(json).transpose()?, ":steering": json(&job.steering)?, ":submitted_ms": job.submitted_ms, ":due_ms": job.due_ms,
+            ":confined": job.confined.as_ref().map(json).transpose()?, ":steering": json(&job.steering)?,
+            ":figures": json(&job.figures)?, ":submitted_ms": job.submitted_ms, ":due_ms": job.due_ms,
             ":finish_by_ms": job.finish_by_ms, ":run": job.run, ":attempt": job.attempt,
             ":began_ms": job.began_ms, ":ended_ms": job.ended_ms,
             ":error": job.error.as_ref().map(json).transpose()?, ":changed_ms": job.changed_ms,
@@ -108,13 +133,15 @@ pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
     transaction
         .prepare_cached(
             "UPDATE jobs SET state = :state, priority = :priority, position = :position, steering = :steering,
+                figures = :figures,
                 due_ms = :due_ms, finish_by_ms = :finish_by_ms, run = :run, attempt = :attempt,
                 began_ms = :began_ms, ended_ms = :ended_ms, error = :error, changed_ms = :changed_ms
              WHERE id = :id",
         )?
         .execute(named_params! {
             ":id": job.id.as_str(), ":state": job.state.name(), ":priority": job.priority,
-            ":position": job.position, ":steering": json(&job.steering)?, ":due_ms": job.due_ms,
+            ":position": job.position, ":steering": json(&job.steering)?, ":figures": json(&job.figures)?,
+            ":due_ms": job.due_ms,
             ":finish_by_ms": job.finish_by_ms, ":run": job.run, ":attempt": job.attempt,
             ":began_ms": job.began_ms, ":ended_ms": job.ended_ms,
             ":error": job.error.as_ref().map(json).transpose()?, ":changed_ms": job.changed_ms,
@@ -122,7 +149,7 @@ pub(crate) fn update(transaction: &Transaction<'_>, job: &JobRow) -> rusqlite::R
     Ok(())
 }
 
-const COLUMNS: &str = "id, owner, spec, state, priority, position, peer, confined, steering, submitted_ms, due_ms, finish_by_ms, run, \
+const COLUMNS: &str = "id, owner, spec, state, priority, position, peer, confined, steering, figures, submitted_ms, due_ms, finish_by_ms, run, \
                        attempt, began_ms, ended_ms, error, changed_ms";
 
 /// The job of this name.
@@ -229,15 +256,16 @@ fn row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         peer: row.get(6)?,
         confined: optional(row, 7)?,
         steering: of_json(row, 8)?,
-        submitted_ms: row.get(9)?,
-        due_ms: row.get(10)?,
-        finish_by_ms: row.get(11)?,
-        run: row.get(12)?,
-        attempt: row.get(13)?,
-        began_ms: row.get(14)?,
-        ended_ms: row.get(15)?,
-        error: optional(row, 16)?,
-        changed_ms: row.get(17)?,
+        figures: of_json(row, 9)?,
+        submitted_ms: row.get(10)?,
+        due_ms: row.get(11)?,
+        finish_by_ms: row.get(12)?,
+        run: row.get(13)?,
+        attempt: row.get(14)?,
+        began_ms: row.get(15)?,
+        ended_ms: row.get(16)?,
+        error: optional(row, 17)?,
+        changed_ms: row.get(18)?,
     })
 }
 

@@ -1,6 +1,6 @@
 use std::sync::atomic::AtomicUsize;
 
-use super::jobs::{JobRow, Steering, Wanted};
+use super::jobs::{Figures, JobRow, Steering, Wanted};
 use super::*;
 use crate::job::{JobId, JobSpec, Kind, Labels, State};
 
@@ -23,6 +23,7 @@ fn job(number: i64, state: State, labels: &[(&str, &str)]) -> JobRow {
         peer: Some("fh://hpc:33001".into()),
         confined: (number == 1).then(|| vec!["/data".to_string()]),
         steering: Steering { rate_bps: Some(None), ..Steering::default() },
+        figures: Figures { bytes: 5, ..Figures::default() },
         submitted_ms: number,
         due_ms: Some(7),
         finish_by_ms: None,

@@ -9,6 +9,7 @@ CREATE TABLE jobs (
     peer TEXT,
     confined TEXT,
     steering TEXT NOT NULL,
+    figures TEXT NOT NULL,
     submitted_ms INTEGER NOT NULL,
     due_ms INTEGER,
     finish_by_ms INTEGER,

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod api;
 mod clock;
 mod history;
 mod hub;

@@ -52,12 +52,15 @@ impl Scope {
 }
 
 /// Where a caller may read and write.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Reach {
-    /// Directories of this host; all of it if there is no list.
-    pub(crate) local: Option<Vec<PathBuf>>,
-    /// Directories at each peer, which is named as in places (`hpc`, `hpc:4000`); everything everywhere if there is no list.
-    pub(crate) peers: Option<BTreeMap<String, Vec<String>>>,
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Reach {
+    /// Directories of this host, as absolute paths; all of it if there is no list.
+    #[schema(value_type = Option<Vec<String>>)]
+    pub local: Option<Vec<PathBuf>>,
+    /// Directories at each peer, which is named as in places (`hpc`, `hpc:4000`, `user@host`); everything everywhere if there is
+    /// no list.
+    pub peers: Option<BTreeMap<String, Vec<String>>>,
 }
 
 /// The places of one job, which decide who sees and steers it.
@@ -119,7 +122,27 @@ impl Caller {
     }
 }
 
+/// Prefixes of one token.
+const PREFIXES_MAX: usize = 256;
+
 impl Reach {
+    /// The one place that judges what a token is to reach.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bad = |what: String| Err(Error::new(Code::BadOption, what));
+        let local = self.local.iter().flatten().map(PathBuf::as_path);
+        let far = self.peers.iter().flat_map(BTreeMap::values).flatten().map(Path::new);
+        for (count, prefix) in local.chain(far).enumerate() {
+            if count >= PREFIXES_MAX {
+                return bad(format!("a token has at most {PREFIXES_MAX} prefixes"));
+            }
+            if !is_below(prefix, Path::new("/")) {
+                let prefix = farhaul_text::printable(prefix.as_os_str().as_encoded_bytes(), 200);
+                return bad(format!("{prefix}: a prefix is an absolute path without .."));
+            }
+        }
+        Ok(())
+    }
+
     fn covers(&self, place: &Place) -> bool {
         match place {
             Place::Pipe => false,

@@ -9,6 +9,7 @@
 
 mod conductor;
 mod ending;
+mod manifests;
 mod places;
 mod requests;
 mod settings;

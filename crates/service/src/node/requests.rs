@@ -164,18 +164,21 @@ impl Node {
     /// A job's row, whether it is over or not.
     pub(crate) fn row(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(Deed::Any(Scope::Read))?;
-            return if caller.sees(&active.places) { Ok(active.row.clone()) } else { Err(no_such(id)) };
+            caller.may(Deed::At(Scope::Read, &active.places))?;
+            return Ok(active.row.clone());
         }
         self.finished(caller, id)
     }
 
-    /// One that is over. What the caller does not reach is not there for it.
+    /// One that is over.
     fn finished(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
-        caller.may(Deed::Any(Scope::Read))?;
-        let row = self.store.read(|connection| jobs::get(connection, id))?.ok_or_else(|| no_such(id))?;
-        let places = places::of_spec(&row.spec)?;
-        if caller.sees(&places) { Ok(row) } else { Err(no_such(id)) }
+        let row = self.stored(id)?;
+        caller.may(Deed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
+        Ok(row)
+    }
+
+    fn stored(&self, id: JobId) -> Result<JobRow, Error> {
+        self.store.read(|connection| jobs::get(connection, id))?.ok_or_else(|| no_such(id))
     }
 
     /// Some of the jobs, the newest first.
@@ -262,7 +265,7 @@ impl Node {
                 node.step(active, Step::Due).map_err(not_now)
             });
         }
-        let mut row = self.finished(caller, id)?;
+        let mut row = self.stored(id)?;
         let places = places::of_spec(&row.spec)?;
         caller.may(Deed::At(Scope::Control, &places))?;
         row.state = row.state.after(Step::Retry).map_err(not_now)?;
@@ -322,14 +325,11 @@ impl Node {
         let mut all = self.jobs();
         let Some(active) = all.get_mut(&id) else {
             drop(all);
-            let row = self.finished(caller, id)?;
+            let row = self.stored(id)?;
             caller.may(Deed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
             let what = format!("job {id} is over: it is {}", row.state.words());
             return Err(Error::new(Code::NotNow, what));
         };
-        if !caller.sees(&active.places) && !caller.has(Scope::Control) {
-            return Err(no_such(id));
-        }
         caller.may(Deed::At(Scope::Control, &active.places))?;
         act(self, active)?;
         let view = JobView::of_active(active);

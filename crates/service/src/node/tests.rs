@@ -272,7 +272,7 @@ fn who_does_not_reach_a_job_does_not_see_it() {
     caller.scopes = vec![Scope::Read];
     caller.reach.local = Some(vec!["/projects".into()]);
     let node = fixture.node();
-    assert_eq!(node.job(&caller, out).unwrap_err().code(), Code::NoSuchThing);
+    assert_eq!(node.job(&caller, out).unwrap_err().code(), Code::OutOfScope);
     assert!(node.job(&caller, id).is_ok());
     let seen: Vec<_> =
         node.list(&caller, &jobs::Wanted::default(), 10).unwrap().iter().map(|job| job.id).collect();

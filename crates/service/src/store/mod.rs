@@ -16,6 +16,7 @@ pub(crate) mod idempotency;
 pub(crate) mod jobs;
 pub(crate) mod log;
 mod schema;
+pub(crate) mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};

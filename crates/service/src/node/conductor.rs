@@ -70,6 +70,7 @@ impl Work {
             let wait = self.tick();
             match signals.recv_timeout(wait) {
                 Ok(Signal::Ended(end)) => self.node.ended(*end),
+                Ok(Signal::Stored(id)) => self.node.leave(id),
                 Ok(Signal::Stop) => break,
                 Ok(Signal::Look) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -88,7 +89,7 @@ impl Work {
         while self.node.jobs().values().any(|active| active.transfer.is_some()) {
             match signals.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Signal::Ended(end)) => self.node.ended(*end),
-                Ok(Signal::Look | Signal::Stop) => {}
+                Ok(Signal::Look | Signal::Stored(_) | Signal::Stop) => {}
                 Err(_) => return,
             }
         }
@@ -121,9 +122,6 @@ impl Work {
             if let Some(active) = jobs.get_mut(&id) {
                 self.serial += 1;
                 node.start(active, self.serial, now_ms);
-                if active.row.state.is_final() {
-                    jobs.remove(&id);
-                }
             }
         }
         let is_young = |active: &Active| {
@@ -174,6 +172,14 @@ impl Work {
 }
 
 impl Node {
+    /// A job that has ended leaves memory, unless it has begun another run meanwhile.
+    fn leave(&self, id: JobId) {
+        let mut jobs = self.jobs();
+        if jobs.get(&id).is_some_and(|active| active.row.state.is_final()) {
+            jobs.remove(&id);
+        }
+    }
+
     /// Begins the job's next attempt. One that cannot begin has failed.
     fn start(&self, active: &mut Active, serial: u64, now_ms: i64) {
         if self.step(active, Step::Start).is_err() {

@@ -4,7 +4,7 @@ use farhaul::Report;
 use farhaul_session::Error;
 
 use super::transfer::{End, Stop};
-use super::{Active, Node, places};
+use super::{Active, Node, Signal, places};
 use crate::clock::timestamp;
 use crate::job::{State, Step};
 use crate::scheduler::backoff::{self, Outcome};
@@ -35,9 +35,6 @@ impl Node {
             self.record(active, state, &end, curve, now_ms);
         }
         self.finish(active, step, now_ms);
-        if active.row.state.is_final() {
-            jobs.remove(&end.job);
-        }
         drop(jobs);
         self.look();
     }
@@ -100,6 +97,13 @@ impl Node {
         }
         if let Err(refused) = self.step(active, step) {
             tracing::error!(job = %active.row.id, %refused, "this is a fault of farhaul itself");
+        }
+        if active.row.state.is_final() {
+            // It leaves memory when the store has it, so that at no moment it is nowhere.
+            let (id, to_conductor) = (active.row.id, self.to_conductor.clone());
+            self.store.then(move || {
+                let _ = to_conductor.send(Signal::Stored(id));
+            });
         }
     }
 

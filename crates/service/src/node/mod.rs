@@ -61,6 +61,8 @@ pub(crate) enum Signal {
     Look,
     /// A transfer has ended.
     Ended(Box<transfer::End>),
+    /// What is known of a job that has ended is in the store.
+    Stored(JobId),
     /// The service is ending: transfers stop resumably.
     Stop,
 }

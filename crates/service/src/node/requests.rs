@@ -151,12 +151,8 @@ impl Node {
     /// A job as it stands.
     pub(crate) fn job(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
         if let Some(active) = self.jobs().get(&id) {
-            caller.may(Deed::Any(Scope::Read))?;
-            return if caller.sees(&active.places) {
-                Ok(JobView::of_active(active))
-            } else {
-                Err(no_such(id))
-            };
+            caller.may(Deed::At(Scope::Read, &active.places))?;
+            return Ok(JobView::of_active(active));
         }
         self.finished(caller, id).map(|row| JobView::of_row(&row))
     }
@@ -225,7 +221,7 @@ impl Node {
 
     /// Ends a job. What has arrived stays.
     pub(crate) fn cancel(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
-        let view = self.steer(caller, id, |node, active| {
+        self.steer(caller, id, |node, active| {
             match &mut active.transfer {
                 // It is cancelled when its transfer has ended.
                 Some(transfer) => {
@@ -249,40 +245,39 @@ impl Node {
                 }
             }
             Ok(())
-        })?;
-        let mut all = self.jobs();
-        if all.get(&id).is_some_and(|active| active.row.state.is_final()) {
-            all.remove(&id);
-        }
-        Ok(view)
+        })
     }
 
     /// Another run of a job that has ended, or at once the attempt that a job waits for.
     pub(crate) fn retry(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
-        if self.jobs().contains_key(&id) {
+        if let Some(active) = self.jobs().get(&id)
+            && !active.row.state.is_final()
+        {
             return self.steer(caller, id, |node, active| {
                 active.row.due_ms = None;
                 node.step(active, Step::Due).map_err(not_now)
             });
         }
-        let mut row = self.stored(id)?;
+        let row = self.stored(id)?;
         let places = places::of_spec(&row.spec)?;
         caller.may(Deed::At(Scope::Control, &places))?;
-        row.state = row.state.after(Step::Retry).map_err(not_now)?;
-        (row.run, row.attempt, row.began_ms, row.due_ms, row.error) = (row.run + 1, 0, None, None, None);
-        row.figures = Figures::default();
         let log_seq = self.store.read(|connection| log::last(connection, id))?;
-        let mut active = Active { row, places: places.into(), transfer: None, log_seq };
         let view = {
             let mut all = self.jobs();
-            if all.contains_key(&id) {
-                return Err(not_now(Refused { state: State::Queued, step: Step::Retry }));
+            // One that has just ended is still there, and newer than what is stored.
+            let mut active =
+                all.remove(&id).unwrap_or(Active { row, places: places.into(), transfer: None, log_seq });
+            let again = again(&mut active.row);
+            if again.is_ok() {
+                let text = format!("run {} was asked for", active.row.run);
+                self.say(&mut active, "info", &text);
+                self.changed(&mut active);
             }
-            let text = format!("run {} was asked for", active.row.run);
-            self.say(&mut active, "info", &text);
-            self.changed(&mut active);
             let view = JobView::of_active(&active);
-            all.insert(id, active);
+            if !active.row.state.is_final() {
+                all.insert(id, active);
+            }
+            again.map_err(not_now)?;
             view
         };
         self.look();
@@ -337,6 +332,14 @@ impl Node {
         self.look();
         Ok(view)
     }
+}
+
+/// A job that has ended begins another run.
+fn again(row: &mut JobRow) -> Result<(), Refused> {
+    row.state = row.state.after(Step::Retry)?;
+    (row.run, row.attempt, row.began_ms, row.due_ms, row.error) = (row.run + 1, 0, None, None, None);
+    row.figures = Figures::default();
+    Ok(())
 }
 
 fn no_such(id: JobId) -> Error {

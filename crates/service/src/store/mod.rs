@@ -47,9 +47,12 @@ const READERS_KEPT: usize = 4;
 type Now = Box<dyn FnOnce(&mut Connection) + Send>;
 type Later = Box<dyn FnMut(&Transaction<'_>) -> rusqlite::Result<()> + Send>;
 
+type Then = Box<dyn FnOnce() + Send>;
+
 enum Work {
     Now(Now),
     Later(Later),
+    Then(Then),
     End,
     /// The disk has so much room from now on.
     #[cfg(test)]
@@ -87,7 +90,9 @@ impl Store {
         let (to_writer, work) = mpsc::sync_channel(WAITING_MAX);
         let health = Arc::new(Health::default());
         let held = health.clone();
-        let run = move || Writer { connection, deferred: Deferred::default(), health: held }.run(&work);
+        let run = move || {
+            Writer { connection, deferred: Deferred::default(), then: Vec::new(), health: held }.run(&work)
+        };
         let writer = std::thread::Builder::new().name("store".into()).spawn(run).map_err(Error::no_thread)?;
         Ok(Store {
             path: path.to_path_buf(),
@@ -152,6 +157,11 @@ impl Store {
         }
     }
 
+    /// Calls this when all that was asked for before is made, however long that takes.
+    pub(crate) fn then(&self, call: impl FnOnce() + Send + 'static) {
+        let _ = self.to_writer.send(Work::Then(Box::new(call)));
+    }
+
     /// Whether changes wait for room on the disk.
     pub(crate) fn is_failing(&self) -> bool {
         self.health.is_failing.load(Relaxed)
@@ -214,6 +224,8 @@ impl Drop for Store {
 struct Writer {
     connection: Connection,
     deferred: Deferred,
+    /// To be called when nothing is deferred.
+    then: Vec<Then>,
     health: Arc<Health>,
 }
 
@@ -232,6 +244,10 @@ impl Writer {
                         change(&mut self.connection);
                     }
                 }
+                Ok(Work::Then(call)) => {
+                    self.then.push(call);
+                    self.make_deferred();
+                }
                 #[cfg(test)]
                 Ok(Work::Pages(pages)) => self.set_pages(pages),
                 Ok(Work::Later(change)) => {
@@ -247,6 +263,10 @@ impl Writer {
                     self.make_deferred();
                     match behind {
                         Some(Work::Now(change)) if self.deferred.is_empty() => change(&mut self.connection),
+                        Some(Work::Then(call)) => {
+                            self.then.push(call);
+                            self.make_deferred();
+                        }
                         Some(Work::End) => return,
                         #[cfg(test)]
                         Some(Work::Pages(pages)) => self.set_pages(pages),
@@ -270,6 +290,9 @@ impl Writer {
     fn make_deferred(&mut self) {
         let made = self.deferred.make(&mut self.connection);
         self.health.waiting.store(self.deferred.len() as u64, Relaxed);
+        if made.is_ok() {
+            self.then.drain(..).for_each(|call| call());
+        }
         let was_failing = self.health.is_failing.swap(made.is_err(), Relaxed);
         match made {
             Err(error) if !was_failing => {

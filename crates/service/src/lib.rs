@@ -1,17 +1,29 @@
 //! The transfer service: jobs that outlive the terminal, their history, caps, and an API for all of it.
+//!
+//! How to read it: [`serve()`] is what `farhaul serve` calls, [`Client`] how the command line asks it. `job` says what a job is, `store`
+//! keeps it, `scheduler` decides about it, `node` does it, `access` says who may, `api` is how it is asked for.
 #![forbid(unsafe_code)]
 
 mod access;
 mod api;
+mod client;
 mod clock;
 mod history;
 mod hub;
 mod job;
 mod node;
 mod scheduler;
+mod serve;
 mod store;
 
+pub use access::{Reach, Scope};
+pub use api::Problem;
+pub use client::{Address, Client, Told};
+pub use clock::Clock;
 pub use job::{
     FinishBy, JOB_SCHEMA, JobId, JobOptions, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span,
-    State, Step,
+    State,
 };
+pub use node::{Identity, Peer, Settings};
+pub use scheduler::choice::Places;
+pub use serve::{ServiceConfig, default_sockets, default_state, serve};

@@ -30,6 +30,7 @@ use crate::node::Node;
 use extract::App;
 
 pub(crate) use listen::{Listeners, Tls};
+pub use problem::Problem;
 
 /// Bytes of a request's body.
 const BODY_MAX: usize = 8 << 20;

@@ -65,6 +65,11 @@ pub enum FinishBy {
 }
 
 impl FinishBy {
+    /// The next moment that it means, here and now.
+    pub fn from_now(self) -> Timestamp {
+        self.of_run(Timestamp::now(), &TimeZone::system())
+    }
+
     /// The moment that it means for a run that begins at `start`.
     pub fn of_run(self, start: Timestamp, zone: &TimeZone) -> Timestamp {
         match self {

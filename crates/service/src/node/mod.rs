@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use farhaul::escape;
 use farhaul_handover::Held as _;
 use farhaul_session::Error;
 use serde_json::json;
@@ -36,9 +35,9 @@ use crate::store::{Store, jobs, log};
 pub(crate) use conductor::Conductor;
 pub(crate) use places::peer_of;
 pub(crate) use requests::{Change, Submission};
-pub(crate) use settings::{Identity, Peer, Settings};
+pub use settings::{Identity, Peer, Settings};
 pub(crate) use transfer::Transfer;
-pub(crate) use view::{JobView, Progress};
+pub(crate) use view::JobView;
 
 /// Lines that are kept of one job's log.
 const LOG_MAX: u64 = 2000;
@@ -205,11 +204,6 @@ impl Node {
         self.store
             .note(move |transaction| log::append(transaction, job, (seq, at_ms), (&level, &text, &event)));
     }
-}
-
-/// How a place is shown: its bytes as reports have them.
-fn shown(place: &farhaul::Place) -> String {
-    escape(place.path())
 }
 
 #[cfg(test)]

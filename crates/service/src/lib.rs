@@ -6,6 +6,7 @@
 
 mod access;
 mod api;
+mod caps;
 mod client;
 mod clock;
 mod history;

@@ -11,6 +11,7 @@ mod batch;
 mod config;
 mod message;
 mod program;
+pub mod webhook;
 
 pub use batch::{Batch, Batcher, Bounds};
 pub use config::{Hook, When};

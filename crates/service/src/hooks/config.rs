@@ -75,6 +75,11 @@ fn limit_s() -> u32 {
     LIMIT_S
 }
 
+/// Whether labels of a job are those that somebody wants.
+pub(super) fn chooses(wanted: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(name, wanted)| labels.get(name).is_some_and(|value| wanted == "*" || wanted == value))
+}
+
 impl Hook {
     /// What is run.
     pub fn program(&self) -> Program {
@@ -88,9 +93,7 @@ impl Hook {
 
     /// Whether a job with these labels is one of those that it is for.
     pub fn is_for(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.labels
-            .iter()
-            .all(|(name, wanted)| labels.get(name).is_some_and(|value| wanted == "*" || wanted == value))
+        chooses(&self.labels, labels)
     }
 
     /// The one place that judges it.

@@ -10,11 +10,13 @@
 mod address;
 mod backoff;
 mod deliver;
+mod settings;
 mod signature;
 mod url;
 
 pub use address::{Class, Network, OwnAddresses, class};
 pub use backoff::{ATTEMPTS_MAX, pause};
 pub use deliver::{Config, Delivery, Outcome, Resolve, Resolving, Roots, Sender, SystemResolver};
+pub use settings::{Webhook, Webhooks};
 pub use signature::{Secret, sign};
 pub use url::Url;

@@ -1,9 +1,13 @@
 //! Who has sent a message, and when: an HMAC over the time and the body, by a secret that both ends have.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use aws_lc_rs::hmac;
-use serde::{Deserialize, Deserializer};
+use farhaul::{Code, Error};
 
 /// Shorter secrets can be guessed.
 const LEN_MIN: usize = 16;
@@ -24,15 +28,35 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Secret(..)")
+impl Secret {
+    /// From the first line of a file that only its owner can read.
+    pub fn read(path: &Path) -> Result<Secret, Error> {
+        let wrong =
+            |code, what: &str| Error::new(code, format!("the webhook's secret {}: {what}", path.display()));
+        let cannot = |error| {
+            Error::with_source(
+                Code::BadOption,
+                format!("cannot read the webhook's secret {}", path.display()),
+                error,
+            )
+        };
+        let file = File::open(path).map_err(cannot)?;
+        let meta = file.metadata().map_err(cannot)?;
+        if !meta.is_file() {
+            return Err(wrong(Code::BadOption, "it is not a file"));
+        }
+        if meta.permissions().mode() & 0o077 != 0 {
+            return Err(wrong(Code::KeyExposed, "others can read it (chmod 600)"));
+        }
+        let mut text = String::new();
+        file.take(2 * LEN_MAX as u64).read_to_string(&mut text).map_err(cannot)?;
+        Secret::new(text.lines().next().unwrap_or_default()).map_err(|what| wrong(Code::BadOption, &what))
     }
 }
 
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Secret, D::Error> {
-        Secret::new(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Secret(..)")
     }
 }
 
@@ -61,6 +85,31 @@ mod tests {
             concat!("t=1764288000,v1=", "009caef86c54f060abeb0f2320a96ab0dfab2c9a09d3647308d0b8e6c62dc144")
         );
         assert_ne!(sign(&secret, 1_764_288_001, b"{\"a\":1}"), sign(&secret, 1_764_288_000, b"{\"a\":1}"));
+    }
+
+    #[test]
+    fn a_secret_stands_in_a_file_of_its_owner() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        let write = |mode: u32, text: &str| {
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            Secret::read(&path).map_err(|error| (error.code(), error.to_string()))
+        };
+        assert_eq!(
+            write(0o600, "0123456789abcdef\n# of the archive\n"),
+            Secret::new("0123456789abcdef").map_err(|_| unreachable!())
+        );
+        for (mode, text, code) in [
+            (0o640, "0123456789abcdef\n", Code::KeyExposed),
+            (0o604, "0123456789abcdef\n", Code::KeyExposed),
+            (0o600, "", Code::BadOption),
+            (0o600, "short\n", Code::BadOption),
+        ] {
+            let (found, what) = write(mode, text).unwrap_err();
+            assert!(found == code && !what.contains("0123"), "{what}");
+        }
+        assert!(Secret::read(directory.path()).is_err() && Secret::read(Path::new("/nonexistent")).is_err());
     }
 
     #[test]

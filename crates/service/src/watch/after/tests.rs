@@ -180,11 +180,31 @@ fn a_deletion_that_was_cut_off_goes_on() {
     fs::write(folder.path().join("run/a.h5"), "another").unwrap();
     assert_eq!(act_on(&folder, &After::Delete, &file), Ok(Acted::Deleted));
     assert_eq!(all(&folder), ["run/a.h5"]);
-    // What is called so and is something else stays.
-    fs::write(folder.path().join(&own), "mine").unwrap();
+    // What is called so and is something else stays, and so does the file.
     let file = seen(&folder, "run/a.h5");
-    let _ = act_on(&folder, &After::Delete, &(file.0, Version { inode: 1, ..file.1 }));
-    assert!(folder.path().join(&own).exists());
+    let own = format!("run/.{:016x}.fhdone", file.1.inode);
+    fs::write(folder.path().join(&own), "mine").unwrap();
+    let error = act_on(&folder, &After::Delete, &file).unwrap_err();
+    assert!(error.contains("cannot delete run/a.h5"), "{error}");
+    assert_eq!(all(&folder), [own, "run/a.h5".to_string()]);
+}
+
+/// Between the look and the rename another file has come under the name.
+#[test]
+fn what_is_renamed_by_mistake_gets_its_name_back() {
+    let (folder, (name, version)) = folder();
+    let root = tree::open_root(folder.path()).unwrap();
+    let other = Version { mtime_ns: version.mtime_ns - 1, ..version };
+    let place = Place::of(&root, folder.path(), &name, other).unwrap().unwrap();
+    assert!(!place.rename(b"a.h5", &place.parent, b".own").unwrap());
+    assert_eq!(all(&folder), ["run/a.h5"]);
+    // Nothing is replaced.
+    fs::write(folder.path().join("run/b"), "b").unwrap();
+    let place = Place::of(&root, folder.path(), &name, version).unwrap().unwrap();
+    let error = place.rename(b"a.h5", &place.parent, b"b").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    assert!(place.rename(b"a.h5", &place.parent, b"c").unwrap());
+    assert_eq!(all(&folder), ["run/b", "run/c"]);
 }
 
 #[test]

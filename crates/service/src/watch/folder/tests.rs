@@ -303,6 +303,46 @@ fn what_is_refused_is_offered_again() {
     assert_eq!(folder.poll_take(), Some(take));
 }
 
+#[test]
+fn what_is_offered_anew_is_offered_once() {
+    let mut folder = folder(vec![]);
+    for (second, mtime) in [(0, 1), (30, 1), (31, 2), (61, 2)] {
+        folder.handle_seen(at(second), &name(), sight(version(1, mtime), Writer::NoneSeen));
+    }
+    let take = folder.poll_take();
+    assert_eq!(take.map(|take| take.version), Some(version(1, 2)));
+    assert_eq!(folder.poll_take(), None);
+}
+
+#[test]
+fn a_file_may_change_or_go_while_its_job_is_made() {
+    let offered = || {
+        let mut folder = folder(vec![]);
+        folder.handle_seen(at(0), &name(), sight(version(1, 1), Writer::NotLooked));
+        folder.handle_seen(at(30), &name(), sight(version(1, 1), Writer::NoneSeen));
+        let take = folder.poll_take().unwrap();
+        (folder, take)
+    };
+    let job = || "j".to_string();
+    let (mut folder, take) = offered();
+    folder.handle_seen(at(31), &name(), sight(version(1, 2), Writer::NotLooked));
+    assert!(folder.handle_taken(at(31), &take, "j"));
+    let row = folder.entry(&name()).unwrap();
+    assert_eq!((row.status, row.version), (Status::Changed { job: job() }, version(1, 1)));
+    assert_eq!(folder.poll_timeout(), None, "not before the job has ended");
+    folder.handle_result(at(40), &name(), "j", Ok(()));
+    folder.handle_seen(at(70), &name(), sight(version(1, 2), Writer::NoneSeen));
+    assert_eq!(folder.poll_take().map(|take| take.version), Some(version(1, 2)));
+
+    let (mut folder, take) = offered();
+    folder.handle_gone(at(31), &name());
+    assert!(folder.handle_taken(at(31), &take, "j"));
+    assert_eq!(status(&folder), Some(Status::Gone { past: Past::Taken { job: job() } }));
+    // It is there again: the job has it.
+    folder.handle_seen(at(32), &name(), sight(version(1, 1), Writer::NotLooked));
+    assert_eq!(status(&folder), Some(Status::Taken { job: job() }));
+}
+
 /// What a user and a service do.
 #[derive(Debug, Clone)]
 enum Step {
@@ -366,6 +406,8 @@ struct World {
     /// Another version was seen there since the last one was taken.
     other: BTreeSet<Name>,
     jobs: Vec<(Name, String)>,
+    /// An offer was not answered.
+    unanswered: bool,
 }
 
 impl World {
@@ -379,6 +421,7 @@ impl World {
             taken: vec![],
             other: BTreeSet::new(),
             jobs: vec![],
+            unanswered: false,
         }
     }
 
@@ -494,7 +537,7 @@ impl World {
                 }
             }
             Step::Take(true) => self.take(),
-            Step::Take(false) => drop(self.folder.poll_take()),
+            Step::Take(false) => self.unanswered |= self.folder.poll_take().is_some(),
             Step::End(well) => {
                 for (name, job) in std::mem::take(&mut self.jobs) {
                     let result = if well { Ok(()) } else { Err("lost".into()) };
@@ -517,7 +560,9 @@ impl World {
             file.open = false;
         }
         // Asked for, and never answered: a process that has died.
-        self.step(Step::Restart);
+        if self.unanswered {
+            self.step(Step::Restart);
+        }
         for _ in 0..4 {
             self.walk();
             for _ in 0..2 * SETTLE {

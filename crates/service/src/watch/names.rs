@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn where_files_are_moved_to_is_not_watched() {
-        for to in ["sent", "/out/sent"] {
+        for to in ["sent", "/out/sent", "./sent/", "sent//"] {
             let moving = names(|watch| watch.after = After::Move(to.into()));
             assert!(!moving.enters(b"sent") && moving.enters(b"sent2") && moving.enters(b"x/sent"));
         }

@@ -1,13 +1,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Instant;
 
 use tempfile::TempDir;
 
+use super::super::Status;
 use super::*;
 
 const SETTLE: u64 = 30;
@@ -286,6 +287,25 @@ fn directories_beyond_the_limit_are_seen_by_walks() {
     assert_eq!(rig.status("sub/a"), "new");
     assert!(rig.watcher.notices().any(|notice| *notice == Notice::WatchLimit));
     assert_eq!(pause(None, true, Duration::ZERO), RESCAN_BLIND);
+}
+
+#[test]
+fn what_is_too_deep_is_said_and_does_not_count_as_gone() {
+    let mut rig = Rig::new();
+    let within: PathBuf = std::iter::repeat_n("d", tree::DEPTH_MAX).collect();
+    let beyond = within.join("d");
+    fs::create_dir_all(rig.folder.path().join(&beyond)).unwrap();
+    fs::write(rig.folder.path().join(&beyond).join("a"), "x").unwrap();
+    fs::write(rig.folder.path().join(&within).join("b"), "x").unwrap();
+    let name = |path: &Path| Name::new(path.as_os_str().as_encoded_bytes());
+    let version = Version { inode: 1, size: 1, mtime_ns: 1, ctime_ns: 1 };
+    let status = Status::Done { job: "j".into() };
+    let row = Entry { name: name(&beyond.join("a")), version, status: status.clone(), since_ms: 0 };
+    rig.store.insert(row.name.clone(), row.clone());
+    rig.restart();
+    assert!(matches!(rig.watcher.notices().next(), Some(Notice::Unread { why, .. }) if why.contains("64")));
+    assert_eq!(rig.watcher.folder().entry(&row.name).map(|entry| entry.status), Some(status));
+    assert!(rig.watcher.folder().entry(&name(&within.join("b"))).is_some());
 }
 
 #[test]

@@ -76,5 +76,5 @@ pub use farhaul_stream::{
     Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
-pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator, is_pattern};
+pub use farhaul_volume::{Algorithm, Filter, FilterError, RuleList, Separator, Side, is_pattern};
 pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, sync, verify};

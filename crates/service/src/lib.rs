@@ -10,12 +10,14 @@ mod caps;
 mod client;
 mod clock;
 mod history;
+mod hooks;
 mod hub;
 mod job;
 mod node;
 mod scheduler;
 mod serve;
 mod store;
+mod watch;
 
 pub use access::{Reach, Scope};
 pub use api::Problem;

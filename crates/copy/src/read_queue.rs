@@ -507,7 +507,7 @@ impl Reader<'_> {
                 pack.unread.push(unread);
                 let matched = (large.chunk_len(chunk) as u64).saturating_sub(len as u64);
                 self.queue.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
-                self.queue.shared.handle.counts().bytes_done.fetch_add(matched, Ordering::Relaxed);
+                self.queue.shared.handle.counts().found(matched);
             }
             self.queue.let_go(large);
         }

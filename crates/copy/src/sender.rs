@@ -385,7 +385,7 @@ impl Sender {
             Wanted::Whole(job, unread) => self.queue.push_wanted(job, Some(unread)),
             Wanted::Large(large, resumed) => {
                 counts.resumed_bytes = counts.resumed_bytes.saturating_add(resumed);
-                self.shared.handle.counts().bytes_done.fetch_add(resumed, Relaxed);
+                self.shared.handle.counts().found(resumed);
                 self.queue.push_large(large);
             }
         }

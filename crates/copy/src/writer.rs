@@ -191,7 +191,7 @@ impl Writer<'_> {
             Ok(Patched::Written) => {
                 self.count(piece.len);
                 self.receiver.shared.content_matched.fetch_add(matched, Ordering::Relaxed);
-                self.receiver.shared.handle.counts().bytes_done.fetch_add(matched, Ordering::Relaxed);
+                self.receiver.shared.handle.counts().found(matched);
                 if file.is_complete() {
                     let _ = self.finish.send(file.clone());
                 }

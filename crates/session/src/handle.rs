@@ -58,8 +58,24 @@ pub struct Counts {
     pub files_done: AtomicU64,
     /// Content bytes of files that were there before.
     pub bytes_skipped: AtomicU64,
+    /// Content bytes among those done that an earlier run or an older version has brought there.
+    pub bytes_found: AtomicU64,
     /// Entries that failed.
     pub failed: AtomicU64,
+}
+
+impl Counts {
+    /// So many content bytes are safe at the receiver without having been sent.
+    pub fn found(&self, bytes: u64) {
+        self.bytes_found.fetch_add(bytes, Relaxed);
+        self.bytes_done.fetch_add(bytes, Relaxed);
+    }
+
+    /// Content bytes that have moved.
+    fn bytes_moved(&self) -> u64 {
+        let there_before = self.bytes_skipped.load(Relaxed).saturating_add(self.bytes_found.load(Relaxed));
+        self.bytes_done.load(Relaxed).saturating_sub(there_before)
+    }
 }
 
 /// A transfer, as whoever started it holds it. Clones are the same.
@@ -148,7 +164,7 @@ impl Handle {
         let elapsed = self.0.feed.start().elapsed();
         let mut pace = self.0.pace.lock().in_any_case();
         if facts.is_connected {
-            pace.look(elapsed, bytes_done.saturating_sub(bytes_skipped));
+            pace.look(elapsed, counts.bytes_moved());
         }
         let state = match () {
             () if self.0.is_over.load(Relaxed) => State::Ended,
@@ -165,6 +181,7 @@ impl Handle {
             totals_known: counts.scan_done.load(Relaxed),
             bytes_done,
             bytes_skipped,
+            bytes_moved: counts.bytes_moved(),
             files_done: counts.files_done.load(Relaxed),
             failed: counts.failed.load(Relaxed),
             goodput_bps: pace.now_bps(),
@@ -270,9 +287,17 @@ impl Handle {
     /// What was counted so far was for a session that came to nothing.
     #[doc(hidden)]
     pub fn begin_again(&self) {
-        let Counts { bytes_total, files_total, scan_done, bytes_done, files_done, bytes_skipped, failed } =
-            &self.0.counts;
-        for count in [bytes_total, files_total, bytes_done, files_done, bytes_skipped, failed] {
+        let Counts {
+            bytes_total,
+            files_total,
+            scan_done,
+            bytes_done,
+            files_done,
+            bytes_skipped,
+            bytes_found,
+            failed,
+        } = &self.0.counts;
+        for count in [bytes_total, files_total, bytes_done, files_done, bytes_skipped, bytes_found, failed] {
             count.store(0, Relaxed);
         }
         scan_done.store(false, Relaxed);
@@ -312,7 +337,7 @@ impl Handle {
     /// So that the rate now is that of the last seconds, however seldom anybody asks.
     pub(crate) fn look(&self) {
         let counts = &self.0.counts;
-        let bytes = counts.bytes_done.load(Relaxed).saturating_sub(counts.bytes_skipped.load(Relaxed));
+        let bytes = counts.bytes_moved();
         let elapsed: Duration = self.0.feed.start().elapsed();
         self.0.pace.lock().in_any_case().look(elapsed, bytes);
     }

@@ -57,6 +57,9 @@ pub struct Snapshot {
     pub bytes_done: u64,
     /// Content bytes of files that were there before.
     pub bytes_skipped: u64,
+    /// Content bytes that have moved: done, and neither there before nor found of an earlier run.
+    #[serde(skip)]
+    pub bytes_moved: u64,
     /// Files that are there.
     pub files_done: u64,
     /// Entries that have failed.
@@ -101,6 +104,12 @@ pub struct Facts {
     pub loss_fraction: f64,
     /// UDP payload or stream bytes that this end has sent.
     pub wire_bytes_sent: u64,
+    /// Segments that this end has sent again because they were lost.
+    #[serde(skip)]
+    pub segments_retransmitted: u64,
+    /// Content goes out from this end.
+    #[serde(skip)]
+    pub sends: bool,
     /// The paths that were named or found, if any.
     pub paths: Vec<PathFigures>,
     /// How busy the stages of this end are, since the transfer's beginning.
@@ -118,12 +127,14 @@ impl Facts {
             let figures = *flow.figures.lock().in_any_case();
             facts.rtt_ms = facts.rtt_ms.max(figures.rtt_smoothed_us as f64 / 1e3);
             facts.wire_bytes_sent += figures.wire_bytes_sent;
+            facts.segments_retransmitted += figures.segments_retransmitted;
             sent += figures.packets_sent;
             lost += figures.packets_lost;
         }
         facts.loss_fraction = lost as f64 / sent.max(1) as f64;
         facts.stages = request.meters.stages();
-        if request.sends.load(Ordering::Relaxed) {
+        facts.sends = request.sends.load(Ordering::Relaxed);
+        if facts.sends {
             let rates = (0..request.path_count()).filter_map(|path| request.controller(path).pacing_rate());
             facts.rate_target_bps = rates.map(|bytes| bytes * 8.0).reduce(|sum, rate| sum + rate);
         }

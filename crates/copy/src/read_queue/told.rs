@@ -38,7 +38,7 @@ impl Reader<'_> {
         }
         if large.count_chunk(0) {
             self.queue.resumed.fetch_add(len, Ordering::Relaxed);
-            self.queue.shared.handle.counts().bytes_done.fetch_add(len, Ordering::Relaxed);
+            self.queue.shared.handle.counts().found(len);
             self.queue.shared.send(&[Message::Same { id: large.job.id, chunk }]);
         }
         self.queue.let_go(large);

@@ -146,7 +146,7 @@ impl Receiver {
             return Ok(());
         }
         self.counts.bytes_resumed.fetch_add(resumed, Relaxed);
-        self.shared.handle.counts().bytes_done.fetch_add(resumed, Relaxed);
+        self.shared.handle.counts().found(resumed);
         if self.is_compared(&partial) {
             let told = Told::new(&self.window);
             let file = Arc::new(Incoming::new(item, Kind::chunked(partial)).compared(told));

@@ -116,7 +116,7 @@ impl Receiver {
             Ok(Patched::Written) => {
                 let len = Large::bytes_of(&[(chunk, 1)], file.item.entry.size());
                 self.counts.bytes_resumed.fetch_add(len, Relaxed);
-                self.shared.handle.counts().bytes_done.fetch_add(len, Relaxed);
+                self.shared.handle.counts().found(len);
                 if file.is_complete() {
                     let _ = finish.send(file);
                 }

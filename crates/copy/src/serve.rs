@@ -49,6 +49,8 @@ pub struct ServerPolicy {
 pub struct SessionSummary {
     /// None if the request was not understood.
     pub direction: Option<Direction>,
+    /// As the client has written them: the sources of a pull, the destination of a push.
+    pub paths: Vec<Vec<u8>>,
     pub report: Report,
     pub error: Option<Error>,
 }
@@ -104,6 +106,7 @@ fn serve_in(
     };
     let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
     let direction = asked.as_ref().ok().map(|request| request.direction);
+    let paths = asked.as_ref().map(|request| request.paths.clone()).unwrap_or_default();
     let place = match policy {
         Some(policy) => Place::Daemon { policy, guest: established.guest.clone() },
         None => Place::Own(confinement),
@@ -122,7 +125,7 @@ fn serve_in(
     };
     let Outcome { report, error } = outcome;
     handle.end(report.ok, error.as_ref());
-    SessionSummary { direction, report, error }
+    SessionSummary { direction, paths, report, error }
 }
 
 /// How often it is looked whether a session goes on while it has nothing to do.
@@ -230,6 +233,7 @@ impl Further<'_> {
         handle.begin();
         let asked = contained(|| CopyRequest::read(words, self.network)).flatten();
         let direction = asked.as_ref().ok().map(|request| request.direction);
+        let paths = asked.as_ref().map(|request| request.paths.clone()).unwrap_or_default();
         let judged = asked.and_then(|request| {
             let side =
                 contained(|| side(&self.place.of_further(&request)?, &request, self.budget)).flatten()?;
@@ -248,7 +252,7 @@ impl Further<'_> {
         };
         let Outcome { report, error } = outcome;
         handle.end(report.ok, error.as_ref());
-        self.watch.further_ended(&handle, &SessionSummary { direction, report, error });
+        self.watch.further_ended(&handle, &SessionSummary { direction, paths, report, error });
     }
 }
 

@@ -1,6 +1,7 @@
 //! The daemon's log of sessions: a line when one begins and one when it ends, one for each further request, and lines for what
 //! happens meanwhile.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use farhaul_connect::Established;
@@ -9,28 +10,36 @@ use farhaul_handover::Held as _;
 use farhaul_read::Served;
 use farhaul_session::{Code, Error, Event, Handle, Snapshot};
 
+use crate::observer::{Ended, Observer, Visitor, Visits};
+
 /// What runs now.
 #[derive(Debug, Default)]
 pub(crate) struct Journal {
-    running: Mutex<Vec<(Handle, Arc<Visitor>)>>,
+    running: Mutex<Vec<Running>>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
-/// Who came; kept aside while the session runs.
+/// A request that runs.
 #[derive(Debug)]
-struct Visitor {
-    peer: String,
-    key: String,
-    /// What the list of keys calls it.
-    comment: String,
+struct Running {
+    handle: Handle,
+    visitor: Arc<Visitor>,
+    /// What the observer keeps for as long.
+    _seen: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// A session that is served. Dropped, it runs no more.
 pub(crate) struct Visit<'a> {
     journal: &'a Journal,
     visitor: Arc<Visitor>,
+    visits: Option<Box<dyn Visits>>,
 }
 
 impl Journal {
+    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Journal {
+        Journal { running: Mutex::default(), observer }
+    }
+
     /// A line for a session that begins.
     pub(crate) fn begin(&self, established: &Established) -> Visit<'_> {
         let key = established.peer_key.clone().unwrap_or_default();
@@ -45,13 +54,15 @@ impl Journal {
             transport = established.session.transport.name(),
             "session begins"
         );
-        let visitor = Visitor { peer: established.session.peer.clone(), key, comment };
-        Visit { journal: self, visitor: Arc::new(visitor) }
+        let visitor = Arc::new(Visitor { peer: established.session.peer.clone(), key, comment });
+        let visits = self.observer.as_ref().map(|observer| observer.arrives(visitor.clone()));
+        Visit { journal: self, visitor, visits }
     }
 
     /// A line for each request that runs.
     pub(crate) fn show_running(&self) {
-        let running = self.running().clone();
+        let running: Vec<_> =
+            self.running().iter().map(|one| (one.handle.clone(), one.visitor.clone())).collect();
         tracing::info!(requests = running.len(), "running");
         for (handle, visitor) in running {
             let Snapshot { id, state, seconds, bytes_done, files_done, goodput_bps, facts, .. } =
@@ -75,51 +86,63 @@ impl Journal {
         }
     }
 
-    fn running(&self) -> MutexGuard<'_, Vec<(Handle, Arc<Visitor>)>> {
+    fn running(&self) -> MutexGuard<'_, Vec<Running>> {
         self.running.lock().in_any_case()
     }
 }
 
 impl Watch for Visit<'_> {
     fn begins(&self, handle: &Handle) {
-        self.journal.running().push((handle.clone(), self.visitor.clone()));
+        let seen = self.visits.as_ref().map(|visits| visits.begins(handle));
+        let running = Running { handle: handle.clone(), visitor: self.visitor.clone(), _seen: seen };
+        self.journal.running().push(running);
         let visitor = self.visitor.clone();
-        handle.hear(move |event| visitor.log(event));
+        handle.hear(move |event| log(&visitor, event));
     }
 
     /// A request that followed the first one of its session is over.
     fn further_ended(&self, handle: &Handle, summary: &SessionSummary) {
-        self.journal.running().retain(|(one, _)| one.id() != handle.id());
+        self.journal.running().retain(|one| one.handle.id() != handle.id());
         self.log_further(summary);
+        self.tell(&of_copy(summary));
     }
 }
 
 impl Drop for Visit<'_> {
     fn drop(&mut self) {
-        self.journal.running().retain(|(_, visitor)| !Arc::ptr_eq(visitor, &self.visitor));
+        self.leave();
     }
 }
 
-impl Visitor {
-    /// What happens while a request runs.
-    fn log(&self, event: &Event) {
-        let Visitor { peer, key, .. } = self;
-        match event {
-            Event::Warning { text } => tracing::warn!(peer, key, "{text}"),
-            Event::PathDown(_)
-            | Event::PathUp(_)
-            | Event::CarrierChanged { .. }
-            | Event::Paused { .. }
-            | Event::Resumed => {
-                tracing::info!(peer, key, "{event}");
-            }
-            // The session's own lines say that it has begun and ended, and how.
-            _ => tracing::debug!(peer, key, "{event}"),
+/// What happens while a request runs.
+fn log(visitor: &Visitor, event: &Event) {
+    let Visitor { peer, key, .. } = visitor;
+    match event {
+        Event::Warning { text } => tracing::warn!(peer, key, "{text}"),
+        Event::PathDown(_)
+        | Event::PathUp(_)
+        | Event::CarrierChanged { .. }
+        | Event::Paused { .. }
+        | Event::Resumed => {
+            tracing::info!(peer, key, "{event}");
         }
+        // The session's own lines say that it has begun and ended, and how.
+        _ => tracing::debug!(peer, key, "{event}"),
     }
 }
 
 impl Visit<'_> {
+    /// Nothing of it runs any more.
+    fn leave(&self) {
+        self.journal.running().retain(|one| !Arc::ptr_eq(&one.visitor, &self.visitor));
+    }
+
+    fn tell(&self, ended: &Ended<'_>) {
+        if let Some(visits) = &self.visits {
+            visits.ended(ended);
+        }
+    }
+
     /// The session is over; a summary of what it began with.
     pub(crate) fn end(&self, summary: &SessionSummary) {
         let report = &summary.report;
@@ -142,6 +165,8 @@ impl Visit<'_> {
                 summary.error.as_ref().and_then(|error| error.misbehaviour()).map(|how| how.name()),
             "session"
         );
+        self.leave();
+        self.tell(&of_copy(summary));
     }
 
     /// A session is over in which files were read where they are.
@@ -162,6 +187,8 @@ impl Visit<'_> {
             misbehaviour = error.and_then(Error::misbehaviour).map(|how| how.name()),
             "session"
         );
+        self.leave();
+        self.tell(&Ended { direction: "read", paths: Vec::new(), session: report, report: None, error });
     }
 
     fn log_further(&self, summary: &SessionSummary) {
@@ -190,6 +217,16 @@ impl Visit<'_> {
         if let Some(error) = error.filter(|error| error.code() == Code::Bug) {
             tracing::error!(peer = self.visitor.peer, key = self.visitor.key, %error, "this is a fault of farhaul itself: please report it");
         }
+    }
+}
+
+fn of_copy(summary: &SessionSummary) -> Ended<'_> {
+    Ended {
+        direction: direction(summary),
+        paths: summary.paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect(),
+        session: &summary.report.session,
+        report: Some(&summary.report),
+        error: summary.error.as_ref(),
     }
 }
 

@@ -3,13 +3,14 @@
 //! How to read it: [`serve`] is what `farhaul serve` calls. The door and the handshakes are the engine's
 //! (`connect::Daemon`), who is who (`connect::AuthorizedKeys`) and the sessions (`engine::serve`); here is
 //! what a daemon decides: what may be asked of it (`admission.rs`), what is never served (`own_files.rs`),
-//! what is logged (`journal.rs`) and when it ends (`signals.rs`).
+//! what is logged (`journal.rs`), who else sees it (`observer.rs`) and when it ends (`signals.rs`).
 //!
 //! Always true: a session that fails or panics takes nothing else with it.
 #![forbid(unsafe_code)]
 
 mod admission;
 mod journal;
+mod observer;
 mod own_files;
 mod signals;
 
@@ -23,6 +24,7 @@ use farhaul_session::options::RATE_MIN_BPS;
 use farhaul_session::{Code, Error, Handle, MemoryLimits, Testing};
 
 use journal::Journal;
+pub use observer::{Ended, Observer, Visitor, Visits};
 use own_files::Own;
 
 /// What `farhaul serve` was told.
@@ -51,6 +53,8 @@ pub struct ServeConfig {
     pub rate_max_bps: Option<u64>,
     /// What else is of the process itself and is never served: what it is, where, and how to move it elsewhere.
     pub own: Vec<(&'static str, PathBuf, &'static str)>,
+    /// Sees what clients do.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
@@ -73,7 +77,7 @@ pub fn serve(config: ServeConfig) -> Result<(), Error> {
         rate_max_bps: config.rate_max_bps,
     })?;
     let stop = daemon.stop_handle();
-    let journal = Arc::new(Journal::default());
+    let journal = Arc::new(Journal::new(config.observer));
     let shown = journal.clone();
     let end = move |signal| {
         tracing::info!(signal, "ending");

@@ -108,5 +108,6 @@ fn config(args: Serve, mask: u32) -> ServeConfig {
         memory: memory(args.memory, args.memory_per_key),
         rate_max_bps: args.max_rate,
         own: Vec::new(),
+        observer: None,
     }
 }

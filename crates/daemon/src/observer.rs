@@ -1,0 +1,49 @@
+//! Who wants to see what clients do: the service, which counts and records it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+use farhaul_copy::Report;
+use farhaul_session::{Error, Handle, SessionReport};
+
+/// Sees all sessions of a daemon.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// A client has been let in.
+    fn arrives(&self, visitor: Arc<Visitor>) -> Box<dyn Visits>;
+}
+
+/// Sees the requests of one session.
+pub trait Visits: Send + Sync {
+    /// A request begins. What this returns is dropped when the request is over, however it ends.
+    fn begins(&self, handle: &Handle) -> Arc<dyn Any + Send + Sync>;
+
+    /// A request has ended. One that ends in a fault of our own is not told.
+    fn ended(&self, ended: &Ended<'_>);
+}
+
+/// Who has come.
+#[derive(Debug)]
+pub struct Visitor {
+    /// The address, with a port.
+    pub peer: String,
+    /// Fingerprint of the key.
+    pub key: String,
+    /// What the list of keys calls it.
+    pub comment: String,
+}
+
+/// How a request has ended.
+#[derive(Debug)]
+pub struct Ended<'a> {
+    /// `push` or `pull`, seen from the client, or `read`; `none` if it was not understood.
+    pub direction: &'static str,
+    /// Paths as the client has written them: the destination of a push, the sources of a pull.
+    pub paths: Vec<String>,
+    /// What the session has to say.
+    pub session: &'a SessionReport,
+    /// What has become of the files; none for reads.
+    pub report: Option<&'a Report>,
+    /// Why it ended early, if it did.
+    pub error: Option<&'a Error>,
+}

@@ -113,7 +113,12 @@ impl Hub {
 
     /// Whether anybody reads: what only readers need is not made otherwise.
     pub(crate) fn has_readers(&self) -> bool {
-        self.newest.receiver_count() > 0
+        self.readers() > 0
+    }
+
+    /// How many wait for news.
+    pub(crate) fn readers(&self) -> usize {
+        self.newest.receiver_count()
     }
 
     /// To wait for news: its value is the number of the newest.

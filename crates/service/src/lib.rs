@@ -13,6 +13,7 @@ mod history;
 mod hooks;
 mod hub;
 mod job;
+mod metrics;
 mod node;
 mod scheduler;
 mod serve;

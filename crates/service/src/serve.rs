@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, Listeners, Tls};
 use crate::clock::Clock;
+use crate::metrics::Door;
 use crate::node::{Conductor, Node, Settings};
 
 /// What `farhaul serve` was told.
@@ -41,6 +42,7 @@ pub fn serve(config: ServiceConfig) -> Result<(), Error> {
     let tls = tls.map(|(certificate, key)| Tls::load(&certificate, &key)).transpose()?;
     let (node, signals) = Node::open(&state, clock, settings)?;
     let conductor = Conductor::start(&node, signals)?;
+    daemon.observer = Some(Arc::new(Door(node.clone())));
     let answering = Answering::start(&node, &socket, &api, tls, hosts);
     let served = answering.and_then(|answering| {
         let served = farhaul_daemon::serve(daemon);

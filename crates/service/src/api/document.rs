@@ -34,7 +34,7 @@ pub(crate) fn description() -> OpenApi {
         .description(Some("Jobs, their history, caps and watches of one data transfer node."))
         .build();
     let empty = OpenApiBuilder::new().info(info).build();
-    let (_, mut api) = OpenApiRouter::with_openapi(empty).nest("/api/v1", super::routes()).split_for_parts();
+    let (_, mut api) = OpenApiRouter::with_openapi(empty).merge(super::all_routes()).split_for_parts();
     let components = api.components.get_or_insert_default();
     let bearer =
         HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A token (farhaul token create)"));

@@ -16,6 +16,7 @@ mod history;
 mod jobs;
 mod limits;
 mod listen;
+mod metrics;
 mod problem;
 mod system;
 mod tokens;
@@ -48,10 +49,16 @@ fn routes() -> OpenApiRouter<App> {
     all.into_iter().fold(OpenApiRouter::new(), |routes, more| routes.merge(more))
 }
 
+/// All of it: what has versions, and what collectors look for at a place of its own.
+fn all_routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().nest("/api/v1", routes()).merge(metrics::router())
+}
+
 /// What answers requests. `hosts` are the names by which the node may be called over TCP.
 pub(crate) fn service(node: Arc<Node>, hosts: Vec<String>) -> Router {
+    let counted = node.metrics.clone();
     let app = App::new(node, Arc::default(), Arc::default());
-    let (router, _) = OpenApiRouter::new().nest("/api/v1", routes()).split_for_parts();
+    let (router, _) = all_routes().split_for_parts();
     router
         .fallback(guard::no_route)
         .method_not_allowed_fallback(guard::no_method)
@@ -59,6 +66,7 @@ pub(crate) fn service(node: Arc<Node>, hosts: Vec<String>) -> Router {
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .layer(axum::middleware::from_fn_with_state(Arc::new(hosts), guard::before))
         .layer(tower_http::catch_panic::CatchPanicLayer::custom(guard::panicked))
+        .layer(axum::middleware::from_fn_with_state(counted, metrics::count))
 }
 
 #[cfg(test)]

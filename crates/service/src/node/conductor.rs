@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use farhaul::Event;
 use farhaul_session::{Error, Level};
 
+use super::ending::direction_of;
 use super::transfer::{Stop, Transfer};
 use super::{Active, Node, Signal};
 use crate::clock::Steps;
 use crate::hub::Body;
 use crate::job::{JobId, State, Step};
+use crate::metrics::{Origin, Watched};
 use crate::scheduler::calendar::Calendar;
 use crate::scheduler::choice::{Candidate, Occupant, choose};
 use crate::scheduler::deadline::{FIRST_BPS, Prospect};
@@ -220,7 +222,14 @@ impl Node {
             network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
         }
         job.manifest = Some(self.manifest_of(row));
-        Transfer::start((row.id, serial), job, rate, self.to_conductor.clone())
+        let mut transfer = Transfer::start((row.id, serial), job, rate, self.to_conductor.clone())?;
+        transfer.watching = Some(self.metrics.watch(Watched {
+            handle: transfer.handle.clone(),
+            origin: Origin::Job,
+            direction: Some(direction_of(row)),
+            session: Arc::default(),
+        }));
+        Ok(transfer)
     }
 
     /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.

@@ -7,10 +7,11 @@ use super::transfer::{End, Stop};
 use super::{Active, Node, Signal, places};
 use crate::clock::timestamp;
 use crate::job::{State, Step};
+use crate::metrics::{Direction, Origin};
 use crate::scheduler::backoff::{self, Outcome};
 use crate::scheduler::calendar::Calendar;
 use crate::store::history::{self, Papers, Record};
-use crate::store::jobs::Figures;
+use crate::store::jobs::{Figures, JobRow};
 
 impl Node {
     /// A transfer has ended: the job takes the step that follows.
@@ -25,6 +26,7 @@ impl Node {
         let now_ms = self.clock.now_ms();
         active.row.figures.add(&end.report, transfer.curve.peak_bps);
         active.row.error = end.error.as_ref().map(Into::into);
+        self.metrics.attempt_ended(Some(&end.report), end.error.as_ref());
         let step = self.next_step(active, &end, transfer.stop, now_ms);
         self.tell_end(active, step, &end);
         let is_run_over =
@@ -46,6 +48,7 @@ impl Node {
         active.row.error = Some(error.into());
         let report = Report::default().ended_by(Some(error));
         let end = End { job: active.row.id, serial: 0, report, error: Some(error.clone()) };
+        self.metrics.attempt_ended(None, Some(error));
         let step = self.next_step(active, &end, None, now_ms);
         if matches!(step, Step::Broke | Step::Repeat) {
             self.record(active, State::Failed, &end, None, now_ms);
@@ -149,6 +152,10 @@ impl Node {
             .map_or("local", |(sources, destination)| places::direction_of(&sources, &destination));
         let report = &end.report;
         let figures = &row.figures;
+        self.metrics.transfer_ended(Origin::Job, direction_of(row), state, figures.seconds);
+        if row.finish_by_ms.is_some_and(|by| by < now_ms) {
+            self.metrics.deadline_missed();
+        }
         let record = Record {
             id: 0,
             job: Some(row.id.to_string()),
@@ -178,6 +185,12 @@ impl Node {
         let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt: None };
         self.store.later(move |transaction| history::insert(transaction, &record, &papers));
     }
+}
+
+/// Which way a job's content goes.
+pub(super) fn direction_of(row: &JobRow) -> Direction {
+    let word = row.spec.places().map_or("local", |(from, to)| places::direction_of(&from, &to));
+    Direction::of_job(word)
 }
 
 /// In what a run has ended.

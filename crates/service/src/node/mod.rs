@@ -29,6 +29,8 @@ use crate::access::Places;
 use crate::clock::Clock;
 use crate::hub::{Body, Hub};
 use crate::job::{JobId, State, Step};
+use crate::metrics::{CapFigures, Metrics};
+use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 use crate::store::{Store, jobs, log};
 
@@ -47,6 +49,7 @@ pub(crate) struct Node {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) hub: Hub,
+    pub(crate) metrics: Arc<Metrics>,
     /// Where manifests lie.
     folder: PathBuf,
     settings: RwLock<Arc<Settings>>,
@@ -92,6 +95,7 @@ impl Node {
         let node = Node {
             store,
             hub: Hub::new(first),
+            metrics: Arc::new(Metrics::new()),
             folder: folder.to_path_buf(),
             settings: RwLock::new(Arc::new(settings)),
             jobs: Mutex::default(),
@@ -148,6 +152,17 @@ impl Node {
     /// Ends all transfers resumably, and the conductor.
     pub(crate) fn stop(&self) {
         let _ = self.to_conductor.send(Signal::Stop);
+    }
+
+    /// Jobs that run and will not be finished in time.
+    pub(crate) fn jobs_behind(&self) -> usize {
+        let misses = |transfer: &Transfer| matches!(transfer.prospect(), Prospect::Misses { .. });
+        self.jobs().values().filter(|active| active.transfer.as_ref().is_some_and(misses)).count()
+    }
+
+    /// What each cap allows and what goes through it.
+    pub(crate) fn cap_figures(&self) -> Vec<CapFigures> {
+        Vec::new()
     }
 
     fn manifest_of(&self, row: &JobRow) -> PathBuf {

@@ -14,6 +14,7 @@ use super::Signal;
 use super::view::Progress;
 use crate::history::curve::{Curve, Point};
 use crate::job::JobId;
+use crate::metrics::Watching;
 use crate::scheduler::deadline::{self, Facts, Plan, Prospect};
 
 /// Events of one transfer that wait to be written into its log.
@@ -68,6 +69,8 @@ pub(crate) struct Transfer {
     pub(super) seen: Snapshot,
     heard: Arc<Mutex<Heard>>,
     pace: Pace,
+    /// So long as it is there, the transfer is counted.
+    pub(super) watching: Option<Watching>,
 }
 
 /// How fast the transfer's deadline wants it to be.
@@ -116,6 +119,7 @@ impl Transfer {
             seen: Snapshot::default(),
             heard,
             pace,
+            watching: None,
         })
     }
 

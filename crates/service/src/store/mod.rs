@@ -167,6 +167,11 @@ impl Store {
         self.health.is_failing.load(Relaxed)
     }
 
+    /// How many changes wait.
+    pub(crate) fn pending(&self) -> u64 {
+        self.health.waiting.load(Relaxed)
+    }
+
     /// Writes a copy of the whole store to a new file, of one moment, while all goes on.
     pub(crate) fn backup(&self, to: &Path) -> Result<(), Error> {
         let what = || format!("cannot write the backup {}", to.display());

@@ -1,0 +1,570 @@
+//! What the service counts, for those who collect: OpenMetrics (docs/metrics.md).
+//!
+//! How to read it: [`Metrics`] has every metric, `running.rs` what runs and how its figures become counters, `door.rs` what clients
+//! of the daemon do, `host.rs` what the kernel says of the process. `api/metrics.rs` is the route.
+//!
+//! Always true: a label's value is one of a closed list, or the name of a cap; counters never go back; figures are taken when
+//! somebody asks, or a transfer ends, and never by a timer.
+
+mod door;
+mod host;
+mod running;
+
+use std::sync::{Arc, Mutex};
+
+use farhaul::{FailedEntry, Report};
+use farhaul_handover::Held as _;
+use farhaul_session::{Code, Error};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::job::State;
+use crate::node::Node;
+use running::Flows;
+
+pub(crate) use door::Door;
+pub(crate) use running::Watching;
+
+/// Whole numbers and shares.
+type Level = Gauge<f64, std::sync::atomic::AtomicU64>;
+
+/// Which way content goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    /// From this node to another.
+    Sent,
+    /// From another node to this one.
+    Received,
+    /// Within this node's host.
+    Local,
+    /// Between two other nodes.
+    Third,
+}
+
+impl Direction {
+    const ALL: [Direction; 4] = [Direction::Sent, Direction::Received, Direction::Local, Direction::Third];
+
+    fn name(self) -> &'static str {
+        match self {
+            Direction::Sent => "sent",
+            Direction::Received => "received",
+            Direction::Local => "local",
+            Direction::Third => "third",
+        }
+    }
+
+    /// Of a job, by the word that records have.
+    pub(crate) fn of_job(word: &str) -> Direction {
+        match word {
+            "push" => Direction::Sent,
+            "pull" => Direction::Received,
+            "third" => Direction::Third,
+            _ => Direction::Local,
+        }
+    }
+}
+
+/// Who began a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Origin {
+    /// A job of this node.
+    Job,
+    /// A client that has come to the daemon.
+    Client,
+}
+
+impl Origin {
+    const ALL: [Origin; 2] = [Origin::Job, Origin::Client];
+
+    fn name(self) -> &'static str {
+        match self {
+            Origin::Job => "job",
+            Origin::Client => "client",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfDirection {
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfState {
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfFiles {
+    direction: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfTransfers {
+    origin: &'static str,
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfEnds {
+    origin: &'static str,
+    state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCode {
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStatistic {
+    statistic: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfStage {
+    end: &'static str,
+    stage: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfCap {
+    cap: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfRequest {
+    method: &'static str,
+    route: String,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfBuild {
+    version: &'static str,
+}
+
+/// What a cap allows and what goes through it, in bits a second.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct CapFigures {
+    /// As it was named when it was made.
+    pub(crate) name: String,
+    /// Now, by its schedule; none while it does not limit.
+    pub(crate) limit_bps: Option<f64>,
+    /// Over the last seconds.
+    pub(crate) rate_bps: f64,
+}
+
+/// How a metric is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// OpenMetrics 1.0.0.
+    OpenMetrics,
+    /// Prometheus' own, 0.0.4.
+    Prometheus,
+}
+
+/// Seconds that a transfer takes: from what is over at once to days.
+const DURATIONS: [f64; 10] = [0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 21_600.0, 86_400.0, 604_800.0];
+
+/// Every metric.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    flows: Mutex<Flows>,
+    /// Who writes them has them for himself: gauges are set anew each time.
+    registry: Mutex<Registry>,
+    counted: Counted,
+    shown: Shown,
+}
+
+/// What only grows.
+#[derive(Debug)]
+struct Counted {
+    bytes: Family<OfDirection, Counter>,
+    wire_bytes: Counter,
+    files: Family<OfFiles, Counter>,
+    retransmitted: Counter,
+    errors: Family<OfCode, Counter>,
+    ended: Family<OfEnds, Counter>,
+    seconds: Family<OfDirection, Histogram>,
+    late: Counter,
+    requests: Family<OfRequest, Counter>,
+    cpu: Counter<f64, std::sync::atomic::AtomicU64>,
+}
+
+/// How things are at the moment of asking.
+#[derive(Debug, Default)]
+struct Shown {
+    jobs: Family<OfState, Gauge>,
+    behind: Gauge,
+    transfers: Family<OfTransfers, Gauge>,
+    goodput: Family<OfDirection, Level>,
+    target: Level,
+    rtt: Family<OfStatistic, Level>,
+    loss: Family<OfStatistic, Level>,
+    stages: Family<OfStage, Level>,
+    cap_limit: Family<OfCap, Level>,
+    cap_rate: Family<OfCap, Level>,
+    store_pending: Gauge,
+    store_failing: Gauge,
+    event_readers: Gauge,
+    resident: Gauge,
+    virtual_memory: Gauge,
+    descriptors: Gauge,
+    descriptors_max: Gauge,
+    threads: Gauge,
+    start: Level,
+}
+
+impl Counted {
+    /// What has a closed list of labels begins with all of them, at 0: a rate needs a first value.
+    fn new() -> Counted {
+        fn histogram() -> Histogram {
+            Histogram::new(DURATIONS)
+        }
+        let counted = Counted {
+            bytes: Family::default(),
+            wire_bytes: Counter::default(),
+            files: Family::default(),
+            retransmitted: Counter::default(),
+            errors: Family::default(),
+            ended: Family::default(),
+            seconds: Family::new_with_constructor(histogram as fn() -> Histogram),
+            late: Counter::default(),
+            requests: Family::default(),
+            cpu: Counter::default(),
+        };
+        for direction in Direction::ALL.map(Direction::name) {
+            drop(counted.bytes.get_or_create(&OfDirection { direction }));
+            drop(counted.seconds.get_or_create(&OfDirection { direction }));
+            for outcome in ["arrived", "failed"] {
+                drop(counted.files.get_or_create(&OfFiles { direction, outcome }));
+            }
+        }
+        for code in Code::ALL {
+            drop(counted.errors.get_or_create(&OfCode { code: code.name() }));
+        }
+        for origin in Origin::ALL.map(Origin::name) {
+            for state in State::ALL.into_iter().filter(|state| state.is_final()).map(State::name) {
+                drop(counted.ended.get_or_create(&OfEnds { origin, state }));
+            }
+        }
+        counted
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "farhaul",
+            "Content that has moved, without what was there before and without repairs",
+            Unit::Bytes,
+            self.bytes.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_wire_sent",
+            "UDP payload and stream bytes that this node has sent, with headers and repairs",
+            Unit::Bytes,
+            self.wire_bytes.clone(),
+        );
+        registry.register(
+            "farhaul_files",
+            "Files that are at their destination, those that were there before included, and entries that have failed",
+            self.files.clone(),
+        );
+        registry.register(
+            "farhaul_segments_retransmitted",
+            "Segments that this node has sent again because they were lost",
+            self.retransmitted.clone(),
+        );
+        registry.register(
+            "farhaul_errors",
+            "Why transfers have ended early and entries have failed, by the codes of docs/errors.md",
+            self.errors.clone(),
+        );
+        registry.register(
+            "farhaul_transfers_ended",
+            "Runs of jobs and requests of clients that have ended",
+            self.ended.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_transfer_duration",
+            "How long transfers took that have ended",
+            Unit::Seconds,
+            self.seconds.clone(),
+        );
+        registry.register(
+            "farhaul_deadlines_missed",
+            "Runs of jobs that have ended after the time by which they were to be finished",
+            self.late.clone(),
+        );
+        registry.register(
+            "farhaul_api_requests",
+            "Requests of the API that were answered, by route and status",
+            self.requests.clone(),
+        );
+        registry.register_with_unit(
+            "process_cpu",
+            "Processor time of the process, in user and system mode",
+            Unit::Seconds,
+            self.cpu.clone(),
+        );
+    }
+}
+
+impl Shown {
+    fn register(&self, registry: &mut Registry) {
+        let rate = || Unit::Other("bytes_per_second".into());
+        let ratio = || Unit::Other("ratio".into());
+        registry.register("farhaul_jobs", "Jobs by state, as far back as they are kept", self.jobs.clone());
+        registry.register(
+            "farhaul_jobs_behind_deadline",
+            "Jobs that run and will not be finished by the time that they have",
+            self.behind.clone(),
+        );
+        registry.register(
+            "farhaul_transfers",
+            "Transfers that run, of jobs and of clients",
+            self.transfers.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_goodput",
+            "Content that moves, summed over what runs, over the last seconds",
+            rate(),
+            self.goodput.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_target_rate",
+            "What the controllers of all senders of this node allow together",
+            rate(),
+            self.target.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_rtt",
+            "Smoothed round trip of what runs: mean and maximum",
+            Unit::Seconds,
+            self.rtt.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_loss",
+            "Packets lost of packets sent since a transfer began, of what runs: mean and maximum",
+            ratio(),
+            self.loss.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_stage_busy",
+            "Share of the time that a stage of this end works, the highest of what runs",
+            ratio(),
+            self.stages.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_cap_limit",
+            "What a cap allows now",
+            rate(),
+            self.cap_limit.clone(),
+        );
+        registry.register_with_unit(
+            "farhaul_cap_rate",
+            "What goes through a cap, over the last seconds",
+            rate(),
+            self.cap_rate.clone(),
+        );
+        registry.register(
+            "farhaul_store_pending_changes",
+            "Changes that wait to be written to the store",
+            self.store_pending.clone(),
+        );
+        registry.register(
+            "farhaul_store_failing",
+            "1 while the store cannot be written and new jobs are refused",
+            self.store_failing.clone(),
+        );
+        registry.register(
+            "farhaul_event_readers",
+            "Connections that follow the events of the API",
+            self.event_readers.clone(),
+        );
+        registry.register_with_unit(
+            "process_resident_memory",
+            "Memory of the process that is in RAM",
+            Unit::Bytes,
+            self.resident.clone(),
+        );
+        registry.register_with_unit(
+            "process_virtual_memory",
+            "Address space of the process",
+            Unit::Bytes,
+            self.virtual_memory.clone(),
+        );
+        registry.register("process_open_fds", "Open descriptors of the process", self.descriptors.clone());
+        registry.register(
+            "process_max_fds",
+            "Descriptors that the process may open",
+            self.descriptors_max.clone(),
+        );
+        registry.register("process_threads", "Threads of the process", self.threads.clone());
+        registry.register_with_unit(
+            "process_start_time",
+            "When the process began, since 1970",
+            Unit::Seconds,
+            self.start.clone(),
+        );
+        let build = Info::new(OfBuild { version: env!("CARGO_PKG_VERSION") });
+        registry.register("farhaul_build", "The version of the program", build);
+    }
+
+    fn set_process(&self) {
+        let process = host::process();
+        let set = |gauge: &Gauge, value: Option<u64>| {
+            gauge.set(value.and_then(|value| i64::try_from(value).ok()).unwrap_or(0));
+        };
+        set(&self.resident, process.resident_bytes);
+        set(&self.virtual_memory, process.virtual_bytes);
+        set(&self.descriptors, process.open_descriptors);
+        set(&self.descriptors_max, process.descriptors_max);
+        set(&self.threads, process.threads);
+        self.start.set(process.start_s.unwrap_or(0.0));
+    }
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Metrics {
+        let mut registry = Registry::default();
+        let (counted, shown) = (Counted::new(), Shown::default());
+        counted.register(&mut registry);
+        shown.register(&mut registry);
+        Metrics { flows: Mutex::default(), registry: Mutex::new(registry), counted, shown }
+    }
+
+    // ---- what happens ----------------------------------------------------------------------------------------------
+
+    /// An attempt of a job, or a request of a client, has ended.
+    pub(crate) fn attempt_ended(&self, report: Option<&Report>, error: Option<&Error>) {
+        if let Some(error) = error {
+            self.count_error(error.code());
+        }
+        for FailedEntry { code, .. } in report.map(|report| report.failed.as_slice()).unwrap_or_default() {
+            self.count_error(*code);
+        }
+    }
+
+    fn count_error(&self, code: Code) {
+        self.counted.errors.get_or_create(&OfCode { code: code.name() }).inc();
+    }
+
+    /// A run of a job, or a request of a client, has ended in this state.
+    pub(crate) fn transfer_ended(&self, origin: Origin, direction: Direction, state: State, seconds: f64) {
+        let ended = OfEnds { origin: origin.name(), state: state.name() };
+        self.counted.ended.get_or_create(&ended).inc();
+        self.counted.seconds.get_or_create(&OfDirection { direction: direction.name() }).observe(seconds);
+    }
+
+    /// A run has ended after its time.
+    pub(crate) fn deadline_missed(&self) {
+        self.counted.late.inc();
+    }
+
+    /// A client has read so much: reads have no counts of their own while they run.
+    fn read(&self, bytes: u64) {
+        self.counted.bytes.get_or_create(&OfDirection { direction: Direction::Sent.name() }).inc_by(bytes);
+    }
+
+    /// A request of the API was answered. `route` is a template of the router.
+    pub(crate) fn answered(&self, method: &'static str, route: &str, status: u16) {
+        self.counted.requests.get_or_create(&OfRequest { method, route: route.into(), status }).inc();
+    }
+
+    // ---- how things are --------------------------------------------------------------------------------------------
+
+    /// All of them as text.
+    pub(crate) fn text(&self, node: &Node, format: Format) -> Result<String, Error> {
+        let registry = self.registry.lock().in_any_case();
+        self.set_node(node);
+        self.set_flows();
+        self.shown.set_process();
+        let mut text = String::with_capacity(32 << 10);
+        let written = match format {
+            Format::OpenMetrics => prometheus_client::encoding::text::encode(&mut text, &registry),
+            Format::Prometheus => prometheus_client::encoding::prometheus_text::encode(&mut text, &registry),
+        };
+        written.map_err(|error| Error::bug(format!("metrics as text: {error}")))?;
+        Ok(text)
+    }
+
+    fn set_node(&self, node: &Node) {
+        let shown = &self.shown;
+        // Of a store that cannot be read nothing is known; that it fails is told beside it.
+        match node.store.read(crate::store::jobs::counts) {
+            Err(_) => shown.jobs.clear(),
+            Ok(counts) => {
+                for state in State::ALL {
+                    let count = counts.iter().find(|(one, _)| *one == state).map_or(0, |(_, count)| *count);
+                    let count = i64::try_from(count).unwrap_or(i64::MAX);
+                    shown.jobs.get_or_create(&OfState { state: state.name() }).set(count);
+                }
+            }
+        }
+        shown.behind.set(i64::try_from(node.jobs_behind()).unwrap_or(i64::MAX));
+        shown.store_failing.set(i64::from(node.store.is_failing()));
+        shown.store_pending.set(i64::try_from(node.store.pending()).unwrap_or(i64::MAX));
+        shown.event_readers.set(i64::try_from(node.hub.readers()).unwrap_or(i64::MAX));
+        shown.cap_limit.clear();
+        shown.cap_rate.clear();
+        for CapFigures { name, limit_bps, rate_bps } in node.cap_figures() {
+            let cap = OfCap { cap: name };
+            if let Some(limit) = limit_bps {
+                shown.cap_limit.get_or_create(&cap).set(limit / 8.0);
+            }
+            shown.cap_rate.get_or_create(&cap).set(rate_bps / 8.0);
+        }
+        let used = host::process().cpu_s.unwrap_or(0.0);
+        // The kernel's own count only grows.
+        self.counted.cpu.inner().store(used.to_bits(), std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn set_flows(&self) {
+        let shown = &self.shown;
+        let sums = self.flows.lock().in_any_case().look(&self.counted);
+        for direction in Direction::ALL {
+            let goodput = sums.goodput_bps.get(&direction).copied().unwrap_or(0.0);
+            shown.goodput.get_or_create(&OfDirection { direction: direction.name() }).set(goodput / 8.0);
+            for origin in Origin::ALL {
+                let count = sums.running.get(&(origin, direction)).copied().unwrap_or(0);
+                let labels = OfTransfers { origin: origin.name(), direction: direction.name() };
+                shown.transfers.get_or_create(&labels).set(count);
+            }
+        }
+        shown.target.set(sums.target_bps / 8.0);
+        // Nothing that runs has no round trip, which is another thing than a short one.
+        for (family, figures) in [(&shown.rtt, &sums.rtt_s), (&shown.loss, &sums.loss)] {
+            family.clear();
+            if let Some((mean, max)) = figures.mean_and_max() {
+                family.get_or_create(&OfStatistic { statistic: "mean" }).set(mean);
+                family.get_or_create(&OfStatistic { statistic: "max" }).set(max);
+            }
+        }
+        shown.stages.clear();
+        for ((end, stage), busy) in sums.stages {
+            shown.stages.get_or_create(&OfStage { end, stage }).set(busy);
+        }
+    }
+
+    /// So long as what is returned is there, this transfer runs.
+    pub(crate) fn watch(self: &Arc<Metrics>, watched: running::Watched) -> Watching {
+        let key = self.flows.lock().in_any_case().add(watched);
+        Watching::new(self.clone(), key)
+    }
+
+    fn unwatch(&self, key: u64) {
+        self.flows.lock().in_any_case().remove(key, &self.counted);
+    }
+}
+
+pub(crate) use running::{SessionFigures, Watched};
+
+#[cfg(test)]
+mod tests;

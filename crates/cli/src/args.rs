@@ -53,6 +53,7 @@ pub enum Verb {
     Submit(Box<service::Submit>),
     Jobs(service::Jobs),
     Job(service::Job),
+    Top(service::Top),
     /// Wait until jobs are over; ends with the exit code of one that failed
     Wait(service::Named),
     /// Hold jobs: nothing new is sent
@@ -459,6 +460,7 @@ impl Verb {
             | Verb::Submit(_)
             | Verb::Jobs(_)
             | Verb::Job(_)
+            | Verb::Top(_)
             | Verb::Wait(_)
             | Verb::Pause(_)
             | Verb::Resume(_)

@@ -54,6 +54,31 @@ pub fn survive_file_size_limit() {
     }
 }
 
+/// Calls `hear` for each of these signals from now on, until it yields `false` or the process ends.
+pub fn watch(
+    kinds: Vec<SignalKind>,
+    hear: impl Fn(SignalKind) -> bool + Send + Sync + 'static,
+) -> io::Result<()> {
+    let ignored = ignored_signals();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut listening: Vec<(SignalKind, Signal)> = Vec::new();
+    {
+        let _inside = runtime.enter();
+        listening.extend(kinds.into_iter().filter_map(|kind| Some((kind, listen(kind, ignored)?))));
+    }
+    let watch = async move {
+        let (told, mut heard) = tokio::sync::mpsc::channel(16);
+        for (kind, mut signal) in listening {
+            let told = told.clone();
+            tokio::spawn(
+                async move { while signal.recv().await.is_some() && told.send(kind).await.is_ok() {} },
+            );
+        }
+        while heard.recv().await.is_some_and(&hear) {}
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(move || runtime.block_on(watch)).map(|_| ())
+}
+
 fn listen(kind: SignalKind, ignored: u64) -> Option<Signal> {
     let bit = u32::try_from(kind.as_raw_value() - 1).ok()?;
     if ignored.checked_shr(bit).unwrap_or(0) & 1 == 1 {

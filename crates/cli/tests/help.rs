@@ -25,6 +25,7 @@ fn help_is_what_the_golden_files_say() {
         "sum",
         "clean",
         "serve",
+        "top",
         "keygen",
         "lab",
         "lab run",
@@ -89,6 +90,8 @@ fn wrong_usage_is_code_two_and_one_line_of_error() {
         &["bench", "link", "host:path"],
         &["bench", "link", "--flows", "17", "host"],
         &["bench", "transfer", "--dry-run", "host"],
+        // Nothing to draw on.
+        &["top"],
     ] {
         let output = farhaul(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");

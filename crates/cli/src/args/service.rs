@@ -149,6 +149,18 @@ pub struct Jobs {
     pub shown: Shown,
 }
 
+/// Watch the jobs of a service on the whole terminal, and steer them
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT} Keys: up and down select a job, p pauses it, r resumes it, c cancels it, + and - change its \
+priority, / filters, ? shows all keys, q quits. NO_COLOR is respected.\n\n{EXIT_CODES}"))]
+pub struct Top {
+    /// Print one screen as text and end; needs no terminal
+    #[arg(long)]
+    pub once: bool,
+    #[command(flatten)]
+    pub api: Api,
+}
+
 /// Show one job
 #[derive(Group, Debug)]
 #[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]

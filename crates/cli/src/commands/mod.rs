@@ -63,6 +63,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Du(args) => return process_code(du::run(&args)),
         Verb::Sum(args) => return process_code(sum::run(&args)),
         Verb::Serve(args) => return process_code(serve::run(*args)),
+        Verb::Top(args) => return coded(service::top(&args)),
         Verb::Submit(args) => return coded(service::submit(&args)),
         Verb::Wait(args) => return coded(service::wait(&args)),
         Verb::Pause(args) => return coded(service::act(&args, "pause")),
@@ -133,6 +134,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
         | Verb::Retry(args) => args.shown.json,
         Verb::Set(args) => args.shown.json,
         Verb::Store(_) => false,
+        Verb::Top(args) => args.once,
         // Its stdout is the channel.
         Verb::Endpoint(_) => false,
     }

@@ -25,6 +25,8 @@ use crate::api::Problem;
 
 /// How long an answer may take.
 const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// How long a service with events may say nothing; three times what it says something in.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
 /// Bytes of an answer.
 const ANSWER_MAX: usize = 256 << 20;
 /// Bytes of one event.
@@ -55,6 +57,11 @@ impl Client {
     pub fn new(address: Address, token: Option<String>) -> Result<Client, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Client { address, token, runtime: runtime.map_err(Error::no_thread)? })
+    }
+
+    /// Where the service is.
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Asks for something.
@@ -131,6 +138,17 @@ impl Client {
         &self,
         path: &str,
         last: Option<u64>,
+        hear: impl FnMut(Told) -> ControlFlow<()>,
+    ) -> Result<bool, Error> {
+        self.follow(path, last, || {}, hear)
+    }
+
+    /// As [`Client::events`], and says when they come: from then on nothing is missed.
+    pub fn follow(
+        &self,
+        path: &str,
+        last: Option<u64>,
+        opened: impl FnOnce(),
         mut hear: impl FnMut(Told) -> ControlFlow<()>,
     ) -> Result<bool, Error> {
         let last = last.map(|last| last.to_string());
@@ -142,9 +160,10 @@ impl Client {
                 let status = response.status();
                 return Err(problem(status, &whole(response).await?));
             }
+            opened();
             let mut reader = EventReader::default();
-            while let Some(frame) = response.frame().await {
-                let Ok(frame) = frame else { break };
+            // A service that says nothing for so long is gone, or the way to it is.
+            while let Ok(Some(Ok(frame))) = tokio::time::timeout(SILENCE_MAX, response.frame()).await {
                 let Some(bytes) = frame.data_ref() else { continue };
                 for told in reader.take(bytes)? {
                     if hear(told).is_break() {

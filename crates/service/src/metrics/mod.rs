@@ -444,11 +444,13 @@ impl Metrics {
 
     /// An attempt of a job, or a request of a client, has ended.
     pub(crate) fn attempt_ended(&self, report: Option<&Report>, error: Option<&Error>) {
-        if let Some(error) = error {
-            self.count_error(error.code());
-        }
-        for FailedEntry { code, .. } in report.map(|report| report.failed.as_slice()).unwrap_or_default() {
+        let failed = report.map(|report| report.failed.as_slice()).unwrap_or_default();
+        for FailedEntry { code, .. } in failed {
             self.count_error(*code);
+        }
+        // What ends a transfer often is what its one entry has failed with.
+        if let Some(error) = error.filter(|error| failed.iter().all(|entry| entry.code != error.code())) {
+            self.count_error(error.code());
         }
     }
 

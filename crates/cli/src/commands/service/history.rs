@@ -79,15 +79,24 @@ pub fn history(args: &History) -> Result<(), Error> {
             units::size(record["bytes"].as_u64().unwrap_or(0)),
             units::time(Duration::from_millis(took)),
             units::rate(record["mean_bps"].as_f64().unwrap_or(0.0)),
-            format!(
-                "{} -> {}",
-                record["source"].as_str().unwrap_or_default(),
-                record["destination"].as_str().unwrap_or_default()
-            ),
+            what(record),
         ]);
     }
     let text = if all.is_empty() { "nothing has ended\n".into() } else { table.text() };
     printer::data(text.as_bytes())
+}
+
+/// From where to where. Of what a client did only this end's paths are known.
+fn what(record: &Value) -> String {
+    let text = |field: &str| record[field].as_str().unwrap_or_default();
+    let client = format!("client {}", text("peer"));
+    match (record["job"].is_string(), text("direction")) {
+        (true, _) => format!("{} -> {}", text("source"), text("destination")),
+        (false, "push") => format!("{client} -> {}", text("destination")),
+        (false, "pull") => format!("{} -> {client}", text("source")),
+        (false, "read") => format!("{client} reads"),
+        (false, _) => client,
+    }
 }
 
 /// The moment that lies so long back, as the service reads it.

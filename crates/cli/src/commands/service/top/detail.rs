@@ -1,0 +1,165 @@
+//! The lower part of the screen: the selected job, the stages of this end, its paths, its last lines.
+
+use farhaul_service::State;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::job::{Job, limit_words};
+use super::model::Model;
+use super::paint::{self, Look, Tone, put};
+use super::screen::{moment, tone_of};
+use crate::ui::units;
+
+/// From here on stages, paths and log stand beside each other.
+const WIDE: u16 = 120;
+/// Columns of a stage: its name, its bar, its share.
+const STAGE: (usize, usize) = (18, 10);
+/// With a space behind it.
+const STAGE_WIDTH: u16 = 38;
+
+pub fn draw(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+    let Some(job) = model.selected() else { return };
+    let line = if look.unicode { "─" } else { "-" };
+    put(buffer, (area.x, area.y), area.width, &line.repeat(area.width.into()), look.style(Tone::Faint));
+    let end = model.detail.stages.first().filter(|_| model.detail.id == job.id);
+    let end = end.map_or(String::new(), |stage| format!(", {} here", stage.end));
+    let head = format!(" {} {} {}{end} ", job.kind, job.id, job.state_words());
+    put(buffer, (area.x + 2, area.y), area.width.saturating_sub(2), &head, look.style(tone_of(job)));
+    let mut y = area.y + 1;
+    for (text, tone) in facts(job, look, usize::from(area.width) - 1) {
+        if y >= area.bottom() {
+            return;
+        }
+        put(buffer, (area.x + 1, y), area.width - 1, &text, look.style(tone));
+        y += 1;
+    }
+    let rest = Rect { y, height: area.bottom().saturating_sub(y), ..area };
+    if model.detail.id != job.id || rest.height == 0 {
+        return;
+    }
+    below(model, look, rest, buffer);
+}
+
+fn facts(job: &Job, look: Look, width: usize) -> Vec<(String, Tone)> {
+    let mut lines = vec![(look.cut_middle(&job.what, width), Tone::Head)];
+    let mut put = |pieces: &[String], between: &str, tone| {
+        let cut = paint::wrapped(pieces, between, width);
+        lines.extend(cut.into_iter().map(|line| (look.cut(&line, width), tone)));
+    };
+    if let Some(progress) = &job.progress {
+        let more = if progress.totals_known { "" } else { " so far" };
+        let mut far = vec![
+            format!("{} of {}{more}", units::size(progress.bytes_done), units::size(progress.bytes_total)),
+            format!("{} of {} files", progress.files_done, progress.files_total),
+        ];
+        if progress.failed > 0 {
+            far.push(format!("{} FAILED", progress.failed));
+        }
+        put(&far, ", ", if progress.failed > 0 { Tone::Bad } else { Tone::Plain });
+        let target =
+            progress.target_bps.map_or(String::new(), |bps| format!(" of {:>11} allowed", paint::rate(bps)));
+        let fast = [
+            format!("{:>11}{target}", paint::rate(progress.goodput_bps)),
+            format!("rtt {:>7}", paint::rtt(progress.rtt_ms)),
+            format!("loss {:>7}", paint::loss(progress.loss)),
+            progress.transport.clone(),
+        ];
+        put(&fast, "  ", Tone::Plain);
+        if job.state == State::Running {
+            put(&[format!("limited by: {}", limit_words(&progress.limit))], "", Tone::Plain);
+        }
+    }
+    if let Some(error) = &job.error {
+        let hint = job.hint.as_ref().map_or(String::new(), |hint| format!(": {hint}"));
+        put(&[format!("last error {error}{hint}")], "", Tone::Bad);
+    }
+    let mut about = vec![format!("{} policy", job.policy)];
+    about.extend(job.rate_bps.map(|bps| format!("at most {}", paint::rate(bps))));
+    about.push(format!("run {}, attempt {}", job.run, job.attempt));
+    about.push(format!("owner {}", job.owner));
+    if let Some(by) = &job.finish_by {
+        let prospect = match job.prospect.as_deref() {
+            Some("makes") => "in time",
+            Some("misses") => "WILL BE LATE",
+            _ => "not known yet",
+        };
+        about.insert(0, format!("finish by {}: {prospect}", moment(by)));
+    }
+    if !job.labels.is_empty() {
+        about.push(job.labels.clone());
+    }
+    let is_late = job.prospect.as_deref() == Some("misses");
+    put(&about, ", ", if is_late { Tone::Bad } else { Tone::Faint });
+    lines
+}
+
+fn below(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+    let stages = stages(model, look);
+    let paths = &model.detail.paths;
+    let log = |width: u16, count: u16| -> Vec<String> {
+        let from = model.detail.log.len().saturating_sub(count.into());
+        model.detail.log.iter().skip(from).map(|line| look.cut(line, width.into())).collect()
+    };
+    let mut write = |x: u16, y: u16, width: u16, text: &str, tone: Tone| {
+        put(buffer, (x, y), width, text, look.style(tone));
+    };
+    if area.width >= WIDE {
+        // Stages at the left, paths and log at the right.
+        let left = if stages.is_empty() { 0 } else { STAGE_WIDTH };
+        for (y, text) in (area.y..area.bottom()).zip(&stages) {
+            write(area.x + 1, y, STAGE_WIDTH, text, Tone::Bar);
+        }
+        let (x, width) = (area.x + 1 + left, area.width.saturating_sub(left + 1));
+        let mut y = area.y;
+        for path in paths.iter().take(4) {
+            if y < area.bottom() {
+                write(x, y, width, &look.cut(&format!("path {path}"), width.into()), Tone::Plain);
+                y += 1;
+            }
+        }
+        for (y, line) in (y..area.bottom()).zip(log(width, area.bottom().saturating_sub(y))) {
+            write(x, y, width, &line, Tone::Faint);
+        }
+        return;
+    }
+    // Stages in as many columns as there is room for, at most half of the lines; then paths, then the log.
+    let columns = usize::from((area.width / STAGE_WIDTH).max(1));
+    let rows = stages.len().div_ceil(columns).min(usize::from(area.height.div_ceil(2)));
+    for (index, text) in stages.iter().take(rows * columns).enumerate() {
+        let x = area.x + 1 + (index % columns) as u16 * STAGE_WIDTH;
+        write(x, area.y + (index / columns) as u16, area.right().saturating_sub(x), text, Tone::Bar);
+    }
+    let mut y = area.y + rows as u16;
+    let width = area.width - 1;
+    for path in paths.iter().take(2) {
+        if y + 1 < area.bottom() {
+            write(area.x + 1, y, width, &look.cut(&format!("path {path}"), width.into()), Tone::Plain);
+            y += 1;
+        }
+    }
+    for (y, line) in (y..area.bottom()).zip(log(width, area.bottom().saturating_sub(y))) {
+        write(area.x + 1, y, width, &line, Tone::Faint);
+    }
+}
+
+/// The busiest ones first would jump about: they stand in the order of the content's way, then what a sender waits for.
+fn stages(model: &Model, look: Look) -> Vec<String> {
+    let mut all: Vec<_> = model.detail.stages.iter().collect();
+    const WAY: [&str; 13] = [
+        "scan", "fill", "read", "compare", "digest", "seal", "send", "receive", "open", "park", "write",
+        "finish", "use",
+    ];
+    let place = |name: &str| WAY.iter().position(|one| *one == name).unwrap_or(WAY.len());
+    all.sort_by_key(|stage| place(&stage.name));
+    all.iter()
+        .map(|stage| {
+            let name = match stage.name.strip_prefix("wait-") {
+                Some(what) => format!("waits for {what}"),
+                None => stage.name.clone(),
+            };
+            let (width, bar) = STAGE;
+            let busy = if stage.busy.is_finite() { stage.busy.clamp(0.0, 1.0) } else { 0.0 };
+            format!("{:<width$.width$} {} {:>3.0} %", name, look.bar(busy, bar), (busy * 100.0).floor())
+        })
+        .collect()
+}

@@ -1,0 +1,158 @@
+//! The threads that ask the service: one hears events, and begins anew when the service does; one asks for what the user wants.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::mpsc::{self, Sender};
+use std::time::Duration;
+
+use farhaul::Error;
+use farhaul_service::Client;
+use serde_json::{Value, json};
+
+use super::super::{client, quoted};
+use super::model::{Input, Loaded, Looked, Wish};
+use crate::args::service::Api;
+
+/// Jobs that are not over and are shown at most; of more only those that run or come next matter.
+const JOBS_MAX: usize = 2000;
+/// What the service gives at a time.
+const PAGE: usize = 1000;
+/// Pause before the service is tried again, which doubles up to the second one.
+const AGAIN: Duration = Duration::from_millis(500);
+const AGAIN_MAX: Duration = Duration::from_secs(5);
+
+/// All that is shown at the beginning.
+pub fn load(client: &Client) -> Result<Loaded, Error> {
+    let mut jobs: Vec<Value> = Vec::new();
+    // Those that run are there however many wait.
+    for states in ["running,paused", "queued,retrying,waiting"] {
+        let mut cursor = String::new();
+        while jobs.len() < JOBS_MAX {
+            let mut page: Value = client.get(&format!("/jobs?state={states}&limit={PAGE}{cursor}"))?;
+            jobs.extend(page["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            match page["next_cursor"].as_str() {
+                Some(next) => cursor = format!("&cursor={}", quoted(next)),
+                None => break,
+            }
+        }
+    }
+    // A service that has no caps, or none yet, says that there is nothing of the name.
+    let caps = client.get::<Value>("/caps").unwrap_or_default();
+    let caps = caps["caps"].as_array().cloned().unwrap_or_default();
+    Ok(Loaded { jobs, counts: counts(client).unwrap_or_default(), caps })
+}
+
+fn counts(client: &Client) -> Result<BTreeMap<String, u64>, Error> {
+    let health: Value = client.get("/health/ready")?;
+    let counts = health["jobs"].as_object().into_iter().flatten();
+    Ok(counts.map(|(state, count)| (state.clone(), count.as_u64().unwrap_or(0))).collect())
+}
+
+/// Starts both threads; what is wished goes to the channel that this returns.
+pub fn start(client_of_worker: Client, api: &Api, inputs: Sender<Input>) -> Result<Sender<Wish>, Error> {
+    let client_of_events = client(api)?;
+    let told = inputs.clone();
+    let spawn = |name: &str, work: Box<dyn FnOnce() + Send>| {
+        std::thread::Builder::new().name(name.into()).spawn(work).map_err(Error::no_thread)
+    };
+    spawn("events", Box::new(move || hear(&client_of_events, &told)))?;
+    let (wishes, wished) = mpsc::channel();
+    let work = move || {
+        let mut looking = Looking::default();
+        for wish in wished {
+            if let Some(input) = grant(&client_of_worker, &mut looking, wish)
+                && inputs.send(input).is_err()
+            {
+                return;
+            }
+        }
+    };
+    spawn("asking", Box::new(work))?;
+    Ok(wishes)
+}
+
+/// Hears until nobody listens.
+fn hear(client: &Client, inputs: &Sender<Input>) {
+    let mut last = None;
+    let mut pause = AGAIN;
+    loop {
+        let mut is_heard = true;
+        let mut was_up = false;
+        let opened = || {
+            was_up = true;
+            let _ = inputs.send(Input::Up);
+        };
+        let ended = client.follow("/events", last, opened, |told| {
+            last = told.id.or(last);
+            is_heard = inputs.send(Input::Told(told)).is_ok();
+            if is_heard { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        let why = match ended {
+            Ok(_) => "the service has hung up".to_string(),
+            Err(error) => error.to_string(),
+        };
+        if !is_heard || inputs.send(Input::Down(why)).is_err() {
+            return;
+        }
+        pause = if was_up { AGAIN } else { (pause * 2).min(AGAIN_MAX) };
+        std::thread::sleep(pause);
+    }
+}
+
+/// How much of the selected job's log is known.
+#[derive(Debug, Default)]
+pub struct Looking {
+    id: String,
+    after: u64,
+}
+
+impl Looking {
+    pub fn look(&mut self, client: &Client, id: &str) -> Option<Looked> {
+        let is_anew = self.id != id;
+        if is_anew {
+            *self = Looking { id: id.into(), after: 0 };
+        }
+        let quoted = quoted(id);
+        let job: Value = client.get(&format!("/jobs/{quoted}")).ok()?;
+        let mut lines = Vec::new();
+        loop {
+            let path = format!("/jobs/{quoted}/log?after={}&limit={PAGE}", self.after);
+            let page: Value = client.get(&path).ok()?;
+            let page = page["lines"].as_array().cloned().unwrap_or_default();
+            let is_last = page.len() < PAGE;
+            self.after = page.last().and_then(|line| line["seq"].as_u64()).unwrap_or(self.after);
+            lines.extend(page);
+            if is_last {
+                return Some(Looked { id: id.into(), job, lines, is_anew });
+            }
+        }
+    }
+}
+
+fn grant(client: &Client, looking: &mut Looking, wish: Wish) -> Option<Input> {
+    let told = |done: Result<Value, Error>, what: String| match done {
+        Ok(_) => Input::Notice(what),
+        Err(error) => Input::Notice(format!("not done: {error}")),
+    };
+    match wish {
+        // That the service does not answer is told by the other thread.
+        Wish::Load => load(client).ok().map(Input::Loaded),
+        Wish::Count => counts(client).ok().map(Input::Counted),
+        Wish::Look(id) => looking.look(client, &id).map(Input::Looked),
+        Wish::Act { id, deed } => {
+            let done = client.act::<Value>(&format!("/jobs/{}/{deed}", quoted(&id)));
+            let word = match deed {
+                "pause" => "paused",
+                "resume" => "resumed",
+                _ => "cancelled",
+            };
+            Some(told(done, format!("{id} is {word}")))
+        }
+        Wish::Prefer { id, priority } => {
+            let done =
+                client.patch::<Value>(&format!("/jobs/{}", quoted(&id)), &json!({ "priority": priority }));
+            Some(told(done, format!("{id} has priority {priority}")))
+        }
+        Wish::Quit | Wish::Interrupt | Wish::Suspend | Wish::Redraw => None,
+    }
+}

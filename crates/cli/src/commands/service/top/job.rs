@@ -1,0 +1,197 @@
+//! One job as the service tells it. Texts are harmless to a terminal from here on.
+
+use std::collections::VecDeque;
+
+use farhaul_service::State;
+use serde_json::Value;
+
+use crate::ui::printer;
+
+/// Values of a curve.
+pub const CURVE: usize = 120;
+
+/// One job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub id: String,
+    pub state: State,
+    pub is_stopping: bool,
+    pub kind: String,
+    pub owner: String,
+    /// From where to where.
+    pub what: String,
+    pub labels: String,
+    pub priority: u8,
+    pub position: i64,
+    pub policy: String,
+    pub rate_bps: Option<f64>,
+    pub due: Option<String>,
+    pub finish_by: Option<String>,
+    pub prospect: Option<String>,
+    pub run: u64,
+    pub attempt: u64,
+    pub error: Option<String>,
+    pub hint: Option<String>,
+    pub progress: Option<Progress>,
+    /// Content bits a second, once a second, the newest last.
+    pub curve: VecDeque<f64>,
+    /// When it was seen to end, counted by the model.
+    pub ended: u64,
+}
+
+/// Where a job stands in the list.
+pub type Order = (u8, u64, u8, Option<String>, i64, String);
+
+/// How far it is.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Progress {
+    pub bytes_total: u64,
+    pub bytes_done: u64,
+    pub files_total: u64,
+    pub files_done: u64,
+    pub totals_known: bool,
+    pub failed: u64,
+    pub goodput_bps: f64,
+    pub target_bps: Option<f64>,
+    pub rtt_ms: f64,
+    pub loss: f64,
+    pub transport: String,
+    pub limit: String,
+    pub seconds_left: Option<u64>,
+}
+
+/// A text of the service's, in which a terminal finds nothing to act on.
+pub fn safe(value: &Value) -> String {
+    printer::harmless(value.as_str().unwrap_or_default())
+}
+
+fn maybe(value: &Value) -> Option<String> {
+    value.as_str().map(printer::harmless)
+}
+
+impl Progress {
+    pub fn of(value: &Value) -> Option<Progress> {
+        value.is_object().then(|| Progress {
+            bytes_total: value["bytes_total"].as_u64().unwrap_or(0),
+            bytes_done: value["bytes_done"].as_u64().unwrap_or(0),
+            files_total: value["files_total"].as_u64().unwrap_or(0),
+            files_done: value["files_done"].as_u64().unwrap_or(0),
+            totals_known: value["totals_known"] == true,
+            failed: value["failed"].as_u64().unwrap_or(0),
+            goodput_bps: value["goodput_bps"].as_f64().unwrap_or(0.0),
+            target_bps: value["target_bps"].as_f64(),
+            rtt_ms: value["rtt_ms"].as_f64().unwrap_or(0.0),
+            loss: value["loss_fraction"].as_f64().unwrap_or(0.0),
+            transport: safe(&value["transport"]),
+            limit: safe(&value["limit"]),
+            seconds_left: value["seconds_left"].as_u64(),
+        })
+    }
+}
+
+impl Job {
+    /// None of what is no job of a service that this program knows.
+    pub fn of(value: &Value) -> Option<Job> {
+        let texts = value["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let more = if texts.len() > 1 { format!(" and {} more", texts.len() - 1) } else { String::new() };
+        let first = texts.first().map(safe).unwrap_or_default();
+        let labels = value["labels"].as_object().into_iter().flatten();
+        let labels: Vec<String> = labels
+            .map(|(name, text)| printer::harmless(&format!("{name}={}", text.as_str().unwrap_or_default())))
+            .collect();
+        Some(Job {
+            id: maybe(&value["id"])?,
+            state: State::of_name(value["state"].as_str()?)?,
+            is_stopping: value["is_stopping"] == true,
+            kind: safe(&value["kind"]),
+            owner: safe(&value["owner"]),
+            what: format!("{first}{more} -> {}", safe(&value["destination"])),
+            labels: labels.join(" "),
+            priority: value["priority"]
+                .as_u64()
+                .and_then(|priority| u8::try_from(priority).ok())
+                .unwrap_or(0)
+                .min(9),
+            position: value["position"].as_i64().unwrap_or(0),
+            policy: safe(&value["policy"]),
+            rate_bps: value["rate_bps"].as_f64(),
+            due: maybe(&value["due"]),
+            finish_by: maybe(&value["finish_by"]),
+            prospect: maybe(&value["prospect"]),
+            run: value["run"].as_u64().unwrap_or(1),
+            attempt: value["attempt"].as_u64().unwrap_or(0),
+            error: maybe(&value["error"]["code"]),
+            hint: maybe(&value["error"]["hint"]),
+            progress: Progress::of(&value["progress"]),
+            curve: VecDeque::new(),
+            ended: 0,
+        })
+    }
+
+    /// How far it is now.
+    pub fn goes_on(&mut self, progress: Progress) {
+        self.curve.push_back(progress.goodput_bps);
+        while self.curve.len() > CURVE {
+            self.curve.pop_front();
+        }
+        self.progress = Some(progress);
+    }
+
+    pub fn state_words(&self) -> &'static str {
+        if self.is_stopping && !self.state.is_final() { "stopping" } else { self.state.words() }
+    }
+
+    /// What a filter looks at.
+    pub fn has(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        let places = [&self.id, &self.what, &self.labels, &self.owner];
+        places.iter().any(|place| place.to_lowercase().contains(&text)) || self.state_words().contains(&text)
+    }
+
+    /// Those that run come first, then those that may, then what has ended; within them as the service would start them.
+    pub fn order(&self) -> Order {
+        let group = match self.state {
+            State::Running => 0,
+            State::Paused => 1,
+            State::Queued => 2,
+            State::Retrying => 3,
+            State::Waiting => 4,
+            State::Done | State::PartlyFailed | State::Failed | State::Cancelled => 5,
+        };
+        let due = if group == 4 || group == 3 { self.due.clone() } else { None };
+        // What has ended last is the first of those.
+        (group, u64::MAX - self.ended, 9 - self.priority, due, self.position, self.id.clone())
+    }
+}
+
+/// What limits a transfer, in words.
+pub fn limit_words(limit: &str) -> String {
+    let stage = |end: &str, stage: &str| {
+        let words = match stage {
+            "scan" => "directory scan",
+            "read" => "reading",
+            "compare" => "comparing",
+            "digest" => "digests",
+            "seal" => "sealing of packets",
+            "send" => "sending of packets",
+            "receive" => "receiving of packets",
+            "open" => "opening of packets",
+            "park" => "overflow file",
+            "write" => "writing",
+            "finish" => "finishing of files",
+            "fill" | "use" => "program",
+            other => other,
+        };
+        format!("{end}'s {words}")
+    };
+    match limit {
+        "" => "-".into(),
+        "network" => "network".into(),
+        "rate" => "the rate that was set".into(),
+        "none" => "nothing in particular".into(),
+        other => match other.split_once(' ') {
+            Some((end @ ("sender" | "receiver"), name)) => stage(end, name),
+            _ => other.to_string(),
+        },
+    }
+}

@@ -1,0 +1,149 @@
+//! `farhaul top`: the jobs of a service on one screen, as they are now.
+//!
+//! How to read it: `model.rs` is what is known and what keys mean, without a terminal or a service; `job.rs` one job in it;
+//! `screen.rs` draws a model, `detail.rs` the lower part of the screen, `paint.rs` bars, curves and numbers; `feed.rs` are the
+//! threads that ask the service, `terminal.rs` has the terminal, which is as before when the program ends, however it does.
+
+mod detail;
+mod feed;
+mod job;
+mod model;
+mod paint;
+mod screen;
+mod terminal;
+
+use std::io::IsTerminal as _;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use farhaul::{Code, Error, ExitCode};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::client;
+use crate::args::service::Top;
+use crate::ui::printer;
+
+use model::{Input, Model, Wish};
+use paint::Look;
+use terminal::{Ending, Screen};
+
+/// The screen is drawn at most so often.
+const DRAW_EVERY: Duration = Duration::from_millis(50);
+/// What is selected is looked at again, and old notices go, so often.
+const TICK: Duration = Duration::from_secs(1);
+
+pub fn top(args: &Top) -> Result<ExitCode, Error> {
+    if !args.once {
+        check_terminal()?;
+    }
+    let client = client(&args.api)?;
+    let look = Look::of_environment();
+    let first = feed::load(&client)?;
+    let place = client.address().to_string();
+    let mut model = Model::new(&place);
+    let wishes = model.take(Input::Loaded(first));
+    if args.once {
+        for wish in wishes {
+            if let Wish::Look(id) = wish
+                && let Some(looked) = feed::Looking::default().look(&client, &id)
+            {
+                model.take(Input::Looked(looked));
+            }
+        }
+        model.take(Input::Up);
+        return once(&model, look).map(|()| ExitCode::Ok);
+    }
+    let (to_loop, inputs) = mpsc::channel();
+    let worker = feed::start(client, &args.api, to_loop.clone())?;
+    terminal::listen(to_loop)?;
+    let mut screen = Screen::enter(look)?;
+    for wish in wishes {
+        let _ = worker.send(wish);
+    }
+    let ending = run(&mut screen, &mut model, &inputs, &worker);
+    drop(screen);
+    match ending {
+        Ok(Ending::Quit) => Ok(ExitCode::Ok),
+        Ok(Ending::Signal) => Ok(ExitCode::Interrupted),
+        Ok(Ending::Fault) => Err(Error::bug("farhaul top")),
+        Err(error) => Err(Error::with_source(Code::OutputLost, "the terminal is gone", error)),
+    }
+}
+
+/// Nothing is asked for that could not be shown.
+fn check_terminal() -> Result<(), Error> {
+    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        let what = "farhaul top draws on a terminal, and this is none";
+        return Err(Error::new(Code::BadOption, what)
+            .with_hint("farhaul top --once prints the screen as text, farhaul jobs --json is for programs"));
+    }
+    if std::env::var("TERM").is_ok_and(|term| term == "dumb") {
+        let what = "farhaul top needs a terminal on which text can be placed, and TERM is dumb";
+        return Err(
+            Error::new(Code::BadOption, what).with_hint("farhaul top --once prints the screen as text")
+        );
+    }
+    Ok(())
+}
+
+/// Takes what comes, and draws, until the user has had enough.
+fn run(
+    screen: &mut Screen,
+    model: &mut Model,
+    inputs: &mpsc::Receiver<Input>,
+    worker: &mpsc::Sender<Wish>,
+) -> std::io::Result<Ending> {
+    let mut ticked = Instant::now();
+    loop {
+        if terminal::has_panicked() {
+            return Ok(Ending::Fault);
+        }
+        screen.draw(|look, buffer| screen::draw(model, look, buffer))?;
+        let mut next = match inputs.recv_timeout(TICK.saturating_sub(ticked.elapsed())) {
+            Ok(input) => Some(input),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Ok(Ending::Fault),
+        };
+        // What comes within a moment is drawn together.
+        let drawn = Instant::now();
+        loop {
+            if ticked.elapsed() >= TICK {
+                ticked = Instant::now();
+                for wish in model.take(Input::Tick) {
+                    let _ = worker.send(wish);
+                }
+            }
+            let Some(input) = next.take() else { break };
+            for wish in model.take(input) {
+                match wish {
+                    Wish::Quit => return Ok(Ending::Quit),
+                    Wish::Interrupt => return Ok(Ending::Signal),
+                    Wish::Suspend => screen.suspend()?,
+                    Wish::Redraw => screen.enter_again()?,
+                    wish => {
+                        // Without the worker nothing is asked; that it has ended is seen above.
+                        let _ = worker.send(wish);
+                    }
+                }
+            }
+            next = inputs.recv_timeout(DRAW_EVERY.saturating_sub(drawn.elapsed())).ok();
+        }
+    }
+}
+
+/// One screen as plain text, as wide as the terminal.
+fn once(model: &Model, look: Look) -> Result<(), Error> {
+    const WIDTH: u16 = 100;
+    const HEIGHT: u16 = 40;
+    let (width, height) = match std::io::stdout().is_terminal() {
+        true => crossterm::terminal::size().unwrap_or((WIDTH, HEIGHT)),
+        false => (WIDTH, HEIGHT),
+    };
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width.max(20), height.clamp(10, 60)));
+    screen::draw(model, Look { colours: false, keys: false, ..look }, &mut buffer);
+    printer::data(paint::text(&buffer).as_bytes())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,506 @@
+//! What is known of the service, what the user has chosen, and what follows from what happens: events in, wishes out.
+//!
+//! Always true: what is kept is bounded; what is selected stays selected wherever it moves to.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use farhaul_service::{State, Told};
+use serde_json::Value;
+
+use super::job::{CURVE, Job, Order, Progress, safe};
+
+/// Jobs that are known: of more, only those that run.
+const JOBS_MAX: usize = 5000;
+/// Jobs that have ended and are still shown.
+const ENDED_MAX: usize = 50;
+/// Lines of the selected job's log.
+const LOG_MAX: usize = 200;
+/// A notice is shown for so many ticks.
+const NOTICE_TICKS: u8 = 6;
+/// Jobs that a key pages over.
+const PAGE: isize = 10;
+
+/// What happens.
+#[derive(Debug)]
+pub enum Input {
+    Key(KeyEvent),
+    /// The screen has another size, or is to be drawn anew.
+    Resized,
+    /// A second has gone by.
+    Tick,
+    Loaded(Loaded),
+    Looked(Looked),
+    /// Jobs by state.
+    Counted(BTreeMap<String, u64>),
+    Told(Told),
+    /// Events come.
+    Up,
+    /// They do not, and why.
+    Down(String),
+    /// What became of something that was asked for.
+    Notice(String),
+    /// SIGTERM and its kin, or the terminal is gone.
+    End,
+    /// Somebody wants the program to stop for a while (SIGTSTP).
+    Stop,
+    /// It goes on after that.
+    Continued,
+}
+
+/// What is wanted of others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wish {
+    Quit,
+    Interrupt,
+    Suspend,
+    Redraw,
+    /// All jobs anew.
+    Load,
+    /// What there is on one job.
+    Look(String),
+    /// Jobs by state.
+    Count,
+    Act {
+        id: String,
+        deed: &'static str,
+    },
+    Prefer {
+        id: String,
+        priority: u8,
+    },
+}
+
+/// All jobs that are not over.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    pub jobs: Vec<Value>,
+    pub counts: BTreeMap<String, u64>,
+    pub caps: Vec<Value>,
+}
+
+/// More on one job.
+#[derive(Debug, Default)]
+pub struct Looked {
+    pub id: String,
+    pub job: Value,
+    /// New lines of its log; all of them if it was not looked at before.
+    pub lines: Vec<Value>,
+    pub is_anew: bool,
+}
+
+/// The lower part of the screen.
+#[derive(Debug, Default)]
+pub struct Detail {
+    pub id: String,
+    pub stages: Vec<Stage>,
+    pub paths: Vec<String>,
+    pub log: VecDeque<String>,
+}
+
+#[derive(Debug)]
+pub struct Stage {
+    pub end: String,
+    pub name: String,
+    pub busy: f64,
+}
+
+#[derive(Debug)]
+pub struct Cap {
+    pub name: String,
+    pub limit_bps: Option<f64>,
+    pub rate_bps: f64,
+}
+
+/// What keys mean now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    List,
+    Help,
+    /// A filter is being written.
+    Filter,
+    /// Whether this job is really to be cancelled.
+    Cancel(String),
+}
+
+/// Whether events come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    Connecting,
+    Up,
+    Down(String),
+}
+
+/// All that the screen shows.
+#[derive(Debug)]
+pub struct Model {
+    pub place: String,
+    pub link: Link,
+    pub mode: Mode,
+    pub filter: String,
+    pub detail: Detail,
+    pub caps: Vec<Cap>,
+    pub counts: BTreeMap<String, u64>,
+    /// Content bits a second of all together, once a second.
+    pub curve: VecDeque<f64>,
+    pub notice: Option<(String, u8)>,
+    jobs: BTreeMap<String, Job>,
+    selected: Option<String>,
+    ends: u64,
+    /// Counts are to be asked for at the next tick.
+    is_count_old: bool,
+}
+
+impl Model {
+    pub fn new(place: &str) -> Model {
+        Model {
+            place: crate::ui::printer::harmless(place),
+            link: Link::Connecting,
+            mode: Mode::List,
+            filter: String::new(),
+            detail: Detail::default(),
+            caps: Vec::new(),
+            counts: BTreeMap::new(),
+            curve: VecDeque::new(),
+            notice: None,
+            jobs: BTreeMap::new(),
+            selected: None,
+            ends: 0,
+            is_count_old: false,
+        }
+    }
+
+    // ---- look ------------------------------------------------------------------------------------------------------
+
+    /// The jobs that the filter lets through, in the order of the screen.
+    pub fn visible(&self) -> Vec<&Job> {
+        let mut all: Vec<&Job> = self.jobs.values().filter(|job| self.is_visible(job)).collect();
+        all.sort_by_cached_key(|job| job.order());
+        all
+    }
+
+    fn is_visible(&self, job: &Job) -> bool {
+        self.filter.is_empty() || job.has(&self.filter)
+    }
+
+    pub fn selected(&self) -> Option<&Job> {
+        self.jobs.get(self.selected.as_ref()?)
+    }
+
+    /// Content bits a second of all that run.
+    pub fn rate(&self) -> f64 {
+        let rates = self.jobs.values().filter_map(|job| job.progress.as_ref()).map(|job| job.goodput_bps);
+        rates.filter(|rate| rate.is_finite()).sum()
+    }
+
+    pub fn count(&self, state: State) -> u64 {
+        self.counts.get(state.name()).copied().unwrap_or(0)
+    }
+
+    // ---- what happens ----------------------------------------------------------------------------------------------
+
+    /// Takes one thing that has happened; yields what follows from it.
+    pub fn take(&mut self, input: Input) -> Vec<Wish> {
+        let before = self.selected.clone();
+        let place = self.selected().map(Job::order);
+        let mut wishes = match input {
+            Input::Key(key) => self.key(key),
+            Input::Resized | Input::Continued => vec![Wish::Redraw],
+            Input::Tick => self.tick(),
+            Input::Loaded(loaded) => {
+                self.load(loaded);
+                Vec::new()
+            }
+            Input::Looked(looked) => {
+                self.look_at(looked);
+                Vec::new()
+            }
+            Input::Counted(counts) => {
+                self.counts = counts;
+                Vec::new()
+            }
+            Input::Told(told) => self.hear(&told),
+            Input::Up => {
+                let was_down = matches!(self.link, Link::Down(_));
+                self.link = Link::Up;
+                if was_down {
+                    self.tell("the service answers again".into());
+                }
+                // What has happened since the last look is in no event.
+                vec![Wish::Load]
+            }
+            Input::Down(why) => {
+                self.link = Link::Down(crate::ui::printer::harmless(&why));
+                // Nobody knows how fast it is now.
+                for job in self.jobs.values_mut() {
+                    job.curve.clear();
+                    if let Some(progress) = &mut job.progress {
+                        progress.goodput_bps = f64::NAN;
+                        progress.seconds_left = None;
+                    }
+                }
+                Vec::new()
+            }
+            Input::Notice(text) => {
+                self.tell(crate::ui::printer::harmless(&text));
+                Vec::new()
+            }
+            Input::End => vec![Wish::Interrupt],
+            Input::Stop => vec![Wish::Suspend],
+        };
+        self.keep_selected(place);
+        if self.selected != before
+            && let Some(id) = &self.selected
+        {
+            wishes.push(Wish::Look(id.clone()));
+        }
+        wishes
+    }
+
+    fn tell(&mut self, text: String) {
+        self.notice = Some((text, NOTICE_TICKS));
+    }
+
+    /// What is selected is visible: the same job, or the one that has come into its place.
+    fn keep_selected(&mut self, place: Option<Order>) {
+        if self.selected().is_some_and(|job| self.is_visible(job)) {
+            return;
+        }
+        let visible = self.visible();
+        let next = place.and_then(|place| visible.iter().find(|job| job.order() >= place).or(visible.last()));
+        self.selected = next.or(visible.first()).map(|job| job.id.clone());
+        if self.selected.is_none() {
+            self.detail = Detail::default();
+        }
+    }
+
+    fn tick(&mut self) -> Vec<Wish> {
+        self.curve.push_back(self.rate());
+        while self.curve.len() > CURVE {
+            self.curve.pop_front();
+        }
+        if let Some((_, ticks)) = &mut self.notice {
+            *ticks = ticks.saturating_sub(1);
+        }
+        self.notice.take_if(|(_, ticks)| *ticks == 0);
+        let mut wishes = Vec::new();
+        if self.link != Link::Up {
+            return wishes;
+        }
+        if std::mem::take(&mut self.is_count_old) {
+            wishes.push(Wish::Count);
+        }
+        if let Some(job) = self.selected().filter(|job| job.progress.is_some()) {
+            wishes.push(Wish::Look(job.id.clone()));
+        }
+        wishes
+    }
+
+    fn load(&mut self, loaded: Loaded) {
+        let jobs: Vec<Job> = loaded.jobs.iter().filter_map(Job::of).collect();
+        // What was not over and is not among them is over, and how is not known.
+        self.jobs.retain(|id, job| job.state.is_final() || jobs.iter().any(|new| new.id == *id));
+        for job in jobs {
+            self.put(job);
+        }
+        self.counts = loaded.counts;
+        let cap = |value: &Value| Cap {
+            name: safe(&value["name"]),
+            limit_bps: value["limit_bps"].as_f64(),
+            rate_bps: value["rate_bps"].as_f64().unwrap_or(0.0),
+        };
+        self.caps = loaded.caps.iter().map(cap).collect();
+    }
+
+    fn put(&mut self, mut job: Job) {
+        if self.jobs.len() >= JOBS_MAX && job.state != State::Running && !self.jobs.contains_key(&job.id) {
+            return;
+        }
+        if let Some(before) = self.jobs.remove(&job.id) {
+            job.curve = before.curve;
+            job.ended = before.ended;
+        }
+        let is_over = job.state.is_final();
+        if is_over {
+            self.ends += 1;
+            job.ended = self.ends;
+            job.progress = None;
+            job.curve.clear();
+        } else {
+            job.ended = 0;
+        }
+        self.jobs.insert(job.id.clone(), job);
+        while is_over && self.jobs.values().filter(|job| job.state.is_final()).count() > ENDED_MAX {
+            let oldest = self.jobs.values().filter(|job| job.state.is_final()).min_by_key(|job| job.ended);
+            let Some(id) = oldest.map(|job| job.id.clone()) else { break };
+            self.jobs.remove(&id);
+        }
+    }
+
+    fn look_at(&mut self, Looked { id, job, lines, is_anew }: Looked) {
+        if self.selected.as_ref() != Some(&id) {
+            return;
+        }
+        if self.detail.id != id || is_anew {
+            self.detail = Detail { id, ..Detail::default() };
+        }
+        let transfer = &job["transfer"];
+        let stage = |value: &Value| Stage {
+            end: safe(&value["end"]),
+            name: safe(&value["name"]),
+            busy: value["busy"].as_f64().unwrap_or(0.0),
+        };
+        self.detail.stages = transfer["stages"].as_array().into_iter().flatten().map(stage).collect();
+        let path = |value: &Value| {
+            let answers = if value["answered"] == true { "answers" } else { "silent" };
+            format!("{} -> {}  {answers}", safe(&value["local"]), safe(&value["remote"]))
+        };
+        self.detail.paths = transfer["paths"].as_array().into_iter().flatten().map(path).collect();
+        for line in lines {
+            let at = line["at_ms"]
+                .as_i64()
+                .map_or(String::new(), |ms| crate::ui::units::date(ms.div_euclid(1000)));
+            // The day is seldom another one.
+            let time = at.get(11..19).unwrap_or_default().to_string();
+            let level = match line["level"].as_str() {
+                Some("warning") => "warning: ",
+                _ => "",
+            };
+            self.detail.log.push_back(format!("{time} {level}{}", safe(&line["text"])));
+        }
+        while self.detail.log.len() > LOG_MAX {
+            self.detail.log.pop_front();
+        }
+    }
+
+    fn hear(&mut self, told: &Told) -> Vec<Wish> {
+        let data: Value = serde_json::from_str(&told.data).unwrap_or_default();
+        match told.kind.as_str() {
+            "job" => {
+                let Some(mut job) = Job::of(&data) else { return Vec::new() };
+                let before = self.jobs.get(&job.id);
+                let is_other = before.is_none_or(|before| before.state != job.state);
+                self.is_count_old |= is_other;
+                // What is told of a change has no curve, and may have no progress yet.
+                if job.state == State::Running && job.progress.is_none() {
+                    job.progress = before.and_then(|before| before.progress.clone());
+                }
+                let id = job.id.clone();
+                self.put(job);
+                let is_shown = self.selected.as_ref() == Some(&id);
+                return if is_other && is_shown { vec![Wish::Look(id)] } else { Vec::new() };
+            }
+            "progress" => {
+                for one in data.as_array().into_iter().flatten() {
+                    let job = one["job"].as_str().and_then(|id| self.jobs.get_mut(id));
+                    if let (Some(job), Some(progress)) = (job, Progress::of(one)) {
+                        job.goes_on(progress);
+                    }
+                }
+            }
+            "gap" | "cap" => return vec![Wish::Load],
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    // ---- keys ------------------------------------------------------------------------------------------------------
+
+    fn key(&mut self, key: KeyEvent) -> Vec<Wish> {
+        if key.kind == KeyEventKind::Release {
+            return Vec::new();
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => vec![Wish::Interrupt],
+                KeyCode::Char('z') => vec![Wish::Suspend],
+                KeyCode::Char('l') => vec![Wish::Redraw],
+                _ => Vec::new(),
+            };
+        }
+        match std::mem::replace(&mut self.mode, Mode::List) {
+            Mode::List => self.list_key(key.code),
+            Mode::Help => Vec::new(),
+            Mode::Filter => {
+                self.filter_key(key.code);
+                Vec::new()
+            }
+            Mode::Cancel(id) => match key.code {
+                KeyCode::Char('y' | 'Y') => vec![Wish::Act { id, deed: "cancel" }],
+                _ => {
+                    self.tell(format!("{id} goes on"));
+                    Vec::new()
+                }
+            },
+        }
+    }
+
+    fn filter_key(&mut self, code: KeyCode) {
+        match code {
+            KeyCode::Enter => return,
+            KeyCode::Esc => {
+                self.filter.clear();
+                return;
+            }
+            KeyCode::Backspace => {
+                self.filter.pop();
+            }
+            KeyCode::Char(character) if self.filter.chars().count() < 40 => {
+                self.filter.push_str(&crate::ui::printer::harmless(&character.to_string()));
+            }
+            _ => {}
+        }
+        self.mode = Mode::Filter;
+    }
+
+    fn list_key(&mut self, code: KeyCode) -> Vec<Wish> {
+        match code {
+            KeyCode::Char('q') => return vec![Wish::Quit],
+            KeyCode::Char('?' | 'h') | KeyCode::F(1) => self.mode = Mode::Help,
+            KeyCode::Char('/') => self.mode = Mode::Filter,
+            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Up | KeyCode::Char('k') => self.walk(-1),
+            KeyCode::Down | KeyCode::Char('j') => self.walk(1),
+            KeyCode::PageUp => self.walk(-PAGE),
+            KeyCode::PageDown => self.walk(PAGE),
+            KeyCode::Home => self.walk(isize::MIN / 2),
+            KeyCode::End => self.walk(isize::MAX / 2),
+            KeyCode::Char('p') => return self.act("pause"),
+            KeyCode::Char('r') => return self.act("resume"),
+            KeyCode::Char('c') => match self.selected() {
+                Some(job) if !job.state.is_final() => self.mode = Mode::Cancel(job.id.clone()),
+                Some(_) => self.tell("that job is over".into()),
+                None => {}
+            },
+            KeyCode::Char('+' | '=') => return self.prefer(1),
+            KeyCode::Char('-') => return self.prefer(-1),
+            _ => {}
+        }
+        Vec::new()
+    }
+
+    fn walk(&mut self, by: isize) {
+        let visible = self.visible();
+        let now = self.selected.as_ref().and_then(|id| visible.iter().position(|job| job.id == *id));
+        let last = isize::try_from(visible.len()).unwrap_or(isize::MAX) - 1;
+        let next = isize::try_from(now.unwrap_or(0)).unwrap_or(0).saturating_add(by).clamp(0, last.max(0));
+        let next = visible.get(next.unsigned_abs()).map(|job| job.id.clone());
+        self.selected = next;
+    }
+
+    fn act(&self, deed: &'static str) -> Vec<Wish> {
+        self.selected().map(|job| Wish::Act { id: job.id.clone(), deed }).into_iter().collect()
+    }
+
+    fn prefer(&mut self, by: i8) -> Vec<Wish> {
+        let Some(job) = self.selected() else { return Vec::new() };
+        let (id, now) = (job.id.clone(), job.priority);
+        match now.checked_add_signed(by) {
+            Some(priority) if priority <= 9 => vec![Wish::Prefer { id, priority }],
+            _ => {
+                self.tell(format!("{now} is the {} priority", if now == 0 { "lowest" } else { "highest" }));
+                Vec::new()
+            }
+        }
+    }
+}

@@ -1,0 +1,375 @@
+//! The screen: totals, the list of jobs, and below it what there is on the selected one.
+//!
+//! Always true: a column is as wide as its widest number, so that nothing moves but the numbers themselves, and none is cut: where
+//! there is no room for a column it is left out. Colours repeat what is said in words.
+
+use farhaul_service::State;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+
+use super::detail;
+use super::job::{Job, Progress, limit_words};
+use super::model::{Link, Mode, Model};
+use super::paint::{self, Look, Tone, put};
+use crate::ui::units;
+
+/// Below it only what matters most is shown.
+const NARROW: u16 = 60;
+/// From here on there is room for what the network does.
+const WIDE: u16 = 120;
+/// Lines from which the selected job has a part of its own.
+const TALL: u16 = 16;
+/// Caps that are shown.
+const CAPS_MAX: usize = 4;
+
+/// Draws all of it.
+pub fn draw(model: &Model, look: Look, buffer: &mut Buffer) {
+    let area = buffer.area;
+    if area.width < 10 || area.height < 3 {
+        return;
+    }
+    let keys = u16::from(look.keys);
+    if model.mode == Mode::Help {
+        help(look, area, buffer);
+        return;
+    }
+    title(model, look, area, buffer);
+    totals(model, look, Rect { y: area.y + 1, height: 1, ..area }, buffer);
+    let mut top = area.y + 2;
+    if area.height >= TALL + 4 {
+        for cap in model.caps.iter().take(CAPS_MAX) {
+            let limit = cap.limit_bps.map_or("no limit".to_string(), paint::rate);
+            let share = cap.limit_bps.map_or(0.0, |limit| cap.rate_bps / limit.max(1.0));
+            let rates = format!("{:>11} of {limit:<11}", paint::rate(cap.rate_bps));
+            let text = if area.width < NARROW {
+                format!("cap {:<8} {rates}", look.cut(&cap.name, 8))
+            } else {
+                format!("cap {:<16} {} {rates}", look.cut(&cap.name, 16), look.bar(share, 10))
+            };
+            put(buffer, (area.x + 1, top), area.width - 1, &text, look.style(Tone::Plain));
+            top += 1;
+        }
+    }
+    let bottom = area.bottom() - keys;
+    let room = bottom.saturating_sub(top);
+    let list = if area.height >= TALL { (room * 2 / 5).max(4) } else { room };
+    jobs(model, look, Rect { y: top, height: list, ..area }, buffer);
+    if list < room {
+        detail::draw(model, look, Rect { y: top + list, height: room - list, ..area }, buffer);
+    }
+    if look.keys {
+        last_line(model, look, Rect { y: bottom, height: 1, ..area }, buffer);
+    }
+}
+
+fn title(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+    let (text, tone) = match &model.link {
+        Link::Connecting => ("connecting".to_string(), Tone::Held),
+        Link::Up => ("live".to_string(), Tone::Good),
+        Link::Down(_) => ("NO ANSWER, trying again".to_string(), Tone::Bad),
+    };
+    let width = text.chars().count() as u16;
+    put(buffer, (area.x, area.y), area.width, "farhaul top", look.style(Tone::Head));
+    let room = area.width.saturating_sub(width + 14);
+    let place = look.cut_middle(&model.place, usize::from(room));
+    if room > 8 {
+        put(buffer, (area.x + 12, area.y), room, &place, look.style(Tone::Faint));
+    }
+    put(buffer, (area.right().saturating_sub(width), area.y), width, &text, look.style(tone));
+}
+
+/// Jobs by state, and the rate of all.
+fn totals(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+    let is_narrow = area.width < NARROW;
+    let live = [State::Running, State::Paused, State::Queued, State::Waiting, State::Retrying];
+    let over = [State::Done, State::PartlyFailed, State::Failed, State::Cancelled];
+    let waits: u64 =
+        [State::Queued, State::Waiting, State::Retrying].map(|state| model.count(state)).iter().sum();
+    let text = if is_narrow {
+        format!("{:>3} run {:>5} wait", short(model.count(State::Running)), short(waits))
+    } else {
+        let all = if area.width >= WIDE { [&live[..], &over[..]].concat() } else { live.to_vec() };
+        let part = |state: &State| format!("{:>3} {}", short(model.count(*state)), state.words());
+        all.iter().map(part).collect::<Vec<_>>().join(" ")
+    };
+    let is_down = matches!(model.link, Link::Down(_));
+    let rate = format!("{:>11}", paint::rate(if is_down { f64::NAN } else { model.rate() }));
+    let curve = if is_narrow { 6 } else { 8 };
+    let rates = format!("{} {rate}", look.curve(model.curve.iter().copied(), curve));
+    let width = rates.chars().count() as u16;
+    let begin = area.right().saturating_sub(width);
+    put(buffer, (area.x, area.y), begin.saturating_sub(area.x + 1), &text, look.style(Tone::Plain));
+    put(buffer, (begin, area.y), width, &rates, look.style(Tone::Head));
+}
+
+/// A count in three columns as long as that goes: there are sites with a million jobs behind them.
+fn short(count: u64) -> String {
+    match count {
+        0..1000 => count.to_string(),
+        1000..10_000 => format!("{}k", count / 1000),
+        10_000..1_000_000 => format!("{}k", count / 1000),
+        _ => format!("{}M", count / 1_000_000),
+    }
+}
+
+// ---- the list ---------------------------------------------------------------------------------------------------------
+
+/// One column: its name, its width, and whether it stands at the right of it.
+struct Column {
+    name: &'static str,
+    width: u16,
+    right: bool,
+    cell: fn(&Job, &Progress, Look) -> (String, Tone),
+}
+
+/// What there is room for.
+fn columns(width: u16) -> Vec<Column> {
+    let column = |name, width, right, cell| Column { name, width, right, cell };
+    let rate = column("RATE", 11, true, |_, progress, _| (paint::rate(progress.goodput_bps), Tone::Head));
+    let done = column("DONE", 5, true, |_, progress, _| (share(progress), Tone::Plain));
+    if width < NARROW {
+        return vec![done, rate];
+    }
+    let mut all = vec![
+        column("", 8, false, |_, progress, look| {
+            if !progress.totals_known {
+                // Of what is not known yet there is no share.
+                return (format!("{:>8}", units::size(progress.bytes_done)), Tone::Plain);
+            }
+            (look.bar(progress.bytes_done as f64 / progress.bytes_total.max(1) as f64, 8), Tone::Bar)
+        }),
+        done,
+        rate,
+        column("", 8, false, |job, _, look| (look.curve(job.curve.iter().copied(), 8), Tone::Bar)),
+        column("LEFT", 11, true, |_, progress, _| (paint::left(progress.seconds_left), Tone::Plain)),
+    ];
+    if width >= WIDE {
+        all.push(column("TARGET", 11, true, |_, progress, _| {
+            (progress.target_bps.map_or("-".into(), paint::rate), Tone::Plain)
+        }));
+        all.push(column("RTT", 7, true, |_, progress, _| (paint::rtt(progress.rtt_ms), Tone::Plain)));
+        all.push(column("LOSS", 7, true, |_, progress, _| {
+            let tone = if progress.loss > 0.05 { Tone::Held } else { Tone::Plain };
+            (paint::loss(progress.loss), tone)
+        }));
+    }
+    all
+}
+
+fn share(progress: &Progress) -> String {
+    if progress.totals_known { paint::percent(progress.bytes_done, progress.bytes_total) } else { "-".into() }
+}
+
+/// Columns before those that a job has only while it runs.
+fn head_width(width: u16) -> u16 {
+    // Mark, id, space; and priority, space, state, space.
+    if width < NARROW { 18 } else { 18 + 2 + 9 }
+}
+
+fn jobs(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+    let columns = columns(area.width);
+    let head = if area.width < NARROW { " ID" } else { " ID               P STATE" };
+    put(buffer, (area.x, area.y), area.width, head, look.style(Tone::Faint));
+    let mut x = area.x + head_width(area.width);
+    for column in &columns {
+        put(buffer, (x, area.y), column.width, &fitted(column.name, column), look.style(Tone::Faint));
+        x += column.width + 1;
+    }
+    let limit_width = area.right().saturating_sub(x);
+    if area.width >= WIDE {
+        let (limit, what) = tail_widths(limit_width);
+        put(buffer, (x, area.y), limit, "LIMITED BY", look.style(Tone::Faint));
+        if what > 0 {
+            put(buffer, (x + limit + 1, area.y), what, "WHAT", look.style(Tone::Faint));
+        }
+    }
+    let all = model.visible();
+    let rows = usize::from(area.height.saturating_sub(1));
+    let selected = model.selected().map(|job| job.id.as_str());
+    let place = all.iter().position(|job| Some(job.id.as_str()) == selected).unwrap_or(0);
+    // The list stands still while what is selected is on the screen.
+    let first = (place + 1).saturating_sub(rows);
+    for (index, job) in all.iter().skip(first).take(rows).enumerate() {
+        let y = area.y + 1 + index as u16;
+        let is_selected = Some(job.id.as_str()) == selected;
+        row(job, look, &columns, Rect { y, height: 1, ..area }, buffer);
+        if is_selected {
+            put(buffer, (area.x, y), 1, ">", look.style(Tone::Head));
+            buffer.set_style(Rect { y, height: 1, ..area }, Style::new().add_modifier(Modifier::REVERSED));
+        }
+    }
+    if all.is_empty() {
+        let text = if model.filter.is_empty() {
+            "no jobs: farhaul submit makes one".to_string()
+        } else {
+            format!("no job has '{}' in it", model.filter)
+        };
+        put(buffer, (area.x + 1, area.y + 1), area.width - 1, &text, look.style(Tone::Faint));
+    }
+}
+
+/// What limits it, and what it is, share what is left of a line.
+fn tail_widths(room: u16) -> (u16, u16) {
+    match room {
+        0..44 => (room, 0),
+        room => (21, room - 22),
+    }
+}
+
+fn fitted(text: &str, column: &Column) -> String {
+    let width = usize::from(column.width);
+    if column.right { format!("{text:>width$}") } else { format!("{text:<width$}") }
+}
+
+fn row(job: &Job, look: Look, columns: &[Column], area: Rect, buffer: &mut Buffer) {
+    let is_narrow = area.width < NARROW;
+    let tone = tone_of(job);
+    put(buffer, (area.x + 1, area.y), 16, &job.id, look.style(Tone::Plain));
+    let begin = area.x + head_width(area.width);
+    if !is_narrow {
+        put(buffer, (area.x + 18, area.y), 1, &job.priority.to_string(), look.style(Tone::Plain));
+        put(buffer, (area.x + 20, area.y), 13, job.state_words(), look.style(tone));
+    }
+    let Some(progress) = job.progress.as_ref().filter(|_| job.state == State::Running) else {
+        still(job, look, (begin, tone), area, buffer);
+        return;
+    };
+    let mut x = begin;
+    for column in columns {
+        let (text, tone) = (column.cell)(job, progress, look);
+        put(buffer, (x, area.y), column.width, &fitted(&text, column), look.style(tone));
+        x += column.width + 1;
+    }
+    if area.width >= WIDE {
+        let (limit, what) = tail_widths(area.right().saturating_sub(x));
+        let words = look.cut(&limit_words(&progress.limit), usize::from(limit));
+        put(buffer, (x, area.y), limit, &words, look.style(Tone::Plain));
+        if what > 0 {
+            let text = look.cut_middle(&job.what, usize::from(what));
+            put(buffer, (x + limit + 1, area.y), what, &text, look.style(Tone::Faint));
+        }
+    }
+}
+
+/// A job in which nothing moves: why, or until when.
+fn still(job: &Job, look: Look, (begin, tone): (u16, Tone), area: Rect, buffer: &mut Buffer) {
+    let mut text = why(job);
+    let mut x = begin;
+    if area.width < NARROW {
+        // A time is whole or not there: what zone it is in says the screen of a wider terminal.
+        let due = job.due.as_deref().filter(|_| matches!(job.state, State::Waiting | State::Retrying));
+        let short = due.map_or(text, |due| moment(due).trim_end_matches(" UTC").to_string());
+        text = format!("{} {short}", job.state_words());
+    } else if job.state == State::PartlyFailed {
+        // Its state is longer than the others.
+        x += 5;
+    }
+    let mut room = area.right().saturating_sub(x);
+    if area.width >= WIDE && room > 60 {
+        // What it is stands where it stands for others.
+        let others = columns(area.width).iter().map(|column| column.width + 1).sum::<u16>();
+        let (limit, what) = tail_widths(area.right().saturating_sub(begin + others));
+        if what > 0 {
+            let at = begin + others + limit + 1;
+            put(
+                buffer,
+                (at, area.y),
+                what,
+                &look.cut_middle(&job.what, usize::from(what)),
+                look.style(Tone::Faint),
+            );
+            room = at.saturating_sub(x + 1);
+        }
+    } else if area.width >= NARROW && text.is_empty() {
+        text = look.cut_middle(&job.what, usize::from(room));
+    }
+    let style = if area.width < NARROW { look.style(tone) } else { look.style(Tone::Plain) };
+    put(buffer, (x, area.y), room, &look.cut(&text, usize::from(room)), style);
+}
+
+fn why(job: &Job) -> String {
+    let due = job.due.as_deref().map(moment).unwrap_or_default();
+    let error = job.error.clone().unwrap_or_default();
+    match job.state {
+        State::Waiting if !due.is_empty() => format!("until {due}"),
+        State::Retrying => format!("at {due}: {error}"),
+        State::Paused => match &job.progress {
+            Some(progress) => format!("at {}", share(progress)),
+            None => String::new(),
+        },
+        State::PartlyFailed | State::Failed => error,
+        State::Running => "starting".into(),
+        State::Queued | State::Waiting | State::Done | State::Cancelled => String::new(),
+    }
+}
+
+/// `11-28 06:00 UTC` of a time as the API writes it.
+pub fn moment(text: &str) -> String {
+    match (text.get(5..10), text.get(11..16)) {
+        (Some(day), Some(time)) => format!("{day} {time} UTC"),
+        _ => text.to_string(),
+    }
+}
+
+pub fn tone_of(job: &Job) -> Tone {
+    match job.state {
+        State::Running if job.is_stopping => Tone::Held,
+        State::Running | State::Done => Tone::Good,
+        State::Paused | State::Retrying => Tone::Held,
+        State::PartlyFailed | State::Failed => Tone::Bad,
+        State::Queued | State::Waiting | State::Cancelled => Tone::Plain,
+    }
+}
+
+// ---- the last line, and help ------------------------------------------------------------------------------------------
+
+fn last_line(model: &Model, look: Look, area: Rect, buffer: &mut Buffer) {
+    let (text, tone) = match (&model.mode, &model.notice, &model.link) {
+        (Mode::Cancel(id), ..) => (format!("cancel {id}? y cancels, any other key does not"), Tone::Bad),
+        (Mode::Filter, ..) => (format!("/{}_  enter keeps it, esc clears it", model.filter), Tone::Head),
+        (_, Some((notice, _)), _) => (notice.clone(), Tone::Head),
+        (_, None, Link::Down(why)) => (why.clone(), Tone::Bad),
+        _ => (keys(model, look, area.width), Tone::Faint),
+    };
+    put(buffer, (area.x, area.y), area.width, &look.cut(&text, usize::from(area.width)), look.style(tone));
+}
+
+fn keys(model: &Model, look: Look, width: u16) -> String {
+    let filter = if model.filter.is_empty() { "/ filter".into() } else { format!("/{}", model.filter) };
+    let arrows = if look.unicode { "↑↓" } else { "up/down" };
+    match width {
+        0..NARROW => format!("q quit  ? help  {filter}"),
+        _ => format!("{arrows} select  p pause  r resume  c cancel  + - priority  {filter}  ? help  q quit"),
+    }
+}
+
+const KEYS: [(&str, &str); 10] = [
+    ("up, down, k, j", "select a job (also page up, page down, home, end)"),
+    ("p", "pause it: nothing new is sent"),
+    ("r", "resume it"),
+    ("c", "cancel it, after a question; what has arrived stays"),
+    ("+, -", "raise or lower its priority"),
+    ("/", "show only jobs with a text in id, places, labels, owner, state"),
+    ("esc", "show all again"),
+    ("ctrl-l", "draw the screen anew"),
+    ("ctrl-z", "leave for a moment; fg comes back"),
+    ("q", "quit; jobs go on"),
+];
+
+fn help(look: Look, area: Rect, buffer: &mut Buffer) {
+    put(buffer, (area.x, area.y), area.width, "farhaul top: keys", look.style(Tone::Head));
+    let width = usize::from(area.width);
+    for (index, (key, what)) in KEYS.iter().enumerate() {
+        let y = area.y + 1 + index as u16;
+        if y + 1 >= area.bottom() {
+            break;
+        }
+        let column = if area.width < NARROW { 9 } else { 16 };
+        let key = look.cut(key, column);
+        let text = look.cut(&format!("{key:<column$}{what}"), width);
+        put(buffer, (area.x, y), area.width, &text, look.style(Tone::Plain));
+    }
+    let last = area.bottom() - 1;
+    put(buffer, (area.x, last), area.width, "any key goes back", look.style(Tone::Faint));
+}

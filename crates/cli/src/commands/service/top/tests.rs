@@ -183,7 +183,8 @@ fn colours_say_nothing_that_words_do_not() {
         assert!(without.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
         let plain = paint::text(&drawn(&model, PLAIN, size));
         assert!(plain.is_ascii(), "{plain}");
-        assert!(plain.contains("11-28 22:00") && plain.contains("11-28 18:02"), "{plain}");
+        let times = ["11-28 22:00", "11-28 18:02"];
+        assert!(size.1 < 24 || times.iter().all(|time| plain.contains(time)), "{plain}");
     }
 }
 

@@ -7,6 +7,7 @@
 //! Always true: no route works without a caller who may use it; no request keeps the node busy for longer, or makes it keep
 //! more, than limits allow.
 
+mod caps;
 mod deeds;
 mod document;
 mod events;
@@ -42,6 +43,7 @@ fn routes() -> OpenApiRouter<App> {
         jobs::router(),
         events::router(),
         history::router(),
+        caps::router(),
         tokens::router(),
         document::router(),
     ];

@@ -7,6 +7,7 @@
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
 
+mod caps;
 mod conductor;
 mod ending;
 mod manifests;
@@ -26,12 +27,14 @@ use farhaul_session::Error;
 use serde_json::json;
 
 use crate::access::Places;
+use crate::caps::spec::Caps;
 use crate::clock::Clock;
 use crate::hub::{Body, Hub};
 use crate::job::{JobId, State, Step};
 use crate::store::jobs::JobRow;
 use crate::store::{Store, jobs, log};
 
+pub(crate) use caps::CapView;
 pub(crate) use conductor::Conductor;
 pub(crate) use places::peer_of;
 pub(crate) use requests::{Change, Submission};
@@ -50,6 +53,7 @@ pub(crate) struct Node {
     /// Where manifests lie.
     folder: PathBuf,
     settings: RwLock<Arc<Settings>>,
+    caps: Mutex<Caps>,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     to_conductor: Sender<Signal>,
 }
@@ -84,6 +88,7 @@ impl Node {
         settings: Settings,
     ) -> Result<(Arc<Node>, Receiver<Signal>), Error> {
         let store = Store::open(&folder.join("jobs.sqlite"))?;
+        let caps = store.read(crate::store::caps::all)?;
         let manifests = folder.join("manifests");
         std::fs::create_dir_all(&manifests)
             .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
@@ -94,6 +99,7 @@ impl Node {
             hub: Hub::new(first),
             folder: folder.to_path_buf(),
             settings: RwLock::new(Arc::new(settings)),
+            caps: Mutex::new(caps),
             jobs: Mutex::default(),
             to_conductor,
             clock,

@@ -13,6 +13,7 @@ use farhaul::{
 use crate::values::{self, Flows, PathChoice};
 
 pub mod bench;
+pub mod cap;
 pub mod clean;
 pub mod lab;
 pub mod look;
@@ -67,6 +68,7 @@ pub enum Verb {
     Logs(service::Logs),
     History(service::History),
     Usage(service::Usage),
+    Cap(cap::CapArgs),
     Token(service::Token),
     Store(service::Store),
     Keygen(Keygen),
@@ -468,6 +470,7 @@ impl Verb {
             | Verb::Logs(_)
             | Verb::History(_)
             | Verb::Usage(_)
+            | Verb::Cap(_)
             | Verb::Token(_)
             | Verb::Store(_) => true,
             Verb::Verify(_)

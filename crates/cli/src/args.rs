@@ -408,7 +408,7 @@ pub struct Serve {
     #[arg(long, value_name = "NAME", help_heading = SERVICE)]
     pub api_host: Vec<String>,
     /// Serve as root, and so with all of root's rights
-    #[arg(long, env = "FARHAUL_ALLOW_ROOT", help_heading = SERVICE)]
+    #[arg(long, env = "FARHAUL_ALLOW_ROOT", value_parser = clap::builder::FalseyValueParser::new(), help_heading = SERVICE)]
     pub allow_root: bool,
     /// A file with seconds to add to the clock
     #[arg(long, value_name = "FILE", env = "FARHAUL_CLOCK", hide = true)]

@@ -1,2 +1,4 @@
 //! The transfer service: jobs that outlive the terminal, their history, caps, and an API for all of it.
 #![forbid(unsafe_code)]
+
+pub mod config;

@@ -3,4 +3,5 @@
 
 pub mod audit;
 pub mod config;
+pub mod notify;
 pub mod state_dir;

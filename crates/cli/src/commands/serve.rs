@@ -3,10 +3,12 @@
 use farhaul::default_identity_path;
 use farhaul::{ExitCode, MemoryLimits};
 use farhaul_daemon::ServeConfig;
+use farhaul_service::notify::Passed;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::args::Serve;
+use crate::descriptors;
 use crate::ui::{log, printer};
 
 pub fn run(args: Serve) -> ExitCode {
@@ -19,6 +21,16 @@ pub fn run(args: Serve) -> ExitCode {
         log::json_to_stdout(level)
     } else {
         log::to_stderr(level)
+    }
+    let passed = match Passed::sorted(descriptors::passed()) {
+        Ok(passed) => passed,
+        Err(error) => {
+            printer::error(&error, None);
+            return error.exit_code();
+        }
+    };
+    if !passed.is_empty() {
+        printer::warning("sockets of the service manager are not taken over; addresses are bound anew");
     }
     let mask = set_mask(args.mask);
     match farhaul_daemon::serve(config(args, mask)) {

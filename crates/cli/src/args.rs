@@ -14,6 +14,7 @@ use crate::values::{self, Flows, PathChoice};
 
 pub mod bench;
 pub mod clean;
+pub mod config;
 pub mod lab;
 pub mod look;
 pub mod select;
@@ -50,6 +51,8 @@ pub enum Verb {
     Clean(clean::Clean),
     Serve(Serve),
     Keygen(Keygen),
+    Config(config::Config),
+    Audit(config::Audit),
     Lab(Box<lab::Lab>),
     Bench(bench::Bench),
     /// The far end of a transfer over SSH, on stdin and stdout
@@ -413,6 +416,8 @@ impl Verb {
             | Verb::Keygen(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)
+            | Verb::Config(_)
+            | Verb::Audit(_)
             | Verb::Lab(_)
             | Verb::Bench(_)
             | Verb::Completions { .. }

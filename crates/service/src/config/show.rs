@@ -10,6 +10,7 @@ use toml::Value;
 use farhaul::is_unprintable;
 
 use super::Leaves;
+use super::fault::{Fault, Faults};
 use super::keys::{Key, SCHEMA, Section};
 use super::layer::{Origin, shown_key};
 use super::sources::Loaded;
@@ -92,6 +93,14 @@ impl Loaded {
         let mut path = table.to_vec();
         path.push(key.name.to_string());
         (leaves.get(&path), self.origin(&path))
+    }
+}
+
+impl Faults {
+    /// For programs, as [`Loaded::shown_json`].
+    pub fn json(&self) -> serde_json::Value {
+        let of_fault = |fault: &Fault| json!({ "key": fault.key, "message": fault.message, "origin": told(&fault.origin) });
+        json!({ "schema": 1, "ok": false, "faults": self.list().iter().map(of_fault).collect::<Vec<_>>() })
     }
 }
 

@@ -28,6 +28,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use farhaul::{Code, Error};
 use serde::{Deserialize, Serialize};
 
 pub use below::OwnFile;
@@ -85,6 +86,18 @@ impl Config {
             .map(|violation| Fault::new(&Origin::Default, shown_key(&violation.key), violation.message));
         Faults::judge(faults.collect())?;
         Ok(self)
+    }
+
+    /// An error for root, unless that is allowed: one node serves as one user.
+    pub fn allows_user(&self, user: u32) -> Result<(), Error> {
+        if user != 0 || self.serve.allow_root {
+            return Ok(());
+        }
+        Err(Error::new(
+            Code::BadOption,
+            "serving as root would give every client root's rights below the root",
+        )
+        .with_hint("run it as a user of its own, or say --allow-root"))
     }
 
     /// The keys whose values are others in `new`, and whether a reload is enough for each. In the order of

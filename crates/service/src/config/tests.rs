@@ -156,6 +156,12 @@ fn wrong_files_and_what_is_said_of_them() {
                 "2: webhooks.secret_file: expected an absolute path, or $CREDENTIALS_DIRECTORY/NAME; what stands there is not repeated",
             ],
         ),
+        (
+            "[webhooks]\nsecret_file = 20071994\n",
+            &[
+                "2: webhooks.secret_file: expected an absolute path, or $CREDENTIALS_DIRECTORY/NAME; what stands there is not repeated",
+            ],
+        ),
         ("[webhooks]\nsecret = \"hunter2\"\n", &["2: webhooks.secret: there is no such key"]),
         // All of it at once, in the order of the lines.
         (
@@ -746,4 +752,13 @@ fn layers_are_laid_over_each_other_key_by_key() {
     assert_eq!(at(&["a", "y"]).unwrap().1, "/x:3");
     assert_eq!(at(&["b"]), Some((format!("{:?}", Value::Integer(3)), "/x:1".into())));
     assert_eq!(at(&["b", "z"]), None);
+}
+
+#[test]
+fn root_serves_only_if_that_is_said() {
+    let mut config = Config::default();
+    assert!(config.allows_user(1000).is_ok());
+    assert_eq!(config.allows_user(0).unwrap_err().code(), farhaul::Code::BadOption);
+    config.serve.allow_root = true;
+    assert!(config.allows_user(0).is_ok());
 }

@@ -43,19 +43,27 @@ impl<T: Written> Visitor<'_> for TextVisitor<T> {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-        T::read(text).ok_or_else(|| match T::IS_SECRET {
-            true => E::custom(format_args!("expected {}; what stands there is not repeated", T::EXPECTED)),
-            false => E::invalid_value(Unexpected::Str(text), &self),
-        })
+        T::read(text).ok_or_else(|| refused::<T, E>(Unexpected::Str(text)))
     }
 
     fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
-        T::of_number(number).ok_or_else(|| E::invalid_type(Unexpected::Unsigned(number), &self))
+        T::of_number(number).ok_or_else(|| refused::<T, E>(Unexpected::Unsigned(number)))
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
         let positive = u64::try_from(number).ok().and_then(T::of_number);
-        positive.ok_or_else(|| E::invalid_type(Unexpected::Signed(number), &self))
+        positive.ok_or_else(|| refused::<T, E>(Unexpected::Signed(number)))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        Err(refused::<T, E>(Unexpected::Float(number)))
+    }
+}
+
+fn refused<T: Written, E: de::Error>(found: Unexpected<'_>) -> E {
+    match T::IS_SECRET {
+        true => E::custom(format_args!("expected {}; what stands there is not repeated", T::EXPECTED)),
+        false => E::invalid_value(found, &T::EXPECTED),
     }
 }
 

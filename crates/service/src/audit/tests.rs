@@ -166,6 +166,42 @@ fn a_full_disk_stops_nobody() {
     assert_eq!((audit.lost(), check(&path).unwrap().faults), (2, vec![]));
 }
 
+/// Notes until a file may grow no more, and then goes on. The limit is that of its process, so it has one of its own.
+#[test]
+#[ignore = "the other test starts it"]
+fn service_whose_disk_fills() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let path = PathBuf::from(std::env::var_os("AUDIT_FILE").unwrap());
+    let audit = Audit::open(&path, Chain::Kept).unwrap();
+    while audit.lost() < 3 {
+        audit.note(NOW, &entry("fill", &[]));
+    }
+    let Rlimit { maximum, .. } = getrlimit(Resource::Fsize);
+    setrlimit(Resource::Fsize, Rlimit { current: maximum, maximum }).unwrap();
+    audit.note(NOW, &entry("after", &[]));
+    assert_eq!(audit.lost(), 3);
+}
+
+#[test]
+fn a_line_that_is_cut_by_a_full_disk_spoils_no_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit.log");
+    // Without the signal a write ends at the limit, as on a full disk.
+    let script =
+        "trap '' XFSZ; ulimit -S -f 8; exec \"$0\" --exact audit::tests::service_whose_disk_fills --ignored";
+    let mut shell = std::process::Command::new("/bin/sh");
+    shell.args(["-c", script]).arg(std::env::current_exe().unwrap()).env("AUDIT_FILE", &path);
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let all = lines(&path);
+    let [.., torn, lost, after] = &all[..] else { panic!("{all:?}") };
+    assert!(serde_json::from_str::<serde_json::Value>(torn).is_err(), "{torn}");
+    assert!(lost.contains(r#""action":"audit.lost""#) && lost.contains(r#""lines":"3""#), "{lost}");
+    assert!(after.contains(r#""action":"after""#), "{after}");
+    let at = all.len() as u64 - 2;
+    assert_eq!(check(&path).unwrap().faults, [(at, "this is no line of an audit log")]);
+}
+
 #[test]
 fn what_is_noted_is_synced_at_most_once_a_second() {
     let folder = tempfile::tempdir().unwrap();

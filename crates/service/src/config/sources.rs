@@ -15,7 +15,6 @@ use super::fault::{FAULTS_MAX, Fault, Faults, nearest};
 use super::keys::{SCHEMA, Section};
 use super::layer::{self, Node, Origin, Value, shown_key};
 use super::surroundings::Surroundings;
-use super::values::AbsolutePath;
 use super::{Config, below, rules};
 
 /// A longer file is another kind of file: ten thousand tables have less.
@@ -296,10 +295,5 @@ impl Loaded {
     /// Where the value of a key comes from: `["serve", "max_rate"]`.
     pub fn origin(&self, key: &[String]) -> Origin {
         self.tree.get(key).map_or(Origin::Default, |node| node.origin.clone())
-    }
-
-    /// The state directory, which others need before they have a whole configuration.
-    pub fn state(&self) -> &AbsolutePath {
-        &self.config.serve.state
     }
 }

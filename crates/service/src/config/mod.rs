@@ -44,6 +44,7 @@ pub use sources::{Loaded, Sources};
 pub use surroundings::Surroundings;
 
 use layer::shown_key;
+use values::{HostPattern, Written as _};
 
 /// Values by keys.
 type Leaves = BTreeMap<Vec<String>, toml::Value>;
@@ -98,6 +99,16 @@ impl Config {
             "serving as root would give every client root's rights below the root",
         )
         .with_hint("run it as a user of its own, or say --allow-root"))
+    }
+
+    /// The first table of peers that a host fits, and its name.
+    pub fn peer_of(&self, host: &str, port: Option<u16>) -> Option<(&str, &Peer)> {
+        let fits = |name: &str, peer: &Peer| match &peer.host {
+            Some(pattern) => pattern.fits(host, port),
+            None => HostPattern::read(name).is_some_and(|pattern| pattern.fits(host, port)),
+        };
+        let found = self.peers.iter().find(|(name, peer)| fits(name, peer));
+        found.map(|(name, peer)| (name.as_str(), peer))
     }
 
     /// The keys whose values are others in `new`, and whether a reload is enough for each. In the order of

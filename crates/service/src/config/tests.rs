@@ -762,3 +762,18 @@ fn root_serves_only_if_that_is_said() {
     config.serve.allow_root = true;
     assert!(config.allows_user(0).is_ok());
 }
+
+#[test]
+fn a_host_has_the_first_table_that_it_fits() {
+    let world = World::new();
+    let text = "[peers.a-hpc]\nhost = \"*.hpc:33001\"\n[peers.b-all]\nhost = \"*.hpc\"\n[peers.\"dtn2\"]\n";
+    let config = world.load_text(text).unwrap().config;
+    for (host, port, name) in [
+        ("x.hpc", Some(33_001), Some("a-hpc")),
+        ("x.hpc", Some(5), Some("b-all")),
+        ("DTN2", None, Some("dtn2")),
+        ("dtn3", None, None),
+    ] {
+        assert_eq!(config.peer_of(host, port).map(|(name, _)| name), name, "{host}");
+    }
+}

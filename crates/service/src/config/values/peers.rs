@@ -45,6 +45,15 @@ written!(Address, HostPattern, Network, Fingerprint, Name, Url, Cpus);
 const HOST_LEN_MAX: usize = 253;
 
 impl HostPattern {
+    /// Whether it stands for a host, at a port where it names one.
+    pub fn fits(&self, host: &str, port: Option<u16>) -> bool {
+        let with_port = |port: u16| match host.contains(':') && !host.starts_with('[') {
+            true => format!("[{host}]:{port}"),
+            false => format!("{host}:{port}"),
+        };
+        self.matches(host) || port.is_some_and(|port| self.matches(&with_port(port)))
+    }
+
     /// Whether it stands for `host`, or `host:port`. Names of hosts are the same in upper and lower case.
     pub fn matches(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
@@ -234,6 +243,27 @@ mod tests {
             assert_eq!(HostPattern::read(pattern).unwrap().matches(host), matches, "{pattern} {host}");
         }
         check::<HostPattern>(&[("", None), ("a b", None), ("a/b", None), ("[::1]:5", Some("[::1]:5"))]);
+    }
+
+    #[test]
+    fn a_pattern_without_a_port_stands_for_any() {
+        for (pattern, host, port, fits) in [
+            ("dtn2", "dtn2", None, true),
+            ("dtn2", "dtn2", Some(5), true),
+            ("dtn2:5", "dtn2", Some(5), true),
+            ("dtn2:5", "dtn2", Some(6), false),
+            ("dtn2:5", "dtn2", None, false),
+            ("*:5", "dtn2", Some(5), true),
+            ("[::1]:5", "::1", Some(5), true),
+            ("[::1]:5", "[::1]", Some(5), true),
+            ("::1", "::1", Some(5), true),
+        ] {
+            assert_eq!(
+                HostPattern::read(pattern).unwrap().fits(host, port),
+                fits,
+                "{pattern} {host} {port:?}"
+            );
+        }
     }
 
     #[test]

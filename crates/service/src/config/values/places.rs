@@ -2,6 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display, Formatter};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use farhaul::{Code, Error};
@@ -74,6 +77,9 @@ impl Display for AbsolutePath {
     }
 }
 
+/// A private key with a chain of certificates has less.
+const SECRET_LEN_MAX: u64 = 64 << 10;
+
 const CREDENTIALS: &str = "$CREDENTIALS_DIRECTORY/";
 
 impl Secret {
@@ -81,6 +87,35 @@ impl Secret {
     /// any.
     pub fn path(&self) -> Result<PathBuf, Error> {
         self.path_in(std::env::var_os("CREDENTIALS_DIRECTORY").as_deref())
+    }
+
+    /// The secret itself, without a line end at its end. A file that others can read holds no secret, and is
+    /// refused; what the service manager hands over only this user can reach.
+    pub fn content(&self) -> Result<Vec<u8>, Error> {
+        let path = self.path()?;
+        let failed = |error: std::io::Error| {
+            Error::with_source(
+                Code::of_files(&error),
+                format!("cannot read the secret {}", path.display()),
+                error,
+            )
+        };
+        let file = File::open(&path).map_err(failed)?;
+        let meta = file.metadata().map_err(failed)?;
+        if matches!(self, Secret::File(_)) && meta.mode() & 0o077 != 0 {
+            let what = format!("the secret {} can be read by others", path.display());
+            return Err(Error::new(Code::KeyExposed, what).with_hint(format!("chmod 600 {}", path.display())));
+        }
+        let mut content = Vec::new();
+        file.take(SECRET_LEN_MAX + 1).read_to_end(&mut content).map_err(failed)?;
+        while content.last().is_some_and(|last| b"\r\n".contains(last)) {
+            content.pop();
+        }
+        if content.is_empty() || content.len() as u64 > SECRET_LEN_MAX {
+            let what = format!("the secret {} is empty, or longer than 64 KiB", path.display());
+            return Err(Error::new(Code::BadKey, what).with_hint("name the file that it is in"));
+        }
+        Ok(content)
     }
 
     fn path_in(&self, credentials: Option<&OsStr>) -> Result<PathBuf, Error> {
@@ -170,6 +205,36 @@ mod tests {
             ("move", None),
             ("burn", None),
         ]);
+    }
+
+    #[test]
+    fn a_secret_is_read_where_nobody_else_can() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        let secret = Secret::File(AbsolutePath::new(&path).unwrap());
+        assert_eq!(secret.content().unwrap_err().code(), Code::NotFound);
+        let long = vec![b'x'; (64 << 10) + 1];
+        for (content, mode, outcome) in [
+            (&b"hunter2\n"[..], 0o600, Ok(&b"hunter2"[..])),
+            (b"hunter2", 0o400, Ok(b"hunter2")),
+            (b"hunter2", 0o640, Err(Code::KeyExposed)),
+            (b"hunter2", 0o604, Err(Code::KeyExposed)),
+            (b"\n", 0o600, Err(Code::BadKey)),
+            (&long, 0o600, Err(Code::BadKey)),
+        ] {
+            let _ = std::fs::remove_file(&path);
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = secret.content();
+            match (&read, outcome) {
+                (Ok(read), Ok(outcome)) => assert_eq!(read, outcome),
+                (Err(error), Err(code)) => {
+                    assert!(error.code() == code && !error.what().contains("hunter2"), "{error}");
+                }
+                _ => panic!("{mode:o}: {read:?}"),
+            }
+        }
     }
 
     #[test]

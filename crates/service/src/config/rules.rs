@@ -18,6 +18,8 @@ use super::values::{Address, After, Rate, Size, Span};
 pub(super) struct Violation {
     pub(super) key: Vec<String>,
     pub(super) message: String,
+    /// Another key without which it would hold.
+    pub(super) cause: Option<[&'static str; 2]>,
 }
 
 /// Caps that may lie in each other.
@@ -59,7 +61,7 @@ pub(super) fn violations(config: &Config) -> Vec<Violation> {
         list.watch(name, watch);
     }
     for (key, message) in below::faults(config) {
-        list.0.push(Violation { key, message });
+        list.0.push(Violation { key, message, cause: Some(["serve", "root"]) });
     }
     list.0
 }
@@ -69,7 +71,7 @@ struct List(Vec<Violation>);
 impl List {
     fn add(&mut self, key: &[&str], message: impl Into<String>) {
         let key = key.iter().map(|part| (*part).to_string()).collect();
-        self.0.push(Violation { key, message: message.into() });
+        self.0.push(Violation { key, message: message.into(), cause: None });
     }
 
     fn least<T: PartialOrd + std::fmt::Display>(&mut self, key: &[&str], value: Option<T>, least: T) {

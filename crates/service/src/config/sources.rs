@@ -90,7 +90,10 @@ impl Sources {
             let section = violation.key.first().map_or("", String::as_str);
             let follows = faults[..told].iter().any(|fault| fault.key.split('.').next() == Some(section));
             if !follows {
-                let origin = tree.origin_of(&violation.key);
+                // A default is nobody's fault: the other key stands somewhere.
+                let cause = violation.cause.filter(|_| tree.get(&violation.key).is_none());
+                let cause = cause.map(|key| key.map(str::to_string).to_vec());
+                let origin = tree.origin_of(cause.as_ref().unwrap_or(&violation.key));
                 faults.push(Fault::new(&origin, shown_key(&violation.key), violation.message));
             }
         }

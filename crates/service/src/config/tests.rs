@@ -190,6 +190,15 @@ fn wrong_files_and_what_is_said_of_them() {
                 "3: serve.state: /srv/d/state (the state of the service) lies in /srv/d, which is served: clients could read or replace it",
             ],
         ),
+        (
+            "[log]\naudit_file = \"/srv/d/audit\"\n[serve]\nread_only = true\nroot = \"/srv\"\nstate = \"/var/lib/f\"\n\
+             authorized_keys = \"/etc/f/a\"\n[api]\nsocket = \"/run/f\"\n[hooks.h]\non = \"post\"\nprogram = \"/srv/x\"\n",
+            &[
+                "2: log.audit_file: /srv/d/audit (the audit log) lies in /srv, which is served: clients could read or replace it",
+                "12: hooks.h.program: /srv/x (a program that is started) lies in /srv, which is served: clients could read or \
+                 replace it",
+            ],
+        ),
         ("[api]\ntls_cert = \"/a\"\n", &["2: api.tls_cert: needs tls_key beside it"]),
         ("[api]\ntls_key = \"/a\"\n", &["2: api.tls_key: needs tls_cert beside it"]),
         (
@@ -775,5 +784,16 @@ fn a_host_has_the_first_table_that_it_fits() {
         ("dtn3", None, None),
     ] {
         assert_eq!(config.peer_of(host, port).map(|(name, _)| name), name, "{host}");
+    }
+}
+
+#[test]
+fn a_default_in_the_root_is_told_at_the_root() {
+    let world = World::new();
+    let home = world.surroundings.home.display().to_string();
+    let told = world.told(world.load_text(&format!("[serve]\nread_only = true\nroot = {home:?}\n")));
+    assert_eq!(told.len(), 3, "{told:?}");
+    for (line, key) in told.iter().zip(["authorized_keys", "identity", "state"]) {
+        assert!(line.starts_with(&format!("etc/farhaul.toml:3: serve.{key}: ")), "{line}");
     }
 }

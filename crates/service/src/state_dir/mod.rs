@@ -1,4 +1,5 @@
-//! The state directory, and the folder and the socket of the API.
+//! The state directory: made, judged, and locked by one process; and what else is this user's alone, the
+//! socket of the API.
 //!
 //! How to read it: [`StateDir::open`] makes, judges and locks the directory, [`StateDir::room_for_a_job`]
 //! looks at what is left on its disk, [`Socket::listen`] does the same for the Unix socket.
@@ -7,20 +8,24 @@
 //! Always true: who has a [`StateDir`] is the only process that has it, and nobody else can look into it or
 //! write there.
 
-use std::fs::{DirBuilder, File, Permissions};
+mod file_system;
+mod socket;
+
+use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek as _, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use farhaul::{Code, Error};
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock, fstat, fstatfs, fstatvfs, open, openat};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 
 use crate::config::lies_in;
+
+use file_system::{judge_file_system, kind_of_mount};
+pub use socket::Socket;
 
 /// A new job is refused when the file system has less: its rows, its record and the store's log of what
 /// changes fit many times.
@@ -184,197 +189,18 @@ fn lock(path: &Path, directory: &OwnedFd) -> Result<File, Error> {
     }
 }
 
-/// File systems that several hosts may have at a time, by the number of `statfs` (linux/magic.h and the file
-/// systems' own sources).
-const NETWORK: [(u32, &str); 18] = [
-    (0x6969, "NFS"),
-    (0x517b, "SMB"),
-    (0xfe53_4d42, "SMB"),
-    (0xff53_4d42, "CIFS"),
-    (0x0bd0_0bd0, "Lustre"),
-    (0x00c3_6400, "CephFS"),
-    (0x0102_1997, "9p"),
-    (0x5346_414f, "AFS"),
-    (0x6b41_4653, "AFS"),
-    (0x4750_4653, "GPFS"),
-    (0x0116_1970, "GFS2"),
-    (0x7461_636f, "OCFS2"),
-    (0x7375_7245, "Coda"),
-    (0x564c, "NCP"),
-    (0x1983_0326, "BeeGFS"),
-    (0x2003_0528, "OrangeFS"),
-    (0xaad7_aaea, "PanFS"),
-    (0x786f_4256, "vboxsf"),
-];
-
-/// `statfs` says no more of a file system in user space; its mount has the name.
-const FUSE: u32 = 0x6573_5546;
-
-/// Those of them that are known to be elsewhere, as the mount calls them behind `fuse.`.
-const NETWORK_FUSE: [&str; 28] = [
-    "sshfs",
-    "glusterfs",
-    "s3fs",
-    "s3ql",
-    "gcsfuse",
-    "rclone",
-    "davfs",
-    "davfs2",
-    "curlftpfs",
-    "ceph-fuse",
-    "ceph",
-    "mfs",
-    "moosefs",
-    "lizardfs",
-    "saunafs",
-    "juicefs",
-    "JuiceFS",
-    "goofys",
-    "smbnetfs",
-    "cvmfs2",
-    "hdfs",
-    "fuse_dfs",
-    "seaweedfs",
-    "mountpoint-s3",
-    "blobfuse",
-    "blobfuse2",
-    "beegfs",
-    "onedata",
-];
-
-/// Names of mounts that have no number of their own, or share one.
-const NETWORK_KINDS: [&str; 10] =
-    ["nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "gpfs", "wekafs", "pvfs2", "beegfs"];
-
-/// The name of a file system on which SQLite's locks and shared memory cannot be relied on; none if it is one
-/// of this host.
-fn judge_file_system(magic: u32, kind: &str) -> Option<String> {
-    if let Some((_, name)) = NETWORK.iter().find(|(number, _)| *number == magic) {
-        return Some((*name).to_string());
-    }
-    let in_user_space = kind.strip_prefix("fuse.").filter(|_| magic == FUSE);
-    let is_elsewhere =
-        in_user_space.is_some_and(|name| NETWORK_FUSE.contains(&name)) || NETWORK_KINDS.contains(&kind);
-    is_elsewhere.then(|| farhaul::escape(kind.as_bytes()))
-}
-
-/// The type of the mount that a directory is on, as /proc says it.
-fn kind_of_mount(directory: &OwnedFd) -> Option<String> {
-    let device = fstat(directory).ok()?.st_dev;
-    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
-    let mounts = std::fs::read("/proc/self/mountinfo").ok()?;
-    kind_of_device(&String::from_utf8_lossy(&mounts), &device)
-}
-
-/// Of lines such as `36 35 98:0 / /mnt rw shared:1 - ext4 /dev/sda rw`.
-fn kind_of_device(mounts: &str, device: &str) -> Option<String> {
-    let mut of_device = mounts.lines().filter(|line| line.split(' ').nth(2) == Some(device));
-    let kind = |line: &str| Some(line.split_once(" - ")?.1.split(' ').next()?.to_string());
-    of_device.find_map(kind)
-}
-
-/// A Unix socket that is listened on; its name goes with it.
-#[derive(Debug)]
-pub struct Socket {
-    /// What clients connect to.
-    pub listener: UnixListener,
-    path: PathBuf,
-    /// Device and inode of the name: another one's is left alone.
-    identity: (u64, u64),
-}
-
-impl Socket {
-    /// Listens at `path`, for this user alone: mode 0600 in a directory of 0700, which is made if it is not
-    /// there. A name that nobody listens on any more is taken over.
-    pub fn listen(path: &Path) -> Result<Socket, Error> {
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        let directory = open_private(folder, "the directory of the socket,")?;
-        // Two processes that find the same old name do not take it from each other.
-        flock(&directory, FlockOperation::LockExclusive).map_err(|errno| failed(folder, "lock", errno))?;
-        let listener = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                remove_stale(path)?;
-                UnixListener::bind(path)
-            }
-            bound => bound,
-        };
-        let cannot = |error: io::Error| {
-            let code = match error.kind() {
-                io::ErrorKind::InvalidInput => Code::BadPath,
-                _ => Code::CannotListen,
-            };
-            Error::with_source(code, format!("cannot listen on {}", path.display()), error)
-                .with_hint("name another place with `socket` in [api]; a socket's path has at most 107 bytes")
-        };
-        let listener = listener.map_err(cannot)?;
-        std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(cannot)?;
-        let meta = std::fs::symlink_metadata(path).map_err(cannot)?;
-        Ok(Socket { listener, path: path.to_path_buf(), identity: (meta.dev(), meta.ino()) })
-    }
-
-    /// Where it is.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        let is_ours =
-            std::fs::symlink_metadata(&self.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity);
-        if is_ours {
-            // What stays is taken over by the next one.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Removes a socket that nobody listens on.
-fn remove_stale(path: &Path) -> Result<(), Error> {
-    let meta = std::fs::symlink_metadata(path);
-    if !meta.is_ok_and(|meta| meta.file_type().is_socket()) {
-        let what = format!("cannot listen on {}: something else is there", path.display());
-        return Err(
-            Error::new(Code::AlreadyExists, what).with_hint("name another place with `socket` in [api]")
-        );
-    }
-    match is_listened_on(path) {
-        Ok(false) => {
-            std::fs::remove_file(path).map_err(Error::io(format!("cannot remove {}", path.display())))
-        }
-        Ok(true) => {
-            let what = format!("another process listens on {}", path.display());
-            Err(Error::new(Code::AlreadyRuns, what)
-                .with_hint("stop that one, or name another place with `socket` in [api]"))
-        }
-        Err(errno) => Err(failed(path, "connect to", errno)),
-    }
-}
-
-fn is_listened_on(path: &Path) -> Result<bool, Errno> {
-    // Without waiting: one whose queue is full would have us wait for good.
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    match connect(socket.as_fd(), &SocketAddrUnix::new(path)?) {
-        Ok(()) | Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
-        // A socket of another kind has an owner, too.
-        Err(Errno::PROTOTYPE) => Ok(true),
-        Err(Errno::CONNREFUSED | Errno::NOENT) => Ok(false),
-        Err(errno) => Err(errno),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
     use super::*;
 
-    fn mode(path: &Path) -> u32 {
+    pub(super) fn mode(path: &Path) -> u32 {
         std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
     }
 
-    fn chmod(path: &Path, mode: u32) {
+    pub(super) fn chmod(path: &Path, mode: u32) {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
@@ -453,39 +279,6 @@ mod tests {
     }
 
     #[test]
-    fn network_file_systems_are_refused() {
-        for (magic, kind, name) in [
-            (0xef53, "ext4", None),
-            (0x5846_5342, "xfs", None),
-            (0x9123_683e, "btrfs", None),
-            (0x0102_1994, "tmpfs", None),
-            (0x794c_7630, "overlay", None),
-            (0x2fc1_2fc1, "zfs", None),
-            (0x6969, "nfs4", Some("NFS")),
-            (0xff53_4d42, "cifs", Some("CIFS")),
-            (0xfe53_4d42, "smb3", Some("SMB")),
-            (0x0bd0_0bd0, "lustre", Some("Lustre")),
-            (0x00c3_6400, "ceph", Some("CephFS")),
-            (0x0102_1997, "9p", Some("9p")),
-            (0x5346_414f, "afs", Some("AFS")),
-            (0x4750_4653, "gpfs", Some("GPFS")),
-            (FUSE, "fuse.sshfs", Some("fuse.sshfs")),
-            (FUSE, "fuse.glusterfs", Some("fuse.glusterfs")),
-            (FUSE, "fuseblk", None),
-            (FUSE, "fuse.fuse-overlayfs", None),
-            (FUSE, "", None),
-            (0x1234, "wekafs", Some("wekafs")),
-        ] {
-            assert_eq!(judge_file_system(magic, kind).as_deref(), name, "{kind}");
-        }
-        let mounts = "21 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n\
-                      22 1 0:44 / /home/a\\040b rw - fuse.sshfs host:/ rw\nnonsense\n23 1 0:45 / /x rw -\n";
-        assert_eq!(kind_of_device(mounts, "8:1").as_deref(), Some("ext4"));
-        assert_eq!(kind_of_device(mounts, "0:44").as_deref(), Some("fuse.sshfs"));
-        assert_eq!((kind_of_device(mounts, "0:45"), kind_of_device(mounts, "0:46")), (None, None));
-    }
-
-    #[test]
     fn a_new_job_needs_room() {
         let folder = tempfile::tempdir().unwrap();
         let state = StateDir::open(&folder.path().join("state"), None).unwrap();
@@ -499,40 +292,5 @@ mod tests {
         assert_eq!(error.what(), "no room for a new job in /state: 3 MiB are free, 64 MiB are needed");
         let error = Room { files: Some(3), ..fine }.judge(at).unwrap_err();
         assert_eq!(error.what(), "no room for a new job in /state: 3 inodes are free, 64 are needed");
-    }
-
-    #[test]
-    fn an_old_socket_is_taken_over_and_a_living_one_is_not() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run/api.sock");
-        let socket = Socket::listen(&path).unwrap();
-        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
-        let error = Socket::listen(&path).unwrap_err();
-        assert_eq!(error.code(), Code::AlreadyRuns, "{error}");
-        assert!(std::os::unix::net::UnixStream::connect(&path).is_ok());
-        // The name stays when a process is killed.
-        drop(socket);
-        drop(UnixListener::bind(&path).unwrap());
-        assert!(path.exists());
-        let socket = Socket::listen(&path).unwrap();
-        drop(socket);
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn what_is_no_socket_stays_where_it_is() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("run/api.sock");
-        let socket = Socket::listen(&path).unwrap();
-        // Another one's name is not removed with ours.
-        std::fs::remove_file(&path).unwrap();
-        std::fs::write(&path, b"x").unwrap();
-        drop(socket);
-        assert_eq!(std::fs::read(&path).unwrap(), b"x");
-        assert_eq!(Socket::listen(&path).unwrap_err().code(), Code::AlreadyExists);
-        chmod(path.parent().unwrap(), 0o777);
-        assert_eq!(Socket::listen(&path).unwrap_err().code(), Code::BadState);
-        let long = folder.path().join("x".repeat(120)).join("api.sock");
-        assert_eq!(Socket::listen(&long).unwrap_err().code(), Code::BadPath);
     }
 }

@@ -15,6 +15,7 @@ use crate::values::{self, Flows, PathChoice};
 pub mod bench;
 pub mod cap;
 pub mod clean;
+pub mod config;
 pub mod lab;
 pub mod look;
 pub mod select;
@@ -72,6 +73,8 @@ pub enum Verb {
     Token(service::Token),
     Store(service::Store),
     Keygen(Keygen),
+    Config(config::Config),
+    Audit(config::Audit),
     Lab(Box<lab::Lab>),
     Bench(bench::Bench),
     /// The far end of a transfer over SSH, on stdin and stdout
@@ -475,6 +478,8 @@ impl Verb {
             | Verb::Store(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)
+            | Verb::Config(_)
+            | Verb::Audit(_)
             | Verb::Lab(_)
             | Verb::Bench(_)
             | Verb::Completions { .. }

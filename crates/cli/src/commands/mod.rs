@@ -1,9 +1,11 @@
 //! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon, bench or wanem.
 
+mod audit;
 mod bench;
 mod cat;
 mod clean;
 mod completions;
+mod config;
 mod cp;
 mod du;
 mod endpoint;
@@ -80,6 +82,8 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Store(args) => service::store(&args),
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
+        Verb::Config(args) => return process_code(config::run(&args.verb)),
+        Verb::Audit(args) => return process_code(audit::run(&args.verb)),
         Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Completions { shell } => completions::run(shell),
@@ -118,7 +122,7 @@ fn reports_to_stdout(verb: &Verb) -> bool {
             LabVerb::Run(_) | LabVerb::Exec(_) | LabVerb::World(_) => false,
         },
         Verb::Bench(args) => reporting(&args.part).is_some_and(|(json, quiet)| json || !quiet),
-        Verb::Completions { .. } | Verb::Man { .. } => true,
+        Verb::Completions { .. } | Verb::Man { .. } | Verb::Config(_) | Verb::Audit(_) => true,
         Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
         Verb::Submit(_)
         | Verb::Jobs(_)

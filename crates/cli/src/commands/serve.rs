@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use farhaul::default_identity_path;
 use farhaul::{Code, Error, ExitCode, MemoryLimits};
 use farhaul_daemon::ServeConfig;
+use farhaul_service::notify::Passed;
 use farhaul_service::{Clock, ServiceConfig, Settings, default_sockets, default_state};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::args::Serve;
+use crate::descriptors;
 use crate::ui::{log, printer};
 
 pub fn run(args: Serve) -> ExitCode {
@@ -22,6 +24,16 @@ pub fn run(args: Serve) -> ExitCode {
         log::json_to_stdout(level)
     } else {
         log::to_stderr(level)
+    }
+    let passed = match Passed::sorted(descriptors::passed()) {
+        Ok(passed) => passed,
+        Err(error) => {
+            printer::error(&error, None);
+            return error.exit_code();
+        }
+    };
+    if !passed.is_empty() {
+        printer::warning("sockets of the service manager are not taken over; addresses are bound anew");
     }
     let mask = set_mask(args.mask);
     if args.authorized_keys.is_none() {

@@ -1,6 +1,7 @@
 //! The node's caps: changed, shown, and the rates that hold now.
 
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -11,8 +12,8 @@ use crate::access::{Caller, Deed, Scope};
 use crate::caps::schedule::{next_change, rate_at};
 use crate::caps::spec::{self, Cap, Caps, HOST};
 use crate::clock::timestamp;
+use crate::config::values::Zone;
 use crate::hub::Body;
-use crate::scheduler::calendar::zone;
 use crate::store::caps;
 use farhaul_handover::Held as _;
 
@@ -32,8 +33,7 @@ pub struct CapView {
 
 impl CapView {
     fn new(name: &str, cap: &Cap, now: Timestamp) -> CapView {
-        // A zone that was there when the cap was made may be gone from the host.
-        let zone = zone(cap.time_zone.as_deref()).unwrap_or(jiff::tz::TimeZone::UTC);
+        let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, Zone::zone);
         CapView {
             name: name.into(),
             now_bps: rate_at(&cap.schedule, cap.rate_bps, now, &zone),

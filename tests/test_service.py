@@ -63,7 +63,7 @@ def test_what_ends_badly_ends_with_the_code_of_cp(service):
     source = service.net.folder("source")
     service.submit(source / "none", *service.to_far("x"), "--wait", expect=EXIT_FILES)
     service.submit(source, "fh://beta:9/x", "--retry", "0", "--wait", expect=EXIT_CONNECT)
-    service.submit(source, service.far.url("x"), "--wait", expect=EXIT_AUTH)
+    service.submit(source, service.far.url("x"), "--fingerprint", "SHA256:" + 43 * "A", "--wait", expect=EXIT_AUTH)
     make_file(source / "a", 10)
     (service.far.root / "in/a").mkdir(parents=True)
     make_file(service.far.root / "in/a/there", 1)

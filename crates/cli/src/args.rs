@@ -358,12 +358,12 @@ pub struct Output {
 #[derive(Group, Debug)]
 #[command(after_help = format!("{KEY_OPTIONS}\n\n{EXIT_CODES}"))]
 pub struct Serve {
-    /// Address and port to listen on, UDP and TCP; may be repeated
-    #[arg(long, value_name = "ADDRESS", default_value = "[::]:33001")]
+    /// Address and port to listen on, UDP and TCP; may be repeated [default: [::]:33001]
+    #[arg(long, value_name = "ADDRESS")]
     pub listen: Vec<SocketAddr>,
-    /// Directory to serve; nothing outside it can be reached
+    /// Directory to serve; nothing outside it can be reached. Without one clients reach no files
     #[arg(long, value_name = "DIR")]
-    pub root: PathBuf,
+    pub root: Option<PathBuf>,
     /// Public keys of those who may connect, one a line, with options before them [default:
     /// ~/.config/farhaul/authorized_keys]
     #[arg(long, value_name = "FILE")]
@@ -392,6 +392,9 @@ pub struct Serve {
     /// Permit clients that ask for it to move file contents in the clear, and with --verify transit open to changes on the way
     #[arg(long)]
     pub allow_cipher_none: bool,
+    /// File of the configuration in place of those of the system and the user, see farhaul config
+    #[arg(long, value_name = "FILE", help_heading = SERVICE)]
+    pub config: Option<PathBuf>,
     /// Directory for jobs and their history [default: ~/.local/state/farhaul/service]
     #[arg(long, value_name = "DIR", help_heading = SERVICE)]
     pub state: Option<PathBuf>,

@@ -64,7 +64,7 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Cat(args) => return process_code(cat::run(&args)),
         Verb::Du(args) => return process_code(du::run(&args)),
         Verb::Sum(args) => return process_code(sum::run(&args)),
-        Verb::Serve(args) => return process_code(serve::run(*args)),
+        Verb::Serve(args) => return process_code(serve::run(&args)),
         Verb::Submit(args) => return coded(service::submit(&args)),
         Verb::Wait(args) => return coded(service::wait(&args)),
         Verb::Pause(args) => return coded(service::act(&args, "pause")),

@@ -9,6 +9,7 @@ use tower::ServiceExt as _;
 use super::*;
 use crate::access::{Reach, Scope, token::Token};
 use crate::clock::Clock;
+use crate::config::values::{Name, Written as _};
 use crate::node::{Conductor, Settings};
 use crate::store::tokens::{self, TokenRow};
 use extract::Origin;
@@ -27,7 +28,11 @@ impl Fixture {
         let clock = Clock::shifted_by(folder.path().join("clock"));
         let (node, signals) = Node::open(folder.path(), clock, Settings::default()).unwrap();
         let conductor = Some(Conductor::start(&node, signals).unwrap());
-        let router = service(node.clone(), vec!["node".into()]);
+        let mut config = crate::config::Config::default();
+        config.api.hosts = vec![Name::read("node").unwrap()];
+        let audit =
+            Arc::new(Audit::open(&folder.path().join("audit.log"), crate::audit::Chain::Off).unwrap());
+        let router = service(node.clone(), Arc::new(Gate::new(&config)), audit);
         Fixture { folder, node, router, conductor }
     }
 

@@ -130,6 +130,21 @@ impl Cap {
 /// All caps of a node, by their names.
 pub(crate) type Caps = BTreeMap<String, Cap>;
 
+/// Those that the configuration has.
+pub(crate) fn of_config(config: &crate::config::Config) -> Caps {
+    let cap = |cap: &crate::config::Cap| Cap {
+        rate_bps: cap.rate.map(|rate| rate.0),
+        parent: cap.parent.clone(),
+        peers: cap.peers.clone(),
+        networks: cap.networks.clone(),
+        principals: cap.principals.clone(),
+        weight: f64::from(cap.weight.get()),
+        schedule: cap.schedule.clone(),
+        time_zone: cap.time_zone.clone(),
+    };
+    config.caps.iter().map(|(name, one)| (name.clone(), cap(one))).collect()
+}
+
 /// The name of the cap that one stands in; none for the host's.
 pub(crate) fn parent_of<'a>(caps: &'a Caps, name: &str) -> Option<&'a str> {
     let cap = caps.get(name).filter(|_| name != HOST)?;

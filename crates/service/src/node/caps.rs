@@ -31,6 +31,21 @@ pub struct CapView {
     pub next_change: Option<Timestamp>,
 }
 
+/// The caps of the configuration, and those that were set while the service ran.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AllCaps {
+    pub(super) base: Caps,
+    pub(super) set: Caps,
+}
+
+impl AllCaps {
+    fn all(&self) -> Caps {
+        let mut all = self.base.clone();
+        all.extend(self.set.clone());
+        all
+    }
+}
+
 impl CapView {
     fn new(name: &str, cap: &Cap, now: Timestamp) -> CapView {
         let zone = cap.time_zone.as_ref().map_or_else(TimeZone::system, Zone::zone);
@@ -44,8 +59,20 @@ impl CapView {
 }
 
 impl Node {
+    /// All that there are: those of the configuration, and those that were set, which go before them.
     pub(super) fn caps(&self) -> Caps {
-        self.caps.lock().in_any_case().clone()
+        self.caps.lock().in_any_case().all()
+    }
+
+    /// The configuration has these caps.
+    pub(crate) fn set_base_caps(&self, base: Caps) -> Result<(), Error> {
+        let mut caps = self.caps.lock().in_any_case();
+        let changed = AllCaps { base, set: caps.set.clone() };
+        spec::check(&changed.all())?;
+        *caps = changed;
+        drop(caps);
+        self.look();
+        Ok(())
     }
 
     /// All caps, with the rates that hold now. The host's is there, also if nobody has set it.
@@ -68,7 +95,7 @@ impl Node {
         caller.may(Deed::Any(Scope::Admin))?;
         let named = name.to_string();
         self.change_caps(|caps| {
-            caps.insert(named.clone(), cap.clone());
+            caps.set.insert(named.clone(), cap.clone());
             let (named, cap) = (named.clone(), cap.clone());
             Ok(move |transaction: &rusqlite::Transaction<'_>, now_ms| {
                 caps::set(transaction, &named, &cap, now_ms)
@@ -84,7 +111,11 @@ impl Node {
         caller.may(Deed::Any(Scope::Admin))?;
         let named = name.to_string();
         self.change_caps(|caps| {
-            caps.remove(&named).ok_or_else(|| no_such(&named))?;
+            caps.set.remove(&named).ok_or_else(|| match caps.base.contains_key(&named) {
+                true => Error::new(Code::NotNow, format!("the cap {named} stands in the configuration"))
+                    .with_hint("take it out there, or set another rate"),
+                false => no_such(&named),
+            })?;
             let named = named.clone();
             Ok(move |transaction: &rusqlite::Transaction<'_>, _| caps::remove(transaction, &named))
         })?;
@@ -93,7 +124,7 @@ impl Node {
         Ok(())
     }
 
-    fn change_caps<W>(&self, change: impl FnOnce(&mut Caps) -> Result<W, Error>) -> Result<(), Error>
+    fn change_caps<W>(&self, change: impl FnOnce(&mut AllCaps) -> Result<W, Error>) -> Result<(), Error>
     where
         W: FnOnce(&rusqlite::Transaction<'_>, i64) -> rusqlite::Result<()> + Send + 'static,
     {
@@ -101,7 +132,7 @@ impl Node {
         let mut caps = self.caps.lock().in_any_case();
         let mut changed = caps.clone();
         let write = change(&mut changed)?;
-        spec::check(&changed)?;
+        spec::check(&changed.all())?;
         self.store.write(move |transaction| write(transaction, now_ms))?;
         *caps = changed;
         drop(caps);

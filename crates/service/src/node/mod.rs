@@ -19,6 +19,7 @@ mod view;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -27,7 +28,6 @@ use farhaul_session::Error;
 use serde_json::json;
 
 use crate::access::Places;
-use crate::caps::spec::Caps;
 use crate::clock::Clock;
 use crate::hub::{Body, Hub};
 use crate::job::{JobId, State, Step};
@@ -53,7 +53,9 @@ pub(crate) struct Node {
     /// Where manifests lie.
     folder: PathBuf,
     settings: RwLock<Arc<Settings>>,
-    caps: Mutex<Caps>,
+    caps: Mutex<caps::AllCaps>,
+    /// When the conductor was last awake, in seconds since the host was started.
+    awake_s: AtomicU64,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     to_conductor: Sender<Signal>,
 }
@@ -99,7 +101,8 @@ impl Node {
             hub: Hub::new(first),
             folder: folder.to_path_buf(),
             settings: RwLock::new(Arc::new(settings)),
-            caps: Mutex::new(caps),
+            caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
+            awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             jobs: Mutex::default(),
             to_conductor,
             clock,
@@ -143,6 +146,12 @@ impl Node {
 
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, Active>> {
         self.jobs.lock().in_any_case()
+    }
+
+    /// Whether the conductor has been awake of late.
+    pub(crate) fn moves(&self) -> bool {
+        let asleep_s = self.clock.since_boot().as_secs().saturating_sub(self.awake_s.load(Relaxed));
+        asleep_s <= 3 * conductor::CLOCK_EVERY.as_secs()
     }
 
     /// The conductor looks at what has changed.

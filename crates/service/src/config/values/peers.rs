@@ -45,6 +45,11 @@ written!(Address, HostPattern, Network, Fingerprint, Name, Url, Cpus);
 const HOST_LEN_MAX: usize = 253;
 
 impl HostPattern {
+    /// The pattern, if the text is one.
+    pub fn of(text: &str) -> Option<HostPattern> {
+        HostPattern::read(text)
+    }
+
     /// Whether it stands for a host, at a port where it names one.
     pub fn fits(&self, host: &str, port: Option<u16>) -> bool {
         let with_port = |port: u16| match host.contains(':') && !host.starts_with('[') {

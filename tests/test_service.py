@@ -114,7 +114,7 @@ def test_a_second_service_does_not_take_the_first_ones_place(service):
     argv = ["farhaul", "serve", "--listen", "[::]:34999", "--root", daemon.root, "--authorized-keys", daemon.keys,
             "--identity", daemon.identity, "--state", service.state]
     done = service.host.run(argv)
-    assert done.returncode != 0 and b"another service" in done.stderr, done
+    assert done.returncode != 0 and b"has the state directory" in done.stderr, done
     assert service.run("jobs") == "no jobs\n"
 
 
@@ -127,7 +127,9 @@ def test_root_is_refused_without_being_asked_for(service):
 def mixed_jobs(service, count, seed):
     """Jobs of all kinds, with what has to come of each: (id, check)."""
     choose = random.Random(seed)
-    source = service.net.folder("sources")
+    source, near = service.net.folder("sources"), service.net.folder("near")
+    for folder in (near / "in", near / "out", service.far.root / "in", service.far.root / "out"):
+        folder.mkdir()
     jobs = []
     for number in range(count):
         folder = source / str(number)
@@ -140,14 +142,13 @@ def mixed_jobs(service, count, seed):
                 make_file(folder / f"f{name}", choose.randrange(0, 40 * KIB), seed=number * 100 + name)
         names = sorted(path.name for path in folder.iterdir())
         if kind == 1:
-            target, arguments = service.net.folder("near") / "in", [f"{folder}/", service.net.folder("near") / "in" / str(number)]
-            place = target / str(number)
+            place = near / "in" / str(number)
+            arguments = [f"{folder}/", place]
         elif kind == 2:
             # Fetched from the other host.
-            (service.far.root / "out").mkdir(exist_ok=True)
             os.rename(folder, service.far.root / "out" / str(number))
             folder = service.far.root / "out" / str(number)
-            place = service.net.folder("near") / "out" / str(number)
+            place = near / "out" / str(number)
             arguments = [service.far.url(f"out/{number}/"), place, "--fingerprint", service.far.fingerprint]
         else:
             place = service.far.root / "in" / str(number)
@@ -174,7 +175,7 @@ def test_a_service_that_is_killed_again_and_again_loses_nothing(service, count, 
     assert len(states) == count and set(states.values()) <= FINAL, states
     assert sorted(record["job"] for record in records) == sorted(states), "each job has ended once"
     for id, expected, folder, place, names in jobs:
-        assert states[id] == expected, service.job(id)
+        assert states[id] == expected, json.dumps(service.job(id)) + service.run("logs", id)
         if expected == "done":
             there = {name: sha256(place / name) for name in names}
             assert there == {name: sha256(folder / name) for name in names}, id

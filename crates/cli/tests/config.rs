@@ -87,6 +87,8 @@ fn handed_over(home: &Path, environment: &str) -> (Option<i32>, String) {
         format!("exec 3</dev/null; export {environment}; exec \"$0\" serve --root /nonexistent/root");
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", &script, env!("CARGO_BIN_EXE_farhaul")]).env_clear().env("HOME", home);
+    // Tests may run as root.
+    shell.env("FARHAUL_SERVE_ALLOW_ROOT", "true");
     let output = shell.stdin(Stdio::null()).output().unwrap();
     (output.status.code(), text(&output.stderr).to_string())
 }

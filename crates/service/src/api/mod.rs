@@ -12,6 +12,7 @@ mod deeds;
 mod document;
 mod events;
 mod extract;
+mod files;
 mod gate;
 mod guard;
 mod history;
@@ -45,6 +46,7 @@ fn routes() -> OpenApiRouter<App> {
         events::router(),
         history::router(),
         caps::router(),
+        files::router(),
         tokens::router(),
         document::router(),
     ];

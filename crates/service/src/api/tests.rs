@@ -124,6 +124,7 @@ const ROUTES: &[(&str, &str, Scope)] = &[
     ("get", "/api/v1/history/{id}/curve", Scope::Read),
     ("get", "/api/v1/history/{id}/receipt", Scope::Read),
     ("get", "/api/v1/usage", Scope::Read),
+    ("get", "/api/v1/files", Scope::Read),
     ("get", "/api/v1/caps", Scope::Read),
     ("get", "/api/v1/caps/{name}", Scope::Read),
     ("put", "/api/v1/caps/{name}", Scope::Admin),
@@ -319,6 +320,35 @@ async fn caps_are_set_shown_and_removed() {
     assert_eq!(names(&ask(Method::GET, "/caps", None).await.1), ["campus", "host", "hpc"]);
     assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NO_CONTENT);
     assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_listed_within_reach() {
+    let fixture = Fixture::new();
+    let folder = fixture.folder.path().join("projects");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join("b"), b"12345").unwrap();
+    std::fs::create_dir(folder.join("a")).unwrap();
+    std::os::unix::fs::symlink("/etc", folder.join("out")).unwrap();
+    let reach = Reach { local: Some(vec![folder.clone()]), peers: None };
+    let token = fixture.token(&[Scope::Read], reach);
+    let ask = async |place: &std::path::Path| {
+        let path = format!("/files?place={}", place.display());
+        fixture.ask(Method::GET, &path, Some(&token), None).await
+    };
+    let (status, listing) = ask(&folder).await;
+    assert_eq!(status, StatusCode::OK, "{listing}");
+    let names: Vec<&str> =
+        listing["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "b", "out"]);
+    assert_eq!(
+        (listing["files"][1]["size"].as_u64(), listing["files"][1]["kind"].as_str()),
+        (Some(5), Some("file"))
+    );
+    assert_eq!(ask(&folder.join("none")).await.0, StatusCode::NOT_FOUND);
+    for outside in [folder.join("out"), "/etc".into(), folder.join("../")] {
+        assert_eq!(ask(&outside).await.0, StatusCode::FORBIDDEN, "{}", outside.display());
+    }
 }
 
 /// The description is committed, so that a change of the interface is seen by who reads changes.

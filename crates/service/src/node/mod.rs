@@ -7,6 +7,7 @@
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
 
+mod browse;
 mod caps;
 mod conductor;
 mod ending;
@@ -34,6 +35,7 @@ use crate::job::{JobId, State, Step};
 use crate::store::jobs::JobRow;
 use crate::store::{Store, jobs, log};
 
+pub(crate) use browse::Listing;
 pub(crate) use caps::CapView;
 pub(crate) use conductor::Conductor;
 pub(crate) use places::peer_of;

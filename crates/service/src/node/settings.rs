@@ -130,44 +130,52 @@ impl Settings {
     /// Gives the job's targets the keys and options that the configuration has for them. A caller chooses among identities by
     /// their names, and never brings one.
     pub(crate) fn identify(&self, spec: &JobSpec, job: &mut CopyJob) -> Result<(), Error> {
-        for location in job.sources.iter_mut().chain([&mut job.destination]) {
-            let (host, port) = match location {
-                Location::Daemon { target, .. } => (target.host.clone(), Some(target.port)),
-                Location::Ssh { target, .. } => (target.host.clone(), target.port),
-                Location::Local(_) | Location::Pipe => continue,
-            };
-            let peer = self.peer(&host, port);
-            let name = spec.identity.as_ref().or(peer.and_then(|peer| peer.identity.as_ref()));
-            let identity = match name {
-                None => Identity::default(),
-                Some(name) => self.identities.get(name).cloned().ok_or_else(|| {
-                    let name = farhaul_text::printable(name.as_bytes(), 60);
-                    Error::new(Code::BadOption, format!("the configuration has no identity '{name}'"))
-                })?,
-            };
-            match location {
-                Location::Daemon { target, .. } => {
-                    target.batch = true;
-                    target.identity_file =
-                        Some(identity.key_file.unwrap_or_else(|| self.identity_file.clone()));
-                    let known = peer.and_then(|peer| peer.fingerprint.clone());
-                    target.fingerprint = spec.fingerprint.clone().or(known);
-                }
-                Location::Ssh { target, .. } => {
-                    target.identity = identity.ssh_key_files;
-                    target.config_file = identity.ssh_config_file;
-                    target.options = identity.ssh_options;
-                    // Nobody is there to be asked for a password.
-                    target.options.push("BatchMode=yes".into());
-                    if target.user.is_none() {
-                        target.user = identity.ssh_user;
-                    }
-                    if let Some(program) = identity.ssh_program {
-                        target.program = program;
-                    }
-                }
-                Location::Local(_) | Location::Pipe => {}
+        let (identity, fingerprint) = (spec.identity.as_deref(), spec.fingerprint.as_deref());
+        let mut all = job.sources.iter_mut().chain([&mut job.destination]);
+        all.try_for_each(|location| self.identify_location(identity, fingerprint, location))
+    }
+
+    /// The same for one place.
+    pub(crate) fn identify_location(
+        &self,
+        identity: Option<&str>,
+        fingerprint: Option<&str>,
+        location: &mut Location,
+    ) -> Result<(), Error> {
+        let (host, port) = match location {
+            Location::Daemon { target, .. } => (target.host.clone(), Some(target.port)),
+            Location::Ssh { target, .. } => (target.host.clone(), target.port),
+            Location::Local(_) | Location::Pipe => return Ok(()),
+        };
+        let peer = self.peer(&host, port);
+        let identity = match identity.or(peer.and_then(|peer| peer.identity.as_deref())) {
+            None => Identity::default(),
+            Some(name) => self.identities.get(name).cloned().ok_or_else(|| {
+                let name = farhaul_text::printable(name.as_bytes(), 60);
+                Error::new(Code::BadOption, format!("the configuration has no identity '{name}'"))
+            })?,
+        };
+        match location {
+            Location::Daemon { target, .. } => {
+                target.batch = true;
+                target.identity_file = Some(identity.key_file.unwrap_or_else(|| self.identity_file.clone()));
+                let known = peer.and_then(|peer| peer.fingerprint.clone());
+                target.fingerprint = fingerprint.map(str::to_string).or(known);
             }
+            Location::Ssh { target, .. } => {
+                target.identity = identity.ssh_key_files;
+                target.config_file = identity.ssh_config_file;
+                target.options = identity.ssh_options;
+                // Nobody is there to be asked for a password.
+                target.options.push("BatchMode=yes".into());
+                if target.user.is_none() {
+                    target.user = identity.ssh_user;
+                }
+                if let Some(program) = identity.ssh_program {
+                    target.program = program;
+                }
+            }
+            Location::Local(_) | Location::Pipe => {}
         }
         Ok(())
     }

@@ -6,17 +6,21 @@
 
 mod access;
 mod api;
+pub mod audit;
 mod caps;
 mod client;
 mod clock;
+pub mod config;
 mod history;
 mod hooks;
 mod hub;
 mod job;
 mod metrics;
 mod node;
+pub mod notify;
 mod scheduler;
 mod serve;
+pub mod state_dir;
 mod store;
 mod watch;
 

@@ -157,8 +157,8 @@ pub(crate) struct CapFigures {
     pub(crate) name: String,
     /// Now, by its schedule; none while it does not limit.
     pub(crate) limit_bps: Option<f64>,
-    /// Over the last seconds.
-    pub(crate) rate_bps: f64,
+    /// Over the last seconds; none while that is not measured.
+    pub(crate) used_bps: Option<f64>,
 }
 
 /// How a metric is written.
@@ -516,12 +516,14 @@ impl Metrics {
         shown.event_readers.set(i64::try_from(node.hub.readers()).unwrap_or(i64::MAX));
         shown.cap_limit.clear();
         shown.cap_rate.clear();
-        for CapFigures { name, limit_bps, rate_bps } in node.cap_figures() {
+        for CapFigures { name, limit_bps, used_bps } in node.cap_figures() {
             let cap = OfCap { cap: name };
             if let Some(limit) = limit_bps {
                 shown.cap_limit.get_or_create(&cap).set(limit / 8.0);
             }
-            shown.cap_rate.get_or_create(&cap).set(rate_bps / 8.0);
+            if let Some(used) = used_bps {
+                shown.cap_rate.get_or_create(&cap).set(used / 8.0);
+            }
         }
         let used = host::process().cpu_s.unwrap_or(0.0);
         // The kernel's own count only grows.

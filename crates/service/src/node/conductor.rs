@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The same while the size of one with a deadline is becoming known.
 const LOOK_OFTEN: Duration = Duration::from_millis(100);
 /// How often it is looked whether the clock was set.
-const CLOCK_EVERY: Duration = Duration::from_secs(30);
+pub(super) const CLOCK_EVERY: Duration = Duration::from_secs(30);
 /// How long transfers may take to stop when the service ends.
 const STOP_TIME: Duration = Duration::from_secs(20);
 /// How often what is too old is forgotten, and how much at a time.
@@ -102,6 +102,7 @@ impl Work {
         let node = self.node.clone();
         let step_ms = self.steps.look(node.clock.now_ms(), node.clock.since_boot());
         let now_ms = node.clock.now_ms();
+        node.awake_s.store(node.clock.since_boot().as_secs(), std::sync::atomic::Ordering::Relaxed);
         let mut jobs = node.jobs();
         let mut next_ms: Option<i64> = None;
         for active in jobs.values_mut() {
@@ -322,8 +323,8 @@ impl Node {
 
     /// Jobs, records and manifests of long ago go.
     fn forget_old(&self, now_ms: i64) {
-        let days = i64::try_from(self.settings().history_days).unwrap_or(i64::MAX);
-        let before_ms = now_ms.saturating_sub(days.saturating_mul(86_400_000));
+        let kept_s = i64::try_from(self.settings().history_s).unwrap_or(i64::MAX);
+        let before_ms = now_ms.saturating_sub(kept_s.saturating_mul(1000));
         let folder = self.folder.join("manifests");
         self.store.later(move |transaction| {
             crate::store::history::forget(transaction, before_ms, FORGET_COUNT)?;

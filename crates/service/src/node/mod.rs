@@ -7,6 +7,8 @@
 //! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
 //! one lock, and written in the order of its changes.
 
+mod browse;
+mod caps;
 mod conductor;
 mod ending;
 mod manifests;
@@ -18,6 +20,7 @@ mod view;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
@@ -29,11 +32,13 @@ use crate::access::Places;
 use crate::clock::Clock;
 use crate::hub::{Body, Hub};
 use crate::job::{JobId, State, Step};
-use crate::metrics::{CapFigures, Metrics};
+use crate::metrics::Metrics;
 use crate::scheduler::deadline::Prospect;
 use crate::store::jobs::JobRow;
 use crate::store::{Store, jobs, log};
 
+pub(crate) use browse::Listing;
+pub(crate) use caps::CapView;
 pub(crate) use conductor::Conductor;
 pub(crate) use places::peer_of;
 pub(crate) use requests::{Change, Submission};
@@ -53,6 +58,9 @@ pub(crate) struct Node {
     /// Where manifests lie.
     folder: PathBuf,
     settings: RwLock<Arc<Settings>>,
+    caps: Mutex<caps::AllCaps>,
+    /// When the conductor was last awake, in seconds since the host was started.
+    awake_s: AtomicU64,
     jobs: Mutex<BTreeMap<JobId, Active>>,
     to_conductor: Sender<Signal>,
 }
@@ -87,6 +95,7 @@ impl Node {
         settings: Settings,
     ) -> Result<(Arc<Node>, Receiver<Signal>), Error> {
         let store = Store::open(&folder.join("jobs.sqlite"))?;
+        let caps = store.read(crate::store::caps::all)?;
         let manifests = folder.join("manifests");
         std::fs::create_dir_all(&manifests)
             .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
@@ -98,6 +107,8 @@ impl Node {
             metrics: Arc::new(Metrics::new()),
             folder: folder.to_path_buf(),
             settings: RwLock::new(Arc::new(settings)),
+            caps: Mutex::new(caps::AllCaps { set: caps, ..caps::AllCaps::default() }),
+            awake_s: AtomicU64::new(clock.since_boot().as_secs()),
             jobs: Mutex::default(),
             to_conductor,
             clock,
@@ -143,6 +154,12 @@ impl Node {
         self.jobs.lock().in_any_case()
     }
 
+    /// Whether the conductor has been awake of late.
+    pub(crate) fn moves(&self) -> bool {
+        let asleep_s = self.clock.since_boot().as_secs().saturating_sub(self.awake_s.load(Relaxed));
+        asleep_s <= 3 * conductor::CLOCK_EVERY.as_secs()
+    }
+
     /// The conductor looks at what has changed.
     pub(crate) fn look(&self) {
         // Without a conductor the service is ending, or has not begun yet.
@@ -158,11 +175,6 @@ impl Node {
     pub(crate) fn jobs_behind(&self) -> usize {
         let misses = |transfer: &Transfer| matches!(transfer.prospect(), Prospect::Misses { .. });
         self.jobs().values().filter(|active| active.transfer.as_ref().is_some_and(misses)).count()
-    }
-
-    /// What each cap allows and what goes through it.
-    pub(crate) fn cap_figures(&self) -> Vec<CapFigures> {
-        Vec::new()
     }
 
     fn manifest_of(&self, row: &JobRow) -> PathBuf {

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use farhaul::{CopyJob, Location};
 use farhaul_session::{Code, Error};
 
-use crate::job::JobSpec;
+use crate::config::Config;
+use crate::config::values::{HostPattern, Secret};
+use crate::job::{JobSpec, RetryRule, Span};
 use crate::scheduler::choice::Places;
 
 /// What holds for all jobs.
@@ -18,8 +20,12 @@ pub struct Settings {
     pub unfinished_max: usize,
     /// A job that is held for so long gives its session back, in seconds.
     pub held_session_s: u64,
-    /// Jobs, records and manifests are kept for so many days.
-    pub history_days: u64,
+    /// Attempts and pauses of jobs that say nothing of them.
+    pub retry: RetryRule,
+    /// Jobs, records and manifests are kept for so long, in seconds.
+    pub history_s: u64,
+    /// Whether the curves of runs are kept.
+    pub curves: bool,
     /// By which keys the node shows itself.
     pub identities: BTreeMap<String, Identity>,
     /// What is known of other hosts; the first that fits counts.
@@ -34,7 +40,9 @@ impl Default for Settings {
             running: Places::default(),
             unfinished_max: 100_000,
             held_session_s: 600,
-            history_days: 365,
+            retry: RetryRule::default(),
+            history_s: 90 * 86_400,
+            curves: true,
             identities: BTreeMap::new(),
             peers: Vec::new(),
             identity_file: farhaul::default_identity_path(),
@@ -55,72 +63,119 @@ pub struct Identity {
     pub ssh_options: Vec<String>,
     /// What is run in place of ssh.
     pub ssh_program: Option<PathBuf>,
+    /// The name at the other host, where a place says none.
+    pub ssh_user: Option<String>,
 }
 
 /// Another host.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// The name in places: `hpc`, `hpc:4000`, `*.example.org`.
-    pub host: String,
+    /// The host in places: `hpc`, `hpc:4000`, `*.example.org`.
+    pub host: HostPattern,
     /// The identity for it.
     pub identity: Option<String>,
     /// The key that its daemon must have.
     pub fingerprint: Option<String>,
-}
-
-impl Peer {
-    fn is_for(&self, host: &str, port: Option<u16>) -> bool {
-        let named = port.map(|port| format!("{host}:{port}"));
-        [Some(host), named.as_deref()].into_iter().flatten().any(|name| match self.host.strip_prefix('*') {
-            Some(end) => name.ends_with(end),
-            None => name == self.host,
-        })
-    }
+    /// Jobs with it that run at a time, if another number than usual.
+    pub running_max: Option<usize>,
 }
 
 impl Settings {
+    /// What the configuration says. A secret that cannot be found is told to who needs it.
+    pub fn of(config: &Config) -> Settings {
+        let file = |secret: &Secret| secret.path().unwrap_or_else(|_| PathBuf::from(secret.to_string()));
+        let count = |number: std::num::NonZeroU32| usize::try_from(number.get()).unwrap_or(usize::MAX);
+        let identity = |identity: &crate::config::Identity| Identity {
+            key_file: identity.key.as_ref().map(file),
+            ssh_key_files: identity.ssh_identity.iter().map(file).collect(),
+            ssh_config_file: identity.ssh_config.as_ref().map(|path| path.as_path().to_path_buf()),
+            ssh_options: Vec::new(),
+            ssh_program: identity.ssh_program.as_ref().map(|path| path.as_path().to_path_buf()),
+            ssh_user: identity.ssh_user.clone(),
+        };
+        let peer = |(name, peer): (&String, &crate::config::Peer)| {
+            Some(Peer {
+                host: peer.host.clone().or_else(|| HostPattern::of(name))?,
+                identity: peer.identity.clone(),
+                fingerprint: peer.fingerprint.as_ref().map(ToString::to_string),
+                running_max: peer.running_max.map(count),
+            })
+        };
+        let jobs = &config.jobs;
+        Settings {
+            running: Places {
+                all: count(jobs.running_max),
+                per_peer: count(jobs.running_per_peer),
+                per_owner: count(jobs.running_per_principal),
+            },
+            unfinished_max: count(jobs.queued_max),
+            held_session_s: jobs.paused_release.0.as_secs(),
+            retry: RetryRule {
+                attempts: jobs.retry_attempts,
+                first_delay: Span(jobs.retry_first.0.as_secs()),
+                longest_delay: Span(jobs.retry_longest.0.as_secs().max(jobs.retry_first.0.as_secs())),
+            },
+            history_s: config.history.keep.0.as_secs(),
+            curves: config.history.curves,
+            identities: config.identities.iter().map(|(name, one)| (name.clone(), identity(one))).collect(),
+            peers: config.peers.iter().filter_map(peer).collect(),
+            identity_file: file(&config.serve.identity),
+        }
+    }
+
     fn peer(&self, host: &str, port: Option<u16>) -> Option<&Peer> {
-        self.peers.iter().find(|peer| peer.is_for(host, port))
+        self.peers.iter().find(|peer| peer.host.fits(host, port))
     }
 
     /// Gives the job's targets the keys and options that the configuration has for them. A caller chooses among identities by
     /// their names, and never brings one.
     pub(crate) fn identify(&self, spec: &JobSpec, job: &mut CopyJob) -> Result<(), Error> {
-        for location in job.sources.iter_mut().chain([&mut job.destination]) {
-            let (host, port) = match location {
-                Location::Daemon { target, .. } => (target.host.clone(), Some(target.port)),
-                Location::Ssh { target, .. } => (target.host.clone(), target.port),
-                Location::Local(_) | Location::Pipe => continue,
-            };
-            let peer = self.peer(&host, port);
-            let name = spec.identity.as_ref().or(peer.and_then(|peer| peer.identity.as_ref()));
-            let identity = match name {
-                None => Identity::default(),
-                Some(name) => self.identities.get(name).cloned().ok_or_else(|| {
-                    let name = farhaul_text::printable(name.as_bytes(), 60);
-                    Error::new(Code::BadOption, format!("the configuration has no identity '{name}'"))
-                })?,
-            };
-            match location {
-                Location::Daemon { target, .. } => {
-                    target.batch = true;
-                    target.identity_file =
-                        Some(identity.key_file.unwrap_or_else(|| self.identity_file.clone()));
-                    let known = peer.and_then(|peer| peer.fingerprint.clone());
-                    target.fingerprint = spec.fingerprint.clone().or(known);
-                }
-                Location::Ssh { target, .. } => {
-                    target.identity = identity.ssh_key_files;
-                    target.config_file = identity.ssh_config_file;
-                    target.options = identity.ssh_options;
-                    // Nobody is there to be asked for a password.
-                    target.options.push("BatchMode=yes".into());
-                    if let Some(program) = identity.ssh_program {
-                        target.program = program;
-                    }
-                }
-                Location::Local(_) | Location::Pipe => {}
+        let (identity, fingerprint) = (spec.identity.as_deref(), spec.fingerprint.as_deref());
+        let mut all = job.sources.iter_mut().chain([&mut job.destination]);
+        all.try_for_each(|location| self.identify_location(identity, fingerprint, location))
+    }
+
+    /// The same for one place.
+    pub(crate) fn identify_location(
+        &self,
+        identity: Option<&str>,
+        fingerprint: Option<&str>,
+        location: &mut Location,
+    ) -> Result<(), Error> {
+        let (host, port) = match location {
+            Location::Daemon { target, .. } => (target.host.clone(), Some(target.port)),
+            Location::Ssh { target, .. } => (target.host.clone(), target.port),
+            Location::Local(_) | Location::Pipe => return Ok(()),
+        };
+        let peer = self.peer(&host, port);
+        let identity = match identity.or(peer.and_then(|peer| peer.identity.as_deref())) {
+            None => Identity::default(),
+            Some(name) => self.identities.get(name).cloned().ok_or_else(|| {
+                let name = farhaul_text::printable(name.as_bytes(), 60);
+                Error::new(Code::BadOption, format!("the configuration has no identity '{name}'"))
+            })?,
+        };
+        match location {
+            Location::Daemon { target, .. } => {
+                target.batch = true;
+                target.identity_file = Some(identity.key_file.unwrap_or_else(|| self.identity_file.clone()));
+                let known = peer.and_then(|peer| peer.fingerprint.clone());
+                target.fingerprint = fingerprint.map(str::to_string).or(known);
             }
+            Location::Ssh { target, .. } => {
+                target.identity = identity.ssh_key_files;
+                target.config_file = identity.ssh_config_file;
+                target.options = identity.ssh_options;
+                // Nobody is there to be asked for a password.
+                target.options.push("BatchMode=yes".into());
+                if target.user.is_none() {
+                    target.user = identity.ssh_user;
+                }
+                if let Some(program) = identity.ssh_program {
+                    target.program = program;
+                }
+            }
+            Location::Local(_) | Location::Pipe => {}
         }
         Ok(())
     }
@@ -135,9 +190,10 @@ mod tests {
     fn targets_get_the_identity_of_the_job_then_of_the_peer_then_the_nodes_own() {
         let identity = |file: &str| Identity { key_file: Some(file.into()), ..Identity::default() };
         let peer = |host: &str, name: &str, fingerprint: Option<&str>| Peer {
-            host: host.into(),
+            host: HostPattern::of(host).unwrap(),
             identity: Some(name.into()),
             fingerprint: fingerprint.map(Into::into),
+            running_max: None,
         };
         let settings = Settings {
             identities: [("a".to_string(), identity("/a")), ("b".to_string(), identity("/b"))].into(),

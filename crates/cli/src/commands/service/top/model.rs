@@ -109,7 +109,8 @@ pub struct Stage {
 pub struct Cap {
     pub name: String,
     pub limit_bps: Option<f64>,
-    pub rate_bps: f64,
+    /// What goes through it, where that is measured.
+    pub used_bps: Option<f64>,
 }
 
 /// What keys mean now.
@@ -306,10 +307,11 @@ impl Model {
         self.counts = loaded.counts;
         let cap = |value: &Value| Cap {
             name: safe(&value["name"]),
-            limit_bps: value["limit_bps"].as_f64(),
-            rate_bps: value["rate_bps"].as_f64().unwrap_or(0.0),
+            limit_bps: value["now_bps"].as_f64(),
+            used_bps: value["used_bps"].as_f64(),
         };
-        self.caps = loaded.caps.iter().map(cap).collect();
+        let caps = loaded.caps.iter().map(cap);
+        self.caps = caps.filter(|cap| cap.limit_bps.is_some() || cap.used_bps.is_some()).collect();
     }
 
     fn put(&mut self, mut job: Job) {

@@ -63,7 +63,10 @@ fn loaded(jobs: Vec<Value>) -> Input {
     let counts =
         [("running", 3), ("paused", 1), ("queued", 1), ("waiting", 1), ("retrying", 1), ("done", 12_345)];
     let counts = counts.into_iter().map(|(state, count)| (state.to_string(), count)).collect();
-    let caps = vec![json!({"name": "campus-uplink", "limit_bps": 2e9, "rate_bps": 1.72e9})];
+    let caps = vec![
+        json!({"name": "campus-uplink", "now_bps": 2e9, "used_bps": 1.72e9}),
+        json!({"name": "host", "now_bps": null}),
+    ];
     Input::Loaded(Loaded { jobs, counts, caps })
 }
 

@@ -107,7 +107,7 @@ fn busy() -> Model {
     let lines = vec![
         line(1, "info", "connected to hpc.example.org"),
         line(2, "warning", "the socket buffers are small: 208 KiB"),
-        line(3, "info", "a name that steers: \u{1b}[2J\u{202e}"),
+        line(3, "info", "what limits it is the rate that was set"),
     ];
     // The job of priority 9 is the first.
     model.take(Input::Looked(Looked { id: id(2), job: looked, lines, is_anew: true }));
@@ -174,6 +174,15 @@ fn screens_are_what_the_golden_files_say() {
     let mut model = Model::new("https://node.example.org:8443");
     model.take(Input::Loaded(Loaded::default()));
     check("empty-80x24", &golden_of(&drawn(&model, FINE, (80, 24))));
+}
+
+/// The page shows what users see.
+#[test]
+fn the_page_has_the_screen_of_80_columns() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/top.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let screen = paint::text(&drawn(&busy(), FINE, (80, 24)));
+    assert!(page.contains(&screen), "docs/top.md is to have this screen:\n{screen}");
 }
 
 #[test]

@@ -123,6 +123,20 @@ def test_keys_steer_jobs(service):
     assert terminal.end() == EXIT_OK
 
 
+def test_it_follows_the_size_of_the_terminal(service):
+    id = service.submit("random:8G", "null:", "--rate", "20M")
+    terminal = Terminal(service)
+    terminal.until(id, "LEFT")
+    for lines, columns, there, gone in [(45, 160, "LIMITED BY", "nothing"), (10, 40, "RATE", "LEFT")]:
+        fcntl.ioctl(terminal.ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+        terminal.screen = Screen(columns, lines)
+        terminal.process.send_signal(signal.SIGWINCH)
+        terminal.until(id, there, "q quit")
+        assert gone not in terminal.screen.text, terminal.screen.text
+    terminal.type("q")
+    assert terminal.end() == EXIT_OK
+
+
 def test_it_stops_for_a_while_and_comes_back(service):
     terminal = Terminal(service)
     terminal.until("live")

@@ -36,10 +36,13 @@ pub fn load(client: &Client) -> Result<Loaded, Error> {
             }
         }
     }
-    // A service that has no caps, or none yet, says that there is nothing of the name.
+    Ok(Loaded { jobs, counts: counts(client).unwrap_or_default(), caps: caps(client) })
+}
+
+/// None at a service that has nothing of the name.
+fn caps(client: &Client) -> Vec<Value> {
     let caps = client.get::<Value>("/caps").unwrap_or_default();
-    let caps = caps["caps"].as_array().cloned().unwrap_or_default();
-    Ok(Loaded { jobs, counts: counts(client).unwrap_or_default(), caps })
+    caps["caps"].as_array().cloned().unwrap_or_default()
 }
 
 fn counts(client: &Client) -> Result<BTreeMap<String, u64>, Error> {
@@ -137,7 +140,12 @@ fn grant(client: &Client, looking: &mut Looking, wish: Wish) -> Option<Input> {
     match wish {
         // That the service does not answer is told by the other thread.
         Wish::Load => load(client).ok().map(Input::Loaded),
-        Wish::Count => counts(client).ok().map(Input::Counted),
+        Wish::Count => Some(match counts(client) {
+            Ok(counts) => Input::Counted(counts),
+            // Such as a store that cannot be written.
+            Err(error) => Input::Notice(error.to_string()),
+        }),
+        Wish::Caps => Some(Input::Capped(caps(client))),
         Wish::Look(id) => looking.look(client, &id).map(Input::Looked),
         Wish::Act { id, deed } => {
             let done = client.act::<Value>(&format!("/jobs/{}/{deed}", quoted(&id)));

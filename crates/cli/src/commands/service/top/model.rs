@@ -25,7 +25,7 @@ const PAGE: isize = 10;
 #[derive(Debug)]
 pub enum Input {
     Key(KeyEvent),
-    /// The screen has another size, or is to be drawn anew.
+    /// The screen has another size.
     Resized,
     /// A second has gone by.
     Tick,
@@ -33,6 +33,8 @@ pub enum Input {
     Looked(Looked),
     /// Jobs by state.
     Counted(BTreeMap<String, u64>),
+    /// The caps.
+    Capped(Vec<Value>),
     Told(Told),
     /// Events come.
     Up,
@@ -61,6 +63,8 @@ pub enum Wish {
     Look(String),
     /// Jobs by state.
     Count,
+    /// The caps.
+    Caps,
     Act {
         id: String,
         deed: &'static str,
@@ -206,7 +210,9 @@ impl Model {
         let place = self.selected().map(Job::order);
         let mut wishes = match input {
             Input::Key(key) => self.key(key),
-            Input::Resized | Input::Continued => vec![Wish::Redraw],
+            // Whatever happens, the screen is drawn behind it.
+            Input::Resized => Vec::new(),
+            Input::Continued => vec![Wish::Redraw],
             Input::Tick => self.tick(),
             Input::Loaded(loaded) => {
                 self.load(loaded);
@@ -218,6 +224,10 @@ impl Model {
             }
             Input::Counted(counts) => {
                 self.counts = counts;
+                Vec::new()
+            }
+            Input::Capped(caps) => {
+                self.cap(&caps);
                 Vec::new()
             }
             Input::Told(told) => self.hear(&told),
@@ -291,6 +301,10 @@ impl Model {
         if std::mem::take(&mut self.is_count_old) {
             wishes.push(Wish::Count);
         }
+        // What goes through them changes without anybody telling.
+        if self.caps.iter().any(|cap| cap.used_bps.is_some()) {
+            wishes.push(Wish::Caps);
+        }
         if let Some(job) = self.selected().filter(|job| job.progress.is_some()) {
             wishes.push(Wish::Look(job.id.clone()));
         }
@@ -304,13 +318,20 @@ impl Model {
         for job in jobs {
             self.put(job);
         }
-        self.counts = loaded.counts;
+        // A service whose store fails does not say.
+        if !loaded.counts.is_empty() {
+            self.counts = loaded.counts;
+        }
+        self.cap(&loaded.caps);
+    }
+
+    fn cap(&mut self, caps: &[Value]) {
         let cap = |value: &Value| Cap {
             name: safe(&value["name"]),
             limit_bps: value["now_bps"].as_f64(),
             used_bps: value["used_bps"].as_f64(),
         };
-        let caps = loaded.caps.iter().map(cap);
+        let caps = caps.iter().map(cap);
         self.caps = caps.filter(|cap| cap.limit_bps.is_some() || cap.used_bps.is_some()).collect();
     }
 

@@ -333,6 +333,9 @@ fn a_filter_shows_what_has_its_text() {
 fn a_gap_and_a_new_connection_are_reasons_to_ask_again() {
     let mut model = busy();
     assert_eq!(model.take(told("gap", &json!({}))), [Wish::Load]);
+    assert_eq!(model.take(Input::Resized), []);
+    let asked = model.take(Input::Tick);
+    assert!(asked.contains(&Wish::Look(id(2))) && asked.contains(&Wish::Caps), "{asked:?}");
     model.take(Input::Down("it has hung up".into()));
     assert!(matches!(&model.link, Link::Down(_)) && model.rate() == 0.0);
     assert_eq!(model.take(Input::Tick), [], "nobody is asked who does not answer");

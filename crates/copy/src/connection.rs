@@ -1,6 +1,7 @@
 //! Several copies over one session, one after the other or at once: those behind the first begin without a
 //! handshake, and at the rate that the path has shown.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -27,6 +28,8 @@ pub struct Connection {
     far: Far,
     features: Features,
     network: NetworkOptions,
+    /// Where the far end may put things, where that is here.
+    within: Option<Vec<PathBuf>>,
     /// The far end, where that is here.
     serving: Option<JoinHandle<()>>,
 }
@@ -45,6 +48,7 @@ impl Connection {
     }
 
     fn begin(job: CopyJob, handle: &Handle) -> Result<(Outcome, Connection), Error> {
+        let within = job.within.clone();
         let plan = Plan::new(job)?;
         let Ready { request, needs, side, terms } = one_of_many(&plan)?;
         let mut opening = request.opening(needs)?;
@@ -52,7 +56,8 @@ impl Connection {
         let (established, serving) = match &plan.far {
             Far::Here => {
                 let (near, far) = connect::local_pair(&opening, &own_features())?;
-                let serve = move || drop(serve_here(far));
+                let grounds = plan.grounds.clone();
+                let serve = move || drop(serve_here(far, grounds));
                 let serving = std::thread::Builder::new().name("far-end".into()).spawn(serve);
                 (near, Some(serving.map_err(Error::no_thread)?))
             }
@@ -71,7 +76,7 @@ impl Connection {
         let (session, dialogue) =
             Session::start(established.session, network.clone(), side.role(), Order::Any, handle)?;
         session.stay();
-        let connection = Connection { session, far: plan.far, features, network, serving };
+        let connection = Connection { session, far: plan.far, features, network, within, serving };
         let log = terms.log.clone();
         let outcome = contained(|| converse(dialogue, request, side, &terms)).unwrap_or_else(Outcome::failed);
         Ok((outcome.and_manifest(log.as_deref()), connection))
@@ -85,6 +90,9 @@ impl Connection {
     }
 
     fn run(&self, job: CopyJob, handle: &Handle) -> Result<Outcome, Error> {
+        if matches!(self.far, Far::Here) && job.within != self.within {
+            return Err(Error::new(Code::Misuse, "the connection is for other directories of this host"));
+        }
         let plan = Plan::new(job)?;
         if !plan.far.is_same(&self.far) {
             return Err(Error::new(Code::Misuse, "the connection is with another host"));
@@ -118,7 +126,7 @@ impl Drop for Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
 
     use super::*;
     use crate::job::Location;
@@ -133,6 +141,7 @@ mod tests {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
+            within: None,
         }
     }
 

@@ -15,6 +15,7 @@ use farhaul_session::pending::{Again, Pending};
 use farhaul_volume::{Generated, RelPath};
 
 use super::Agreed;
+use super::grounds::{self, Grounds, resolved};
 use super::manifest::Log;
 use super::report::Report;
 use super::request;
@@ -54,6 +55,9 @@ pub struct CopyJob {
     pub spread: Vec<Vec<Vec<u8>>>,
     /// A file that takes a line for each entry, in the place of whatever is there. Needs [`TransferOptions::manifest`].
     pub manifest: Option<PathBuf>,
+    /// Local sources and destinations, those of `spread` among them, lie below one of these directories, by what is written and by
+    /// where it leads, from the beginning to the end; pipes are refused. None: they may be anywhere.
+    pub within: Option<Vec<PathBuf>>,
 }
 
 /// The end that is not this one.
@@ -91,6 +95,7 @@ pub(crate) struct Plan {
     near: Near,
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
+    pub(crate) grounds: Option<Grounds>,
 }
 
 enum Near {
@@ -102,19 +107,24 @@ enum Near {
 
 impl Plan {
     pub(crate) fn new(mut job: CopyJob) -> Result<Plan, Error> {
+        let grounds = job.within.as_deref().map(Grounds::of).transpose()?;
+        if let Some(grounds) = &grounds {
+            stay_within(&job, grounds)?;
+        }
+        let grounds = grounds.as_ref();
         for source in &mut job.sources {
             if let Location::Ssh { path, .. } = source {
                 *path = with_slash_if_home(std::mem::take(path));
             }
         }
-        job = only_content(job)?;
+        job = only_content(job, grounds)?;
         let listed = job.names.clone();
         let is_name = job.retry.as_ref().is_some_and(|retry| retry.renamed);
         if let Some(retry) = job.retry.take() {
             job.names = Some(retry.names(&job.sources)?);
         }
         job.options.spread = spread(&job)?;
-        outside_of_sources(&job, listed.as_deref())?;
+        outside_of_sources(&job, listed.as_deref(), grounds)?;
         let options = job.options.checked()?;
         let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if job.sources.is_empty() {
@@ -131,9 +141,9 @@ impl Plan {
         let plan = if far_sources > 0 {
             Plan::pull(job.sources, job.destination, is_name, options)
         } else {
-            Plan::push(job.sources, job.destination, is_name, options)
+            Plan::push(job.sources, job.destination, is_name, options, grounds)
         };
-        Ok(Plan { names: job.names, manifest: job.manifest, ..plan? })
+        Ok(Plan { names: job.names, manifest: job.manifest, grounds: grounds.cloned(), ..plan? })
     }
 
     fn push(
@@ -141,6 +151,7 @@ impl Plan {
         destination: Location,
         target_is_name: bool,
         options: TransferOptions,
+        grounds: Option<&Grounds>,
     ) -> Result<Plan, Error> {
         let pipe = sources.iter().any(|source| matches!(source, Location::Pipe));
         if pipe && sources.len() > 1 {
@@ -159,7 +170,7 @@ impl Plan {
         };
         let target_is_directory = paths.len() > 1 || contents || path.ends_with(b"/");
         // A pipe or a device is read as a file is.
-        let is_file = |path: &Path| std::fs::metadata(path).is_ok_and(|there| !there.is_dir());
+        let is_file = |path: &Path| grounds::is_directory(grounds, path) == Some(false);
         let is_file = |path: &PathBuf| match in_each(&options.spread.source, path.as_os_str().as_bytes()) {
             None => is_file(path),
             Some(places) => places.iter().any(|place| is_file(Path::new(OsStr::from_bytes(place)))),
@@ -174,7 +185,7 @@ impl Plan {
             options,
         };
         let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
-        Ok(Plan { far, request, near, names: None, manifest: None })
+        Ok(Plan { far, request, near, names: None, manifest: None, grounds: None })
     }
 
     /// `cp file -`: this end is asked for its own file.
@@ -194,7 +205,8 @@ impl Plan {
             target_is_name: false,
             options,
         };
-        Ok(Plan { far: Far::Here, request, near: Near::ReceivePipe, names: None, manifest: None })
+        let near = Near::ReceivePipe;
+        Ok(Plan { far: Far::Here, request, near, names: None, manifest: None, grounds: None })
     }
 
     fn pull(
@@ -245,7 +257,7 @@ impl Plan {
             target_is_name,
             options,
         };
-        Ok(Plan { far, request, near, names: None, manifest: None })
+        Ok(Plan { far, request, near, names: None, manifest: None, grounds: None })
     }
 
     /// What is wrong at this end is found before the far end is troubled.
@@ -310,7 +322,10 @@ impl Plan {
         let established = match &self.far {
             Far::Ssh(target) => connect::ssh_connect(target, params),
             Far::Daemon(target) => connect::daemon_connect(target, params),
-            Far::Here => return (run_here(request, side, terms, handle), Again::default()),
+            Far::Here => {
+                let outcome = run_here(request, side, terms, self.grounds.clone(), handle);
+                return (outcome, Again::default());
+            }
         };
         let established = match established {
             Ok(established) => established,
@@ -327,7 +342,7 @@ impl Plan {
         Ok(match &self.near {
             Near::Send(paths) => {
                 let (options, names) = (&self.request.options, self.names.clone());
-                Side::Send(super::local_origin(paths, options, names)?)
+                Side::Send(super::local_origin(paths, options, names, self.grounds.as_ref())?)
             }
             Near::SendPipe => {
                 let name = RelPath::from_bytes(b"stdin").expect("a plain name");
@@ -344,11 +359,37 @@ impl Plan {
                 let wish =
                     Wish { is_directory, is_name: request.target_is_name, dry_run: request.options.dry_run };
                 let directories = &request.options.spread.target;
-                let target = super::local_target(path, wish, sources, directories)?;
+                let target = super::local_target(path, wish, sources, directories, self.grounds.as_ref())?;
                 Side::Receive(Destination::Tree(Box::new(target)))
             }
         })
     }
+}
+
+/// Refuses a job of which a local path lies, or leads, outside of where it may.
+fn stay_within(job: &CopyJob, grounds: &Grounds) -> Result<(), Error> {
+    let is_far = |location: &Location| matches!(location, Location::Ssh { .. } | Location::Daemon { .. });
+    for (location, is_destination) in
+        job.sources.iter().map(|source| (source, false)).chain([(&job.destination, true)])
+    {
+        match location {
+            Location::Ssh { .. } | Location::Daemon { .. } => {}
+            Location::Pipe => {
+                let what = "a pipe is no place that may be used here: name a file";
+                return Err(Error::new(Code::Forbidden, what));
+            }
+            Location::Local(path) if is_destination && super::is_null(path) => {}
+            Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_some() => {}
+            Location::Local(path) => drop(grounds.spot(path)?),
+        }
+    }
+    let SpreadOptions { source, target } = spread(job)?;
+    let sides = [(job.sources.iter().any(is_far), source), (is_far(&job.destination), target)];
+    let local = sides.into_iter().filter(|(is_far, _)| !is_far).flat_map(|(_, directories)| directories);
+    for directory in local {
+        grounds.spot(Path::new(OsStr::from_bytes(&directory)))?;
+    }
+    Ok(())
 }
 
 /// Which of the lists of directories the sources and the destination lie in.
@@ -395,7 +436,7 @@ fn spread(job: &CopyJob) -> Result<SpreadOptions, Error> {
 }
 
 /// What a sync and a list of names are about is the content of one directory, whether it is written with a slash or without.
-fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
+fn only_content(mut job: CopyJob, grounds: Option<&Grounds>) -> Result<CopyJob, Error> {
     job.options.select.by_name = job.names.is_some() || job.retry.is_some();
     if job.options.sync.is_none() && job.names.is_none() {
         return Ok(job);
@@ -408,7 +449,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
     }
     if let (true, Location::Local(from), Location::Local(to)) =
         (job.options.sync.is_some(), &*source, &job.destination)
-        && let (Some(from), Some(to)) = (resolved(from), resolved(to))
+        && let (Some(from), Some(to)) = (resolved(grounds, from), resolved(grounds, to))
         && (from.starts_with(&to) || to.starts_with(&from))
     {
         return usage("takes two directories of which neither is in the other");
@@ -424,7 +465,7 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
             slashed(path)
         }
         Location::Local(path) if Generated::parse(path.as_os_str().as_bytes()).is_none() => {
-            if std::fs::metadata(&*path).is_ok_and(|there| !there.is_dir()) {
+            if grounds::is_directory(grounds, path) == Some(false) {
                 let what = format!("{} is not a directory", path.display());
                 return Err(Error::new(Code::NotADirectory, what).with_hint("copy a file with farhaul cp"));
             }
@@ -450,7 +491,11 @@ fn only_content(mut job: CopyJob) -> Result<CopyJob, Error> {
 
 /// Refuses to copy a directory of this host into itself: it would be read while it grows. Of `names` in it, if they are given,
 /// nothing else is read.
-fn outside_of_sources(job: &CopyJob, names: Option<&[Vec<u8>]>) -> Result<(), Error> {
+fn outside_of_sources(
+    job: &CopyJob,
+    names: Option<&[Vec<u8>]>,
+    grounds: Option<&Grounds>,
+) -> Result<(), Error> {
     let Location::Local(to) = &job.destination else { return Ok(()) };
     let places =
         |path: &Path, directories: &[Vec<u8>]| match in_each(directories, path.as_os_str().as_bytes()) {
@@ -463,12 +508,17 @@ fn outside_of_sources(job: &CopyJob, names: Option<&[Vec<u8>]>) -> Result<(), Er
     };
     let targets: Vec<PathBuf> = match super::is_null(to) {
         true => Vec::new(),
-        false => places(to, &job.options.spread.target).iter().filter_map(|to| resolved(to)).collect(),
+        false => {
+            places(to, &job.options.spread.target).iter().filter_map(|to| resolved(grounds, to)).collect()
+        }
     };
     for source in &job.sources {
         let Location::Local(source) = source else { continue };
         for from in places(source, &job.options.spread.source) {
-            let Some(from) = from.canonicalize().ok().filter(|from| from.is_dir()) else { continue };
+            if grounds::is_directory(grounds, &from) != Some(true) {
+                continue;
+            }
+            let Some(from) = resolved(grounds, &from) else { continue };
             if targets.iter().any(|to| to.strip_prefix(&from).is_ok_and(is_read)) {
                 let (from, to) = (source.display(), to.display());
                 return Err(Error::new(
@@ -487,15 +537,6 @@ fn plain(name: &[u8]) -> PathBuf {
     parts.filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
-/// The path without links and dots; what is not there yet, below what is.
-fn resolved(path: &Path) -> Option<PathBuf> {
-    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-    path.canonicalize().ok().or_else(|| {
-        let name = path.file_name()?;
-        Some(resolved(path.parent()?)?.join(name))
-    })
-}
-
 impl Far {
     pub(crate) fn is_same(&self, other: &Far) -> bool {
         match (self, other) {
@@ -508,12 +549,18 @@ impl Far {
 }
 
 /// Both ends in this process, joined by a pair of sockets.
-fn run_here(request: &CopyRequest, side: Side, terms: &Terms, handle: &Handle) -> Outcome {
+fn run_here(
+    request: &CopyRequest,
+    side: Side,
+    terms: &Terms,
+    grounds: Option<Grounds>,
+    handle: &Handle,
+) -> Outcome {
     let (near, far) = match local_pair(request) {
         Ok(pair) => pair,
         Err(error) => return Outcome::failed(error),
     };
-    let serve = move || super::serve_here(far);
+    let serve = move || super::serve_here(far, grounds);
     let far = match std::thread::Builder::new().name("far-end".into()).spawn(serve) {
         Ok(thread) => thread,
         Err(source) => return Outcome::failed(Error::no_thread(source)),

@@ -16,6 +16,7 @@ pub(crate) mod failures;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod grounds;
 mod incoming;
 mod item;
 pub(crate) mod job;
@@ -48,6 +49,7 @@ mod writer;
 
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use connection::Connection;
+pub use grounds::{Grounds, Spot};
 pub use job::{CopyJob, Location, copy};
 pub use options::{
     DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
@@ -220,7 +222,7 @@ mod tests {
         };
         let options = request.options.clone();
         let (near, far) = job::local_pair(&request).unwrap();
-        let serving = std::thread::spawn(move || serve_here(far).error);
+        let serving = std::thread::spawn(move || serve_here(far, None).error);
         let begun = Session::start(near.session, options.network, Role::Sender, Order::Any, &Handle::new());
         let (_, mut sender) = begun.unwrap();
         Talk::new(sender.request.clone()).send(&[Message::EntriesEnd]);

@@ -18,6 +18,7 @@ use farhaul_session::supervisor::Order;
 use farhaul_session::testing::Testing;
 
 use super::destination::is_null;
+use super::grounds::Grounds;
 use super::outcome::Outcome;
 use super::paths;
 use super::paths::{Confinement, Wish};
@@ -74,9 +75,9 @@ pub fn serve(established: Established, policy: Option<&ServerPolicy>, watch: &dy
     serve_in(Confinement::User, established, policy, watch)
 }
 
-/// The far end of a copy within this host.
-pub(crate) fn serve_here(established: Established) -> SessionSummary {
-    serve_in(Confinement::Local, established, None, &NoWatch)
+/// The far end of a copy within this host, all of which lies in `grounds`, if given.
+pub(crate) fn serve_here(established: Established, grounds: Option<Grounds>) -> SessionSummary {
+    serve_in(Confinement::of_local(grounds.as_ref()), established, None, &NoWatch)
 }
 
 /// A policy says by itself what its clients are confined to.

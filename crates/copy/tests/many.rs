@@ -51,6 +51,7 @@ impl Fixture {
             options: TransferOptions::default(),
             spread: Vec::new(),
             manifest: None,
+            within: None,
         }
     }
 

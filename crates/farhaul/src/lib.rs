@@ -56,7 +56,7 @@ pub use endpoint::serve_endpoint;
 pub use farhaul_connect::{DEFAULT_PORT, DaemonTarget, SshTarget, default_identity_path, keygen};
 pub use farhaul_copy::{
     Action, CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, CopyJob, DeleteOptions,
-    DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, Host, IntegrityOptions,
+    DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, Grounds, Host, IntegrityOptions,
     Location, ManifestOptions, NotTakenEntry, Overwrite, Place, REPORT_SCHEMA, Report, Retry, SelectOptions,
     SpreadFigures, SpreadOptions, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob,
     VerifyReport, clean as run_clean, copy as run_copy, verify as run_verify,

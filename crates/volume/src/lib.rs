@@ -69,7 +69,7 @@ pub use path::{PathError, RelPath};
 pub use ranges::ChunkMap;
 pub use read::{Digests, SourceFile, is_changed};
 pub use removal::{Removal, Removed};
-pub use root::Root;
+pub use root::{Root, is_way_out};
 pub use scan::{Limits, Nodes, ScanItem, ScanOptions, Scanner, Selection, Source, SourceRef};
 pub use small::{TempFile, Unnamed, WriteOptions, write_new, write_whole};
 

@@ -129,6 +129,7 @@ impl Ends {
             retry: None,
             options,
             manifest: None,
+            within: None,
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()

@@ -264,7 +264,8 @@ impl Plan {
     pub(crate) fn ready(&self) -> Result<Ready, Error> {
         let side = self.side()?;
         let names = self.names.clone().filter(|_| matches!(side, Side::Receive(_)));
-        let log = self.manifest.as_deref().map(Log::create).transpose()?;
+        let is_dry_run = self.request.options.dry_run;
+        let log = self.manifest.as_deref().map(|path| Log::create(path, is_dry_run)).transpose()?;
         let terms = Terms { names, log, ..Terms::default() };
         let mut request = self.request.clone();
         if let Side::Receive(Destination::Tree(target)) = &side {

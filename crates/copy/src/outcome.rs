@@ -4,7 +4,7 @@ use farhaul_session::error::{Code, Error, ExitCode};
 use farhaul_session::session::Dialogue;
 
 use super::end::End;
-use super::manifest::Log;
+use super::manifest::{Log, shown_root};
 use super::report::{REPORT_SCHEMA, Report};
 
 /// How a session ended, as this end sees it.
@@ -22,12 +22,18 @@ impl Outcome {
 
     /// Ends the manifest; a run whose manifest could not be written has failed.
     pub(crate) fn and_manifest(mut self, log: Option<&Log>) -> Outcome {
-        let written = log.map_or(Ok(()), |log| log.finish(&self.report));
-        if let (Err(error), None) = (written, &self.error) {
-            self.report = Report { ok: false, ..self.report }.ended_by(Some(&error));
-            self.error = Some(error);
+        match (log.map_or(Ok(None), |log| log.finish(&self.report)), &self.error) {
+            (Ok(root), _) => self.report.tree_root = root.as_ref().map(shown_root),
+            (Err(error), None) => return self.but(error),
+            (Err(_), Some(_)) => {}
         }
         self
+    }
+
+    /// It has failed after all.
+    pub(crate) fn but(self, error: Error) -> Outcome {
+        let report = Report { ok: false, ..self.report }.ended_by(Some(&error));
+        Outcome { report, error: Some(error) }
     }
 
     pub(crate) fn new(dialogue: &Dialogue, end: End, error: Option<Error>) -> Outcome {
@@ -57,6 +63,7 @@ impl Outcome {
             not_taken: end.not_taken.listed,
             not_taken_count: end.not_taken.count,
             spread: end.spread.clone(),
+            tree_root: None,
         };
         let error = error.or_else(|| nothing_arrived(&report));
         Outcome { report: report.ended_by(error.as_ref()), error }

@@ -127,6 +127,9 @@ pub struct Report {
     /// What has arrived in each directory of a destination that is spread over several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spread: Vec<SpreadFigures>,
+    /// The root of the digest tree of all that is there, in hexadecimal digits: with a manifest or a receipt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree_root: Option<String>,
 }
 
 impl Report {

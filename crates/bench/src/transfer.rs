@@ -286,6 +286,7 @@ impl<'a> TransferBench<'a> {
             retry: None,
             manifest: None,
             within: None,
+            receipt: None,
         };
         let (handle, done) = (Handle::new(), AtomicBool::new(false));
         std::thread::scope(|scope| {

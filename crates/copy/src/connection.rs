@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use farhaul_connect as connect;
-use farhaul_connect::HelloParams;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Refusal;
+use farhaul_connect::{HelloParams, Keys};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
@@ -20,7 +20,7 @@ use super::job::{CopyJob, Far, Plan, Ready};
 use super::outcome::Outcome;
 use super::report::Report;
 use super::request::own_features;
-use super::{converse, serve_here};
+use super::{Terms, converse, serve_here};
 
 /// A session with a far end that stays open for further copies. Dropped, it ends, and what runs in it.
 pub struct Connection {
@@ -28,6 +28,8 @@ pub struct Connection {
     far: Far,
     features: Features,
     network: NetworkOptions,
+    /// What both ends have proved to each other.
+    keys: Option<Keys>,
     /// Where the far end may put things, where that is here.
     within: Option<Vec<PathBuf>>,
     /// The far end, where that is here.
@@ -72,14 +74,17 @@ impl Connection {
             }
         };
         let (features, network) = (established.features, established.opening.network);
+        let keys = established.keys;
+        let terms = Terms { keys: keys.clone(), ..terms };
         let request = request.agreed(network.clone(), &features);
         let (session, dialogue) =
             Session::start(established.session, network.clone(), side.role(), Order::Any, handle)?;
         session.stay();
-        let connection = Connection { session, far: plan.far, features, network, within, serving };
+        let connection =
+            Connection { session, far: plan.far.clone(), features, network, keys, within, serving };
         let log = terms.log.clone();
         let outcome = contained(|| converse(dialogue, request, side, &terms)).unwrap_or_else(Outcome::failed);
-        Ok((outcome.and_manifest(log.as_deref()), connection))
+        Ok((plan.ended(outcome.and_manifest(log.as_deref())), connection))
     }
 
     /// One more copy with the same far end; several may run at a time, each by a thread of its own. It goes by the
@@ -102,7 +107,8 @@ impl Connection {
         let request = request.agreed(self.network.clone(), &self.features);
         let dialogue = self.session.open(request.words()?, side.role(), handle);
         let log = terms.log.clone();
-        Ok(converse(dialogue, request, side, &terms).and_manifest(log.as_deref()))
+        let terms = Terms { keys: self.keys.clone(), ..terms };
+        Ok(plan.ended(converse(dialogue, request, side, &terms).and_manifest(log.as_deref())))
     }
 }
 
@@ -142,6 +148,7 @@ mod tests {
             spread: Vec::new(),
             manifest: None,
             within: None,
+            receipt: None,
         }
     }
 

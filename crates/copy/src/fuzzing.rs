@@ -357,7 +357,7 @@ pub fn record_session(end: End, flags: &[u8], fill: u8, source: &Path, target: &
         .integrity
         .manifest
         .is_some()
-        .then(|| Log::create(&folder.path().join("m")).expect("it can be written"));
+        .then(|| Log::create(&folder.path().join("m"), false).expect("it can be written"));
     let terms = crate::Terms { names, log, ..crate::Terms::default() };
     let peer = std::thread::spawn(move || {
         let agreed = crate::Agreed::new(peer, request);

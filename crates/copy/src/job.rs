@@ -17,6 +17,7 @@ use farhaul_volume::{Generated, RelPath};
 use super::Agreed;
 use super::grounds::{self, Grounds, resolved};
 use super::manifest::Log;
+use super::receipt::{self, ReceiptOptions};
 use super::report::Report;
 use super::request;
 use super::request::{CopyRequest, Direction};
@@ -58,9 +59,12 @@ pub struct CopyJob {
     /// Local sources and destinations, those of `spread` among them, lie below one of these directories, by what is written and by
     /// where it leads, from the beginning to the end; pipes are refused. None: they may be anywhere.
     pub within: Option<Vec<PathBuf>>,
+    /// Both ends sign for what has been copied, which only a copy from or to a daemon can have.
+    pub receipt: Option<ReceiptOptions>,
 }
 
 /// The end that is not this one.
+#[derive(Debug, Clone)]
 pub(crate) enum Far {
     Ssh(SshTarget),
     Daemon(DaemonTarget),
@@ -96,6 +100,9 @@ pub(crate) struct Plan {
     names: Option<Vec<Vec<u8>>>,
     manifest: Option<PathBuf>,
     pub(crate) grounds: Option<Grounds>,
+    pub(crate) receipt: Option<ReceiptOptions>,
+    /// Why there can be none, if that is known.
+    no_receipt: Option<&'static str>,
 }
 
 enum Near {
@@ -125,7 +132,8 @@ impl Plan {
         }
         job.options.spread = spread(&job)?;
         outside_of_sources(&job, listed.as_deref(), grounds)?;
-        let options = job.options.checked()?;
+        let no_receipt = ask_for_receipt(&mut job)?;
+        let options = std::mem::take(&mut job.options).checked()?;
         let usage = |text: &str| Err(Error::new(Code::BadOption, text.to_string()));
         if job.sources.is_empty() {
             return usage("nothing to copy: name at least one source and a destination");
@@ -138,12 +146,13 @@ impl Plan {
         if far_sources > 0 && far_sources < job.sources.len() {
             return usage("some sources are remote and some are local: copy them one after the other");
         }
+        let CopyJob { sources, destination, names, manifest, receipt, .. } = job;
         let plan = if far_sources > 0 {
-            Plan::pull(job.sources, job.destination, is_name, options)
+            Plan::pull(sources, destination, is_name, options)
         } else {
-            Plan::push(job.sources, job.destination, is_name, options, grounds)
+            Plan::push(sources, destination, is_name, options, grounds)
         };
-        Ok(Plan { names: job.names, manifest: job.manifest, grounds: grounds.cloned(), ..plan? })
+        Ok(Plan { names, manifest, grounds: grounds.cloned(), receipt, no_receipt, ..plan? })
     }
 
     fn push(
@@ -185,7 +194,12 @@ impl Plan {
             options,
         };
         let near = if pipe { Near::SendPipe } else { Near::Send(paths) };
-        Ok(Plan { far, request, near, names: None, manifest: None, grounds: None })
+        Ok(Plan::of(far, request, near))
+    }
+
+    fn of(far: Far, request: CopyRequest, near: Near) -> Plan {
+        let (names, manifest, grounds, receipt, no_receipt) = Default::default();
+        Plan { far, request, near, names, manifest, grounds, receipt, no_receipt }
     }
 
     /// `cp file -`: this end is asked for its own file.
@@ -205,8 +219,7 @@ impl Plan {
             target_is_name: false,
             options,
         };
-        let near = Near::ReceivePipe;
-        Ok(Plan { far: Far::Here, request, near, names: None, manifest: None, grounds: None })
+        Ok(Plan::of(Far::Here, request, Near::ReceivePipe))
     }
 
     fn pull(
@@ -257,7 +270,7 @@ impl Plan {
             target_is_name,
             options,
         };
-        Ok(Plan { far, request, near, names: None, manifest: None, grounds: None })
+        Ok(Plan::of(far, request, near))
     }
 
     /// What is wrong at this end is found before the far end is troubled.
@@ -274,7 +287,9 @@ impl Plan {
         }
         // Here, reading both versions costs more than writing one; changing a file in place does just that.
         let is_local = matches!(self.far, Far::Here);
+        let is_receipt_needed = self.receipt.as_ref().is_some_and(|receipt| receipt.is_required);
         let needs = request::needs(&request.options);
+        let needs = if is_receipt_needed { needs.and(&[request::RECEIPT]) } else { needs };
         let options = &mut request.options;
         let follows = options.files.follow_growth_secs.is_some();
         options.files.delta =
@@ -285,7 +300,7 @@ impl Plan {
     fn run(self, handle: &Handle) -> Outcome {
         let Ready { request, needs, side, terms } = match self.ready() {
             Ok(ready) => ready,
-            Err(error) => return Outcome::failed(error),
+            Err(error) => return self.ended(Outcome::failed(error)),
         };
         let log = terms.log.clone();
         // What a pipe has given it does not give again, and a manifest has a line for what the far end is
@@ -308,7 +323,12 @@ impl Plan {
             },
             (outcome, _) => outcome,
         };
-        outcome.and_manifest(log.as_deref())
+        self.ended(outcome.and_manifest(log.as_deref()))
+    }
+
+    /// With its receipt, if that was asked for.
+    pub(crate) fn ended(&self, outcome: Outcome) -> Outcome {
+        outcome.with_receipt(self.receipt.as_ref(), self.no_receipt)
     }
 
     /// Connects and runs a session; says whether it is to be begun anew.
@@ -328,10 +348,11 @@ impl Plan {
                 return (outcome, Again::default());
             }
         };
-        let established = match established {
+        let mut established = match established {
             Ok(established) => established,
             Err(error) => return (Outcome::failed(error), Again::default()),
         };
+        let terms = &Terms { keys: established.keys.take(), ..terms.clone() };
         if let (Some(log), Side::Send(_)) = (&terms.log, &side) {
             log.set_mask(request::mask_of(&established.terms));
         }
@@ -364,6 +385,40 @@ impl Plan {
                 Side::Receive(Destination::Tree(Box::new(target)))
             }
         })
+    }
+}
+
+/// Has the far end asked for what a receipt needs; yields why there can be none.
+fn ask_for_receipt(job: &mut CopyJob) -> Result<Option<&'static str>, Error> {
+    job.options.integrity.receipt = None;
+    let Some(ReceiptOptions { file, is_required }) = &job.receipt else { return Ok(None) };
+    let ends = || job.sources.iter().chain([&job.destination]);
+    let keeps_nothing = match &job.destination {
+        Location::Pipe => true,
+        Location::Local(path) => super::is_null(path),
+        Location::Ssh { path, .. } | Location::Daemon { path, .. } => {
+            super::is_null(Path::new(OsStr::from_bytes(path)))
+        }
+    };
+    let why_none = if ends().any(|location| matches!(location, Location::Ssh { .. })) {
+        Some("over SSH neither end has a key that it could sign with; copy from or to a daemon (fh://)")
+    } else if !ends().any(|location| matches!(location, Location::Daemon { .. })) {
+        Some("within one host there is nobody who could sign; copy from or to a daemon (fh://)")
+    } else if keeps_nothing {
+        Some("what goes to null: or to standard output stands on no disk")
+    } else {
+        None
+    };
+    match why_none {
+        Some(why) if *is_required => {
+            Err(Error::new(Code::BadOption, format!("there can be no receipt: {why}")))
+        }
+        Some(why) => Ok(Some(why)),
+        None => {
+            file.as_deref().map_or(Ok(()), receipt::is_writable)?;
+            job.options.integrity.receipt = Some(receipt::new_transfer()?);
+            Ok(None)
+        }
     }
 }
 

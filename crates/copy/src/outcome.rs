@@ -5,6 +5,7 @@ use farhaul_session::session::Dialogue;
 
 use super::end::End;
 use super::manifest::{Log, shown_root};
+use super::receipt::{self, ReceiptOptions, Receipting};
 use super::report::{REPORT_SCHEMA, Report};
 
 /// How a session ended, as this end sees it.
@@ -23,11 +24,45 @@ impl Outcome {
     /// Ends the manifest; a run whose manifest could not be written has failed.
     pub(crate) fn and_manifest(mut self, log: Option<&Log>) -> Outcome {
         match (log.map_or(Ok(None), |log| log.finish(&self.report)), &self.error) {
-            (Ok(root), _) => self.report.tree_root = root.as_ref().map(shown_root),
+            (Ok(Some(root)), _) => self.report.tree_root = Some(shown_root(&root)),
+            (Ok(None), _) => {}
             (Err(error), None) => return self.but(error),
             (Err(_), Some(_)) => {}
         }
         self
+    }
+
+    /// With what was signed.
+    pub(crate) fn and_receipt(mut self, receipting: Option<&Receipting>) -> Outcome {
+        match receipting.map(Receipting::receipt) {
+            Some(Ok(receipt)) if self.error.is_none() => self.report.receipt = Some(Box::new(receipt)),
+            Some(Ok(_)) => self.report.no_receipt = Some("the copy has not come to its end".into()),
+            Some(Err(reason)) => self.report.no_receipt = Some(reason),
+            None => {}
+        }
+        self
+    }
+
+    /// With the receipt in its file, if it was asked for; a run without one that has to have it has failed.
+    pub(crate) fn with_receipt(mut self, wanted: Option<&ReceiptOptions>, why_none: Option<&str>) -> Outcome {
+        let Some(wanted) = wanted else { return self };
+        if let Some(receipt) = &self.report.receipt {
+            let written = wanted.file.as_deref().map_or(Ok(()), |file| receipt::write(receipt, file));
+            return match written {
+                Err(error) if self.error.is_none() => self.but(error),
+                Ok(()) | Err(_) => self,
+            };
+        }
+        let reason = self.report.no_receipt.get_or_insert_with(|| {
+            why_none.unwrap_or("the far end cannot sign: it is of an older version").to_string()
+        });
+        match wanted.is_required && self.error.is_none() {
+            true => {
+                let error = Error::new(Code::NoReceipt, format!("there is no receipt: {reason}"));
+                self.but(error)
+            }
+            false => self,
+        }
     }
 
     /// It has failed after all.
@@ -64,6 +99,8 @@ impl Outcome {
             not_taken_count: end.not_taken.count,
             spread: end.spread.clone(),
             tree_root: None,
+            receipt: None,
+            no_receipt: None,
         };
         let error = error.or_else(|| nothing_arrived(&report));
         Outcome { report: report.ended_by(error.as_ref()), error }

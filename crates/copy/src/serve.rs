@@ -102,6 +102,7 @@ fn serve_in(
         lanes_max: policy.map(|_| CLIENT_LANES_MAX),
         names: None,
         log: None,
+        keys: established.keys.take(),
     };
     let asked = contained(|| CopyRequest::of(&established.opening)).flatten();
     let direction = asked.as_ref().ok().map(|request| request.direction);
@@ -293,6 +294,12 @@ fn side(confinement: &Confinement, request: &CopyRequest, budget: &Budget) -> Re
                 .first()
                 .ok_or_else(|| Error::new(Code::BadRequest, "it named no destination"))?;
             if is_null(Path::new(OsStr::from_bytes(path))) {
+                if request.options.integrity.receipt.is_some() {
+                    return Err(Error::new(
+                        Code::BadOption,
+                        "null: keeps nothing that a receipt could be for",
+                    ));
+                }
                 return Ok(Side::Receive(Destination::Null));
             }
             let wish = Wish {

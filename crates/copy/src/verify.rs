@@ -24,7 +24,8 @@ use farhaul_volume::{Algorithm, RelPath, Root};
 use serde::Serialize;
 
 use self::check::Checker;
-use self::list::{Expected, List};
+use self::list::Expected;
+pub(crate) use self::list::List;
 use super::manifest::shown_root;
 use super::plain;
 

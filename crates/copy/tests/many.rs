@@ -52,6 +52,7 @@ impl Fixture {
             spread: Vec::new(),
             manifest: None,
             within: None,
+            receipt: None,
         }
     }
 

@@ -31,6 +31,7 @@ fn links_are_no_files_whether_they_are_made_or_there_already() {
             retry: None,
             manifest: None,
             within: None,
+            receipt: None,
         };
         let handle = Handle::new();
         let (report, error) = copy(job, &handle);

@@ -26,6 +26,7 @@ fn crawl_then(policy: Policy, (from, to): (Location, Location), rate: RateOption
         retry: None,
         manifest: None,
         within: None,
+        receipt: None,
     };
     let handle = Handle::new();
     let watched = handle.clone();

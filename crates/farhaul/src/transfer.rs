@@ -59,6 +59,7 @@ fn job(sources: Vec<Location>, destination: Location) -> CopyJob {
         spread: Vec::new(),
         manifest: None,
         within: None,
+        receipt: None,
     }
 }
 

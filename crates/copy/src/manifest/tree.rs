@@ -16,7 +16,7 @@ pub(crate) struct Tally {
     pub(crate) files: u64,
     /// Sizes of the files together, modulo 2^64.
     pub(crate) bytes: u64,
-    /// Files whose content has no digest in here: they were there already, and were not read.
+    /// Files, but for empty ones, whose content has no digest in here: they were there already, and were not read.
     pub(crate) unread: u64,
     /// Files whose digest the other end has computed, and this one has not.
     pub(crate) told: u64,
@@ -55,7 +55,7 @@ impl Tally {
         if let Kind::File { size } = counted.kind {
             self.files += 1;
             self.bytes = self.bytes.wrapping_add(*size);
-            self.unread += u64::from(counted.digest.is_none());
+            self.unread += u64::from(counted.digest.is_none() && *size > 0);
         }
         let mut bytes = Vec::with_capacity(128 + counted.path.len());
         counted.encode(&mut bytes);

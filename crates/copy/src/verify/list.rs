@@ -16,7 +16,7 @@ const LINE_MAX: u64 = 64 << 10;
 
 /// What a file's content is to have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// The tree over chunks of 1 MiB.
     Tree([u8; 32]),
     Plain(Algorithm, Vec<u8>),
@@ -25,7 +25,7 @@ pub(super) enum Content {
 
 /// What the list says of one path.
 #[derive(Debug, PartialEq)]
-pub(super) struct Expected {
+pub(crate) struct Expected {
     /// Empty for the directory itself.
     pub(super) path: Vec<u8>,
     pub(super) kind: Kind,
@@ -40,7 +40,7 @@ pub(super) struct Expected {
     pub(super) is_there: bool,
 }
 
-pub(super) struct List {
+pub(crate) struct List {
     lines: BufReader<File>,
     number: u64,
     algorithm: Algorithm,
@@ -61,7 +61,7 @@ enum Form {
 }
 
 impl List {
-    pub(super) fn open(path: &Path, algorithm: Algorithm) -> Result<List, String> {
+    pub(crate) fn open(path: &Path, algorithm: Algorithm) -> Result<List, String> {
         let shown = path.display().to_string();
         let file = File::open(path)
             .map_err(|error| format!("cannot open {shown}: {}", super::super::plain(&error)))?;
@@ -71,7 +71,7 @@ impl List {
     }
 
     /// What the next line says; none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Expected>, String> {
+    pub(crate) fn next(&mut self) -> Result<Option<Expected>, String> {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -115,7 +115,7 @@ impl List {
     }
 
     /// The root of the digest tree, of a manifest that has its end.
-    pub(super) fn root(&self) -> Option<[u8; 32]> {
+    pub(crate) fn root(&self) -> Option<[u8; 32]> {
         (self.form == Form::Manifest && self.is_ended).then(|| self.tally.root())
     }
 

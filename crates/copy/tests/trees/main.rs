@@ -130,6 +130,7 @@ impl Ends {
             options,
             manifest: None,
             within: None,
+            receipt: None,
         };
         let sizes: Vec<u64> = see(&self.source())
             .values()

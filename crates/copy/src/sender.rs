@@ -217,8 +217,8 @@ pub(crate) fn run(
     let ReadPlan { readers, lanes, digests, in_order, dry_run, growth, taking, sync } = plan;
     let is_awaited = matches!(&origin, Origin::Scan(scan) if scan.awaits_names);
     let shared = Talk::new(dialogue.request.clone());
-    let queue =
-        Arc::new(ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order)));
+    let queue = ReadQueue::new(shared.clone(), lanes, digests, !in_order, growth.filter(|_| !in_order));
+    let queue = Arc::new(queue.signing(receipting.is_some()));
     let sender = Sender {
         shared: shared.clone(),
         table: Table::default(),

@@ -287,10 +287,8 @@ impl Log {
         let mut state = self.state.lock().whole();
         state.is_busy = false;
         self.room.notify_all();
-        if state.waiting.len() < BATCH
-            && state.end.is_none()
-            && !(state.is_awaited && !state.waiting.is_empty())
-        {
+        let is_hurried = state.is_awaited && !state.waiting.is_empty();
+        if state.waiting.len() < BATCH && state.end.is_none() && !is_hurried {
             (state, _) = self.more.wait_timeout(state, INTERVAL).whole();
         }
         std::mem::swap(&mut state.waiting, records);

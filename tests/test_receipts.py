@@ -9,9 +9,11 @@ import subprocess
 
 import pytest
 
-from harness.digest_tree import root_of_manifest
+from harness import peer
+from harness.digest_tree import record, root_of, root_of_manifest
 from harness.hosts import wait_until
-from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE
+from harness.play import daemon_session, other_daemon
+from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_INCOMPATIBLE, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, cp
 from harness.trees import make_file, make_tree
 
 CONTEXT = {"sent": b"farhaul receipt v1 sent", "received": b"farhaul receipt v1 received"}
@@ -214,3 +216,59 @@ def test_what_cannot_be_synced_has_no_receipt(daemon_road, near):
     report = json.loads(done.stdout)
     assert done.returncode == EXIT_FILES and report["error_detail"]["code"] == "FH-NOT-ON-DISK", done
     assert "receipt" not in report and "signed nothing" in report["no_receipt"] and not (near / "r").exists()
+
+
+def test_a_daemon_that_knows_no_receipts_is_named(net, near):
+    make_file(near / "file", 100, seed=1)
+
+    def script(stream):
+        ids = [1000 + number for number in range(len(peer.read_hello(stream)["flow_ids"]))]
+        features = [name for name in peer.FEATURES if name != "receipt"]
+        peer.write_hello(stream, peer.greeting("reply", features=features, refusal=None, flow_ids=ids, udp_ports=[]))
+        peer.read_exactly(stream, 1)
+
+    with other_daemon(net, 33337, script):
+        outcome = cp(net.alpha, "--accept-new", "--receipt", near / "r", near / "file", "fh://beta:33337/x", expect=EXIT_INCOMPATIBLE)
+    assert outcome.report["error_detail"]["code"] == "FH-FEATURE-MISSING" and "lacks 'receipt'" in outcome.error_line
+
+
+def pushed(net, session):
+    """A small file, and what the daemon has signed for it."""
+    (net.daemon.root / "asked").unlink(missing_ok=True)
+    session.message(peer.START)
+    session.file("asked", b"content")
+    session.message(peer.ENTRIES_END)
+    body = session.next(31)[1]
+    length, at = peer.take_leb(body, 0)
+    return json.loads(body[at:at + length])
+
+
+def test_what_a_client_of_another_kind_is_signed(net):
+    """The second implementation of the wire comes to the same root as the daemon."""
+    wish = peer.request("push", "", target_is_directory=True, integrity={"receipt": "5e" * 16})
+    with daemon_session(net, wish) as (_reply, session):
+        statement = pushed(net, session)["statement"]
+        line = {"kind": "file", "path": "asked", "mode": "644", "mtime_ns": 1_700_000_000 * 10**9, "size": 7,
+                "digest": peer.seal.blake3(b"content").hex()}
+        assert statement["tree_root"] == root_of([record(line)], (1, 1, 7)) and statement["transfer"] == "5e" * 16
+        session.message(31, peer.counted(b"") + peer.counted(b"I have no pen"))
+        session.drain()
+    assert (net.daemon.root / "asked").read_bytes() == b"content"
+
+
+@pytest.mark.parametrize("answer", ["nothing that is one", "its own words", "too early"])
+def test_a_daemon_ends_a_session_by_a_receipt_that_does_not_fit(net, answer):
+    wish = peer.request("push", "", target_is_directory=True, integrity={"receipt": "5e" * 16})
+    told = net.daemon.log_text().count("broke the protocol")
+    with daemon_session(net, wish) as (_reply, session):
+        if answer == "too early":
+            session.message(peer.START)
+            session.message(31, peer.counted(b"{}") + peer.counted(b""))
+        else:
+            signed = pushed(net, session)
+            words = b"{}" if answer == "nothing that is one" else json.dumps(signed).encode()
+            session.message(31, peer.counted(words) + peer.counted(b""))
+        session.drain()
+    wait_until(lambda: net.daemon.log_text().count("broke the protocol") > told)
+    how = "UnexpectedMessage" if answer == "too early" else "ReceiptUnfit"
+    assert how in net.daemon.log_text().splitlines()[-1]

@@ -1,69 +1,35 @@
-"""The root of a manifest's digest tree, computed a second time: by docs/verify.md, with a BLAKE3 of its own."""
+"""The root of a manifest's digest tree, computed a second time, by docs/verify.md."""
 
 import base64
 import json
 import os
 import struct
 
-IV = (0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19)
-PERMUTATION = (2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8)
-CHUNK_START, CHUNK_END, PARENT, ROOT, DERIVE_CONTEXT, DERIVE_MATERIAL = 1, 2, 4, 8, 32, 64
-MASK = 0xFFFFFFFF
+from .seal import BLAKE3_START, CHUNK_END, CHUNK_START, PARENT, ROOT, compress, compress_wide
+
+DERIVE_CONTEXT, DERIVE_MATERIAL = 32, 64
 
 
-def _compress(chaining, words, counter, length, flags):
-    state = list(chaining) + list(IV[:4]) + [counter & MASK, counter >> 32, length, flags]
-
-    def mix(a, b, c, d, x, y):
-        for word, first, second in ((x, 16, 12), (y, 8, 7)):
-            state[a] = (state[a] + state[b] + word) & MASK
-            state[d] ^= state[a]
-            state[d] = (state[d] >> first | state[d] << 32 - first) & MASK
-            state[c] = (state[c] + state[d]) & MASK
-            state[b] ^= state[c]
-            state[b] = (state[b] >> second | state[b] << 32 - second) & MASK
-
-    words = list(words)
-    for _ in range(7):
-        for place, (a, b, c, d) in enumerate(((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
-                                              (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))):
-            mix(a, b, c, d, words[2 * place], words[2 * place + 1])
-        words = [words[at] for at in PERMUTATION]
-    return [state[at] ^ state[at + 8] for at in range(8)] + [state[at + 8] ^ chaining[at] for at in range(8)]
-
-
-def _words(block):
-    return struct.unpack("<16I", block.ljust(64, b"\0"))
-
-
-def _chunk(key, content, number, flags):
-    """The last compression of a chunk, which may be the root's."""
-    blocks = [content[at:at + 64] for at in range(0, len(content), 64)] or [b""]
-    chaining = key
-    for at, block in enumerate(blocks[:-1]):
-        start = CHUNK_START if at == 0 else 0
-        chaining = _compress(chaining, _words(block), number, 64, flags | start)[:8]
-    start = CHUNK_START if len(blocks) == 1 else 0
-    return chaining, _words(blocks[-1]), number, len(blocks[-1]), flags | start | CHUNK_END
-
-
-def _tree(key, content, number, flags):
+def _last(key, content, number, flags):
+    """The last compression of a tree, which is the root's if the tree is the whole."""
     if len(content) <= 1024:
-        return _chunk(key, content, number, flags)
-    left = 1024
-    while left * 2 < len(content):
-        left *= 2
-    halves = _tree(key, content[:left], number, flags), _tree(key, content[left:], number + left // 1024, flags)
-    return key, [word for half in halves for word in _compress(*half)[:8]], 0, 64, flags | PARENT
+        blocks = [content[at:at + 64] for at in range(0, len(content), 64)] or [b""]
+        value = key
+        for at, block in enumerate(blocks):
+            edge = (CHUNK_START if at == 0 else 0) | (CHUNK_END if at + 1 == len(blocks) else 0)
+            step = value, block.ljust(64, b"\0"), number, len(block), flags | edge
+            value = compress(*step)
+        return step
+    left = 1024 << ((len(content) - 1) // 1024).bit_length() - 1
+    halves = _last(key, content[:left], number, flags), _last(key, content[left:], number + left // 1024, flags)
+    words = [word for half in halves for word in compress(*half)]
+    return key, struct.pack("<16I", *words), 0, 64, flags | PARENT
 
 
-def blake3(content, length=32, key=IV, flags=0):
-    chaining, words, _, size, flags = _tree(key, content, 0, flags)
-    out, counter = b"", 0
-    while len(out) < length:
-        out += struct.pack("<16I", *_compress(chaining, words, counter, size, flags | ROOT))
-        counter += 1
-    return out[:length]
+def blake3(content, length=32, key=BLAKE3_START, flags=0):
+    value, block, _, size, flags = _last(key, content, 0, flags)
+    blocks = range(-(-length // 64))
+    return b"".join(struct.pack("<16I", *compress_wide(value, block, at, size, flags | ROOT)) for at in blocks)[:length]
 
 
 def derive_key(context, content, length=32):

@@ -77,6 +77,7 @@ pub(crate) use serve::serve_here;
 pub use serve::{NoWatch, ServerPolicy, SessionSummary, Watch, serve};
 
 use farhaul_connect::{Established, Keys};
+use farhaul_session::budget::{Budget, Charge, Resource};
 use farhaul_session::contained::contained;
 use farhaul_session::cpus::disk_threads;
 use farhaul_session::error::Error;
@@ -123,12 +124,22 @@ pub(crate) struct Terms {
 }
 
 /// A root that is computed for a receipt without a manifest. Dropped, it ends its thread.
-struct RootOnly(Arc<Log>);
+struct RootOnly {
+    log: Arc<Log>,
+    _thread: Charge,
+}
+
+impl RootOnly {
+    fn begin(budget: &Budget) -> Result<RootOnly, Error> {
+        let _thread = budget.charge_of(Resource::Threads, 1)?;
+        Ok(RootOnly { log: Log::of_root()?, _thread })
+    }
+}
 
 impl Drop for RootOnly {
     fn drop(&mut self) {
         // Who is interested in it has asked for it.
-        let _ = self.0.finish(&Report::default());
+        let _ = self.log.finish(&Report::default());
     }
 }
 
@@ -168,15 +179,16 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
         Side::Receive(_) => Part::Received,
     };
     let receipting = Receipting::new(&request, terms.keys.as_ref(), part).map(Arc::new);
-    let root_only = receipting.as_ref().filter(|_| terms.log.is_none()).map(|_| Log::of_root());
+    let is_root_only = receipting.is_some() && terms.log.is_none();
+    let root_only = is_root_only.then(|| RootOnly::begin(&dialogue.request.budget));
     let root_only = match root_only.transpose() {
-        Ok(log) => log.map(RootOnly),
+        Ok(root_only) => root_only,
         Err(error) => {
             dialogue.close(Some(&error));
             return Outcome::failed(error);
         }
     };
-    let log = terms.log.clone().or_else(|| root_only.as_ref().map(|root| root.0.clone()));
+    let log = terms.log.clone().or_else(|| root_only.as_ref().map(|root| root.log.clone()));
     let options = request.options;
     // The same rules choose what is sent and protect what is not to be removed.
     let filter = match options.select.scan() {
@@ -212,7 +224,7 @@ fn converse(mut dialogue: Dialogue, request: CopyRequest, side: Side, terms: &Te
     };
     let outcome = Outcome::new(&dialogue, end, error);
     dialogue.close(outcome.error.as_ref());
-    outcome.and_receipt(receipting.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.0))
+    outcome.and_receipt(receipting.as_deref()).and_manifest(root_only.as_ref().map(|root| &*root.log))
 }
 
 /// Refuses a session whose request cannot be met; the far end gets `error` as its reason.

@@ -32,6 +32,8 @@ pub(crate) const MANIFEST_SCHEMA: u32 = 1;
 
 /// Records that may wait for the thread; beyond it the transfer waits.
 const WAITING_MAX: usize = 64 << 10;
+/// The same where no disk is waited for: a few MiB at a daemon.
+const ROOT_WAITING_MAX: usize = 2 * BATCH;
 /// As many wake the thread before its time: a wake-up each would cost more than the record.
 const BATCH: usize = 4096;
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -136,6 +138,8 @@ impl Record {
 pub(crate) struct Log {
     /// Where the manifest is written, if it is.
     path: Option<PathBuf>,
+    /// Records that may wait.
+    waiting_max: usize,
     state: Mutex<State>,
     /// For the thread: there is something to do. For the others: there is room.
     more: Condvar,
@@ -182,6 +186,7 @@ impl Log {
     fn start(file: Option<(&Path, File)>, has_root: bool) -> Result<Arc<Log>, Error> {
         let (path, file) = file.map(|(path, file)| (path.to_path_buf(), file)).unzip();
         let log = Arc::new(Log {
+            waiting_max: if path.is_some() { WAITING_MAX } else { ROOT_WAITING_MAX },
             path,
             tally: has_root.then(Mutex::default),
             state: Mutex::default(),
@@ -209,7 +214,7 @@ impl Log {
 
     pub(crate) fn add(&self, record: Record) {
         let mut state = self.state.lock().whole();
-        while state.waiting.len() >= WAITING_MAX && !state.is_broken {
+        while state.waiting.len() >= self.waiting_max && !state.is_broken {
             state = self.room.wait(state).whole();
         }
         if state.is_broken {

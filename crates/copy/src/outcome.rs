@@ -53,9 +53,12 @@ impl Outcome {
                 Ok(()) | Err(_) => self,
             };
         }
-        let reason = self.report.no_receipt.get_or_insert_with(|| {
-            why_none.unwrap_or("the far end cannot sign: it is of an older version").to_string()
-        });
+        let why = match (why_none, &self.error) {
+            (Some(why), _) => why,
+            (None, Some(_)) => "the copy has not come to its end",
+            (None, None) => "the far end cannot sign: it is of an older version",
+        };
+        let reason = self.report.no_receipt.get_or_insert_with(|| why.to_string());
         match wanted.is_required && self.error.is_none() {
             true => {
                 let error = Error::new(Code::NoReceipt, format!("there is no receipt: {reason}"));

@@ -116,6 +116,27 @@ fn what_lies_or_leads_outside_is_refused_and_nothing_is_made() {
 }
 
 #[test]
+fn options_that_follow_links_follow_none_that_leads_out() {
+    let places = Places::new();
+    symlink("../../b/in/secret", places.top.join("a/in/out")).unwrap();
+    symlink(places.top.join("b/in"), places.top.join("a/in/absolute")).unwrap();
+    symlink("secret", places.top.join("a/in/stays")).unwrap();
+    let mut following = places.job("a/in", "a/followed/");
+    following.options.files.follow = true;
+    let (report, error) = copy(following, &Handle::new());
+    assert!(error.is_none() && report.failed_count == 2, "{report:?}");
+    assert_eq!(places.read("a/followed/in/stays").as_deref(), Some("a"));
+    assert!(!has_any(&places.top.join("a/followed"), "b"));
+    // Where a directory comes, a link to one that lies outside is not used for it.
+    std::fs::create_dir(places.top.join("a/target")).unwrap();
+    symlink(places.top.join("b"), places.top.join("a/target/in")).unwrap();
+    let mut keeping = places.job("a/in", "a/target/");
+    keeping.options.files.keep_dirlinks = true;
+    let _ = copy(keeping, &Handle::new());
+    assert!(!places.top.join("b/secret").exists() && places.read("b/in/secret").as_deref() == Some("b"));
+}
+
+#[test]
 fn directories_of_a_spread_lie_within_as_well() {
     let places = Places::new();
     let list = |names: &[&str]| {

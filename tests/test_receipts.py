@@ -171,6 +171,22 @@ def test_a_run_that_goes_on_has_a_receipt_for_all(receipt):
     receipt.verify("--manifest", receipt.manifest)
 
 
+@pytest.mark.parametrize("options", [
+    ["--inplace"], ["--follow-growth=1s"], ["-W", "--flows", "2"], ["--verify", "readback", "--checksum-extra", "sha256"], ["-L"],
+    ["--no-links", "--exclude", "*7*"], ["--overwrite", "never"], ["--specials", "-XA", "--durable=file"], ["--files-from"], ["--max-size", "1M"],
+], ids=" ".join)
+def test_the_ends_agree_whatever_the_options_are(receipt, near, options):
+    os.mkfifo(receipt.source / "a pipe")
+    if options == ["--files-from"]:
+        (near / "names").write_text("large\n")
+        options = [*options, near / "names"]
+    for change in (lambda: None, lambda: (receipt.source / "large").write_bytes(os.urandom(7 << 20))):
+        change()
+        document = receipt.run(*options, expect=None, check=False).report["receipt"]
+        assert document["sent"]["statement"]["tree_root"] == root_of_manifest(receipt.manifest)
+        receipt.verify("--manifest", receipt.manifest)
+
+
 def test_standard_input(daemon_road, near):
     content = os.urandom(3 << 20)
     for size in (len(content), 5000):

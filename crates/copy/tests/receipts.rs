@@ -219,6 +219,23 @@ fn a_single_file_under_another_name_and_a_stream_have_receipts_too() {
 }
 
 #[test]
+fn a_destination_that_is_spread_has_one_receipt() {
+    let fixture = Fixture::new();
+    tree(&fixture.near("tree"));
+    for name in ["one", "two"] {
+        std::fs::create_dir(fixture.far(name)).unwrap();
+    }
+    let job = CopyJob {
+        destination: fixture.server.at(b"one/"),
+        spread: vec![vec![b"one".to_vec(), b"two".to_vec()]],
+        ..fixture.job(Way::Push, None)
+    };
+    let (report, receipt) = fixture.run(job);
+    assert!(report.ok && report.spread.iter().all(|place| place.files > 0), "{report:?}");
+    assert_eq!((receipt.received.statement.files, receipt.received.statement.entries), (44, 50));
+}
+
+#[test]
 fn the_document_is_written_and_a_manifest_is_not_needed() {
     for way in BOTH {
         let fixture = Fixture::new();

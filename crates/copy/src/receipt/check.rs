@@ -74,6 +74,9 @@ fn of_part(signed: &Signed, part: Part) -> Result<PublicKey, Error> {
     if statement.schema != RECEIPT_SCHEMA {
         return Err(wrong(format!("the {}'s statement has another version than the receipt", part.end())));
     }
+    if !is_hex(&statement.tree_root, 64) || !is_hex(&statement.transfer, 32) {
+        return Err(wrong(format!("the {} says what no receipt says", part.end())));
+    }
     let Some(key) = statement.own_key() else {
         return Err(wrong(format!("the {} names no key of its own", part.end())));
     };
@@ -86,6 +89,10 @@ fn of_part(signed: &Signed, part: Part) -> Result<PublicKey, Error> {
             part.end()
         ))),
     }
+}
+
+fn is_hex(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The root of the digest tree that a manifest stands for.

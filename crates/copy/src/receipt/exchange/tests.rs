@@ -298,6 +298,21 @@ proptest! {
 }
 
 #[test]
+fn a_document_that_says_a_thing_twice_is_none() {
+    let ends = Ends::new();
+    let text = String::from_utf8(ends.receipt().to_json()).unwrap();
+    for (once, twice) in [
+        ("\"files\": 2", "\"files\": 2, \"files\": 3"),
+        ("\"receipt\": 1", "\"receipt\": 1, \"receipt\": 1"),
+        ("\"sent\": {", "\"sent\": {}, \"sent\": {"),
+    ] {
+        assert!(text.contains(once), "{text}");
+        let error = Receipt::parse(text.replacen(once, twice, 1).as_bytes()).unwrap_err();
+        assert_eq!(error.code(), Code::BadReceipt, "{once}");
+    }
+}
+
+#[test]
 fn a_document_that_is_cut_off_says_so() {
     let text = Ends::new().receipt().to_json();
     for cut in [0, 1, 10, text.len() / 2, text.len() - 3] {

@@ -13,7 +13,7 @@ from harness import peer
 from harness.digest_tree import record, root_of, root_of_manifest
 from harness.hosts import wait_until
 from harness.play import daemon_session, other_daemon
-from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_INCOMPATIBLE, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, cp
+from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_INCOMPATIBLE, EXIT_OK, EXIT_SOME_FAILED, EXIT_USAGE, cp, finish
 from harness.trees import make_file, make_tree
 
 CONTEXT = {"sent": b"farhaul receipt v1 sent", "received": b"farhaul receipt v1 received"}
@@ -185,6 +185,19 @@ def test_the_ends_agree_whatever_the_options_are(receipt, near, options):
         document = receipt.run(*options, expect=None, check=False).report["receipt"]
         assert document["sent"]["statement"]["tree_root"] == root_of_manifest(receipt.manifest)
         receipt.verify("--manifest", receipt.manifest)
+
+
+def test_a_file_that_changes_meanwhile_is_signed_for_as_it_is_in_the_end(receipt):
+    large = make_file(receipt.source / "large", 30 << 20, seed=4)
+    ends = (f"{receipt.source}/", receipt.road.url("copy/")) if receipt.is_push else (receipt.road.url("tree/"), f"{receipt.target}/")
+    running = receipt.road.start("--rate", "60M", "--manifest", receipt.manifest, "--receipt", receipt.file, *ends)
+    wait_until(lambda: any(path.stat().st_size > 500 for path in receipt.target.glob("**/.*.fhjournal")), 60)
+    with open(large, "r+b") as out:
+        out.write(b"other content")
+    outcome = finish(running)
+    assert outcome.code == EXIT_OK and (receipt.target / "large").read_bytes() == large.read_bytes(), outcome
+    assert outcome.report["receipt"]["sent"]["statement"]["digests_told"] == 0
+    receipt.verify("--manifest", receipt.manifest)
 
 
 def test_standard_input(daemon_road, near):

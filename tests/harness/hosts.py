@@ -101,6 +101,8 @@ class Host:
             "PATH": f"{self.bin}:{surroundings.programs()}",
             "LANG": "C.UTF-8",
             "TERM": "dumb",
+            # The tests' daemons run as root of a namespace, which is what most of them are about.
+            "FARHAUL_ALLOW_ROOT": "1",
         }
 
     def command(self, argv, user=None):

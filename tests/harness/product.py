@@ -142,7 +142,7 @@ class Daemon:
             #: The server's fingerprint, as keygen tells it to the administrator.
             self.fingerprint = re.search(r"SHA256:[A-Za-z0-9+/]{43}", (done.stdout + done.stderr).decode()).group(0)
         argv = ["farhaul", "serve", "--listen", self.listen, "--root", self.root, "--authorized-keys", self.keys,
-                "--identity", self.identity, *self.arguments]
+                "--identity", self.identity, "--state", self.directory / "state", *self.arguments]
         with open(self.log, "ab") as log:
             self.process = self.host.start(argv, user=self.user, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_until(lambda: self.process.poll() is not None or self.is_listening(), what="the daemon listens")

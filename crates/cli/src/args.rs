@@ -13,11 +13,14 @@ use farhaul::{
 use crate::values::{self, Flows, PathChoice};
 
 pub mod bench;
+pub mod cap;
 pub mod clean;
+pub mod config;
 pub mod lab;
 pub mod look;
 pub mod receipt;
 pub mod select;
+pub mod service;
 pub mod verify;
 
 use select::Select;
@@ -50,8 +53,30 @@ pub enum Verb {
     Sum(Box<look::Sum>),
     Clean(clean::Clean),
     Receipt(receipt::Receipt),
-    Serve(Serve),
+    Serve(Box<Serve>),
+    Submit(Box<service::Submit>),
+    Jobs(service::Jobs),
+    Job(service::Job),
+    /// Wait until jobs are over; ends with the exit code of one that failed
+    Wait(service::Named),
+    /// Hold jobs: nothing new is sent
+    Pause(service::Named),
+    /// Let jobs go on that were held
+    Resume(service::Named),
+    /// End jobs; what has arrived stays
+    Cancel(service::Named),
+    /// Try jobs again that have ended, or that wait for their next attempt
+    Retry(service::Named),
+    Set(service::Set),
+    Logs(service::Logs),
+    History(service::History),
+    Usage(service::Usage),
+    Cap(cap::CapArgs),
+    Token(service::Token),
+    Store(service::Store),
     Keygen(Keygen),
+    Config(config::Config),
+    Audit(config::Audit),
     Lab(Box<lab::Lab>),
     Bench(bench::Bench),
     /// The far end of a transfer over SSH, on stdin and stdout
@@ -147,6 +172,7 @@ const LOCATIONS: &str = "A location is a local path, [user@]host:path over SSH, 
 daemon, or - for a pipe. As a source, dir is the directory itself, dir/ what is in it.";
 const SCP: &str = "Connection (as in scp)";
 const DAEMON: &str = "Daemon";
+const SERVICE: &str = "Service";
 const TRANSFER: &str = "Transfer";
 const MANIFEST: &str = "Manifest";
 const OUTPUT: &str = "Output";
@@ -373,6 +399,30 @@ pub struct Serve {
     /// Permit clients that ask for it to move file contents in the clear, and with --verify transit open to changes on the way
     #[arg(long)]
     pub allow_cipher_none: bool,
+    /// Directory for jobs and their history [default: ~/.local/state/farhaul/service]
+    #[arg(long, value_name = "DIR", help_heading = SERVICE)]
+    pub state: Option<PathBuf>,
+    /// Unix socket of the API, for this user [default: farhaul/api.sock in XDG_RUNTIME_DIR, or api.sock in --state]
+    #[arg(long, value_name = "PATH", help_heading = SERVICE)]
+    pub api_socket: Option<PathBuf>,
+    /// Further address and port of the API, for callers with a token; beyond this host with --tls-cert; may be repeated
+    #[arg(long, value_name = "ADDRESS", help_heading = SERVICE)]
+    pub api_listen: Vec<SocketAddr>,
+    /// Certificate chain of the API, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = SERVICE)]
+    pub tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", help_heading = SERVICE)]
+    pub tls_key: Option<PathBuf>,
+    /// Name by which the API may be called; may be repeated
+    #[arg(long, value_name = "NAME", help_heading = SERVICE)]
+    pub api_host: Vec<String>,
+    /// Serve as root, and so with all of root's rights
+    #[arg(long, env = "FARHAUL_ALLOW_ROOT", value_parser = clap::builder::FalseyValueParser::new(), help_heading = SERVICE)]
+    pub allow_root: bool,
+    /// A file with seconds to add to the clock
+    #[arg(long, value_name = "FILE", env = "FARHAUL_CLOCK", hide = true)]
+    pub clock: Option<PathBuf>,
     /// Log in JSON, one object a line, on stdout
     #[arg(long)]
     pub json: bool,
@@ -417,10 +467,27 @@ impl Verb {
             | Verb::Sum(_)
             | Verb::Serve(_)
             | Verb::Endpoint(_)
-            | Verb::Keygen(_) => true,
+            | Verb::Keygen(_)
+            | Verb::Submit(_)
+            | Verb::Jobs(_)
+            | Verb::Job(_)
+            | Verb::Wait(_)
+            | Verb::Pause(_)
+            | Verb::Resume(_)
+            | Verb::Cancel(_)
+            | Verb::Retry(_)
+            | Verb::Set(_)
+            | Verb::Logs(_)
+            | Verb::History(_)
+            | Verb::Usage(_)
+            | Verb::Cap(_)
+            | Verb::Token(_)
+            | Verb::Store(_) => true,
             Verb::Verify(_)
             | Verb::Clean(_)
             | Verb::Receipt(_)
+            | Verb::Config(_)
+            | Verb::Audit(_)
             | Verb::Lab(_)
             | Verb::Bench(_)
             | Verb::Completions { .. }

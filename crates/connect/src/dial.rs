@@ -65,6 +65,8 @@ pub struct DaemonTarget {
     pub accept_new: bool,
     /// So long a server that has no place now is asked again. By default 30 s.
     pub busy_wait: Duration,
+    /// Nobody is asked about a server that was never seen before, even if there is a terminal.
+    pub batch: bool,
 }
 
 impl Default for DaemonTarget {
@@ -77,6 +79,7 @@ impl Default for DaemonTarget {
             fingerprint: None,
             accept_new: false,
             busy_wait: BUSY_WAIT,
+            batch: false,
         }
     }
 }
@@ -127,7 +130,8 @@ impl FreshIndices {
 
 /// Connects to a daemon and starts a session. An unknown server is shown to the user if there is a terminal.
 pub fn daemon_connect(target: &DaemonTarget, params: HelloParams) -> Result<Established, Error> {
-    connect_asking(target, params, &trust::ask_on_terminal)
+    let ask = |question: &str| if target.batch { None } else { trust::ask_on_terminal(question) };
+    connect_asking(target, params, &ask)
 }
 
 /// `ask` shows a question to the user; `None`: there is nobody to ask.

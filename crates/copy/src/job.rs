@@ -84,6 +84,11 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     (outcome.report, outcome.error)
 }
 
+/// Says what is wrong with a job, as far as this end can tell without troubling the far one.
+pub fn check(job: &CopyJob) -> Result<(), Error> {
+    Plan::new(job.clone()).map(|_| ())
+}
+
 /// A job that can begin: what the far end is asked for and must be able to do, and what this end does.
 pub(crate) struct Ready {
     pub(crate) request: CopyRequest,

@@ -51,7 +51,7 @@ mod writer;
 pub use clean::{CLEAN_SCHEMA, CleanFailure, CleanJob, CleanReport, CleanedFile, clean};
 pub use connection::Connection;
 pub use grounds::{Grounds, Spot};
-pub use job::{CopyJob, Location, copy};
+pub use job::{CopyJob, Location, check, copy};
 pub use options::{
     DeleteOptions, DeleteWhen, Durable, FileOptions, IntegrityOptions, ManifestOptions, Overwrite,
     SelectOptions, SpreadOptions, SyncOptions, TransferOptions, Verify,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// What happens to a destination file that exists already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Overwrite {
     /// Send and replace whatever is there.
     Always,
@@ -25,6 +26,7 @@ pub enum Overwrite {
 /// How the receiver makes sure that it has what the sender read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Verify {
     /// The seal of each datagram only; with `cipher none` a checksum, which stops nobody who changes contents on purpose.
     Transit,
@@ -143,6 +145,7 @@ fn trimmed(directory: &[u8]) -> &[u8] {
 /// When what is too much is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum DeleteWhen {
     /// Before anything is sent; the source is listed twice.
     Before,
@@ -154,6 +157,7 @@ pub enum DeleteWhen {
 /// What the destination has and the source has not is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct DeleteOptions {
     /// Default: after everything else.
     pub when: DeleteWhen,
@@ -168,6 +172,7 @@ pub struct DeleteOptions {
 /// The destination is made like the content of the one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct SyncOptions {
     /// Files of the same size are compared by their digests, not by their times.
     pub checksum: bool,
@@ -180,11 +185,13 @@ pub struct SyncOptions {
 /// What the receiver finds out for the client's manifest.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct ManifestOptions {
     /// Digests also of files that were there already, which are read for it.
     pub unchanged: bool,
     /// Digests by which other tools know a file. Each file that has arrived is read once for all of them.
     #[serde(serialize_with = "to_names", deserialize_with = "from_names")]
+    #[cfg_attr(feature = "schema", schema(value_type = Vec<String>, default = json!([])))]
     pub extra: Vec<Algorithm>,
 }
 
@@ -201,6 +208,7 @@ fn from_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Algorith
 /// When data count as safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Durable {
     /// When the system has them. Against power loss it holds that a next run notices what was lost.
     #[default]
@@ -216,6 +224,7 @@ pub enum Durable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct FileOptions {
     /// What happens to files that exist.
     #[cfg_attr(feature = "clap", arg(skip))]
@@ -266,6 +275,7 @@ const KEEP: &str = "Keep";
 /// How it is made sure that what arrives is what was sent, and stays.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct IntegrityOptions {
     /// How arrival is verified.
     pub verify: Verify,
@@ -276,6 +286,7 @@ pub struct IntegrityOptions {
     /// The name of this transfer in its receipt: 32 hexadecimal digits; none for no receipt. A job sets it by its
     /// [`ReceiptOptions`](crate::ReceiptOptions).
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(ignore))]
     pub receipt: Option<String>,
 }
 

@@ -49,6 +49,8 @@ pub struct ServeConfig {
     pub memory: MemoryLimits,
     /// Bits a second that all its sessions together may move, both ways.
     pub rate_max_bps: Option<u64>,
+    /// What else is of the process itself and is never served: what it is, where, and how to move it elsewhere.
+    pub own: Vec<(&'static str, PathBuf, &'static str)>,
 }
 
 /// Serves until SIGTERM or SIGINT, then stops the sessions resumably.
@@ -132,6 +134,7 @@ fn own_files(config: &ServeConfig) -> Vec<Own> {
         ),
     ];
     let key = default_identity_path();
+    all.extend(config.own.iter().map(|(what, path, elsewhere)| own(what, path.clone(), elsewhere)));
     // Another user's key, or this one's as a client, and the servers that it trusts.
     for file in [key.with_file_name("known_hosts"), key.clone()] {
         if file.exists() {

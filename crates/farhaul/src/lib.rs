@@ -60,7 +60,7 @@ pub use farhaul_copy::{
     IntegrityOptions, Location, ManifestOptions, NotTakenEntry, Overwrite, Part, Place, RECEIPT_SCHEMA,
     REPORT_SCHEMA, Receipt, ReceiptOptions, Report, Retry, SelectOptions, Signed, SpreadFigures,
     SpreadOptions, Statement, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob, VerifyReport,
-    clean as run_clean, copy as run_copy, manifest_root, verify as run_verify,
+    check as check_copy, clean as run_clean, copy as run_copy, manifest_root, verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
@@ -77,5 +77,5 @@ pub use farhaul_stream::{
     Receiver, Sender, StreamOptions, Target, accept_stdio, connect_to_receive, connect_to_send, pair,
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
-pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator, is_pattern};
+pub use farhaul_volume::{Algorithm, Filter, FilterError, RuleList, Separator, Side, is_pattern};
 pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, sync, verify};

@@ -1,2 +1,36 @@
 //! The transfer service: jobs that outlive the terminal, their history, caps, and an API for all of it.
+//!
+//! How to read it: [`serve()`] is what `farhaul serve` calls, [`Client`] how the command line asks it. `job` says what a job is, `store`
+//! keeps it, `scheduler` decides about it, `node` does it, `access` says who may, `api` is how it is asked for.
 #![forbid(unsafe_code)]
+
+mod access;
+mod api;
+pub mod audit;
+mod caps;
+mod client;
+mod clock;
+pub mod config;
+mod history;
+mod hooks;
+mod hub;
+mod job;
+mod node;
+pub mod notify;
+mod scheduler;
+mod serve;
+pub mod state_dir;
+mod store;
+mod watch;
+
+pub use access::{Reach, Scope};
+pub use api::Problem;
+pub use client::{Address, Client, Told};
+pub use clock::Clock;
+pub use job::{
+    FinishBy, JOB_SCHEMA, JobId, JobOptions, JobSpec, Kind, Labels, Repeat, RetryRule, SelectRules, Span,
+    State,
+};
+pub use node::{Identity, Peer, Settings};
+pub use scheduler::choice::Places;
+pub use serve::{ServiceConfig, default_sockets, default_state, serve};

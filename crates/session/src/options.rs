@@ -19,6 +19,7 @@ pub const MEMORY_MIN: u64 = 16 << 20;
 
 /// The cipher of the data packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub enum Cipher {
     /// AES with 128 bits.
     #[default]
@@ -50,16 +51,20 @@ impl Cipher {
 
 /// A way between the two hosts: an address of the client and one of the far end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct PathAddresses {
     /// Of this end, if it is the one that connects.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub local: IpAddr,
     /// Of the far end.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
     pub remote: IpAddr,
 }
 
 /// How a session travels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 pub struct NetworkOptions {
     /// How the data are sealed.
     pub cipher: Cipher,
@@ -87,6 +92,7 @@ pub struct NetworkOptions {
     pub udp_ports: (u16, u16),
     /// Of this process alone: it does not travel, and a far end has its own.
     #[serde(skip)]
+    #[cfg_attr(feature = "schema", schema(ignore))]
     pub testing: Testing,
 }
 

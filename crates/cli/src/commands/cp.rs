@@ -250,6 +250,7 @@ pub(super) fn daemon_target(host: &Host, connection: &Connection) -> DaemonTarge
         known_hosts_file: connection.known_hosts.clone(),
         fingerprint: connection.fingerprint.clone(),
         accept_new: connection.accept_new,
+        batch: connection.batch,
         busy_wait: connection.busy_wait.map_or(DaemonTarget::default().busy_wait, Duration::from_secs),
     }
 }

@@ -1,9 +1,11 @@
 //! A file a verb. Each takes its arguments and ends with an exit code; only these call the engine, the daemon, bench or wanem.
 
+mod audit;
 mod bench;
 mod cat;
 mod clean;
 mod completions;
+mod config;
 mod cp;
 mod du;
 mod endpoint;
@@ -14,6 +16,7 @@ mod ls;
 mod man;
 mod receipt;
 mod serve;
+mod service;
 mod stat;
 mod sum;
 mod sync;
@@ -21,7 +24,7 @@ mod verify;
 
 use std::process;
 
-use farhaul::{CpuList, ExitCode, contained};
+use farhaul::{CpuList, Error, ExitCode, contained};
 
 use crate::args::Verb;
 use crate::args::bench::BenchPart;
@@ -64,9 +67,26 @@ fn run_verb(verb: Verb) -> process::ExitCode {
         Verb::Cat(args) => return process_code(cat::run(&args)),
         Verb::Du(args) => return process_code(du::run(&args)),
         Verb::Sum(args) => return process_code(sum::run(&args)),
-        Verb::Serve(args) => return process_code(serve::run(args)),
+        Verb::Serve(args) => return process_code(serve::run(*args)),
+        Verb::Submit(args) => return coded(service::submit(&args)),
+        Verb::Wait(args) => return coded(service::wait(&args)),
+        Verb::Pause(args) => return coded(service::act(&args, "pause")),
+        Verb::Resume(args) => return coded(service::act(&args, "resume")),
+        Verb::Cancel(args) => return coded(service::act(&args, "cancel")),
+        Verb::Retry(args) => return coded(service::act(&args, "retry")),
+        Verb::Jobs(args) => service::jobs(&args),
+        Verb::Job(args) => service::job(&args),
+        Verb::Set(args) => service::set(&args),
+        Verb::Logs(args) => service::logs(&args),
+        Verb::History(args) => service::history(&args),
+        Verb::Usage(args) => service::usage(&args),
+        Verb::Cap(args) => service::cap(&args),
+        Verb::Token(args) => service::token(&args),
+        Verb::Store(args) => service::store(&args),
         Verb::Endpoint(args) => return process_code(endpoint::run(&args)),
         Verb::Bench(args) => return process_code(bench::run(&args)),
+        Verb::Config(args) => return process_code(config::run(&args.verb)),
+        Verb::Audit(args) => return process_code(audit::run(&args.verb)),
         Verb::Lab(args) => return lab::run(*args),
         Verb::Keygen(args) => keygen::run(&args),
         Verb::Completions { shell } => completions::run(shell),
@@ -79,6 +99,14 @@ fn run_verb(verb: Verb) -> process::ExitCode {
             process_code(error.exit_code())
         }
     }
+}
+
+fn coded(outcome: Result<ExitCode, Error>) -> process::ExitCode {
+    let code = outcome.unwrap_or_else(|error| {
+        printer::error(&error, None);
+        error.exit_code()
+    });
+    process_code(code)
 }
 
 /// Whether what it finds or says goes to stdout whatever happens.
@@ -100,8 +128,22 @@ fn reports_to_stdout(verb: &Verb) -> bool {
             LabVerb::Run(_) | LabVerb::Exec(_) | LabVerb::World(_) => false,
         },
         Verb::Bench(args) => reporting(&args.part).is_some_and(|(json, quiet)| json || !quiet),
-        Verb::Completions { .. } | Verb::Man { .. } => true,
+        Verb::Completions { .. } | Verb::Man { .. } | Verb::Config(_) | Verb::Audit(_) => true,
         Verb::Ls(_) | Verb::Stat(_) | Verb::Cat(_) | Verb::Du(_) | Verb::Sum(_) => true,
+        Verb::Submit(_)
+        | Verb::Jobs(_)
+        | Verb::Job(_)
+        | Verb::Logs(_)
+        | Verb::History(_)
+        | Verb::Usage(_) => true,
+        Verb::Token(_) | Verb::Cap(_) => true,
+        Verb::Wait(args)
+        | Verb::Pause(args)
+        | Verb::Resume(args)
+        | Verb::Cancel(args)
+        | Verb::Retry(args) => args.shown.json,
+        Verb::Set(args) => args.shown.json,
+        Verb::Store(_) => false,
         // Its stdout is the channel.
         Verb::Endpoint(_) => false,
     }

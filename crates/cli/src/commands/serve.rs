@@ -1,12 +1,17 @@
 //! `farhaul serve`: the daemon, until it is stopped.
 
+use std::path::PathBuf;
+
 use farhaul::default_identity_path;
-use farhaul::{ExitCode, MemoryLimits};
+use farhaul::{Code, Error, ExitCode, MemoryLimits};
 use farhaul_daemon::ServeConfig;
+use farhaul_service::notify::Passed;
+use farhaul_service::{Clock, ServiceConfig, Settings, default_sockets, default_state};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
 use crate::args::Serve;
+use crate::descriptors;
 use crate::ui::{log, printer};
 
 pub fn run(args: Serve) -> ExitCode {
@@ -20,8 +25,21 @@ pub fn run(args: Serve) -> ExitCode {
     } else {
         log::to_stderr(level)
     }
+    let passed = match Passed::sorted(descriptors::passed()) {
+        Ok(passed) => passed,
+        Err(error) => {
+            printer::error(&error, None);
+            return error.exit_code();
+        }
+    };
+    if !passed.is_empty() {
+        printer::warning("sockets of the service manager are not taken over; addresses are bound anew");
+    }
     let mask = set_mask(args.mask);
-    match farhaul_daemon::serve(config(args, mask)) {
+    if args.authorized_keys.is_none() {
+        begin_own_list();
+    }
+    match checked(&args).and_then(|()| farhaul_service::serve(service(args, mask))) {
         Ok(()) => ExitCode::Ok,
         Err(error) => {
             printer::error(&error, None);
@@ -44,8 +62,52 @@ fn set_mask(wanted: Option<u32>) -> u32 {
     mask
 }
 
+/// What arrives is made with this process's rights: root's are too many for a service unless somebody wants just that.
+fn checked(args: &Serve) -> Result<(), Error> {
+    if rustix::process::geteuid().is_root() && !args.allow_root {
+        let what = "the service would run as root, and whoever may use it could write everywhere below --root as root";
+        return Err(Error::new(Code::BadOption, what)
+            .with_hint("run it as a user of its own, or give it --allow-root"));
+    }
+    Ok(())
+}
+
+fn service(mut args: Serve, mask: u32) -> ServiceConfig {
+    let state = args.state.take().unwrap_or_else(default_state);
+    let own_socket = || default_sockets().into_iter().next().filter(|_| state == default_state());
+    let socket = args.api_socket.take().or_else(own_socket).unwrap_or_else(|| state.join("api.sock"));
+    let identity_file = args.identity.clone().unwrap_or_else(default_identity_path);
+    ServiceConfig {
+        socket,
+        state,
+        api: std::mem::take(&mut args.api_listen),
+        tls: args.tls_cert.take().zip(args.tls_key.take()),
+        hosts: std::mem::take(&mut args.api_host),
+        settings: Settings { identity_file, ..Settings::default() },
+        clock: args.clock.take().map_or_else(Clock::of_host, Clock::shifted_by),
+        daemon: config(args, mask),
+    }
+}
+
+fn own_keys() -> PathBuf {
+    default_identity_path().with_file_name("authorized_keys")
+}
+
+/// A service for its own user's jobs needs no clients: the list that it looks at by itself may begin empty.
+fn begin_own_list() {
+    use std::io::Write as _;
+    use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+    let path = own_keys();
+    if let Some(folder) = path.parent() {
+        // What cannot be made is told when it cannot be read.
+        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    }
+    if let Ok(mut file) = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        let _ = file.write_all(b"# Public keys (farhaul keygen) of those who may connect, one a line.\n");
+    }
+}
+
 fn config(args: Serve, mask: u32) -> ServeConfig {
-    let own_keys = || default_identity_path().with_file_name("authorized_keys");
     ServeConfig {
         listen: args.listen,
         root: args.root,
@@ -57,5 +119,6 @@ fn config(args: Serve, mask: u32) -> ServeConfig {
         testing: args.testing.of_engine(),
         memory: memory(args.memory, args.memory_per_key),
         rate_max_bps: args.max_rate,
+        own: Vec::new(),
     }
 }

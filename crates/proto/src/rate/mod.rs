@@ -39,6 +39,7 @@ const HIGH_SHARES: f64 = 2.0;
 /// How the rate is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(rename_all = "lowercase"))]
+#[cfg_attr(feature = "utoipa", derive(utoipa::ToSchema))]
 pub enum Policy {
     /// Holds [`RateConfig::rate_bps`], whatever happens. Without a rate it is [`Policy::Fair`].
     Fixed,

@@ -115,8 +115,23 @@ codes! {
     UnsafeRoot = 1008, "FH-UNSAFE-ROOT", User, Usage, Futile, "A daemon's own files lie in what it is to serve.", None;
     Misuse = 1009, "FH-MISUSE", User, Usage, Futile, "A program has called the library in a way that it does not allow.", None;
     NoSuchAddress = 1010, "FH-NO-SUCH-ADDRESS", User, Usage, Futile, "An address or a CPU that was named is not one of this host.", None;
+    BadConfig = 1048, "FH-BAD-CONFIG", User, Usage, Futile, "The configuration of the service has a fault.", Some("`farhaul config check` lists all that is wrong");
+    BadState = 1049, "FH-BAD-STATE", User, Usage, Futile, "The service cannot keep its state in the directory that it was given.", None;
+    AlreadyRuns = 1050, "FH-ALREADY-RUNS", User, Usage, Helps, "Another process of the service has the state directory or the socket.", None;
     BadRequest = 1032, "FH-BAD-REQUEST", User, Usage, Futile, "The request of the other end cannot be understood.", NEWER;
     OneRequestOnly = 2002, "FH-ONE-REQUEST-ONLY", Peer, Usage, Futile, "The daemon takes one request a session.", None;
+
+    // What the service is asked.
+    NoSuchThing = 1040, "FH-NO-SUCH-THING", User, Usage, Futile, "The service has no job, cap, token, watch or page of this name that the caller may see.", None;
+    NotNow = 1041, "FH-NOT-NOW", User, Usage, Futile, "What is asked of a job does not fit the state that it is in.", None;
+    KeyReused = 1042, "FH-KEY-REUSED", User, Usage, Futile, "An idempotency key came again with another request.", Some("take a new key for a new request");
+    TooLarge = 1043, "FH-TOO-LARGE", User, Usage, Futile, "A request is larger than the service takes.", None;
+    NoToken = 1044, "FH-NO-TOKEN", User, Auth, Futile, "A request has no token, or one that is unknown, expired or revoked.", Some("ask who runs the service for one (farhaul token create)");
+    OutOfScope = 1045, "FH-OUT-OF-SCOPE", User, Auth, Futile, "The token does not allow this.", Some("ask who runs the service for a token that does");
+    TooMany = 4020, "FH-TOO-MANY", Host, Lost, Helps, "The service has as much to do as it takes.", Some("try again later");
+    StoreNewer = 1046, "FH-STORE-NEWER", User, Incompatible, Futile, "The service's store is of a later version of Farhaul.", None;
+    StoreBroken = 4021, "FH-STORE-BROKEN", Host, Files, Futile, "The service's store is damaged, or is none.", Some("go back to a copy (farhaul store backup makes one)");
+    NoService = 1047, "FH-NO-SERVICE", User, Connect, Helps, "No service answers where one was looked for.", Some("start one with `farhaul serve`, or say where it is (FARHAUL_API)");
 
     // The far end cannot be reached.
     HostUnknown = 1011, "FH-HOST-UNKNOWN", User, Connect, Futile, "No address belongs to the host's name.", Some("check the name");

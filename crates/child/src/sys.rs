@@ -1,0 +1,66 @@
+//! Runs in the child between `fork` and `exec`: other threads of the parent may have held any lock at the
+//! time of the `fork`.
+//!
+//! The only `unsafe` of this crate. Always true: nothing in the child allocates, locks or unwinds.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::ptr::null_mut;
+
+use libc::{c_int, c_uint};
+
+/// Linux has signals 1 to 64. The C library keeps 32 and 33 for itself and refuses to change them, though
+/// they can be ignored, too: the kernel is asked directly.
+const SIGNALS: std::ops::RangeInclusive<c_int> = 1..=64;
+/// Bytes of the kernel's set of 64 signals.
+const SET_LEN: usize = 8;
+/// The kernel's `struct sigaction` for the default action is all zeros, in whatever order its at most 32
+/// bytes stand.
+const BY_DEFAULT: [u64; 4] = [0; 4];
+/// The first descriptor that a program does not expect.
+const FIRST: c_uint = 3;
+/// Kernels before 5.11 cannot mark a range of descriptors; of so many each is then marked by itself.
+const MARKED_MAX: c_int = 1 << 16;
+
+pub(crate) fn before_exec(command: &mut Command) {
+    // SAFETY: the function only makes system calls that may be made after `fork` (signal-safety(7)), and
+    // makes no memory.
+    unsafe { command.pre_exec(in_child) };
+}
+
+fn in_child() -> io::Result<()> {
+    for signal in SIGNALS {
+        // SAFETY: the kernel reads the action and, as that is null, writes no old one; SIGKILL and SIGSTOP
+        // are errors, which do not matter.
+        unsafe {
+            libc::syscall(libc::SYS_rt_sigaction, signal, BY_DEFAULT.as_ptr(), null_mut::<u64>(), SET_LEN)
+        };
+    }
+    // SAFETY: a set of signals is plain data, for which zeros are a value.
+    let mut none = unsafe { zeroed() };
+    // SAFETY: the call writes to the set that it is given.
+    unsafe { libc::sigemptyset(&mut none) };
+    // SAFETY: the call reads the set; where the old one would go is allowed to be null.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &none, null_mut()) };
+    mark_descriptors()
+}
+
+/// They are closed by `exec`, not here: the standard library still needs one, to tell the parent that `exec`
+/// has failed.
+fn mark_descriptors() -> io::Result<()> {
+    // SAFETY: the call takes three numbers and changes flags of descriptors of this process, which is about
+    // to become another program.
+    let done = unsafe {
+        libc::syscall(libc::SYS_close_range, FIRST, c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC as c_uint)
+    };
+    if done == 0 {
+        return Ok(());
+    }
+    for descriptor in FIRST as c_int..MARKED_MAX {
+        // SAFETY: the call takes numbers; one that is no descriptor is an error, which does not matter.
+        unsafe { libc::fcntl(descriptor, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    Ok(())
+}

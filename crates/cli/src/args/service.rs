@@ -1,0 +1,328 @@
+//! The options of the verbs that ask a service: jobs, history, tokens, its store.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args as Group, Subcommand};
+use farhaul::Policy;
+use farhaul_service::{FinishBy, Scope, Span};
+
+use super::select::Select;
+use super::{Connection, EXIT_CODES, OUTPUT, SCP, SYNC, Transfer};
+use crate::values;
+
+const SERVICE: &str = "Service";
+const JOB: &str = "Job";
+const ABOUT: &str = "The service is `farhaul serve`; it is asked over its Unix socket, or at the address that --api or FARHAUL_API names.";
+
+/// Where the service is.
+#[derive(Group, Debug)]
+pub struct Api {
+    /// The service: path of its socket, or https://host:port [default: this user's own]
+    #[arg(long, value_name = "ADDRESS", env = "FARHAUL_API", help_heading = SERVICE)]
+    pub api: Option<String>,
+    /// File with the token for a service at another address [default: ~/.config/farhaul/token]
+    #[arg(long, value_name = "FILE", env = "FARHAUL_TOKEN_FILE", help_heading = SERVICE)]
+    pub token_file: Option<PathBuf>,
+    /// Certificates to trust, in PEM [default: the system's]
+    #[arg(long, value_name = "FILE", help_heading = SERVICE)]
+    pub ca: Option<PathBuf>,
+}
+
+/// How it is told.
+#[derive(Group, Debug)]
+pub struct Shown {
+    #[command(flatten)]
+    pub api: Api,
+    /// JSON on stdout
+    #[arg(long, help_heading = OUTPUT)]
+    pub json: bool,
+    /// Errors only
+    #[arg(short = 'q', long, help_heading = OUTPUT)]
+    pub quiet: bool,
+}
+
+/// Hand a copy or a sync over to the service, which does it whatever becomes of this terminal
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT} The job's id goes to stdout.\n\n{EXIT_CODES}"))]
+pub struct Submit {
+    /// Sources, then the destination
+    #[arg(value_name = "LOCATION", required_unless_present = "spec", conflicts_with = "spec")]
+    pub locations: Vec<OsString>,
+    /// The whole job as a JSON document (- for stdin), see docs/jobs.md
+    #[arg(long, value_name = "FILE", help_heading = JOB)]
+    pub spec: Option<PathBuf>,
+    /// As farhaul sync: make the destination like what is in the source directory
+    #[arg(long, help_heading = JOB)]
+    pub sync: bool,
+    /// 0 (last) to 9 (first)
+    #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9), help_heading = JOB)]
+    pub priority: Option<u8>,
+    /// Do not begin before then: 22:00, or 2027-01-31T06:00:00Z
+    #[arg(long, value_name = "TIME", help_heading = JOB)]
+    pub not_before: Option<FinishBy>,
+    /// Go as slowly as possible, and be finished by then
+    #[arg(long, value_name = "TIME", help_heading = JOB)]
+    pub finish_by: Option<FinishBy>,
+    /// Attempts after the first one, where another one may help [default: 8]
+    #[arg(long, value_name = "N", help_heading = JOB)]
+    pub retry: Option<u32>,
+    /// A name and a value of your own; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", help_heading = JOB)]
+    pub labels: Vec<String>,
+    /// An http or https address that hears of the end
+    #[arg(long, value_name = "URL", help_heading = JOB)]
+    pub webhook: Option<String>,
+    /// Again and again, so long after the last run has begun
+    #[arg(long, value_name = "TIME", conflicts_with = "cron", help_heading = JOB)]
+    pub every: Option<Span>,
+    /// Again and again, by a cron expression such as '30 22 * * 1-5'
+    #[arg(long, value_name = "EXPRESSION", help_heading = JOB)]
+    pub cron: Option<String>,
+    /// Where the times of --cron and --finish-by hold [default: the service's]
+    #[arg(long, value_name = "ZONE", help_heading = JOB)]
+    pub time_zone: Option<String>,
+    /// Show yourself by this identity of the service's configuration
+    #[arg(long, value_name = "NAME", help_heading = JOB)]
+    pub as_identity: Option<String>,
+    /// With the same key the same job is made once, within 24 hours
+    #[arg(long, value_name = "KEY", help_heading = JOB)]
+    pub key: Option<String>,
+    /// Wait for the end, and end with the job's exit code
+    #[arg(long, help_heading = JOB)]
+    pub wait: bool,
+
+    #[command(flatten)]
+    pub api: Api,
+    #[command(flatten)]
+    pub connection: Connection,
+    #[command(flatten)]
+    pub transfer: Transfer,
+    #[command(flatten)]
+    pub select: Select,
+    /// Compare files of the same size by their content, not by their times (with --sync)
+    #[arg(short = 'c', long, requires = "sync", help_heading = SYNC)]
+    pub checksum: bool,
+    /// Take a file that the destination has under another name from there (with --sync)
+    #[arg(long, requires = "sync", help_heading = SYNC)]
+    pub detect_renames: bool,
+    /// Delete what the destination has and the source has not (with --sync)
+    #[arg(long, requires = "sync", help_heading = SYNC)]
+    pub delete: bool,
+    /// Delete also what is left out by rules
+    #[arg(long, requires = "delete", help_heading = SYNC)]
+    pub delete_excluded: bool,
+    /// Delete at most so many files and directories
+    #[arg(long, value_name = "N", requires = "delete", help_heading = SYNC)]
+    pub max_delete: Option<u64>,
+    /// Keep set-user-id and set-group-id bits too
+    #[arg(short = 'p', help_heading = SCP)]
+    pub preserve: bool,
+    /// JSON on stdout
+    #[arg(long, help_heading = OUTPUT)]
+    pub json: bool,
+    /// Errors only
+    #[arg(short = 'q', long, help_heading = OUTPUT)]
+    pub quiet: bool,
+}
+
+/// List jobs, the newest first
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Jobs {
+    /// Only those in these states: queued, waiting, running, paused, retrying, done, partly_failed, failed, cancelled
+    #[arg(long, value_name = "STATES", value_delimiter = ',')]
+    pub state: Vec<String>,
+    /// Only those with this label; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    pub labels: Vec<String>,
+    /// Only those with this text in a source, the destination or a label
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    /// At most so many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
+    /// Go on showing them as they change
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// Show one job
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Job {
+    /// The job's id
+    pub id: String,
+    /// What became of each entry, as lines of JSON
+    #[arg(long)]
+    pub files: bool,
+    /// With --files: only those with these results, such as failed
+    #[arg(long, value_name = "RESULTS", requires = "files")]
+    pub result: Option<String>,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// What is done with jobs that are named.
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Named {
+    /// Ids of jobs
+    #[arg(required = true, value_name = "ID")]
+    pub ids: Vec<String>,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// Change a job, also while it runs
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Set {
+    /// The job's id
+    pub id: String,
+    /// Highest rate in bits a second, such as 800M or 2G; none for no limit of its own
+    #[arg(long, value_name = "RATE", value_parser = rate_or_none)]
+    pub rate: Option<u64>,
+    /// How the rate is set: fixed, high, fair or low
+    #[arg(long, value_name = "POLICY", value_parser = values::choice::<Policy>(&["fixed", "high", "fair", "low"]))]
+    pub policy: Option<Policy>,
+    /// 0 (last) to 9 (first)
+    #[arg(long, value_name = "0-9", value_parser = clap::value_parser!(u8).range(0..=9))]
+    pub priority: Option<u8>,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+fn rate_or_none(text: &str) -> Result<u64, String> {
+    if text == "none" { Ok(0) } else { values::rate(text) }
+}
+
+/// Show what has happened to a job
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Logs {
+    /// The job's id
+    pub id: String,
+    /// Go on until the job is over
+    #[arg(short = 'f', long)]
+    pub follow: bool,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// Show what has ended
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct History {
+    /// Within this time: 12h, 7d
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Span>,
+    /// Only with this label; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE")]
+    pub labels: Vec<String>,
+    /// Only with this peer, as jobs show it
+    #[arg(long, value_name = "PEER")]
+    pub peer: Option<String>,
+    /// Only those that ended so: done, partly_failed, failed, cancelled
+    #[arg(long, value_name = "STATES", value_delimiter = ',')]
+    pub state: Vec<String>,
+    /// Only those with this text in the source or the destination
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    /// At most so many
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+    pub limit: usize,
+    /// Comma-separated values, with a line of names
+    #[arg(long, conflicts_with = "json", help_heading = OUTPUT)]
+    pub csv: bool,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// Sum up what was moved
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Usage {
+    /// peer, user, day, or label:NAME
+    #[arg(long, value_name = "WHAT", default_value = "peer")]
+    pub by: String,
+    /// Within this time: 12h, 7d
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<Span>,
+    #[command(flatten)]
+    pub shown: Shown,
+}
+
+/// Make, list and revoke tokens for the service
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Token {
+    #[command(subcommand)]
+    pub verb: TokenVerb,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum TokenVerb {
+    /// Make one; its secret goes to stdout, this once
+    Create {
+        /// What it allows: read, submit, control, admin, separated by commas
+        #[arg(long, value_name = "SCOPES", value_delimiter = ',', required = true, value_parser = scope)]
+        scope: Vec<Scope>,
+        /// Only this directory of the service's host, and what is in it; may be repeated
+        #[arg(long, value_name = "DIR")]
+        root: Vec<PathBuf>,
+        /// Only this directory at this peer; may be repeated. With --root and without --peer no peer is reached
+        #[arg(long, value_name = "PEER:DIR")]
+        peer: Vec<String>,
+        /// Good for so long, such as 30d [default: for ever]
+        #[arg(long, value_name = "TIME")]
+        expires: Option<Span>,
+        /// What it is called
+        #[arg(long, value_name = "TEXT", default_value = "")]
+        name: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// List all
+    List {
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// From now on one is worth nothing
+    Revoke {
+        /// Its id, as list shows it
+        id: String,
+        #[command(flatten)]
+        shown: Shown,
+    },
+}
+
+fn scope(text: &str) -> Result<Scope, String> {
+    Scope::of_name(text).ok_or_else(|| "a scope is read, submit, control or admin".into())
+}
+
+/// Look after the service's store
+#[derive(Group, Debug)]
+#[command(after_help = format!("{ABOUT}\n\n{EXIT_CODES}"))]
+pub struct Store {
+    #[command(subcommand)]
+    pub verb: StoreVerb,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum StoreVerb {
+    /// Write a copy of it to a file of the service's host, while all goes on
+    Backup {
+        /// A file that is not there yet
+        file: PathBuf,
+        #[command(flatten)]
+        shown: Shown,
+    },
+    /// Look through all of it
+    Check {
+        #[command(flatten)]
+        shown: Shown,
+    },
+}

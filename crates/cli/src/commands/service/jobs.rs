@@ -1,0 +1,337 @@
+//! `farhaul jobs`, `job`, `logs` and `wait`.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use farhaul::{Code, Error, ExitCode};
+use farhaul_service::{Client, State};
+use serde_json::{Value, json};
+
+use super::table::Table;
+use super::{client, joined, query, quoted};
+use crate::args::service::{Job, Jobs, Logs, Named};
+use crate::ui::{printer, units};
+
+/// What the service gives at a time.
+const PAGE: usize = 1000;
+
+pub fn jobs(args: &Jobs) -> Result<(), Error> {
+    let client = client(&args.shown.api)?;
+    let ask = || -> Result<Vec<Value>, Error> {
+        let mut all: Vec<Value> = Vec::new();
+        let mut cursor = None;
+        while all.len() < args.limit {
+            let parts = [
+                ("state", joined(&args.state)),
+                ("label", joined(&args.labels)),
+                ("text", args.text.clone()),
+                ("limit", Some((args.limit - all.len()).min(PAGE).to_string())),
+                ("cursor", cursor.take()),
+            ];
+            let mut page: Value = client.get(&format!("/jobs{}", query(&parts)))?;
+            all.extend(page["jobs"].as_array_mut().map(std::mem::take).unwrap_or_default());
+            cursor = page["next_cursor"].as_str().map(ToString::to_string);
+            if cursor.is_none() {
+                break;
+            }
+        }
+        Ok(all)
+    };
+    if !args.watch {
+        let all = ask()?;
+        return if args.shown.json { printer::json(&all) } else { printer::data(table(&all).as_bytes()) };
+    }
+    loop {
+        // Home, the table, and nothing below it.
+        let text = table(&ask()?).replace('\n', "\x1b[K\n");
+        printer::data(format!("\x1b[H{text}\x1b[J").as_bytes())?;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn table(jobs: &[Value]) -> String {
+    if jobs.is_empty() {
+        return "no jobs\n".into();
+    }
+    let mut table = Table::new(&["ID", "STATE", "PRI", "DONE", "RATE", "LEFT", "WHAT"]);
+    for job in jobs {
+        let progress = &job["progress"];
+        let state = State::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words());
+        let state = if job["is_stopping"] == true { "stopping" } else { state };
+        table.row(vec![
+            text(&job["id"]).into(),
+            state.into(),
+            job["priority"].to_string(),
+            done(progress),
+            progress["goodput_bps"].as_f64().map_or("-".into(), units::rate),
+            progress["seconds_left"]
+                .as_u64()
+                .map_or("-".into(), |left| units::time(Duration::from_secs(left))),
+            what(job),
+        ]);
+    }
+    table.text()
+}
+
+/// How much of it is there.
+fn done(progress: &Value) -> String {
+    let (Some(done), Some(total)) = (progress["bytes_done"].as_u64(), progress["bytes_total"].as_u64())
+    else {
+        return "-".into();
+    };
+    match progress["totals_known"] == true && total > 0 {
+        true => format!("{} %", (done as f64 / total as f64 * 100.0).floor()),
+        false => units::size(done),
+    }
+}
+
+fn what(job: &Value) -> String {
+    let sources = job["sources"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let first = sources.first().map_or("", |first| text(first));
+    let more = if sources.len() > 1 { format!(" and {} more", sources.len() - 1) } else { String::new() };
+    format!("{first}{more} -> {}", text(&job["destination"]))
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+pub fn job(args: &Job) -> Result<(), Error> {
+    let client = client(&args.shown.api)?;
+    let id = quoted(&args.id);
+    if args.files {
+        return files(&client, &id, args.result.as_ref());
+    }
+    let job: Value = client.get(&format!("/jobs/{id}"))?;
+    if args.shown.json {
+        return printer::json(&job);
+    }
+    printer::data(described(&job).as_bytes())
+}
+
+fn files(client: &Client, id: &str, result: Option<&String>) -> Result<(), Error> {
+    let mut cursor = None;
+    loop {
+        let parts = [("result", result.cloned()), ("limit", Some(PAGE.to_string())), ("cursor", cursor)];
+        let page: Value = client.get(&format!("/jobs/{id}/files{}", query(&parts)))?;
+        for file in page["files"].as_array().into_iter().flatten() {
+            printer::data(format!("{}\n", printer::harmless_json(&file.to_string())).as_bytes())?;
+        }
+        cursor = page["next_cursor"].as_u64().map(|next| next.to_string());
+        if cursor.is_none() {
+            return Ok(());
+        }
+    }
+}
+
+/// A job in lines of a name and a value.
+fn described(job: &Value) -> String {
+    let progress = &job["progress"];
+    let mut lines: Vec<(&str, String)> = vec![
+        ("job", text(&job["id"]).into()),
+        (
+            "state",
+            State::of_name(text(&job["state"])).map_or(text(&job["state"]), |state| state.words()).into(),
+        ),
+        ("what", format!("{} {}", text(&job["kind"]), what(job))),
+        ("owner", text(&job["owner"]).into()),
+    ];
+    let labels = job["labels"].as_object().into_iter().flatten();
+    let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={}", text(value))).collect();
+    let rate =
+        job["rate_bps"].as_f64().map_or(String::new(), |rate| format!(", at most {}", units::rate(rate)));
+    lines.push(("rate", format!("{}{rate}, priority {}", text(&job["policy"]), job["priority"])));
+    for (name, field) in [
+        ("submitted", "submitted"),
+        ("goes on", "due"),
+        ("began", "began"),
+        ("ended", "ended"),
+        ("finish by", "finish_by"),
+    ] {
+        if let Some(time) = job[field].as_str() {
+            lines.push((name, time.into()));
+        }
+    }
+    if let Some(prospect) = job["prospect"].as_str() {
+        let words = match prospect {
+            "makes" => "it will be finished in time",
+            "misses" => "it will not be finished in time",
+            _ => "not known yet",
+        };
+        lines.push(("prospect", words.into()));
+    }
+    if !labels.is_empty() {
+        lines.push(("labels", labels.join(" ")));
+    }
+    lines.push(("run", format!("{}, attempt {}", job["run"], job["attempt"])));
+    if progress.is_object() {
+        let size = |field: &str| units::size(progress[field].as_u64().unwrap_or(0));
+        lines.push((
+            "done",
+            format!(
+                "{} of {}{}, {} of {} files, {} failed",
+                size("bytes_done"),
+                size("bytes_total"),
+                if progress["totals_known"] == true { "" } else { " so far" },
+                progress["files_done"],
+                progress["files_total"],
+                progress["failed"]
+            ),
+        ));
+        lines.push((
+            "now",
+            format!(
+                "{} over {}, round trip {:.1} ms, loss {:.2} %",
+                units::rate(progress["goodput_bps"].as_f64().unwrap_or(0.0)),
+                text(&progress["transport"]),
+                progress["rtt_ms"].as_f64().unwrap_or(0.0),
+                progress["loss_fraction"].as_f64().unwrap_or(0.0) * 100.0
+            ),
+        ));
+        if !text(&progress["limit"]).is_empty() {
+            lines.push(("limit", text(&progress["limit"]).into()));
+        }
+    }
+    if let Some(code) = job["error"]["code"].as_str() {
+        let hint = job["error"]["hint"].as_str().map_or(String::new(), |hint| format!(": {hint}"));
+        lines.push(("error", format!("{code}{hint}")));
+    }
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    lines.iter().map(|(name, value)| format!("{name:<width$}  {}\n", printer::harmless(value))).collect()
+}
+
+pub fn logs(args: &Logs) -> Result<(), Error> {
+    let client = client(&args.shown.api)?;
+    let id = quoted(&args.id);
+    let print = |line: &Value| match args.shown.json {
+        true => printer::json(line),
+        false => {
+            let at = line["at_ms"].as_i64().map_or(String::new(), |ms| units::date(ms.div_euclid(1000)));
+            let text = printer::harmless(text(&line["text"]));
+            printer::data(format!("{at} {:<7} {text}\n", self::text(&line["level"])).as_bytes())
+        }
+    };
+    let mut after = 0;
+    let mut rest = |client: &Client| -> Result<(), Error> {
+        loop {
+            let page: Value = client.get(&format!("/jobs/{id}/log?after={after}&limit={PAGE}"))?;
+            let lines = page["lines"].as_array().cloned().unwrap_or_default();
+            for line in &lines {
+                after = line["seq"].as_u64().unwrap_or(after);
+                print(line)?;
+            }
+            if lines.len() < PAGE {
+                return Ok(());
+            }
+        }
+    };
+    rest(&client)?;
+    if !args.follow {
+        return Ok(());
+    }
+    while !is_over(&client.get(&format!("/jobs/{id}"))?) {
+        // Whatever is heard, the pages have each line once. While the job runs, something is heard every second.
+        client.events(&format!("/events?job={id}"), None, |_| ControlFlow::Break(()))?;
+        rest(&client)?;
+    }
+    // What was told at the very end is written a moment later.
+    std::thread::sleep(Duration::from_millis(200));
+    rest(&client)
+}
+
+/// Whether nothing more happens to a job by itself.
+fn is_over(job: &Value) -> bool {
+    State::of_name(text(&job["state"])).is_some_and(State::is_final)
+}
+
+pub fn wait(args: &Named) -> Result<ExitCode, Error> {
+    let client = client(&args.shown.api)?;
+    wait_for(&client, &args.ids, args.shown.json, args.shown.quiet)
+}
+
+/// Waits until all are over; ends as the worst of them has.
+pub(super) fn wait_for(client: &Client, ids: &[String], json: bool, quiet: bool) -> Result<ExitCode, Error> {
+    let mut left: BTreeMap<String, ()> = ids.iter().map(|id| (id.clone(), ())).collect();
+    let mut worst = 0_u8;
+    loop {
+        // Events that come between the look and the hearing are heard: the look comes second.
+        let mut over = Vec::new();
+        for id in left.keys() {
+            let job: Value = client.get(&format!("/jobs/{}", quoted(id)))?;
+            if is_over(&job) {
+                over.push((id.clone(), job));
+            }
+        }
+        for (id, job) in over {
+            left.remove(&id);
+            let code = exit_code(&job);
+            worst = if worst == 0 { code } else { worst };
+            match json {
+                true => printer::json(&job)?,
+                false if !quiet => printer::line(&format!("{id}: {}", ended(&job))),
+                false => {}
+            }
+        }
+        if left.is_empty() {
+            return Ok(named(worst));
+        }
+        let deadline = std::time::Instant::now() + Duration::from_secs(10);
+        let has_ended = client.events("/events", None, |told| {
+            let concerns = told.kind == "gap"
+                || told.kind == "job"
+                    && serde_json::from_str(&told.data)
+                        .is_ok_and(|job: Value| is_over(&job) && left.contains_key(text(&job["id"])));
+            if concerns || std::time::Instant::now() >= deadline {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        });
+        match has_ended {
+            Ok(false) => {}
+            // A service that restarts goes on with its jobs.
+            Ok(true) => std::thread::sleep(Duration::from_secs(1)),
+            Err(error) if error.code() == Code::NoService => std::thread::sleep(Duration::from_secs(1)),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn ended(job: &Value) -> String {
+    let state = State::of_name(text(&job["state"])).map_or("", State::words);
+    let why = job["error"]["code"].as_str().map_or(String::new(), |code| format!(" ({code})"));
+    format!("{state}{why}")
+}
+
+/// What `farhaul cp` would have ended with.
+fn exit_code(job: &Value) -> u8 {
+    let of_error = job["error"]["exit_code"].as_u64().and_then(|code| u8::try_from(code).ok());
+    match State::of_name(text(&job["state"])) {
+        Some(State::Done) => ExitCode::Ok as u8,
+        Some(State::PartlyFailed) => ExitCode::SomeFailed as u8,
+        Some(State::Cancelled) => ExitCode::Interrupted as u8,
+        _ => of_error.unwrap_or(ExitCode::Internal as u8),
+    }
+}
+
+fn named(code: u8) -> ExitCode {
+    let all = [
+        ExitCode::Ok,
+        ExitCode::SomeFailed,
+        ExitCode::Usage,
+        ExitCode::Connect,
+        ExitCode::Auth,
+        ExitCode::Incompatible,
+        ExitCode::Files,
+        ExitCode::Lost,
+        ExitCode::Protocol,
+        ExitCode::Interrupted,
+    ];
+    all.into_iter().find(|one| *one as u8 == code).unwrap_or(ExitCode::Internal)
+}
+
+/// For scripts that act on several.
+pub(super) fn as_list(jobs: &[Value]) -> Value {
+    json!(jobs)
+}

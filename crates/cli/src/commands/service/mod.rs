@@ -1,0 +1,94 @@
+//! The verbs that ask a service. Each takes its arguments, asks, and prints what comes back.
+
+mod cap;
+mod history;
+mod jobs;
+mod steer;
+mod store;
+mod submit;
+mod table;
+mod token;
+
+use std::path::{Path, PathBuf};
+
+use farhaul::{Code, Error, default_identity_path};
+use farhaul_service::{Address, Client, default_sockets};
+
+use crate::args::service::Api;
+
+pub use cap::cap;
+pub use history::{history, usage};
+pub use jobs::{job, jobs, logs, wait};
+pub use steer::{act, set};
+pub use store::store;
+pub use submit::submit;
+pub use token::token;
+
+/// Bytes of a file with a token.
+const TOKEN_MAX: u64 = 4096;
+
+/// The service that is asked.
+fn client(api: &Api) -> Result<Client, Error> {
+    let address = match &api.api {
+        Some(text) => Address::parse(text, api.ca.as_deref())?,
+        None => Address::Unix(own_socket()),
+    };
+    let token = match &address {
+        Address::Unix(_) => None,
+        Address::Tcp { .. } => Some(token_of(api.token_file.as_deref())?),
+    };
+    Client::new(address, token)
+}
+
+/// That of this user's service: the one that is there.
+fn own_socket() -> PathBuf {
+    let mut all = default_sockets();
+    match all.iter().position(|path| path.exists()) {
+        Some(index) => all.swap_remove(index),
+        None => all.into_iter().next().unwrap_or_default(),
+    }
+}
+
+fn token_of(file: Option<&Path>) -> Result<String, Error> {
+    use std::io::Read as _;
+    let file = file.map_or_else(|| default_identity_path().with_file_name("token"), Path::to_path_buf);
+    let mut text = String::new();
+    let read = std::fs::File::open(&file).and_then(|opened| opened.take(TOKEN_MAX).read_to_string(&mut text));
+    read.map_err(|error| {
+        Error::new(Code::NoToken, format!("cannot read the token in {}: {error}", file.display())).with_hint(
+            "put one there (farhaul token create, on the service's host), or name a file with --token-file",
+        )
+    })?;
+    Ok(text.trim().to_string())
+}
+
+/// As a part of an address.
+fn quoted(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+    let quote = |byte: u8| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(quote).collect()
+}
+
+/// `?a=b&c=d` of what there is.
+fn query(parts: &[(&str, Option<String>)]) -> String {
+    let given = parts.iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+    let pairs: Vec<String> = given.map(|(name, value)| format!("{name}={}", quoted(value))).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
+
+/// Lists of words as the service takes them; none if there are none.
+fn joined(words: &[String]) -> Option<String> {
+    (!words.is_empty()).then(|| words.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_are_quoted() {
+        let text = query(&[("a", Some("x y&=/ü".into())), ("b", None), ("c", Some("1".into()))]);
+        assert_eq!(text, "?a=x%20y%26%3D%2F%C3%BC&c=1");
+        assert_eq!(query(&[("a", None)]), "");
+    }
+}

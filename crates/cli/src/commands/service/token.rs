@@ -1,0 +1,112 @@
+//! `farhaul token`.
+
+use farhaul::{Code, Error};
+use farhaul_service::Client;
+use serde_json::{Value, json};
+
+use super::table::Table;
+use super::{client, quoted};
+use crate::args::service::{Token, TokenVerb};
+use crate::ui::printer;
+
+pub fn token(args: &Token) -> Result<(), Error> {
+    match &args.verb {
+        TokenVerb::Create { scope, root, peer, expires, name, shown } => {
+            let is_confined = !root.is_empty() || !peer.is_empty();
+            let mut reach = json!({});
+            if is_confined {
+                reach["local"] = json!(root);
+                reach["peers"] = peers(peer)?;
+            }
+            let wish = json!({"name": name, "scopes": scope, "reach": reach, "expires_in": expires});
+            let made: Value = client(&shown.api)?.post("/tokens", &wish)?;
+            if shown.json {
+                return printer::json(&made);
+            }
+            if !shown.quiet {
+                printer::line(&format!(
+                    "token {}; it is shown this once",
+                    made["id"].as_str().unwrap_or_default()
+                ));
+            }
+            printer::data(format!("{}\n", made["token"].as_str().unwrap_or_default()).as_bytes())
+        }
+        TokenVerb::List { shown } => list(&client(&shown.api)?, shown.json),
+        TokenVerb::Revoke { id, shown } => client(&shown.api)?.delete(&format!("/tokens/{}", quoted(id))),
+    }
+}
+
+/// `hpc:/incoming/a`, each.
+fn peers(texts: &[String]) -> Result<Value, Error> {
+    let mut peers = json!({});
+    for text in texts {
+        // The directory begins with the slash behind the last colon before it.
+        let at = text.find(":/").ok_or_else(|| {
+            Error::new(Code::BadOption, format!("--peer {text}: write PEER:/DIR, such as hpc:/incoming"))
+        })?;
+        let (peer, directory) = (&text[..at], &text[at + 1..]);
+        match peers[peer].as_array_mut() {
+            Some(there) => there.push(json!(directory)),
+            None => peers[peer] = json!([directory]),
+        }
+    }
+    Ok(peers)
+}
+
+fn list(client: &Client, json: bool) -> Result<(), Error> {
+    let mut all: Vec<Value> = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page: Value = client.get(&format!("/tokens?limit=1000&cursor={cursor}"))?;
+        all.extend(page["tokens"].as_array().cloned().unwrap_or_default());
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = quoted(next),
+            None => break,
+        }
+    }
+    if json {
+        return printer::json(&all);
+    }
+    let mut table = Table::new(&["ID", "NAME", "SCOPES", "EXPIRES", "REACHES"]);
+    for token in &all {
+        let scopes = token["scopes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let expires = match (token["revoked"].as_str(), token["expires"].as_str()) {
+            (Some(_), _) => "revoked",
+            (None, Some(time)) => time,
+            (None, None) => "never",
+        };
+        table.row(vec![
+            token["id"].as_str().unwrap_or_default().into(),
+            token["name"].as_str().unwrap_or_default().into(),
+            scopes.collect::<Vec<_>>().join(","),
+            expires.into(),
+            reaches(&token["reach"]),
+        ]);
+    }
+    printer::data(table.text().as_bytes())
+}
+
+fn reaches(reach: &Value) -> String {
+    if reach["local"].is_null() && reach["peers"].is_null() {
+        return "everything".into();
+    }
+    let local =
+        reach["local"].as_array().into_iter().flatten().filter_map(Value::as_str).map(ToString::to_string);
+    let far = reach["peers"].as_object().into_iter().flatten().flat_map(|(peer, prefixes)| {
+        let prefixes = prefixes.as_array().into_iter().flatten().filter_map(Value::as_str);
+        prefixes.map(move |prefix| format!("{peer}:{prefix}"))
+    });
+    local.chain(far).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_read_with_their_ports() {
+        let read = peers(&["hpc:/a".into(), "hpc:/b".into(), "u@h:4000:/c".into()]).unwrap();
+        assert_eq!(read, json!({"hpc": ["/a", "/b"], "u@h:4000": ["/c"]}));
+        assert!(peers(&["hpc".into()]).is_err());
+    }
+}

@@ -1,0 +1,259 @@
+//! Who may do what: a caller is judged once a request, in one place.
+//!
+//! How to read it: [`Caller`] is who asks, whatever proved it; [`Reach`] the files that he may have moved; `token.rs` how a token
+//! is made and known again. [`Caller::may`] is the one function that judges.
+//!
+//! Always true: nothing in here looks at a file, a clock or a peer. What lies below a prefix by its name may still lead out of
+//! it by a link: jobs of callers with prefixes are confined to them by the engine, too.
+
+pub(crate) mod token;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Component, Path, PathBuf};
+
+use farhaul::{Host, Place};
+use farhaul_session::{Code, Error};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a caller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// See jobs, history, caps, watches and files within its reach.
+    Read,
+    /// Submit jobs within its reach.
+    Submit,
+    /// Pause, resume, cancel, retry and change jobs within its reach.
+    Control,
+    /// All of it, everywhere: also caps, watches, tokens, the store.
+    Admin,
+}
+
+impl Scope {
+    /// Each of them.
+    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Submit, Scope::Control, Scope::Admin];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scope::Read => "read",
+            Scope::Submit => "submit",
+            Scope::Control => "control",
+            Scope::Admin => "admin",
+        }
+    }
+
+    /// The scope of this name.
+    pub fn of_name(name: &str) -> Option<Scope> {
+        Scope::ALL.into_iter().find(|scope| scope.name() == name)
+    }
+}
+
+/// Where a caller may read and write.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Reach {
+    /// Directories of this host, as absolute paths; all of it if there is no list.
+    #[schema(value_type = Option<Vec<String>>)]
+    pub local: Option<Vec<PathBuf>>,
+    /// Directories at each peer, which is named as in places (`hpc`, `hpc:4000`, `user@host`); everything everywhere if there is
+    /// no list.
+    pub peers: Option<BTreeMap<String, Vec<String>>>,
+}
+
+/// The places of one job, which decide who sees and steers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Places(pub(crate) Vec<Place>);
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// `local` for the service's own user, `token:ID`.
+    pub(crate) subject: String,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) reach: Reach,
+    /// From where; none over the Unix socket.
+    pub(crate) address: Option<IpAddr>,
+}
+
+/// What is asked for, as far as it matters who asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Deed<'a> {
+    /// Needs a scope, and nothing that the reach says.
+    Any(Scope),
+    /// About a job, or files at these places.
+    At(Scope, &'a Places),
+}
+
+impl Caller {
+    /// The user that the service runs as.
+    pub(crate) fn local() -> Caller {
+        Caller { subject: "local".into(), scopes: vec![Scope::Admin], reach: Reach::default(), address: None }
+    }
+
+    pub(crate) fn has(&self, scope: Scope) -> bool {
+        self.scopes.contains(&scope) || self.scopes.contains(&Scope::Admin)
+    }
+
+    /// The one place that says whether somebody may do something.
+    pub(crate) fn may(&self, deed: Deed<'_>) -> Result<(), Error> {
+        let (Deed::Any(scope) | Deed::At(scope, _)) = deed;
+        if !self.has(scope) {
+            let what = format!("this needs the scope {}, which the token has not", scope.name());
+            return Err(Error::new(Code::OutOfScope, what));
+        }
+        match deed {
+            Deed::At(_, places) => match places.0.iter().find(|place| !self.reach.covers(place)) {
+                Some(place) => {
+                    let place = farhaul_text::printable(place.path(), 200);
+                    Err(Error::new(Code::OutOfScope, format!("{place}: the token does not reach there")))
+                }
+                None => Ok(()),
+            },
+            Deed::Any(_) => Ok(()),
+        }
+    }
+
+    /// Whether jobs at these places are there at all for this caller.
+    pub(crate) fn sees(&self, places: &Places) -> bool {
+        self.may(Deed::At(Scope::Read, places)).is_ok()
+    }
+}
+
+/// Prefixes of one token.
+const PREFIXES_MAX: usize = 256;
+
+impl Reach {
+    /// The one place that judges what a token is to reach.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bad = |what: String| Err(Error::new(Code::BadOption, what));
+        let local = self.local.iter().flatten().map(PathBuf::as_path);
+        let far = self.peers.iter().flat_map(BTreeMap::values).flatten().map(Path::new);
+        for (count, prefix) in local.chain(far).enumerate() {
+            if count >= PREFIXES_MAX {
+                return bad(format!("a token has at most {PREFIXES_MAX} prefixes"));
+            }
+            if !is_below(prefix, Path::new("/")) {
+                let prefix = farhaul_text::printable(prefix.as_os_str().as_encoded_bytes(), 200);
+                return bad(format!("{prefix}: a prefix is an absolute path without .."));
+            }
+        }
+        Ok(())
+    }
+
+    fn covers(&self, place: &Place) -> bool {
+        match place {
+            Place::Pipe => false,
+            Place::Local(path) if place.is_sink() || place.is_made() => path.components().count() == 1,
+            Place::Local(path) => self
+                .local
+                .as_ref()
+                .is_none_or(|prefixes| prefixes.iter().any(|prefix| is_below(path, prefix))),
+            Place::Ssh(host, path) | Place::Daemon(host, path) => {
+                let Some(peers) = &self.peers else { return true };
+                let is_daemon = matches!(place, Place::Daemon(..));
+                let prefixes = names_of(host).into_iter().find_map(|name| peers.get(&name));
+                prefixes.is_some_and(|prefixes| {
+                    prefixes.iter().any(|prefix| is_below(&far_path(path, is_daemon), Path::new(prefix)))
+                })
+            }
+        }
+    }
+}
+
+/// How the prefixes of a token may call a host: with its port if it has one, and with its user.
+fn names_of(Host { user, name, port }: &Host) -> Vec<String> {
+    let at = |name: String| user.as_ref().map_or(name.clone(), |user| format!("{user}@{name}"));
+    match port {
+        Some(port) => vec![at(format!("{name}:{port}"))],
+        None => vec![at(name.clone())],
+    }
+}
+
+/// A daemon's paths begin at its root, with a slash or without.
+fn far_path(path: &[u8], is_daemon: bool) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = Path::new(std::ffi::OsStr::from_bytes(path));
+    if is_daemon { Path::new("/").join(path) } else { path.to_path_buf() }
+}
+
+/// By whole components; nothing that goes up, or begins nowhere, is below anything.
+fn is_below(path: &Path, prefix: &Path) -> bool {
+    let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    path.is_absolute()
+        && path.components().all(is_plain)
+        && !path.as_os_str().as_encoded_bytes().contains(&0)
+        && path.starts_with(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn caller(scopes: &[Scope]) -> Caller {
+        let peers = [("hpc", "/incoming/a"), ("u@ssh.host", "/data"), ("hpc:4000", "/")];
+        let peers = peers.map(|(peer, prefix)| (peer.to_string(), vec![prefix.to_string()]));
+        let reach = Reach { local: Some(vec!["/projects/a".into()]), peers: Some(peers.into()) };
+        Caller { subject: "token:x".into(), scopes: scopes.to_vec(), reach, address: None }
+    }
+
+    fn places(names: &[&str]) -> Places {
+        Places(names.iter().map(|name| Place::parse(name.as_ref()).unwrap()).collect())
+    }
+
+    #[test]
+    fn a_token_reaches_what_is_below_its_prefixes_and_nothing_else() {
+        let caller = caller(&[Scope::Submit]);
+        let may = |name: &str| caller.may(Deed::At(Scope::Submit, &places(&[name]))).is_ok();
+        for within in [
+            "/projects/a",
+            "/projects/a/",
+            "/projects/a/b c/d",
+            "fh://hpc/incoming/a",
+            "fh://hpc//incoming/a/x",
+            "fh://hpc:4000/anything",
+            "u@ssh.host:/data/x",
+            "null:",
+            "zero:5",
+        ] {
+            assert!(may(within), "{within}");
+        }
+        for outside in [
+            "/projects/ab",
+            "/projects",
+            "/",
+            "/projects/a/../b",
+            "/projects/a/..",
+            "fh://hpc/incoming/ab",
+            "fh://hpc/incoming",
+            "fh://hpc/incoming/a/../../x",
+            "fh://other/incoming/a",
+            "fh://hpc:4001/incoming/a",
+            "u@hpc:/incoming/a",
+            "ssh.host:/data/x",
+            "v@ssh.host:/data/x",
+            "u@ssh.host:data/x",
+            "u@ssh.host:/data/../etc",
+            "-",
+        ] {
+            assert!(!may(outside), "{outside}");
+        }
+        assert!(caller.may(Deed::At(Scope::Submit, &places(&["/projects/a/x", "fh://hpc/x"]))).is_err());
+    }
+
+    #[test]
+    fn a_scope_allows_what_it_says_and_admin_everything() {
+        for has in Scope::ALL {
+            for needed in Scope::ALL {
+                let allowed = caller(&[has]).may(Deed::Any(needed)).is_ok();
+                assert_eq!(allowed, has == needed || has == Scope::Admin, "{has:?} {needed:?}");
+            }
+        }
+        assert!(caller(&[]).may(Deed::Any(Scope::Read)).is_err());
+        assert!(!caller(&[Scope::Submit]).sees(&places(&["/projects/a"])));
+        assert!(caller(&[Scope::Read]).sees(&places(&["/projects/a"])));
+        assert!(Caller::local().may(Deed::At(Scope::Admin, &places(&["/etc", "fh://x/y"]))).is_ok());
+    }
+}

@@ -1,0 +1,57 @@
+//! The description of the API, as OpenAPI 3.1, made from the handlers.
+
+use std::sync::OnceLock;
+
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, InfoBuilder, OpenApi, OpenApiBuilder, Ref, ResponseBuilder};
+use utoipa::{PartialSchema, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, May, ToRead};
+use super::problem::Problem;
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(openapi))
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", tag = "node",
+    responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
+async fn openapi(_: May<ToRead>) -> Response {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    let text = TEXT.get_or_init(|| serde_json::to_string(&description()).unwrap_or_default());
+    ([(header::CONTENT_TYPE, "application/json")], text.as_str()).into_response()
+}
+
+/// The whole description.
+pub(crate) fn description() -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("Farhaul")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some("Jobs, their history, caps and watches of one data transfer node."))
+        .build();
+    let empty = OpenApiBuilder::new().info(info).build();
+    let (_, mut api) = OpenApiRouter::with_openapi(empty).nest("/api/v1", super::routes()).split_for_parts();
+    let components = api.components.get_or_insert_default();
+    let bearer =
+        HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("A token (farhaul token create)"));
+    components.security_schemes.insert("token".into(), SecurityScheme::Http(bearer.build()).into());
+    components.schemas.insert(Problem::name().into_owned(), Problem::schema());
+    api.security = Some(vec![SecurityRequirement::new("token", Vec::<String>::new())]);
+    // What every request can fail with.
+    let problem = ContentBuilder::new().schema(Some(Ref::from_schema_name(Problem::name()))).build();
+    let failed = ResponseBuilder::new()
+        .description("The request failed")
+        .content("application/problem+json", problem)
+        .build();
+    for item in api.paths.paths.values_mut() {
+        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete, &mut item.patch];
+        for operation in operations.into_iter().flatten() {
+            operation.responses.responses.insert("default".into(), failed.clone().into());
+        }
+    }
+    api
+}

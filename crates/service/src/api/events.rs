@@ -1,0 +1,110 @@
+//! What happens, as server-sent events that can be resumed by their ids.
+//!
+//! Always true: a reader that is slow, or stands still, costs nothing but its connection: it reads from a ring that nobody waits
+//! for, and hears `gap` when it has missed something.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde::Deserialize;
+use tokio::sync::watch;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, Ask, May, ToRead};
+use super::jobs::bad_query;
+use super::problem::Failure;
+use crate::access::Caller;
+use crate::job::JobId;
+use crate::node::Node;
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(follow))
+}
+
+/// News that are taken at a time.
+const TAKE: usize = 64;
+/// So often a line goes out if nothing happens, so that both ends notice a connection that is gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Which events are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// Only what is about this job, with the lines of its log.
+    job: Option<String>,
+    /// What has come behind this id; else from now on. A `Last-Event-ID` header is the same.
+    after: Option<u64>,
+}
+
+/// What happens from now on: `job` (a job as it is now), `progress` (how far those are that run, once a second), `log` (with `job`),
+/// `cap`, `watch`, and `gap` when something was missed: then ask again for what you show.
+#[utoipa::path(get, path = "/events", tag = "events", params(Which,
+        ("Last-Event-ID" = Option<u64>, Header, description = "The id of the last event that was heard")),
+    responses((status = 200, description = "Events without end", body = String, content_type = "text/event-stream")))]
+async fn follow(
+    may: May<ToRead>,
+    headers: HeaderMap,
+    Ask(which): Ask<Which>,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Failure> {
+    let job = which.job.map(|text| text.parse::<JobId>().map_err(|error| bad_query(&error.to_string())));
+    let job = job.transpose()?;
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
+    let May { node, caller, .. } = may;
+    let newest = node.hub.reader();
+    let from = last.or(which.after).unwrap_or_else(|| *newest.borrow());
+    let reader = Reader { node, caller, job, newest, after: from, waiting: Vec::new() };
+    let events = unfold(reader, |mut reader| async move {
+        let event = reader.next().await?;
+        Some((Ok(event), reader))
+    });
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+/// One connection's place in the ring.
+struct Reader {
+    node: Arc<Node>,
+    caller: Caller,
+    job: Option<JobId>,
+    newest: watch::Receiver<u64>,
+    after: u64,
+    /// In reverse.
+    waiting: Vec<Event>,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.waiting.pop() {
+                return Some(event);
+            }
+            self.newest.mark_unchanged();
+            let batch = self.node.hub.after(self.after, TAKE);
+            if let Some(last) = batch.news.last() {
+                self.after = last.id;
+            } else if batch.has_gap {
+                self.after = *self.newest.borrow();
+            }
+            let seen = batch.news.iter().filter_map(|news| {
+                let (kind, text) = news.body.for_caller(&self.caller, self.job)?;
+                Some(Event::default().id(news.id.to_string()).event(kind).data(text))
+            });
+            self.waiting = seen.collect();
+            if batch.has_gap {
+                self.waiting.insert(0, Event::default().event("gap").data("{}"));
+            }
+            self.waiting.reverse();
+            if self.waiting.is_empty() && batch.news.is_empty() {
+                // The node is gone when there is nobody to tell news.
+                self.newest.changed().await.ok()?;
+            }
+        }
+    }
+}

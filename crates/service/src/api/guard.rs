@@ -1,0 +1,135 @@
+//! What is refused before any handler sees it: names that are not ours, other sites' pages, tokens in addresses.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use farhaul_session::{Code, Error};
+
+use super::extract::Origin;
+use super::problem::Failure;
+
+/// Names of query parameters in which somebody might send a token.
+const SECRETS: [&str; 4] = ["token", "access_token", "api_key", "authorization"];
+
+/// Looks at every request first.
+pub(super) async fn before(State(hosts): State<Arc<Vec<String>>>, request: Request, next: Next) -> Response {
+    match judge(&request, &hosts) {
+        Ok(()) => next.run(request).await,
+        Err(failure) => failure.into_response(),
+    }
+}
+
+fn judge(request: &Request, hosts: &[String]) -> Result<(), Failure> {
+    let refuse = |status, code, what: &str| Err(Failure::with_status(Error::new(code, what), status));
+    if has_secret(request.uri()) {
+        let what = "a token never stands in an address: send it as 'Authorization: Bearer ...'";
+        return refuse(StatusCode::BAD_REQUEST, Code::BadOption, what);
+    }
+    // Over the Unix socket no browser comes.
+    if request.extensions().get::<Origin>() == Some(&Origin::OwnUser) {
+        return Ok(());
+    }
+    let header =
+        |name| request.headers().get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+    let host = header(header::HOST).or(request.uri().host());
+    if !host.is_some_and(|host| is_ours(host, hosts)) {
+        return refuse(StatusCode::MISDIRECTED_REQUEST, Code::BadOption, "this node has another name");
+    }
+    let is_other_site = header(header::HeaderName::from_static("sec-fetch-site"))
+        .is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    let is_other_origin = header(header::ORIGIN).is_some_and(|origin| {
+        !origin
+            .split_once("://")
+            .is_some_and(|(_, name)| host.is_some_and(|host| host.eq_ignore_ascii_case(name)))
+    });
+    if is_other_site || is_other_origin {
+        return refuse(StatusCode::FORBIDDEN, Code::OutOfScope, "requests of other sites' pages are refused");
+    }
+    Ok(())
+}
+
+fn has_secret(uri: &Uri) -> bool {
+    let names =
+        uri.query().into_iter().flat_map(|query| query.split('&')).filter_map(|pair| pair.split('=').next());
+    names.into_iter().any(|name| SECRETS.iter().any(|secret| name.eq_ignore_ascii_case(secret)))
+}
+
+/// With a port or without.
+fn is_ours(host: &str, hosts: &[String]) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name))
+}
+
+/// There is nothing of this name.
+pub(super) async fn no_route(uri: Uri) -> Failure {
+    let path = farhaul_text::printable(uri.path().as_bytes(), 200);
+    Error::new(Code::NoSuchThing, format!("there is no {path}")).into()
+}
+
+/// It is there, and takes no such request.
+pub(super) async fn no_method(request: Request) -> Failure {
+    let what = format!(
+        "{} takes no {}",
+        farhaul_text::printable(request.uri().path().as_bytes(), 200),
+        request.method()
+    );
+    Failure::with_status(Error::new(Code::BadOption, what), StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// A handler has panicked.
+pub(super) fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    tracing::error!(panic = text, "a request ended in a fault of farhaul itself: please report it");
+    Failure::from(Error::bug("a request")).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    fn judged(origin: Origin, headers: &[(&str, &str)], uri: &str) -> u16 {
+        let mut request = Request::builder().uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let mut request = request.body(Body::empty()).unwrap();
+        request.extensions_mut().insert(origin);
+        judge(&request, &["node.example.org".into(), "127.0.0.1".into(), "[::1]".into()])
+            .map_or_else(|failure| failure.status().as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn other_names_other_sites_and_tokens_in_addresses_are_refused() {
+        let tcp = Origin::Tcp("127.0.0.1".parse().unwrap());
+        let ask = |headers: &[(&str, &str)]| judged(tcp, headers, "/api/v1/jobs");
+        assert_eq!(ask(&[("host", "node.example.org")]), 200);
+        assert_eq!(ask(&[("host", "NODE.example.org:8443")]), 200);
+        assert_eq!(ask(&[("host", "[::1]:80")]), 200);
+        for host in
+            ["evil.example", "node.example.org.evil.example", "127.0.0.1.nip.io", "", "node.example.org:x"]
+        {
+            assert_eq!(ask(&[("host", host)]), 421, "{host}");
+        }
+        assert_eq!(ask(&[]), 421);
+        let ours = ("host", "127.0.0.1:80");
+        assert_eq!(ask(&[ours, ("sec-fetch-site", "cross-site")]), 403);
+        assert_eq!(ask(&[ours, ("sec-fetch-site", "same-site")]), 403);
+        assert_eq!(ask(&[ours, ("sec-fetch-site", "same-origin")]), 200);
+        assert_eq!(ask(&[ours, ("origin", "https://evil.example")]), 403);
+        assert_eq!(ask(&[ours, ("origin", "null")]), 403);
+        assert_eq!(ask(&[ours, ("origin", "http://127.0.0.1:80")]), 200);
+        for uri in ["/api/v1/jobs?token=x", "/api/v1/jobs?a=b&Access_Token=x"] {
+            assert_eq!(judged(tcp, &[ours], uri), 400, "{uri}");
+            assert_eq!(judged(Origin::OwnUser, &[], uri), 400, "{uri}");
+        }
+        assert_eq!(judged(Origin::OwnUser, &[], "/api/v1/jobs?state=done"), 200);
+    }
+}

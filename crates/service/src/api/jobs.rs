@@ -1,0 +1,292 @@
+//! Jobs: submitted, listed, looked at and steered.
+
+use std::str::FromStr as _;
+
+use axum::Json;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use farhaul_session::{Code, Error, Snapshot};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, Ask, At, Document, May, ToControl, ToRead, ToSubmit};
+use super::problem::Failure;
+use crate::job::{JobId, JobSpec, State};
+use crate::node::{Change, JobView, Submission};
+use crate::store::jobs::Wanted;
+use crate::store::log::{self, LogLine};
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(list, submit))
+        .routes(routes!(show, change))
+        .routes(routes!(document))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+        .routes(routes!(cancel))
+        .routes(routes!(retry))
+        .routes(routes!(lines))
+        .routes(routes!(files))
+}
+
+/// Entries of a page, if nothing else is asked for, and at most.
+const PAGE: usize = 100;
+const PAGE_MAX: usize = 1000;
+/// Characters of an idempotency key.
+const KEY_MAX: usize = 128;
+
+/// How many entries a page has.
+pub(super) fn page(limit: Option<usize>) -> Result<usize, Failure> {
+    match limit {
+        None => Ok(PAGE),
+        Some(limit) if (1..=PAGE_MAX).contains(&limit) => Ok(limit),
+        Some(_) => Err(bad_query(&format!("limit is between 1 and {PAGE_MAX}"))),
+    }
+}
+
+pub(super) fn bad_query(what: &str) -> Failure {
+    Failure::with_status(Error::new(Code::BadOption, what), StatusCode::BAD_REQUEST)
+}
+
+/// `name=value`, separated by commas.
+pub(super) fn labels(text: Option<&str>) -> Result<Vec<(String, String)>, Failure> {
+    let pairs = text.into_iter().flat_map(|text| text.split(',')).filter(|pair| !pair.is_empty());
+    pairs
+        .map(|pair| crate::job::Labels::parse_one(pair).map_err(|error| bad_query(&error.to_string())))
+        .collect()
+}
+
+pub(super) fn moment(text: Option<&str>) -> Result<Option<i64>, Failure> {
+    let bad = |_| bad_query("a moment is written as 2027-01-31T06:00:00Z");
+    text.map(|text| Timestamp::from_str(text).map(|moment| moment.as_millisecond()).map_err(bad)).transpose()
+}
+
+/// Which jobs are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// States, separated by commas.
+    state: Option<String>,
+    /// Labels that a job has all of: `name=value`, separated by commas.
+    label: Option<String>,
+    /// The other host, as jobs show it.
+    peer: Option<String>,
+    /// Who submitted it.
+    owner: Option<String>,
+    /// A part of a source, the destination or a label.
+    text: Option<String>,
+    /// Changed at or after this moment (RFC 3339).
+    since: Option<String>,
+    /// Entries of a page, 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// Where the page before this one has ended.
+    cursor: Option<String>,
+}
+
+/// A page of jobs, the newest first.
+#[derive(Debug, Serialize, ToSchema)]
+struct Jobs {
+    jobs: Vec<JobView>,
+    /// For the next page, if there is one.
+    next_cursor: Option<String>,
+}
+
+/// The jobs that the caller may see.
+#[utoipa::path(get, path = "/jobs", tag = "jobs", params(Which),
+    responses((status = 200, description = "A page of jobs", body = Jobs)))]
+async fn list(may: May<ToRead>, Ask(which): Ask<Which>) -> Result<Json<Jobs>, Failure> {
+    let limit = page(which.limit)?;
+    let state =
+        |name: &str| State::of_name(name).ok_or_else(|| bad_query(&format!("there is no state '{name}'")));
+    let states = which.state.iter().flat_map(|text| text.split(',')).filter(|name| !name.is_empty());
+    let before = which.cursor.map(|text| JobId::from_str(&text).map_err(|_| bad_query("that is no cursor")));
+    let wanted = Wanted {
+        states: states.map(state).collect::<Result<_, _>>()?,
+        labels: labels(which.label.as_deref())?,
+        peer: which.peer,
+        owner: which.owner,
+        text: which.text,
+        since_ms: moment(which.since.as_deref())?,
+        before: before.transpose()?,
+    };
+    let jobs = may.act("list jobs", "", move |node, caller| node.list(caller, &wanted, limit)).await?;
+    let last = jobs.last().filter(|_| jobs.len() == limit);
+    let next_cursor = last.map(|job| job.id.to_string());
+    Ok(Json(Jobs { jobs, next_cursor }))
+}
+
+/// Submits a job. The answer comes when it is on the disk; the job begins when there is room for it.
+#[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = JobSpec,
+    params(("Idempotency-Key" = Option<String>, Header,
+        description = "The same key with the same body makes one job, for 24 hours")),
+    responses((status = 201, description = "The job", body = JobView, headers(("Location" = String)))))]
+async fn submit(may: May<ToSubmit>, headers: HeaderMap, body: Document) -> Result<Response, Failure> {
+    let spec = JobSpec::read(&body.0).map_err(|error| {
+        match serde_json::from_slice::<serde::de::IgnoredAny>(&body.0) {
+            Ok(_) => Failure::from(error),
+            Err(_) => Failure::with_status(error, StatusCode::BAD_REQUEST),
+        }
+    })?;
+    let idempotency = match headers.get("idempotency-key") {
+        None => None,
+        Some(key) => {
+            let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
+            let key = key.ok_or_else(|| bad_query("an Idempotency-Key has 1 to 128 characters"))?;
+            Some((key.to_string(), blake3::hash(&body.0).as_bytes().to_vec()))
+        }
+    };
+    let target = format!("{} -> {}", spec.sources.join(" "), spec.destination);
+    let submission = Submission { spec, idempotency };
+    let job = may.act("submit", target, move |node, caller| node.submit(caller, submission)).await?;
+    let location = format!("/api/v1/jobs/{}", job.id);
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(job)).into_response())
+}
+
+/// A job, with all that is known of its transfer.
+#[derive(Debug, Serialize, ToSchema)]
+struct JobDetail {
+    #[serde(flatten)]
+    job: JobView,
+    /// How things stand in its transfer, with stages and paths; while there is one.
+    #[schema(value_type = Option<Object>)]
+    transfer: Option<Snapshot>,
+}
+
+/// One job.
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job's id")),
+    responses((status = 200, description = "The job", body = JobDetail)))]
+async fn show(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobDetail>, Failure> {
+    let detail = may.act("show job", id.to_string(), move |node, caller| {
+        let job = node.job(caller, id)?;
+        Ok(JobDetail { job, transfer: node.snapshot(id) })
+    });
+    detail.await.map(Json)
+}
+
+/// The document that a job was submitted with.
+#[utoipa::path(get, path = "/jobs/{id}/document", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The document, with what is usual filled in", body = JobSpec)))]
+async fn document(may: May<ToRead>, At(id): At<JobId>) -> Result<Json<JobSpec>, Failure> {
+    let row = may.act("show job", id.to_string(), move |node, caller| node.row(caller, id)).await?;
+    Ok(Json(row.spec))
+}
+
+/// Changes a job, also while it runs.
+#[utoipa::path(patch, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path)), request_body = Change,
+    responses((status = 200, description = "The job as it is now", body = JobView)))]
+async fn change(may: May<ToControl>, At(id): At<JobId>, body: Document) -> Result<Json<JobView>, Failure> {
+    let change: Change = body.read()?;
+    may.act("change job", id.to_string(), move |node, caller| node.change(caller, id, &change))
+        .await
+        .map(Json)
+}
+
+/// Holds a job: nothing new is sent until it is resumed.
+#[utoipa::path(post, path = "/jobs/{id}/pause", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The job as it is now", body = JobView)))]
+async fn pause(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+    may.act("pause job", id.to_string(), move |node, caller| node.pause(caller, id)).await.map(Json)
+}
+
+/// Lets a job go on that was held.
+#[utoipa::path(post, path = "/jobs/{id}/resume", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The job as it is now", body = JobView)))]
+async fn resume(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+    may.act("resume job", id.to_string(), move |node, caller| node.resume(caller, id)).await.map(Json)
+}
+
+/// Ends a job. What has arrived stays.
+#[utoipa::path(post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The job as it is now; one that runs is cancelled a moment later", body = JobView)))]
+async fn cancel(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+    may.act("cancel job", id.to_string(), move |node, caller| node.cancel(caller, id)).await.map(Json)
+}
+
+/// Begins another run of a job that has ended, or the next attempt of one that waits for it.
+#[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path)),
+    responses((status = 200, description = "The job as it is now", body = JobView)))]
+async fn retry(may: May<ToControl>, At(id): At<JobId>) -> Result<Json<JobView>, Failure> {
+    may.act("retry job", id.to_string(), move |node, caller| node.retry(caller, id)).await.map(Json)
+}
+
+/// Which lines are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Lines {
+    /// Only those behind this number.
+    after: Option<u64>,
+    /// Entries of a page, 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// A page of a job's log.
+#[derive(Debug, Serialize, ToSchema)]
+struct Log {
+    lines: Vec<LogLine>,
+}
+
+/// What has happened to a job, oldest first.
+#[utoipa::path(get, path = "/jobs/{id}/log", tag = "jobs", params(("id" = String, Path), Lines),
+    responses((status = 200, description = "A page of lines", body = Log)))]
+async fn lines(may: May<ToRead>, At(id): At<JobId>, Ask(asked): Ask<Lines>) -> Result<Json<Log>, Failure> {
+    let limit = page(asked.limit)?;
+    let after = asked.after.unwrap_or(0);
+    let lines = may.act("show log", id.to_string(), move |node, caller| {
+        node.row(caller, id)?;
+        node.store.read(|connection| log::list(connection, id, after, limit))
+    });
+    Ok(Json(Log { lines: lines.await? }))
+}
+
+/// Which files are wanted.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Files {
+    /// What became of them: `sent`, `unchanged`, `failed` and so on (docs/verify.md), separated by commas.
+    result: Option<String>,
+    /// Of which run; the last one by default.
+    run: Option<u32>,
+    /// Entries of a page, 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// Where the page before this one has ended.
+    cursor: Option<u64>,
+}
+
+/// A page of a run's manifest.
+#[derive(Debug, Serialize, ToSchema)]
+struct FileList {
+    /// Entries as a manifest has them (docs/verify.md), in the order in which they were done.
+    #[schema(value_type = Vec<Object>)]
+    files: Vec<Box<serde_json::value::RawValue>>,
+    /// For the next page, if there may be one.
+    next_cursor: Option<u64>,
+}
+
+/// What became of each entry of a job.
+#[utoipa::path(get, path = "/jobs/{id}/files", tag = "jobs", params(("id" = String, Path), Files),
+    responses((status = 200, description = "A page of entries", body = FileList)))]
+async fn files(
+    may: May<ToRead>,
+    At(id): At<JobId>,
+    Ask(asked): Ask<Files>,
+) -> Result<Json<FileList>, Failure> {
+    let limit = page(asked.limit)?;
+    let results: Vec<String> =
+        asked.result.iter().flat_map(|text| text.split(',')).map(ToString::to_string).collect();
+    let page = may.act("show files", id.to_string(), move |node, caller| {
+        let row = node.row(caller, id)?;
+        let run = asked.run.unwrap_or(row.run);
+        node.manifest_page(id, run, &results, asked.cursor.unwrap_or(0), limit)
+    });
+    let (files, next_cursor) = page.await?;
+    Ok(Json(FileList { files, next_cursor }))
+}

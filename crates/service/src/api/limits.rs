@@ -1,0 +1,174 @@
+//! How often somebody may ask: a token bucket for each caller, and one for each address that shows wrong tokens.
+//!
+//! Always true: the tables are bounded; who has been forgotten begins with a full bucket.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use farhaul_handover::Held as _;
+
+/// Requests that a caller may make at once, and a second.
+const ASK_BURST: f64 = 400.0;
+const ASK_PER_SECOND: f64 = 200.0;
+/// Wrong tokens of an address at once, and a second.
+const WRONG_BURST: f64 = 20.0;
+const WRONG_PER_SECOND: f64 = 0.2;
+/// Callers and addresses that are remembered.
+const TABLE_MAX: usize = 4096;
+
+/// The tables.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    callers: Mutex<Table<String>>,
+    strangers: Mutex<Table<Network>>,
+}
+
+/// An address, of IPv6 the network that one host has all of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Network {
+    V4([u8; 4]),
+    V6([u8; 8]),
+    None,
+}
+
+impl From<Option<IpAddr>> for Network {
+    fn from(address: Option<IpAddr>) -> Network {
+        match address.map(|address| address.to_canonical()) {
+            Some(IpAddr::V4(address)) => Network::V4(address.octets()),
+            Some(IpAddr::V6(address)) => {
+                let octets = address.octets();
+                Network::V6(std::array::from_fn(|at| octets[at]))
+            }
+            None => Network::None,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Table<K>(HashMap<K, Bucket>);
+
+impl<K> Default for Table<K> {
+    fn default() -> Table<K> {
+        Table(HashMap::new())
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bucket {
+    tokens: f64,
+    at: Instant,
+}
+
+impl<K: Eq + Hash + Clone> Table<K> {
+    fn bucket(&mut self, key: &K, burst: f64, per_second: f64, now: Instant) -> &mut Bucket {
+        if self.0.len() >= TABLE_MAX && !self.0.contains_key(key) {
+            let is_full = |bucket: &Bucket| {
+                bucket.tokens + now.duration_since(bucket.at).as_secs_f64() * per_second >= burst
+            };
+            self.0.retain(|_, bucket| !is_full(bucket));
+            // All are busy: the one that was not seen for the longest time makes room.
+            if self.0.len() >= TABLE_MAX
+                && let Some(oldest) =
+                    self.0.iter().min_by_key(|(_, bucket)| bucket.at).map(|(key, _)| key.clone())
+            {
+                self.0.remove(&oldest);
+            }
+        }
+        let bucket = self.0.entry(key.clone()).or_insert(Bucket { tokens: burst, at: now });
+        let since = now.duration_since(bucket.at).as_secs_f64();
+        *bucket = Bucket { tokens: (bucket.tokens + since * per_second).min(burst), at: now };
+        bucket
+    }
+}
+
+/// Seconds until there is a token again.
+fn wait(bucket: &Bucket, per_second: f64) -> u64 {
+    ((1.0 - bucket.tokens) / per_second).ceil().max(1.0) as u64
+}
+
+impl Limits {
+    /// Counts a request of this caller; or says in how many seconds it may come again.
+    pub(crate) fn may_ask(&self, subject: &str) -> Result<(), u64> {
+        self.may_ask_at(subject, Instant::now())
+    }
+
+    fn may_ask_at(&self, subject: &str, now: Instant) -> Result<(), u64> {
+        let mut callers = self.callers.lock().in_any_case();
+        let bucket = callers.bucket(&subject.to_string(), ASK_BURST, ASK_PER_SECOND, now);
+        if bucket.tokens < 1.0 {
+            return Err(wait(bucket, ASK_PER_SECOND));
+        }
+        bucket.tokens -= 1.0;
+        Ok(())
+    }
+
+    /// Whether an address that may have shown wrong tokens may show another one.
+    pub(crate) fn may_show_token(&self, address: Option<IpAddr>) -> Result<(), u64> {
+        self.may_show_token_at(address, Instant::now())
+    }
+
+    fn may_show_token_at(&self, address: Option<IpAddr>, now: Instant) -> Result<(), u64> {
+        let strangers = self.strangers.lock().in_any_case();
+        match strangers.0.get(&address.into()) {
+            Some(bucket) => {
+                let since = now.duration_since(bucket.at).as_secs_f64();
+                let bucket = Bucket { tokens: bucket.tokens + since * WRONG_PER_SECOND, ..*bucket };
+                if bucket.tokens >= 1.0 { Ok(()) } else { Err(wait(&bucket, WRONG_PER_SECOND)) }
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// It has shown a wrong one.
+    pub(crate) fn wrong_token(&self, address: Option<IpAddr>) {
+        let mut strangers = self.strangers.lock().in_any_case();
+        strangers.bucket(&address.into(), WRONG_BURST, WRONG_PER_SECOND, Instant::now()).tokens -= 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn who_asks_too_often_hears_when_to_come_again_and_others_do_not() {
+        let limits = Limits::default();
+        let now = Instant::now();
+        (0..400).for_each(|_| limits.may_ask_at("a", now).unwrap());
+        assert_eq!(limits.may_ask_at("a", now), Err(1));
+        assert!(limits.may_ask_at("b", now).is_ok());
+        let later = now + Duration::from_millis(100);
+        (0..20).for_each(|_| limits.may_ask_at("a", later).unwrap());
+        assert!(limits.may_ask_at("a", later).is_err());
+    }
+
+    #[test]
+    fn who_guesses_is_shut_out_for_a_while() {
+        let limits = Limits::default();
+        let address = |text: &str| Some(text.parse().unwrap());
+        (0..20).for_each(|_| limits.wrong_token(address("192.0.2.1")));
+        assert!(limits.may_show_token(address("192.0.2.1")).is_err());
+        assert!(limits.may_show_token(address("::ffff:192.0.2.1")).is_err());
+        assert!(limits.may_show_token(address("192.0.2.2")).is_ok());
+        let later = Instant::now() + Duration::from_secs(6);
+        assert!(limits.may_show_token_at(address("192.0.2.1"), later).is_ok());
+        (0..20).for_each(|n| limits.wrong_token(address(&format!("2001:db8::{n}"))));
+        assert!(limits.may_show_token(address("2001:db8::ffff")).is_err());
+    }
+
+    #[test]
+    fn tables_do_not_grow() {
+        let limits = Limits::default();
+        for n in 0..3 * TABLE_MAX as u32 {
+            limits.wrong_token(Some(IpAddr::from(n.to_be_bytes())));
+            let _ = limits.may_ask(&format!("token:{n}"));
+        }
+        assert!(limits.strangers.lock().unwrap().0.len() <= TABLE_MAX);
+        assert!(limits.callers.lock().unwrap().0.len() <= TABLE_MAX);
+    }
+}

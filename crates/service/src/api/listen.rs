@@ -1,0 +1,226 @@
+//! Where requests come from: a Unix socket for the user that the service runs as, and TCP, with TLS beyond this host.
+//!
+//! Always true: connections are bounded; one that says nothing, or not enough, is closed; who comes over the socket is asked of the
+//! kernel, and is our own user or nobody.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use axum::Router;
+use farhaul_handover::Held as _;
+use farhaul_session::{Code, Error};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use super::extract::Origin;
+
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 2048;
+/// How long a request's head, or a TLS handshake, may take.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// Bytes of a request's head.
+const HEAD_MAX: usize = 64 << 10;
+/// Pause after the system refused a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Certificate and key, which can be read anew while all goes on.
+#[derive(Debug, Clone)]
+pub(crate) struct Tls {
+    files: Arc<(PathBuf, PathBuf)>,
+    config: Arc<RwLock<Arc<rustls::ServerConfig>>>,
+}
+
+impl Tls {
+    /// Reads both files.
+    pub(crate) fn load(certificate: &Path, key: &Path) -> Result<Tls, Error> {
+        let config = Arc::new(RwLock::new(config(certificate, key)?));
+        Ok(Tls { files: Arc::new((certificate.into(), key.into())), config })
+    }
+
+    /// Reads them again; if they are no good, the old ones stay.
+    pub(crate) fn reload(&self) -> Result<(), Error> {
+        let (certificate, key) = &*self.files;
+        *self.config.write().in_any_case() = config(certificate, key)?;
+        Ok(())
+    }
+
+    fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.read().in_any_case().clone())
+    }
+}
+
+fn config(certificate: &Path, key: &Path) -> Result<Arc<rustls::ServerConfig>, Error> {
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let bad = |path: &Path, why: String| Error::new(Code::BadKey, format!("{}: {why}", path.display()));
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| bad(certificate, format!("no certificate in PEM: {error}")))?;
+    let private =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, format!("no key in PEM: {error}")))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, private))
+        .map_err(|error| bad(certificate, error.to_string()))?;
+    let mut config = config;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// What the API listens on.
+pub(crate) struct Listeners {
+    unix: Option<UnixListener>,
+    tcp: Vec<(TcpListener, Option<Tls>)>,
+}
+
+impl Listeners {
+    /// Takes the socket, which only our user can open, and the addresses. Beyond this host an address needs TLS.
+    pub(crate) async fn bind(
+        socket: &Path,
+        listen: &[SocketAddr],
+        tls: Option<&Tls>,
+    ) -> Result<Listeners, Error> {
+        let cannot = |what: String| move |error| Error::with_source(Code::CannotListen, what, error);
+        let unix =
+            UnixListener::bind(socket).map_err(cannot(format!("cannot listen on {}", socket.display())))?;
+        std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))
+            .map_err(cannot(format!("cannot set the mode of {}", socket.display())))?;
+        let mut tcp = Vec::new();
+        for address in listen {
+            if tls.is_none() && !address.ip().is_loopback() {
+                let what = format!("the API would be reached from other hosts at {address} without TLS");
+                return Err(Error::new(Code::BadOption, what)
+                    .with_hint("give it --tls-cert and --tls-key, or listen on 127.0.0.1"));
+            }
+            let listener = TcpListener::bind(address).await;
+            let listener = listener.map_err(cannot(format!("cannot listen on TCP {address}")))?;
+            tcp.push((listener, tls.cloned()));
+        }
+        Ok(Listeners { unix: Some(unix), tcp })
+    }
+
+    /// The addresses that were taken.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.tcp.iter().filter_map(|(listener, _)| listener.local_addr().ok()).collect()
+    }
+
+    /// Answers until told to stop; requests that have begun are finished, events end.
+    pub(crate) async fn serve(self, router: Router, stop: watch::Receiver<bool>) {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let mut tasks = tokio::task::JoinSet::new();
+        if let Some(unix) = self.unix {
+            tasks.spawn(serve_unix(unix, router.clone(), places.clone(), stop.clone()));
+        }
+        for (listener, tls) in self.tcp {
+            tasks.spawn(serve_tcp(listener, tls, router.clone(), places.clone(), stop.clone()));
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}
+
+async fn serve_unix(
+    listener: UnixListener,
+    router: Router,
+    places: Arc<Semaphore>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let own = rustix::process::geteuid().as_raw();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let Some(stream) = accepted_or_pause(accepted).await else { continue };
+        let is_own = stream.0.peer_cred().is_ok_and(|peer| peer.uid() == own);
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        if is_own {
+            tokio::spawn(answer(stream.0, Origin::OwnUser, router.clone(), place, stop.clone()));
+        }
+    }
+}
+
+async fn serve_tcp(
+    listener: TcpListener,
+    tls: Option<Tls>,
+    router: Router,
+    places: Arc<Semaphore>,
+    mut stop: watch::Receiver<bool>,
+) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => return,
+        };
+        let Some((stream, address)) = accepted_or_pause(accepted).await else { continue };
+        // Who comes when all places are taken is not answered: there is no place to do it in.
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let origin = Origin::Tcp(address.ip().to_canonical());
+        let (router, stop) = (router.clone(), stop.clone());
+        let _ = stream.set_nodelay(true);
+        match &tls {
+            None => {
+                tokio::spawn(answer(stream, origin, router, place, stop));
+            }
+            Some(tls) => {
+                let handshake = tls.acceptor().accept(stream);
+                tokio::spawn(async move {
+                    if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIME, handshake).await {
+                        answer(stream, origin, router, place, stop).await;
+                    }
+                });
+            }
+        }
+    }
+}
+
+async fn accepted_or_pause<S>(accepted: std::io::Result<S>) -> Option<S> {
+    match accepted {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            tracing::warn!(%error, "the API cannot accept a connection");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            None
+        }
+    }
+}
+
+/// Answers the requests of one connection.
+async fn answer(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    origin: Origin,
+    router: Router,
+    _place: OwnedSemaphorePermit,
+    mut stop: watch::Receiver<bool>,
+) {
+    let service = router.map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(origin);
+        request
+    });
+    let mut connection = std::pin::pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEAD_TIME)
+            .max_buf_size(HEAD_MAX)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service))
+    );
+    let is_over = tokio::select! {
+        // How a connection ends is its client's affair.
+        _ = connection.as_mut() => true,
+        _ = stop.wait_for(|stop| *stop) => false,
+    };
+    if !is_over {
+        connection.as_mut().graceful_shutdown();
+        // Events have no end of their own.
+        let _ = tokio::time::timeout(Duration::from_millis(500), connection).await;
+    }
+}

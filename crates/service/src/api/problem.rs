@@ -1,0 +1,139 @@
+//! How a request is told that it failed: RFC 9457, with the codes that all of Farhaul has.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use farhaul_session::{Code, Error};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Problem {
+    /// What kind of problem it is: the address of its code in docs/errors.md.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// One sentence on that kind.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What has happened, where, and what to do.
+    pub detail: String,
+    /// The code, such as `FH-NOT-NOW`.
+    pub code: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// Whether the same request can work later, when nobody has changed anything.
+    pub retryable: bool,
+}
+
+/// Where the codes are explained.
+const ERRORS: &str = "https://github.com/farhaul/farhaul/blob/main/docs/errors.md#";
+
+/// What a handler fails with.
+#[derive(Debug, Clone)]
+pub(crate) struct Failure {
+    pub(crate) error: Error,
+    status: StatusCode,
+    retry_after_s: Option<u64>,
+}
+
+impl Failure {
+    /// With another status than the code's usual one.
+    pub(crate) fn with_status(error: Error, status: StatusCode) -> Failure {
+        Failure { error, status, retry_after_s: None }
+    }
+
+    /// Too much was asked for.
+    pub(crate) fn too_many(what: &str, retry_after_s: u64) -> Failure {
+        let error = Error::new(Code::TooMany, what);
+        Failure { error, status: StatusCode::TOO_MANY_REQUESTS, retry_after_s: Some(retry_after_s) }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    fn problem(&self) -> Problem {
+        let code = self.error.code();
+        Problem {
+            kind: format!("{ERRORS}{}", code.name().to_lowercase()),
+            title: code.meaning().into(),
+            status: self.status.as_u16(),
+            detail: self.error.to_string(),
+            code: code.name().into(),
+            hint: self.error.hint().map(str::to_string),
+            retryable: self.error.is_retryable(),
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let retry_after_s = (error.code() == Code::TooMany).then_some(10);
+        Failure { status: status_of(error.code()), error, retry_after_s }
+    }
+}
+
+/// The status of a code. What is not listed is a fault of the node or of what it works with.
+fn status_of(code: Code) -> StatusCode {
+    match code {
+        Code::NoToken => StatusCode::UNAUTHORIZED,
+        Code::OutOfScope | Code::Forbidden => StatusCode::FORBIDDEN,
+        Code::NoSuchThing | Code::NotFound => StatusCode::NOT_FOUND,
+        Code::NotNow | Code::AlreadyExists => StatusCode::CONFLICT,
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::TooMany => StatusCode::TOO_MANY_REQUESTS,
+        Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        Code::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        Code::KeyReused | Code::PermissionDenied | Code::NotADirectory | Code::BadPath => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
+        code => match code.exit_code() {
+            farhaul::ExitCode::Usage => StatusCode::UNPROCESSABLE_ENTITY,
+            farhaul::ExitCode::Connect | farhaul::ExitCode::Auth | farhaul::ExitCode::Lost => {
+                StatusCode::BAD_GATEWAY
+            }
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        },
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(self.problem())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, seconds.into());
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_have_the_statuses_that_clients_expect() {
+        for (code, status) in [
+            (Code::NoToken, 401),
+            (Code::OutOfScope, 403),
+            (Code::NoSuchThing, 404),
+            (Code::NotNow, 409),
+            (Code::KeyReused, 422),
+            (Code::BadOption, 422),
+            (Code::TooMany, 429),
+            (Code::Bug, 500),
+            (Code::Unreachable, 502),
+            (Code::NoSpace, 507),
+        ] {
+            assert_eq!(Failure::from(Error::new(code, "x")).status().as_u16(), status, "{code}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The node itself: its version, whether it is well, its store.
+
+use std::path::PathBuf;
+
+use axum::Json;
+use axum::http::StatusCode;
+use farhaul_session::{Code, Error};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, Document, May, ToAdmin, ToRead};
+use super::problem::Failure;
+use crate::job::State;
+use crate::store::jobs;
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(version))
+        .routes(routes!(live))
+        .routes(routes!(ready))
+        .routes(routes!(backup))
+        .routes(routes!(check))
+}
+
+/// What answers.
+#[derive(Debug, Serialize, ToSchema)]
+struct Version {
+    /// Always `farhaul`.
+    name: &'static str,
+    /// The program's version.
+    version: &'static str,
+    /// The version of this interface.
+    api: u32,
+}
+
+/// The version of the program and of the interface.
+#[utoipa::path(get, path = "/version", tag = "node",
+    responses((status = 200, description = "The versions", body = Version)))]
+async fn version(_: May<ToRead>) -> Json<Version> {
+    Json(Version { name: "farhaul", version: env!("CARGO_PKG_VERSION"), api: 1 })
+}
+
+/// How the node is.
+#[derive(Debug, Serialize, ToSchema)]
+struct Health {
+    /// `ok`, or what is the matter.
+    status: String,
+    /// Jobs by state.
+    #[schema(value_type = Object)]
+    jobs: std::collections::BTreeMap<&'static str, u64>,
+}
+
+/// The process answers.
+#[utoipa::path(get, path = "/health/live", tag = "node", responses((status = 204, description = "It does")))]
+async fn live(_: May<ToRead>) -> StatusCode {
+    StatusCode::NO_CONTENT
+}
+
+/// New jobs are taken.
+#[utoipa::path(get, path = "/health/ready", tag = "node",
+    responses((status = 200, description = "They are", body = Health)))]
+async fn ready(may: May<ToRead>) -> Result<Json<Health>, Failure> {
+    let health = may.act("look at health", "", |node, _| {
+        if node.store.is_failing() {
+            let what = "the store cannot be written: new jobs are refused";
+            return Err(Error::new(Code::Busy, what).with_hint("free space on its disk"));
+        }
+        let counts = node.store.read(jobs::counts)?;
+        let named = counts.into_iter().map(|(state, count): (State, u64)| (state.name(), count));
+        Ok(Health { status: "ok".into(), jobs: named.collect() })
+    });
+    health.await.map(Json)
+}
+
+/// Where a backup goes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Backup {
+    /// A file of the node's host that is not there yet, as an absolute path.
+    #[schema(value_type = String)]
+    path: PathBuf,
+}
+
+/// Writes a copy of the store, of one moment, while all goes on.
+#[utoipa::path(post, path = "/store/backup", tag = "node", request_body = Backup,
+    responses((status = 204, description = "It is written and synced")))]
+async fn backup(may: May<ToAdmin>, body: Document) -> Result<StatusCode, Failure> {
+    let Backup { path } = body.read()?;
+    if !path.is_absolute() {
+        return Err(Error::new(Code::BadPath, "the path of a backup is absolute").into());
+    }
+    may.act("back up the store", path.display().to_string(), move |node, _| node.store.backup(&path)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What is wrong with the store.
+#[derive(Debug, Serialize, ToSchema)]
+struct Findings {
+    /// Empty for a store that is sound.
+    findings: Vec<String>,
+}
+
+/// Looks through the whole store.
+#[utoipa::path(get, path = "/store/check", tag = "node",
+    responses((status = 200, description = "What was found", body = Findings)))]
+async fn check(may: May<ToAdmin>) -> Result<Json<Findings>, Failure> {
+    let findings = may.act("check the store", "", |node, _| node.store.check()).await?;
+    Ok(Json(Findings { findings }))
+}

@@ -1,0 +1,331 @@
+use std::collections::BTreeMap;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode, header};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::*;
+use crate::access::{Reach, Scope, token::Token};
+use crate::clock::Clock;
+use crate::node::{Conductor, Settings};
+use crate::store::tokens::{self, TokenRow};
+use extract::Origin;
+
+/// A node with its API, without a socket.
+struct Fixture {
+    folder: tempfile::TempDir,
+    node: Arc<Node>,
+    router: Router,
+    conductor: Option<Conductor>,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::shifted_by(folder.path().join("clock"));
+        let (node, signals) = Node::open(folder.path(), clock, Settings::default()).unwrap();
+        let conductor = Some(Conductor::start(&node, signals).unwrap());
+        let router = service(node.clone(), vec!["node".into()]);
+        Fixture { folder, node, router, conductor }
+    }
+
+    fn token(&self, scopes: &[Scope], reach: Reach) -> String {
+        let token = Token::new().unwrap();
+        let row = TokenRow {
+            id: token.id(),
+            hash: token.hash(),
+            name: "test".into(),
+            scopes: scopes.to_vec(),
+            reach,
+            created_by: "local".into(),
+            created_ms: 0,
+            expires_ms: Some(self.node.clock.now_ms() + 3_600_000),
+            revoked_ms: None,
+        };
+        self.node.store.write(move |transaction| tokens::insert(transaction, &row)).unwrap();
+        token.as_str().into()
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        token: Option<&str>,
+        body: Option<Value>,
+    ) -> (StatusCode, Value) {
+        let mut request =
+            Request::builder().method(method).uri(format!("/api/v1{path}")).header(header::HOST, "node");
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let origin = if token.is_some() || path.contains("nobody") { tcp() } else { Origin::OwnUser };
+        let body = body.map(|body| {
+            request = std::mem::take(&mut request).header(header::CONTENT_TYPE, "application/json");
+            body.to_string()
+        });
+        self.send(request, origin, body.unwrap_or_default()).await
+    }
+
+    async fn send(
+        &self,
+        request: axum::http::request::Builder,
+        origin: Origin,
+        body: String,
+    ) -> (StatusCode, Value) {
+        let mut request = request.body(Body::from(body)).unwrap();
+        request.extensions_mut().insert(origin);
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        self.node.stop();
+        if let Some(conductor) = self.conductor.take() {
+            conductor.wait();
+        }
+    }
+}
+
+fn tcp() -> Origin {
+    Origin::Tcp("192.0.2.7".parse().unwrap())
+}
+
+/// All routes, with the scope that each one needs.
+const ROUTES: &[(&str, &str, Scope)] = &[
+    ("get", "/api/v1/version", Scope::Read),
+    ("get", "/api/v1/health/live", Scope::Read),
+    ("get", "/api/v1/health/ready", Scope::Read),
+    ("get", "/api/v1/openapi.json", Scope::Read),
+    ("get", "/api/v1/events", Scope::Read),
+    ("get", "/api/v1/jobs", Scope::Read),
+    ("post", "/api/v1/jobs", Scope::Submit),
+    ("get", "/api/v1/jobs/{id}", Scope::Read),
+    ("patch", "/api/v1/jobs/{id}", Scope::Control),
+    ("get", "/api/v1/jobs/{id}/document", Scope::Read),
+    ("post", "/api/v1/jobs/{id}/pause", Scope::Control),
+    ("post", "/api/v1/jobs/{id}/resume", Scope::Control),
+    ("post", "/api/v1/jobs/{id}/cancel", Scope::Control),
+    ("post", "/api/v1/jobs/{id}/retry", Scope::Control),
+    ("get", "/api/v1/jobs/{id}/log", Scope::Read),
+    ("get", "/api/v1/jobs/{id}/files", Scope::Read),
+    ("get", "/api/v1/history", Scope::Read),
+    ("get", "/api/v1/history/{id}", Scope::Read),
+    ("get", "/api/v1/history/{id}/curve", Scope::Read),
+    ("get", "/api/v1/history/{id}/receipt", Scope::Read),
+    ("get", "/api/v1/usage", Scope::Read),
+    ("get", "/api/v1/caps", Scope::Read),
+    ("get", "/api/v1/caps/{name}", Scope::Read),
+    ("put", "/api/v1/caps/{name}", Scope::Admin),
+    ("delete", "/api/v1/caps/{name}", Scope::Admin),
+    ("get", "/api/v1/tokens", Scope::Admin),
+    ("post", "/api/v1/tokens", Scope::Admin),
+    ("delete", "/api/v1/tokens/{id}", Scope::Admin),
+    ("post", "/api/v1/store/backup", Scope::Admin),
+    ("get", "/api/v1/store/check", Scope::Admin),
+];
+
+/// What is described is all that is routed: both come from one list.
+fn operations() -> Vec<(String, String)> {
+    let description = serde_json::to_value(document::description()).unwrap();
+    let mut operations = Vec::new();
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for method in item
+            .as_object()
+            .unwrap()
+            .keys()
+            .filter(|key| Method::from_bytes(key.to_uppercase().as_bytes()).is_ok())
+        {
+            if ["get", "put", "post", "delete", "patch"].contains(&method.as_str()) {
+                operations.push((method.clone(), path.clone()));
+            }
+        }
+    }
+    operations
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_route_works_without_a_token_or_with_one_of_another_scope() {
+    let fixture = Fixture::new();
+    let table: BTreeMap<(String, String), Scope> =
+        ROUTES.iter().map(|(method, path, scope)| ((method.to_string(), path.to_string()), *scope)).collect();
+    let operations = operations();
+    assert_eq!(operations.len(), table.len());
+    let tokens: Vec<(Scope, String)> =
+        Scope::ALL.into_iter().map(|scope| (scope, fixture.token(&[scope], Reach::default()))).collect();
+    for (method, path) in operations {
+        let needed = table
+            .get(&(method.clone(), path.clone()))
+            .unwrap_or_else(|| panic!("{method} {path} has no scope here"));
+        let filled = path.replace("{id}", "0000000000000000").replace("{name}", "x").replace("/api/v1", "");
+        let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+        let request = || {
+            Request::builder()
+                .method(method.clone())
+                .uri(format!("/api/v1{filled}"))
+                .header(header::HOST, "node")
+        };
+        let (status, problem) = fixture.send(request(), tcp(), String::new()).await;
+        assert_eq!(
+            (status, problem["code"].as_str()),
+            (StatusCode::UNAUTHORIZED, Some("FH-NO-TOKEN")),
+            "{method} {path}"
+        );
+        for (scope, token) in tokens.iter().filter(|(scope, _)| scope != needed && *scope != Scope::Admin) {
+            let (status, problem) = fixture.ask(method.clone(), &filled, Some(token), None).await;
+            let code = problem["code"].as_str();
+            assert_eq!(
+                (status, code),
+                (StatusCode::FORBIDDEN, Some("FH-OUT-OF-SCOPE")),
+                "{method} {path} {scope:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_is_wrong_expired_or_revoked_lets_nobody_in() {
+    let fixture = Fixture::new();
+    let token = fixture.token(&[Scope::Read], Reach::default());
+    let ask = async |token: &str| fixture.ask(Method::GET, "/jobs", Some(token), None).await;
+    assert_eq!(ask(&token).await.0, StatusCode::OK);
+    for wrong in ["", "fhp_x", &token[1..], Token::new().unwrap().as_str()] {
+        assert_eq!(ask(wrong).await.0, StatusCode::UNAUTHORIZED, "{wrong}");
+    }
+    std::fs::write(fixture.folder.path().join("clock"), "3700").unwrap();
+    let (status, problem) = ask(&token).await;
+    assert!(status == StatusCode::UNAUTHORIZED && problem["detail"].as_str().unwrap().contains("expired"));
+    std::fs::write(fixture.folder.path().join("clock"), "0").unwrap();
+    let (_, all) = fixture.ask(Method::GET, "/tokens", None, None).await;
+    let id = all["tokens"][0]["id"].as_str().unwrap().to_string();
+    assert_eq!(
+        fixture.ask(Method::DELETE, &format!("/tokens/{id}"), None, None).await.0,
+        StatusCode::NO_CONTENT
+    );
+    let (status, problem) = ask(&token).await;
+    assert!(status == StatusCode::UNAUTHORIZED && problem["detail"].as_str().unwrap().contains("revoked"));
+    // Who guesses is shut out.
+    for _ in 0..30 {
+        ask("fhp_x").await;
+    }
+    assert_eq!(ask("fhp_x").await.0, StatusCode::TOO_MANY_REQUESTS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_goes_its_way_through_the_api() {
+    let fixture = Fixture::new();
+    let data = fixture.folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("a"), b"content").unwrap();
+    let spec = json!({"schema": 1, "sources": [data.join("a")], "destination": data.join("b"), "labels": {"run": "7"}});
+    let (status, job) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+    assert_eq!(status, StatusCode::CREATED, "{job}");
+    let id = job["id"].as_str().unwrap().to_string();
+    let mut seen = Value::Null;
+    for _ in 0..2000 {
+        seen = fixture.ask(Method::GET, &format!("/jobs/{id}"), None, None).await.1;
+        if seen["state"] == "done" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert_eq!(seen["state"], "done", "{seen}");
+    let get = async |path: String| fixture.ask(Method::GET, &path, None, None).await.1;
+    let files = get(format!("/jobs/{id}/files?result=sent")).await;
+    assert_eq!(files["files"][0]["path"], "a", "{files}");
+    fixture.node.store.write(|_| Ok(())).unwrap();
+    let log = get(format!("/jobs/{id}/log?limit=1")).await;
+    assert_eq!(log["lines"].as_array().unwrap().len(), 1);
+    let records = get("/history?label=run%3D7".into()).await;
+    let record = records["records"][0]["id"].as_i64().unwrap();
+    assert_eq!(get(format!("/history/{record}")).await["report"]["files"], 1);
+    assert!(get(format!("/history/{record}/curve")).await["points"].is_array());
+    assert_eq!(get("/usage?by=label:run".into()).await["usage"][0]["bytes"], 7);
+    assert_eq!(get(format!("/jobs/{id}/document")).await["labels"]["run"], "7");
+    assert_eq!(get("/jobs?state=done,failed&text=data".into()).await["jobs"].as_array().unwrap().len(), 1);
+    let ask = async |method, path: &str| fixture.ask(method, path, None, None).await;
+    let (status, problem) = ask(Method::POST, &format!("/jobs/{id}/pause")).await;
+    assert_eq!((status, problem["code"].as_str()), (StatusCode::CONFLICT, Some("FH-NOT-NOW")));
+    assert_eq!(ask(Method::GET, "/jobs/0000000000000000").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(ask(Method::GET, "/jobs/nonsense").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(ask(Method::GET, "/jobs?limit=0").await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(ask(Method::GET, "/jobs?colour=red").await.0, StatusCode::BAD_REQUEST);
+    assert_eq!(ask(Method::GET, "/nothing").await.0, StatusCode::NOT_FOUND);
+    assert_eq!(ask(Method::PUT, "/jobs").await.0, StatusCode::METHOD_NOT_ALLOWED);
+    let (status, problem) = fixture.ask(Method::POST, "/jobs", None, Some(json!({"schema": 1}))).await;
+    assert_eq!((status, problem["status"].as_u64()), (StatusCode::UNPROCESSABLE_ENTITY, Some(422)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_reaches_what_its_prefixes_say() {
+    let fixture = Fixture::new();
+    let reach = Reach { local: Some(vec!["/projects/a".into()]), peers: Some(BTreeMap::new()) };
+    let token = fixture.token(&[Scope::Submit, Scope::Read, Scope::Control], reach);
+    let submit = async |from: &str, to: &str| {
+        let spec =
+            json!({"schema": 1, "sources": [from], "destination": to, "not_before": "2200-01-01T00:00:00Z"});
+        fixture.ask(Method::POST, "/jobs", Some(&token), Some(spec)).await
+    };
+    let (status, job) = submit("zero:5", "/projects/a/x").await;
+    assert_eq!(status, StatusCode::CREATED, "{job}");
+    for (from, to) in [
+        ("/etc/passwd", "/projects/a/x"),
+        ("zero:5", "/projects/ab"),
+        ("zero:5", "fh://hpc/x"),
+        ("zero:5", "hpc:/x"),
+    ] {
+        assert_eq!(submit(from, to).await.0, StatusCode::FORBIDDEN, "{from} {to}");
+    }
+    let spec = json!({"schema": 1, "sources": ["zero:5"], "destination": "/tmp/other", "not_before": "2200-01-01T00:00:00Z"});
+    let (_, other) = fixture.ask(Method::POST, "/jobs", None, Some(spec)).await;
+    let (_, seen) = fixture.ask(Method::GET, "/jobs", Some(&token), None).await;
+    assert_eq!(seen["jobs"].as_array().unwrap().len(), 1);
+    let path = format!("/jobs/{}/cancel", other["id"].as_str().unwrap());
+    assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.0, StatusCode::FORBIDDEN);
+    let path = format!("/jobs/{}/cancel", job["id"].as_str().unwrap());
+    assert_eq!(fixture.ask(Method::POST, &path, Some(&token), None).await.1["state"], "cancelled");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caps_are_set_shown_and_removed() {
+    let fixture = Fixture::new();
+    let ask = async |method, path: &str, body: Option<Value>| fixture.ask(method, path, None, body).await;
+    let cap = json!({"rate_bps": 8_000_000_000_u64, "networks": ["10.0.0.0/8"], "schedule": ["mon-fri 09:00-18:00 2G"],
+        "time_zone": "Europe/Zurich"});
+    let (status, view) = ask(Method::PUT, "/caps/campus", Some(cap)).await;
+    assert_eq!((status, view["parent"].as_str()), (StatusCode::OK, None), "{view}");
+    assert!([2_000_000_000, 8_000_000_000].contains(&view["now_bps"].as_u64().unwrap()));
+    let inner = json!({"parent": "campus", "peers": ["hpc"], "weight": 2.0});
+    assert_eq!(ask(Method::PUT, "/caps/hpc", Some(inner)).await.0, StatusCode::OK);
+    for wrong in [json!({"parent": "none"}), json!({"rate": 5}), json!({"schedule": ["whenever"]})] {
+        assert_eq!(ask(Method::PUT, "/caps/x", Some(wrong)).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    }
+    // Another cap stands in it.
+    assert_eq!(ask(Method::DELETE, "/caps/campus", None).await.0, StatusCode::UNPROCESSABLE_ENTITY);
+    let names = |list: &Value| {
+        let caps = list["caps"].as_array().unwrap();
+        caps.iter().map(|cap| cap["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&ask(Method::GET, "/caps", None).await.1), ["campus", "host", "hpc"]);
+    assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NO_CONTENT);
+    assert_eq!(ask(Method::DELETE, "/caps/hpc", None).await.0, StatusCode::NOT_FOUND);
+}
+
+/// The description is committed, so that a change of the interface is seen by who reads changes.
+#[test]
+fn the_description_is_the_one_that_is_published() {
+    let text = serde_json::to_string_pretty(&document::description()).unwrap() + "\n";
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/openapi.json");
+    if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
+        std::fs::write(path, &text).unwrap();
+    }
+    assert!(
+        std::fs::read_to_string(path).is_ok_and(|there| there == text),
+        "GOLDEN=write cargo test -p farhaul-service writes it anew"
+    );
+}

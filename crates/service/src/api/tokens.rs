@@ -1,0 +1,179 @@
+//! Tokens: made, listed, revoked.
+
+use axum::Json;
+use axum::http::StatusCode;
+use farhaul_session::{Code, Error};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{App, Ask, At, Document, May, ToAdmin};
+use super::jobs::page;
+use super::problem::Failure;
+use crate::access::token::Token;
+use crate::access::{Reach, Scope};
+use crate::clock::timestamp;
+use crate::job::Span;
+use crate::store::tokens::{self, TokenRow};
+
+pub(super) fn router() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(revoke))
+}
+
+/// Characters of a token's name.
+const NAME_MAX: usize = 100;
+
+/// A token that somebody wants.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Wish {
+    /// What it is called.
+    #[serde(default)]
+    name: String,
+    /// What it allows.
+    #[schema(min_items = 1)]
+    scopes: Vec<Scope>,
+    /// Where it reaches.
+    #[serde(default)]
+    reach: Reach,
+    /// How long it is good: `30d`. For ever by default.
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    expires_in: Option<Span>,
+}
+
+/// A token, without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+struct TokenView {
+    id: String,
+    name: String,
+    scopes: Vec<Scope>,
+    reach: Reach,
+    created_by: String,
+    #[schema(value_type = String, format = DateTime)]
+    created: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires: Option<Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    revoked: Option<Timestamp>,
+}
+
+impl From<TokenRow> for TokenView {
+    fn from(row: TokenRow) -> TokenView {
+        TokenView {
+            id: row.id,
+            name: row.name,
+            scopes: row.scopes,
+            reach: row.reach,
+            created_by: row.created_by,
+            created: timestamp(row.created_ms),
+            expires: row.expires_ms.map(timestamp),
+            revoked: row.revoked_ms.map(timestamp),
+        }
+    }
+}
+
+/// A token that was just made.
+#[derive(Debug, Serialize, ToSchema)]
+struct NewToken {
+    #[serde(flatten)]
+    about: TokenView,
+    /// The secret. It is shown this once.
+    token: String,
+}
+
+/// Makes a token.
+#[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = Wish,
+    responses((status = 201, description = "The token, with its secret", body = NewToken)))]
+async fn create(may: May<ToAdmin>, body: Document) -> Result<(StatusCode, Json<NewToken>), Failure> {
+    let Wish { name, scopes, reach, expires_in } = body.read()?;
+    let bad = |what: &str| Failure::from(Error::new(Code::BadOption, what));
+    if scopes.is_empty() {
+        return Err(bad("a token needs a scope: read, submit, control or admin"));
+    }
+    if name.len() > NAME_MAX || name.chars().any(char::is_control) {
+        return Err(bad("the name of a token has at most 100 bytes, all printable"));
+    }
+    reach.check()?;
+    if scopes.contains(&Scope::Admin) && (reach.local.is_some() || reach.peers.is_some()) {
+        return Err(bad("the scope admin reaches everything: leave the prefixes, or the scope"));
+    }
+    let target = name.clone();
+    let made = may.act("create token", target, move |node, caller| {
+        let token = Token::new().map_err(Error::no_random_numbers)?;
+        let now_ms = node.clock.now_ms();
+        let for_ms = |span: Span| i64::try_from(span.0).unwrap_or(i64::MAX).saturating_mul(1000);
+        let mut scopes = scopes;
+        scopes.sort();
+        scopes.dedup();
+        let row = TokenRow {
+            id: token.id(),
+            hash: token.hash(),
+            name,
+            scopes,
+            reach,
+            created_by: caller.subject.clone(),
+            created_ms: now_ms,
+            expires_ms: expires_in.map(|span| now_ms.saturating_add(for_ms(span))),
+            revoked_ms: None,
+        };
+        let written = row.clone();
+        node.store.write(move |transaction| tokens::insert(transaction, &written))?;
+        Ok(NewToken { about: row.into(), token: token.as_str().to_string() })
+    });
+    Ok((StatusCode::CREATED, Json(made.await?)))
+}
+
+/// A page.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// Entries of a page, 100 by default.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// Where the page before this one has ended.
+    cursor: Option<String>,
+}
+
+/// A page of tokens.
+#[derive(Debug, Serialize, ToSchema)]
+struct Tokens {
+    tokens: Vec<TokenView>,
+    /// For the next page, if there is one.
+    next_cursor: Option<String>,
+}
+
+/// All tokens, also those that have expired or were revoked.
+#[utoipa::path(get, path = "/tokens", tag = "tokens", params(Which),
+    responses((status = 200, description = "A page of tokens", body = Tokens)))]
+async fn list(may: May<ToAdmin>, Ask(which): Ask<Which>) -> Result<Json<Tokens>, Failure> {
+    let limit = page(which.limit)?;
+    let after = which.cursor.unwrap_or_default();
+    let rows = may.act("list tokens", "", move |node, _| {
+        node.store.read(|connection| tokens::list(connection, &after, limit))
+    });
+    let rows = rows.await?;
+    let next_cursor = rows.last().filter(|_| rows.len() == limit).map(|row| row.id.clone());
+    Ok(Json(Tokens { tokens: rows.into_iter().map(TokenView::from).collect(), next_cursor }))
+}
+
+/// A token is worth nothing from now on.
+#[utoipa::path(delete, path = "/tokens/{id}", tag = "tokens", params(("id" = String, Path)),
+    responses((status = 204, description = "It is revoked")))]
+async fn revoke(may: May<ToAdmin>, At(id): At<String>) -> Result<StatusCode, Failure> {
+    may.act("revoke token", id.clone(), move |node, _| {
+        let (now_ms, name) = (node.clock.now_ms(), id.clone());
+        let there = node.store.write(move |transaction| tokens::revoke(transaction, &name, now_ms))?;
+        let no_such = || {
+            Error::new(
+                Code::NoSuchThing,
+                format!("there is no token {}", farhaul_text::printable(id.as_bytes(), 40)),
+            )
+        };
+        if there { Ok(StatusCode::NO_CONTENT) } else { Err(no_such()) }
+    })
+    .await
+}

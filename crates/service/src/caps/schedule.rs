@@ -1,0 +1,129 @@
+//! When a cap has another rate: windows in the week, such as `mon-fri 09:00-18:00 2G`.
+//!
+//! Always true: of windows that overlap, the one that stands last counts; a window whose end is not later than its beginning ends
+//! on the next day. Times are those that clocks show in the cap's time zone: an hour that a change of the clock leaves out
+//! has no rate, one that there is twice has its rate twice.
+
+use jiff::civil::{Time, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+pub(crate) use crate::config::values::Window;
+
+fn has(window: &Window, day: Weekday, time: Time) -> bool {
+    let is_on = |day: Weekday| window.days >> day.to_monday_zero_offset() & 1 == 1;
+    let minute = i16::from(time.hour()) * 60 + i16::from(time.minute());
+    let minute = u16::try_from(minute).unwrap_or(0);
+    match window.from < window.to {
+        true => is_on(day) && (window.from..window.to).contains(&minute),
+        // Over midnight: today's evening, or what is left of yesterday's.
+        false => is_on(day) && minute >= window.from || is_on(day.previous()) && minute < window.to,
+    }
+}
+
+/// A time of a window; 24:00 is the next day's beginning.
+fn time(minute: u16) -> Time {
+    let [hour, minute] = [minute / 60 % 24, minute % 60].map(|part| i8::try_from(part).unwrap_or(0));
+    jiff::civil::time(hour, minute, 0, 0)
+}
+
+/// The rate that holds at `now`; `usual` outside of all windows.
+pub(crate) fn rate_at(
+    windows: &[Window],
+    usual: Option<u64>,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> Option<u64> {
+    let here = now.to_zoned(zone.clone());
+    let holds = windows.iter().rev().find(|window| has(window, here.weekday(), here.time()));
+    holds.map_or(usual, |window| window.rate.map(|rate| rate.0))
+}
+
+/// When the rate may be another one after `now`: the next time of day at which any window begins or ends.
+pub(crate) fn next_change(windows: &[Window], now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
+    let here = now.to_zoned(zone.clone());
+    let tomorrow = here.date().checked_add(1.day()).ok()?;
+    let times = windows.iter().flat_map(|window| [window.from, window.to].map(time));
+    let moments = times.flat_map(|time| [here.date(), tomorrow].map(|date| date.to_datetime(time)));
+    let moments =
+        moments.filter_map(|moment| moment.to_zoned(zone.clone()).ok()).map(|moment| moment.timestamp());
+    // A change of the clock is one, too, and is looked for every day.
+    moments.filter(|moment| *moment > now).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::config::values::{Rate, Written as _};
+
+    fn windows(texts: &[&str]) -> Vec<Window> {
+        texts.iter().map(|text| Window::read(text).unwrap()).collect()
+    }
+
+    fn zurich() -> TimeZone {
+        TimeZone::get("Europe/Zurich").unwrap()
+    }
+
+    fn rate(texts: &[&str], at: &str) -> Option<u64> {
+        rate_at(&windows(texts), Some(8), at.parse().unwrap(), &zurich())
+    }
+
+    #[test]
+    fn a_week_has_its_rates() {
+        let week = ["mon-fri 09:00-18:00 2G", "wed 12:00-13:00 none", "sat,sun 22:00-06:00 500M"];
+        // 2026-11-27 is a Friday; Zurich is an hour ahead of UTC.
+        for (at, expected) in [
+            ("2026-11-27T07:59:59Z", Some(8)),
+            ("2026-11-27T08:00:00Z", Some(2_000_000_000)),
+            ("2026-11-27T16:59:59Z", Some(2_000_000_000)),
+            ("2026-11-27T17:00:00Z", Some(8)),
+            ("2026-11-28T10:00:00Z", Some(8)),
+            ("2026-11-28T21:00:00Z", Some(500_000_000)),
+            ("2026-11-30T04:59:59Z", Some(500_000_000)),
+            ("2026-11-30T05:00:00Z", Some(8)),
+            ("2026-12-02T11:30:00Z", None),
+        ] {
+            assert_eq!(rate(&week, at), expected, "{at}");
+        }
+        let next =
+            |at: &str| next_change(&windows(&week), at.parse().unwrap(), &zurich()).unwrap().to_string();
+        assert_eq!(next("2026-11-27T07:59:59Z"), "2026-11-27T08:00:00Z");
+        assert_eq!(next("2026-11-27T08:00:00Z"), "2026-11-27T11:00:00Z");
+        assert_eq!(next("2026-11-27T21:30:00Z"), "2026-11-28T05:00:00Z");
+    }
+
+    #[test]
+    fn a_whole_day_is_one() {
+        assert_eq!(rate(&["fri 00:00-24:00 1G"], "2026-11-27T22:59:59Z"), Some(1_000_000_000));
+        assert_eq!(rate(&["fri 00:00-24:00 1G"], "2026-11-27T23:00:00Z"), Some(8));
+        assert_eq!(rate(&["fri 00:00-24:00 1G"], "2026-11-26T22:59:59Z"), Some(8));
+    }
+
+    proptest! {
+        /// Between one change and the next the rate stays.
+        #[test]
+        fn the_rate_changes_only_when_it_is_said_to(
+            start in 1_700_000_000..1_900_000_000_i64,
+            list in proptest::collection::vec((1..128_u8, 0..1440_u16, 1..1441_u16, 1..9_u64), 1..5),
+            shares in proptest::collection::vec(0.0..1.0_f64, 8),
+        ) {
+            let window = |(days, from, to, rate): &(u8, u16, u16, u64)| {
+                Window { days: *days, from: *from, to: *to, rate: Some(Rate(*rate)) }
+            };
+            let windows: Vec<Window> = list.iter().filter(|one| one.1 != one.2).map(window).collect();
+            prop_assume!(!windows.is_empty());
+            // Without changes of the clock, which are looked for every day.
+            let zone = TimeZone::fixed(jiff::tz::offset(3));
+            let now = Timestamp::from_second(start).unwrap();
+            let next = next_change(&windows, now, &zone).unwrap();
+            let rate = rate_at(&windows, None, now, &zone);
+            for share in shares {
+                let between = start + ((next.as_second() - start - 1) as f64 * share) as i64;
+                let between = Timestamp::from_second(between).unwrap();
+                prop_assert_eq!(rate_at(&windows, None, between, &zone), rate);
+            }
+        }
+    }
+}

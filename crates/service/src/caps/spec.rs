@@ -1,0 +1,230 @@
+//! What a cap is: a rate, who it is for, and where in the tree it stands.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use farhaul_session::{Code, Error};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::RATE_MIN_BPS;
+use crate::config::values::{HostPattern, Network, Window, Zone};
+
+/// The cap above all others, which every session is in.
+pub(crate) const HOST: &str = "host";
+/// Caps of one node, and how deep they may stand in one another.
+const CAPS_MAX: usize = 1000;
+const DEPTH_MAX: usize = 8;
+const NAME_MAX: usize = 63;
+const LISTS_MAX: usize = 256;
+
+/// A cap: what may be moved together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cap {
+    /// Bits of IP packets a second, both ways, outside of the schedule's windows; none for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_bps: Option<u64>,
+    /// The cap that it stands in. `host` by default, which stands in none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Other hosts whose transfers are in it: `hpc`, `hpc:4000`, `*.example.org`.
+    #[schema(value_type = Vec<String>)]
+    pub peers: Vec<HostPattern>,
+    /// Networks whose hosts' transfers are in it: `10.0.0.0/8`, `2001:db8::/32`.
+    #[schema(value_type = Vec<String>)]
+    pub networks: Vec<Network>,
+    /// Who wanted them: `local`, `token:ID`, a client's key (`SHA256:...`).
+    pub principals: Vec<String>,
+    /// Its share of what stands above it, beside others. 1 by default.
+    pub weight: f64,
+    /// Other rates at certain times, such as `mon-fri 09:00-18:00 2G`. Of those that overlap the last one counts.
+    #[schema(value_type = Vec<String>)]
+    pub schedule: Vec<Window>,
+    /// Where the schedule's times hold. The host's zone by default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub time_zone: Option<Zone>,
+}
+
+impl Default for Cap {
+    fn default() -> Cap {
+        Cap {
+            rate_bps: None,
+            parent: None,
+            peers: Vec::new(),
+            networks: Vec::new(),
+            principals: Vec::new(),
+            weight: 1.0,
+            schedule: Vec::new(),
+            time_zone: None,
+        }
+    }
+}
+
+/// Whose transfer a session is, as far as caps are concerned.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Subject {
+    /// `local`, `token:ID`, or the fingerprint of a client's key.
+    pub(crate) principal: String,
+    /// The other host, as it is called, and its port.
+    pub(crate) peer: Option<(String, u16)>,
+    /// Where it is, if that is known.
+    pub(crate) address: Option<IpAddr>,
+}
+
+/// How closely a cap is about somebody; a higher one counts before a lower one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    Network(u8),
+    /// By a pattern, and how many of its characters are none that stand for others.
+    PeerLike(usize),
+    Peer,
+    Principal,
+}
+
+impl Cap {
+    /// The one place that judges a cap by itself.
+    pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
+        let bad = |what: String| Err(Error::new(Code::BadOption, format!("the cap {name}: {what}")));
+        let is_of_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(is_of_name) {
+            let name = farhaul_text::printable(name.as_bytes(), 80);
+            let what = format!("the cap '{name}': a name has 1 to {NAME_MAX} letters, digits, - _ or .");
+            return Err(Error::new(Code::BadOption, what));
+        }
+        if self.rate_bps.is_some_and(|rate| rate < RATE_MIN_BPS) {
+            return bad("its rate is at least 8k (bits per second)".into());
+        }
+        if !(self.weight.is_finite() && (0.01..=100.0).contains(&self.weight)) {
+            return bad("its weight is between 0.01 and 100".into());
+        }
+        let has_subjects = !(self.peers.is_empty() && self.networks.is_empty() && self.principals.is_empty());
+        if name == HOST && (self.parent.is_some() || has_subjects) {
+            return bad("it is about everything, and stands in no other".into());
+        }
+        if [self.peers.len(), self.networks.len(), self.principals.len(), self.schedule.len()]
+            .into_iter()
+            .any(|len| len > LISTS_MAX)
+        {
+            return bad(format!("each of its lists has at most {LISTS_MAX} entries"));
+        }
+        Ok(())
+    }
+
+    fn fits(&self, subject: &Subject) -> Option<Fit> {
+        let principal = self.principals.contains(&subject.principal).then_some(Fit::Principal);
+        let is_peer = |pattern: &&HostPattern| {
+            subject.peer.as_ref().is_some_and(|(host, port)| pattern.fits(host, Some(*port)))
+        };
+        let peer = self.peers.iter().filter(is_peer).map(|pattern| {
+            let text = pattern.to_string();
+            if text.contains('*') { Fit::PeerLike(text.replace('*', "").len()) } else { Fit::Peer }
+        });
+        let in_it = |network: &&Network| subject.address.is_some_and(|address| network.contains(address));
+        let network = self.networks.iter().filter(in_it).map(|network| Fit::Network(network.parts().1));
+        principal.into_iter().chain(peer).chain(network).max()
+    }
+}
+
+/// All caps of a node, by their names.
+pub(crate) type Caps = BTreeMap<String, Cap>;
+
+/// The name of the cap that one stands in; none for the host's.
+pub(crate) fn parent_of<'a>(caps: &'a Caps, name: &str) -> Option<&'a str> {
+    let cap = caps.get(name).filter(|_| name != HOST)?;
+    Some(cap.parent.as_deref().unwrap_or(HOST))
+}
+
+/// The one place that judges caps together: every one stands in another that there is, and at last in the host's.
+pub(crate) fn check(caps: &Caps) -> Result<(), Error> {
+    if caps.len() > CAPS_MAX {
+        return Err(Error::new(Code::BadOption, format!("a node has at most {CAPS_MAX} caps")));
+    }
+    for (name, cap) in caps {
+        cap.check(name)?;
+        let mut at = name.as_str();
+        for depth in 0.. {
+            let Some(parent) = parent_of(caps, at) else { break };
+            if depth >= DEPTH_MAX {
+                let what =
+                    format!("the cap {name} stands in itself, or more than {DEPTH_MAX} deep in others");
+                return Err(Error::new(Code::BadOption, what));
+            }
+            if parent != HOST && !caps.contains_key(parent) {
+                return Err(Error::new(
+                    Code::BadOption,
+                    format!("the cap {at} stands in {parent}, which there is not"),
+                ));
+            }
+            at = parent;
+        }
+    }
+    Ok(())
+}
+
+/// The cap that a session is in: the one that is about it most closely (its principal, its peer, the narrowest network), else the
+/// host's. Of two that fit equally the first by name counts.
+pub(crate) fn cap_of<'a>(caps: &'a Caps, subject: &Subject) -> &'a str {
+    let fitting = caps.iter().filter_map(|(name, cap)| Some((cap.fits(subject)?, name)));
+    let best = fitting.reduce(|best, next| if next.0 > best.0 { next } else { best });
+    best.map_or(HOST, |(_, name)| name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::values::Written as _;
+
+    fn caps(list: &[(&str, Cap)]) -> Caps {
+        list.iter().map(|(name, cap)| (name.to_string(), cap.clone())).collect()
+    }
+
+    fn parent(name: &str) -> Cap {
+        Cap { parent: Some(name.into()), ..Cap::default() }
+    }
+
+    #[test]
+    fn a_session_is_in_the_cap_that_is_about_it_most_closely() {
+        let networks = |text: &str| Cap { networks: vec![Network::read(text).unwrap()], ..Cap::default() };
+        let peers = |text: &str| Cap { peers: vec![HostPattern::read(text).unwrap()], ..Cap::default() };
+        let caps = caps(&[
+            ("host", Cap::default()),
+            ("campus", networks("10.0.0.0/8")),
+            ("lab", Cap { parent: Some("campus".into()), ..networks("10.1.0.0/16") }),
+            ("hpc", peers("hpc:33001")),
+            ("org", peers("*.example.org")),
+            ("beam", Cap { principals: vec!["token:b".into()], ..Cap::default() }),
+        ]);
+        let of = |principal: &str, host: &str, address: &str| {
+            let peer = (!host.is_empty()).then(|| (host.to_string(), 33_001));
+            let subject = Subject { principal: principal.into(), peer, address: address.parse().ok() };
+            cap_of(&caps, &subject).to_string()
+        };
+        assert_eq!(of("local", "", ""), "host");
+        assert_eq!(of("local", "", "10.2.3.4"), "campus");
+        assert_eq!(of("local", "", "::ffff:10.1.3.4"), "lab");
+        assert_eq!(of("local", "hpc", "10.1.3.4"), "hpc");
+        assert_eq!(of("local", "dtn.example.org", "10.1.3.4"), "org");
+        assert_eq!(of("token:b", "hpc", "10.1.3.4"), "beam");
+        assert_eq!(of("local", "other", "2001:db8::1"), "host");
+    }
+
+    #[test]
+    fn a_tree_is_one() {
+        assert!(check(&caps(&[])).is_ok());
+        assert!(check(&caps(&[("a", Cap::default()), ("b", parent("a"))])).is_ok());
+        for (wrong, part) in [
+            (caps(&[("a", parent("b"))]), "stands in b, which there is not"),
+            (caps(&[("a", parent("b")), ("b", parent("a"))]), "stands in itself"),
+            (caps(&[("a", parent("a"))]), "stands in itself"),
+            (caps(&[("host", parent("a")), ("a", Cap::default())]), "stands in no other"),
+            (caps(&[("a b", Cap::default())]), "letters"),
+            (caps(&[("a", Cap { rate_bps: Some(1), ..Cap::default() })]), "at least 8k"),
+            (caps(&[("a", Cap { weight: f64::NAN, ..Cap::default() })]), "weight"),
+        ] {
+            let error = check(&wrong).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

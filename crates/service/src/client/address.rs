@@ -1,0 +1,139 @@
+//! Where a service is: its Unix socket, or an address with a token.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use farhaul_session::{Code, Error};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+/// Where a service is.
+#[derive(Debug, Clone)]
+pub enum Address {
+    /// A Unix socket, for the user that the service runs as.
+    Unix(PathBuf),
+    /// A host, with TLS if there is a configuration for it.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port.
+        port: u16,
+        /// Whom to believe.
+        tls: Option<Arc<rustls::ClientConfig>>,
+    },
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => path.display().fmt(f),
+            Address::Tcp { tls, .. } => {
+                write!(f, "{}://{}", if tls.is_some() { "https" } else { "http" }, self.host())
+            }
+        }
+    }
+}
+
+impl Address {
+    /// Reads `/path/to/socket`, `http://127.0.0.1:8080` or `https://host[:port]`. Without TLS only this host is spoken to, as the
+    /// token would be seen on the way.
+    pub fn parse(text: &str, ca_file: Option<&Path>) -> Result<Address, Error> {
+        let bad = |what: &str| Error::new(Code::BadOption, format!("{text}: {what}"));
+        if text.starts_with('/') {
+            return Ok(Address::Unix(text.into()));
+        }
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| bad("the address of a service is the path of its socket, or https://host:port"))?;
+        let rest = rest.trim_end_matches('/');
+        let (host, port) = match rest.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, Some(port.parse().map_err(|_| bad("that is no port"))?))
+            }
+            _ => (rest, None),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_string();
+        if host.is_empty() || host.contains(['/', '@', '?', '#']) {
+            return Err(bad("only a host and a port are wanted"));
+        }
+        match scheme {
+            "https" => Ok(Address::Tcp { host, port: port.unwrap_or(443), tls: Some(tls(ca_file)?) }),
+            "http" => {
+                let is_here =
+                    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+                if !is_here {
+                    return Err(bad("a token is sent to other hosts over https:// only"));
+                }
+                Ok(Address::Tcp { host, port: port.unwrap_or(80), tls: None })
+            }
+            _ => Err(bad("write https://host:port")),
+        }
+    }
+
+    /// As it stands in a request's Host.
+    pub(super) fn host(&self) -> String {
+        match self {
+            Address::Unix(_) => "localhost".into(),
+            Address::Tcp { host, port, .. } if host.contains(':') => format!("[{host}]:{port}"),
+            Address::Tcp { host, port, .. } => format!("{host}:{port}"),
+        }
+    }
+}
+
+/// Where Linux distributions keep the certificates that they trust.
+const SYSTEM_ROOTS: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem"];
+
+fn tls(ca_file: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, Error> {
+    let system = || SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.exists());
+    let none = || {
+        Error::new(Code::BadKey, "this host has no certificates to trust").with_hint("name some with --ca")
+    };
+    let file = ca_file.map(Path::to_path_buf).or_else(system).ok_or_else(none)?;
+    let bad = |why: String| Error::new(Code::BadKey, format!("{}: {why}", file.display()));
+    let mut roots = rustls::RootCertStore::empty();
+    let all = CertificateDer::pem_file_iter(&file)
+        .map_err(|error| bad(format!("no certificates in PEM: {error}")))?;
+    for certificate in all {
+        // A system's list may have some that are not understood here.
+        let _ = roots.add(certificate.map_err(|error| bad(error.to_string()))?);
+    }
+    if roots.is_empty() {
+        return Err(bad("it has no certificate".into()));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        builder.map_err(|error| bad(error.to_string()))?.with_root_certificates(roots).with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_sockets_or_hosts() {
+        let parse = |text: &str| Address::parse(text, None);
+        assert!(matches!(parse("/run/x.sock"), Ok(Address::Unix(_))));
+        for (text, host) in [
+            ("http://127.0.0.1:8080", "127.0.0.1:8080"),
+            ("http://[::1]:8080/", "[::1]:8080"),
+            ("http://localhost", "localhost:80"),
+        ] {
+            assert_eq!(parse(text).unwrap().host(), host);
+        }
+        for wrong in [
+            "",
+            "x.sock",
+            "http://example.org",
+            "http://10.0.0.1:80",
+            "ftp://localhost",
+            "http://u@localhost",
+            "http://localhost:x",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

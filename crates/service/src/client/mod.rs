@@ -1,0 +1,336 @@
+//! The API for programs that wait for its answers: the command line.
+//!
+//! `address.rs` says where a service is looked for. A [`Client`] opens a connection for each request; events have one that stays.
+
+mod address;
+
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use farhaul_session::{Code, Error};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::{Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+
+pub use address::Address;
+
+use crate::api::Problem;
+
+/// How long an answer may take.
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// Bytes of an answer.
+const ANSWER_MAX: usize = 256 << 20;
+/// Bytes of one event.
+const EVENT_MAX: usize = 16 << 20;
+
+/// One service, as somebody who asks it knows it.
+#[derive(Debug)]
+pub struct Client {
+    address: Address,
+    /// Shown over TCP.
+    token: Option<String>,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// One event of the service.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Told {
+    /// For resuming.
+    pub id: Option<u64>,
+    /// `job`, `progress`, `log`, `gap` and so on.
+    pub kind: String,
+    /// JSON.
+    pub data: String,
+}
+
+impl Client {
+    /// A client of the service at this address.
+    pub fn new(address: Address, token: Option<String>) -> Result<Client, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        Ok(Client { address, token, runtime: runtime.map_err(Error::no_thread)? })
+    }
+
+    /// Asks for something.
+    pub fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        read(&self.ask(Method::GET, path, None, &[])?)
+    }
+
+    /// Asks for something as it comes.
+    pub fn get_text(&self, path: &str) -> Result<String, Error> {
+        self.ask(Method::GET, path, None, &[])
+    }
+
+    /// Sends something.
+    pub fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        read(&self.ask(Method::POST, path, Some(json(body)?), &[])?)
+    }
+
+    /// Sends something that is to happen once, however often it is sent.
+    pub fn post_once<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        key: &str,
+    ) -> Result<T, Error> {
+        read(&self.ask(Method::POST, path, Some(json(body)?), &[("idempotency-key", key)])?)
+    }
+
+    /// Asks for something to be done.
+    pub fn act<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
+        read(&self.ask(Method::POST, path, None, &[])?)
+    }
+
+    /// Changes something.
+    pub fn patch<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        read(&self.ask(Method::PATCH, path, Some(json(body)?), &[])?)
+    }
+
+    /// Sets something.
+    pub fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Error> {
+        read(&self.ask(Method::PUT, path, Some(json(body)?), &[])?)
+    }
+
+    /// Takes something away.
+    pub fn delete(&self, path: &str) -> Result<(), Error> {
+        self.ask(Method::DELETE, path, None, &[]).map(|_| ())
+    }
+
+    /// Sends something to which there is no answer.
+    pub fn post_only(&self, path: &str, body: &impl Serialize) -> Result<(), Error> {
+        self.ask(Method::POST, path, Some(json(body)?), &[]).map(|_| ())
+    }
+
+    fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+        headers: &[(&'static str, &str)],
+    ) -> Result<String, Error> {
+        let request = self.request(method, path, body, headers)?;
+        let ask = async {
+            let response = self.send(request).await?;
+            let status = response.status();
+            let text = whole(response).await?;
+            if status.is_success() { Ok(text) } else { Err(problem(status, &text)) }
+        };
+        let silent = || no_service(&format!("the service at {} does not answer", self.address));
+        // A timer needs its runtime from the start.
+        self.runtime.block_on(async { tokio::time::timeout(ANSWER_TIME, ask).await }).map_err(|_| silent())?
+    }
+
+    /// Hears what happens until `hear` has had enough, or the service ends. Yields whether the service has ended.
+    pub fn events(
+        &self,
+        path: &str,
+        last: Option<u64>,
+        mut hear: impl FnMut(Told) -> ControlFlow<()>,
+    ) -> Result<bool, Error> {
+        let last = last.map(|last| last.to_string());
+        let headers: Vec<_> = last.iter().map(|last| ("last-event-id", last.as_str())).collect();
+        let request = self.request(Method::GET, path, None, &headers)?;
+        self.runtime.block_on(async {
+            let mut response = self.send(request).await?;
+            if !response.status().is_success() {
+                let status = response.status();
+                return Err(problem(status, &whole(response).await?));
+            }
+            let mut reader = EventReader::default();
+            while let Some(frame) = response.frame().await {
+                let Ok(frame) = frame else { break };
+                let Some(bytes) = frame.data_ref() else { continue };
+                for told in reader.take(bytes)? {
+                    if hear(told).is_break() {
+                        return Ok(false);
+                    }
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+        headers: &[(&'static str, &str)],
+    ) -> Result<Request<Full<Bytes>>, Error> {
+        let mut request = Request::builder().method(method).uri(format!("/api/v1{path}"));
+        request = request.header(header::HOST, self.address.host());
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let bad =
+            |error: hyper::http::Error| Error::new(Code::BadOption, format!("that cannot be asked: {error}"));
+        request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(bad)
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Error> {
+        match &self.address {
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(|error| match error.kind() {
+                    ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+                        no_service(&format!("no service listens on {}", path.display()))
+                    }
+                    _ => Error::with_source(
+                        Code::NoService,
+                        format!("cannot connect to {}", path.display()),
+                        error,
+                    ),
+                })?;
+                self.send_over(stream, request).await
+            }
+            Address::Tcp { host, port, tls } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await;
+                let stream = stream.map_err(|error| {
+                    Error::with_source(Code::NoService, format!("cannot connect to {}", self.address), error)
+                })?;
+                let Some(config) = tls else { return self.send_over(stream, request).await };
+                let name = rustls::pki_types::ServerName::try_from(host.clone());
+                let bad = |error: &dyn std::fmt::Display| {
+                    Error::new(Code::HostKeyUnknown, format!("{}: {error}", self.address))
+                };
+                let name = name.map_err(|error| bad(&error))?;
+                let connector = tokio_rustls::TlsConnector::from(config.clone());
+                let stream = connector.connect(name, stream).await.map_err(|error| bad(&error))?;
+                self.send_over(stream, request).await
+            }
+        }
+    }
+
+    async fn send_over(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, Error> {
+        let broke = |error: hyper::Error| {
+            no_service(&format!("the service at {} has hung up: {error}", self.address))
+        };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
+        // It ends with the response.
+        tokio::spawn(connection);
+        sender.send_request(request).await.map_err(broke)
+    }
+}
+
+fn no_service(what: &str) -> Error {
+    Error::new(Code::NoService, what)
+}
+
+async fn whole(response: Response<Incoming>) -> Result<String, Error> {
+    let body = http_body_util::Limited::new(response.into_body(), ANSWER_MAX);
+    let broke = |error: Box<dyn std::error::Error + Send + Sync>| {
+        no_service(&format!("the service's answer has broken off: {error}"))
+    };
+    let bytes = body.collect().await.map_err(broke)?.to_bytes();
+    String::from_utf8(bytes.into()).map_err(|_| no_service("the service's answer is no text"))
+}
+
+/// An error as the service has told it.
+fn problem(status: StatusCode, text: &str) -> Error {
+    match serde_json::from_str::<Problem>(text) {
+        Ok(problem) => {
+            let code = Code::of_name(&problem.code).unwrap_or(Code::FilesFailed);
+            Error::new(code, problem.detail).with_hint_if(problem.hint)
+        }
+        Err(_) => no_service(&format!("what answers there is no service of Farhaul ({status})")),
+    }
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    let unfit = |error| no_service(&format!("the service's answer cannot be understood: {error}"));
+    serde_json::from_str(text).map_err(unfit)
+}
+
+fn json(body: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(body).map_err(|error| Error::new(Code::Misuse, error.to_string()))
+}
+
+/// Reads events from bytes as they come.
+///
+/// From: HTML, "Server-sent events". Comments are left out; what has no end yet waits.
+#[derive(Debug, Default)]
+struct EventReader {
+    line: Vec<u8>,
+    told: Told,
+}
+
+impl EventReader {
+    fn take(&mut self, bytes: &[u8]) -> Result<Vec<Told>, Error> {
+        let mut complete = Vec::new();
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.line.push(byte);
+                if self.line.len() + self.told.data.len() > EVENT_MAX {
+                    return Err(no_service("an event of the service has no end"));
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches('\r');
+            if line.is_empty() {
+                let told = std::mem::take(&mut self.told);
+                if !told.data.is_empty() {
+                    complete.push(told);
+                }
+                continue;
+            }
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match name {
+                "id" => self.told.id = value.parse().ok(),
+                "event" => self.told.kind = value.to_string(),
+                "data" => {
+                    if !self.told.data.is_empty() {
+                        self.told.data.push('\n');
+                    }
+                    self.told.data.push_str(value);
+                }
+                _ => {}
+            }
+        }
+        Ok(complete)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_read_however_they_are_cut() {
+        let text = b": hello\n\nid: 7\nevent: job\ndata: {\"a\":\ndata: 1}\n\n:\n\nevent: gap\r\ndata: {}\r\n\r\nevent: none\n\n";
+        for size in 1..text.len() {
+            let mut reader = EventReader::default();
+            let told: Vec<Told> = text.chunks(size).flat_map(|part| reader.take(part).unwrap()).collect();
+            let expected = [
+                Told { id: Some(7), kind: "job".into(), data: "{\"a\":\n1}".into() },
+                Told { id: None, kind: "gap".into(), data: "{}".into() },
+            ];
+            assert_eq!(told, expected, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_problem_is_an_error_with_its_code() {
+        let text = r#"{"type":"x","title":"t","status":409,"detail":"no","code":"FH-NOT-NOW","hint":"wait","retryable":false}"#;
+        let error = problem(StatusCode::CONFLICT, text);
+        assert_eq!((error.code(), error.what(), error.hint()), (Code::NotNow, "no", Some("wait")));
+        assert_eq!(problem(StatusCode::BAD_GATEWAY, "<html>").code(), Code::NoService);
+    }
+}

@@ -1,0 +1,3 @@
+//! What is kept of transfers that have ended.
+
+pub(crate) mod curve;

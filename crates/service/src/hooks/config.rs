@@ -1,0 +1,173 @@
+//! Which programs are run when: the part of the configuration that is about hooks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use farhaul::{Code, Error};
+use serde::{Deserialize, Serialize};
+
+use super::{Bounds, Program};
+
+/// A program may run for so long, if the configuration says nothing.
+const LIMIT_S: u32 = 60;
+/// And for so long at most: a day.
+const LIMIT_S_MAX: u32 = 86_400;
+
+/// When something is told to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum When {
+    /// Before a run begins: a program that fails keeps it from beginning.
+    Pre,
+    /// Files have arrived or failed, several at a time.
+    File,
+    /// A run has ended, and everything or a part of it has arrived.
+    Post,
+    /// A run has failed, and is not tried again.
+    Fail,
+}
+
+impl When {
+    /// Each of them.
+    pub const ALL: [When; 4] = [When::Pre, When::File, When::Post, When::Fail];
+
+    /// The word for it in the configuration and in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            When::Pre => "pre",
+            When::File => "file",
+            When::Post => "post",
+            When::Fail => "fail",
+        }
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// A program, when it is run, and for which jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hook {
+    /// When it is run.
+    pub on: When,
+    /// An absolute path: no shell and no search.
+    pub program: std::path::PathBuf,
+    /// Its arguments, as they are.
+    #[serde(default)]
+    pub args: Vec<String>,
+    /// Seconds that it may run; then it is ended. 1 to 86,400.
+    #[serde(default = "limit_s")]
+    pub limit_s: u32,
+    /// Only for jobs that have each of these labels with this value; `*` is any value. Empty: for every job.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// How many files are told of together, for `file`.
+    #[serde(default)]
+    pub batch: Bounds,
+}
+
+fn limit_s() -> u32 {
+    LIMIT_S
+}
+
+/// Whether labels of a job are those that somebody wants.
+pub(super) fn chooses(wanted: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(name, wanted)| labels.get(name).is_some_and(|value| wanted == "*" || wanted == value))
+}
+
+impl Hook {
+    /// What is run.
+    pub fn program(&self) -> Program {
+        Program { program: self.program.clone(), args: self.args.clone() }
+    }
+
+    /// How long it may run.
+    pub fn limit(&self) -> Duration {
+        Duration::from_secs(self.limit_s.into())
+    }
+
+    /// Whether a job with these labels is one of those that it is for.
+    pub fn is_for(&self, labels: &BTreeMap<String, String>) -> bool {
+        chooses(&self.labels, labels)
+    }
+
+    /// The one place that judges it.
+    pub fn checked(self) -> Result<Hook, Error> {
+        self.program().check()?;
+        if !(1..=LIMIT_S_MAX).contains(&self.limit_s) {
+            let what = format!("the {} hook's limit_s is {}, not 1 to {LIMIT_S_MAX}", self.on, self.limit_s);
+            return Err(Error::new(Code::BadOption, what));
+        }
+        self.batch
+            .check()
+            .map_err(|what| Error::new(Code::BadOption, format!("the {} hook's {what}", self.on)))?;
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Deserialize)]
+    struct File {
+        hook: Vec<Hook>,
+    }
+
+    fn hooks(text: &str) -> Result<Vec<Hook>, String> {
+        let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+        file.hook.into_iter().map(|hook| hook.checked().map_err(|error| error.to_string())).collect()
+    }
+
+    #[test]
+    fn the_page_s_configuration_is_read() {
+        let page = include_str!("../../../../docs/hooks.md");
+        let (_, rest) = page.split_once("```toml\n[[hook]]").expect("the page shows hooks");
+        let (shown, _) = rest.split_once("```").unwrap();
+        let hooks = hooks(&format!("[[hook]]{shown}")).expect("they are right");
+        assert_eq!(hooks.iter().map(|hook| hook.on).collect::<Vec<_>>(), When::ALL);
+        assert_eq!(hooks[1].batch.count, 200);
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let refused = [
+            ("on = 'pre'\nprogram = 'check.sh'", "absolute path"),
+            ("on = 'pre'\nprogram = '/x'\nlimit_s = 0", "limit_s"),
+            ("on = 'pre'\nprogram = '/x'\nlimit_s = 86401", "limit_s"),
+            ("on = 'file'\nprogram = '/x'\nbatch = { count = 0 }", "count"),
+            ("on = 'before'\nprogram = '/x'", "unknown variant"),
+            ("on = 'pre'\nprogram = '/x'\nshell = true", "unknown field"),
+        ];
+        for (text, expected) in refused {
+            let error = hooks(&format!("[[hook]]\n{text}")).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn labels_choose_jobs() {
+        let map =
+            |pairs: &[(&str, &str)]| pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect();
+        let hook = |labels: &[(&str, &str)]| Hook {
+            labels: map(labels),
+            ..hooks("[[hook]]\non='pre'\nprogram='/x'").unwrap().remove(0)
+        };
+        let job: BTreeMap<String, String> = map(&[("run", "7"), ("team", "xray")]);
+        for (labels, expected) in [
+            (&[][..], true),
+            (&[("run", "7")], true),
+            (&[("run", "8")], false),
+            (&[("run", "*"), ("team", "xray")], true),
+            (&[("run", "7"), ("site", "*")], false),
+        ] {
+            assert_eq!(hook(labels).is_for(&job), expected, "{labels:?}");
+        }
+        assert!(!hook(&[("run", "*")]).is_for(&BTreeMap::new()));
+    }
+}

@@ -1,0 +1,176 @@
+//! The JSON that hooks and webhooks are given: one document for either, with the same names.
+//!
+//! docs/hooks.md shows it to users. Fields may be added at any time; one that is there keeps its name and
+//! meaning within a schema.
+
+use std::collections::BTreeMap;
+
+use farhaul::{Code, Error};
+use serde::{Deserialize, Serialize};
+
+use super::When;
+
+/// The version of the document's form.
+pub const MESSAGE_SCHEMA: u32 = 1;
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// [`MESSAGE_SCHEMA`].
+    pub schema: u32,
+    /// What it is about.
+    pub event: When,
+    /// The same whenever this message is given again, and of no other message.
+    pub delivery: String,
+    /// When it happened, in unix milliseconds.
+    pub at_ms: i64,
+    /// Of which job.
+    pub job: JobWords,
+    /// What became of files, for `file` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileWords>,
+    /// Why it failed, for `fail`, and for `post` of a job some of whose files failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorWords>,
+}
+
+/// A job, as far as programs want to know it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct JobWords {
+    /// Its id.
+    pub id: String,
+    /// Which of its runs; the first is 1.
+    pub run: u64,
+    /// The word for its state.
+    pub state: String,
+    /// What it was given by who submitted it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// From where, as it was submitted.
+    pub sources: Vec<String>,
+    /// To where, as it was submitted.
+    pub destination: String,
+    /// Files that have arrived in this run so far.
+    pub files: u64,
+    /// Their content in bytes.
+    pub bytes: u64,
+    /// Entries that have failed in this run so far.
+    pub failed: u64,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileResult {
+    /// It has arrived.
+    Arrived,
+    /// It was there already.
+    Present,
+    /// It has not arrived.
+    Failed,
+}
+
+/// A file that the job is done with.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FileWords {
+    /// Its path, escaped as in reports.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What became of it.
+    pub result: FileResult,
+    /// Its digest as the manifest has it, such as `blake3:...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorWords>,
+}
+
+/// An error for programs: a code of docs/errors.md, and a line for people.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ErrorWords {
+    /// Such as `FH-NO-SPACE`.
+    pub code: String,
+    /// What and where.
+    pub what: String,
+}
+
+impl From<&Error> for ErrorWords {
+    fn from(error: &Error) -> ErrorWords {
+        ErrorWords { code: error.code().name().into(), what: error.to_string() }
+    }
+}
+
+impl ErrorWords {
+    /// Of a code alone.
+    pub fn of(code: Code, what: impl Into<String>) -> ErrorWords {
+        ErrorWords { code: code.name().into(), what: what.into() }
+    }
+}
+
+impl Message {
+    /// What programs find in their environment, for those that need no JSON.
+    pub fn variables(&self) -> Vec<(String, String)> {
+        let variable = |name: &str, value: &str| (format!("FARHAUL_{name}"), value.to_string());
+        vec![
+            variable("EVENT", self.event.name()),
+            variable("DELIVERY", &self.delivery),
+            variable("JOB", &self.job.id),
+            variable("RUN", &self.job.run.to_string()),
+            variable("STATE", &self.job.state),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_is_as_the_page_says() {
+        let message = Message {
+            schema: MESSAGE_SCHEMA,
+            event: When::File,
+            delivery: "4k2m.1.file.7".into(),
+            at_ms: 1_764_288_000_000,
+            job: JobWords {
+                id: "4k2m".into(),
+                run: 1,
+                state: "running".into(),
+                labels: BTreeMap::from([("run".into(), "7".into())]),
+                sources: vec!["/instrument/out".into()],
+                destination: "fh://hpc/incoming".into(),
+                files: 2,
+                bytes: 4096,
+                failed: 1,
+            },
+            files: vec![
+                FileWords {
+                    path: "a.h5".into(),
+                    bytes: 4096,
+                    result: FileResult::Arrived,
+                    digest: Some("blake3:00ff".into()),
+                    error: None,
+                },
+                FileWords {
+                    path: "b.h5".into(),
+                    bytes: 17,
+                    result: FileResult::Failed,
+                    digest: None,
+                    error: Some(ErrorWords::of(Code::NoSpace, "cannot write b.h5: no space left")),
+                },
+            ],
+            error: None,
+        };
+        let page = include_str!("../../../../docs/hooks.md");
+        let (_, rest) = page.split_once("```json\n").expect("the page shows a message");
+        let (shown, _) = rest.split_once("```").expect("the message ends");
+        let shown: serde_json::Value = serde_json::from_str(shown).expect("the page shows JSON");
+        assert_eq!(serde_json::to_value(&message).unwrap(), shown);
+        assert_eq!(serde_json::from_value::<Message>(shown).unwrap(), message);
+        for (name, value) in message.variables() {
+            assert!(page.contains(&format!("`{name}`")) && !value.is_empty(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Runs a program of the configuration: JSON on its standard input, its output kept for the log, killed at
+//! its limit.
+//!
+//! Always true: no shell is in between; the program starts with descriptors 0, 1 and 2, default signals, a
+//! cleared environment, `/` as its directory and a process group of its own; when [`run`] returns, the
+//! program is reaped and nobody is left in its group. A process that has left the group (`setsid`) is on its
+//! own: that is how a program leaves something behind on purpose.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use farhaul::{Code, Error};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
+use serde::{Deserialize, Serialize};
+
+/// So much of what a program says is kept: its end, which is where errors stand.
+pub const OUTPUT_MAX: usize = 16 << 10;
+/// After SIGTERM a program has so long to tidy up.
+const GRACE: Duration = Duration::from_secs(5);
+/// What is read at a time: what a pipe holds.
+const PIECE: usize = 64 << 10;
+/// What is read after the program's end, at most: a process that has left the group could write forever.
+const REST_MAX: usize = 1 << 20;
+/// More arguments than that are a mistake.
+const ARGS_MAX: usize = 256;
+/// The path of programs, if this process has none.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A program and its arguments, as the configuration has them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// An absolute path.
+    pub program: PathBuf,
+    /// Given as they stand here: nothing expands them.
+    #[serde(default)]
+    pub args: Vec<String>,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// What it exited with; none if a signal ended it.
+    pub status: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// It was ended since it ran longer than it may.
+    pub timed_out: bool,
+    /// It was ended since it was not wanted any more ([`Stop`]).
+    pub stopped: bool,
+    /// The last of what it said on standard output and standard error, in the order in which it came.
+    pub output: Vec<u8>,
+    /// All that it said, kept or not, in bytes.
+    pub output_bytes: u64,
+    /// How long it ran.
+    pub took: Duration,
+}
+
+impl Finished {
+    /// It exited with 0 by itself.
+    pub fn is_success(&self) -> bool {
+        self.status == Some(0) && !self.timed_out && !self.stopped
+    }
+
+    /// How it ended, for the log.
+    pub fn verdict(&self) -> String {
+        let took = self.took.as_secs_f64();
+        match (self.timed_out, self.stopped, self.status, self.signal) {
+            (true, ..) => format!("killed at its limit, after {took:.1} s"),
+            (_, true, ..) => format!("stopped after {took:.1} s"),
+            (_, _, Some(status), _) => format!("exited with {status} after {took:.1} s"),
+            (_, _, None, Some(signal)) => format!("ended by signal {signal} after {took:.1} s"),
+            (_, _, None, None) => format!("ended in an unknown way after {took:.1} s"),
+        }
+    }
+}
+
+/// Ends a running program early, from another thread. Copies stop the same runs.
+#[derive(Debug, Clone)]
+pub struct Stop(Arc<OwnedFd>);
+
+impl Stop {
+    /// One that nobody has used yet.
+    pub fn new() -> io::Result<Stop> {
+        Ok(Stop(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
+    }
+
+    /// The program gets SIGTERM now, and SIGKILL later if it must. Holds for programs that are started
+    /// afterwards, too.
+    pub fn stop(&self) {
+        // It fails only when it was called 2^64 times.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Program {
+    /// An error if this cannot be run at all, whatever is on the disk.
+    pub fn check(&self) -> Result<(), Error> {
+        let fault = if !self.program.is_absolute() {
+            "is not an absolute path"
+        } else if self.args.len() > ARGS_MAX {
+            "has too many arguments"
+        } else if self.args.iter().any(|arg| arg.contains('\0')) {
+            "has an argument with a zero byte"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(Code::BadOption, format!("the hook's program {} {fault}", self.program.display())))
+    }
+
+    /// Looks at the file before it is run, to say in words what `exec` would say by a number.
+    fn look(&self) -> Result<(), Error> {
+        let path = self.program.display();
+        let meta = std::fs::metadata(&self.program).map_err(|error| cannot_run(&self.program, error))?;
+        let refuse = |what: &str| Err(Error::new(Code::BadOption, format!("cannot run {path}: {what}")));
+        match meta.permissions().mode() {
+            _ if !meta.is_file() => refuse("it is not a file"),
+            mode if mode & 0o111 == 0 => refuse("it is not executable"),
+            mode if mode & 0o002 != 0 => refuse("anybody may write to it"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn cannot_run(program: &Path, error: io::Error) -> Error {
+    Error::with_source(Code::BadOption, format!("cannot run {}", program.display()), error)
+}
+
+/// Runs a program to its end. `variables` are put into its environment; their names begin with `FARHAUL_`.
+///
+/// An error is that it could not be started; whatever it does then is a [`Finished`].
+pub fn run(
+    program: &Program,
+    input: &serde_json::Value,
+    variables: &[(String, String)],
+    limit: Duration,
+    stop: Option<&Stop>,
+) -> Result<Finished, Error> {
+    program.check()?;
+    program.look()?;
+    let mut input = serde_json::to_vec(input).map_err(|error| Error::bug(format!("hooks: {error}")))?;
+    input.push(b'\n');
+
+    let failed = Error::io("cannot make a pipe for a hook");
+    let (output, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    let started = Instant::now();
+    let mut child = start(program, variables, writer)?;
+    let finished = Running::new(&mut child, output, input, started)
+        .map_err(|error| Error::of_host(format!("cannot run {}", program.program.display()), error))
+        .map(|running| running.attend(limit, stop));
+    match finished {
+        Ok(tail) => reap(child, tail, started),
+        Err(error) => {
+            abandon(&mut child);
+            Err(error)
+        }
+    }
+}
+
+fn start(program: &Program, variables: &[(String, String)], writer: OwnedFd) -> Result<Child, Error> {
+    let again = writer.try_clone().map_err(Error::io("cannot make a pipe for a hook"))?;
+    let mut command = Command::new(&program.program);
+    command
+        .args(&program.args)
+        .env_clear()
+        .envs(environment(std::env::vars_os(), variables))
+        .current_dir("/")
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(writer)
+        .stderr(again);
+    farhaul_child::inherit_nothing(&mut command).spawn().map_err(|error| cannot_run(&program.program, error))
+}
+
+/// What a program finds in its environment: of ours where programs are, the language and the home, and what
+/// it is told.
+fn environment(
+    ours: impl Iterator<Item = (OsString, OsString)>,
+    variables: &[(String, String)],
+) -> Vec<(OsString, OsString)> {
+    let passes = |name: &OsString| {
+        name.to_str().is_some_and(|name| ["PATH", "HOME", "LANG"].contains(&name) || name.starts_with("LC_"))
+    };
+    let mut all = vec![(OsString::from("PATH"), OsString::from(PATH))];
+    all.extend(ours.filter(|(name, _)| passes(name)));
+    // A zero byte would keep the program from being started.
+    let told = variables.iter().filter(|(name, value)| {
+        debug_assert!(name.starts_with("FARHAUL_"), "others' variables are not ours to set");
+        !name.contains(['\0', '=']) && !value.contains('\0')
+    });
+    all.extend(told.map(|(name, value)| (name.into(), value.into())));
+    all
+}
+
+/// Kills the group and reaps the program, when it cannot be attended to.
+fn abandon(child: &mut Child) {
+    if let Some(group) = group_of(child) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let _ = child.wait();
+}
+
+fn group_of(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().and_then(Pid::from_raw)
+}
+
+fn reap(mut child: Child, tail: Attended, started: Instant) -> Result<Finished, Error> {
+    let status = child.wait().map_err(Error::io("cannot learn how a hook ended"))?;
+    Ok(Finished {
+        status: status.code(),
+        signal: status.signal(),
+        timed_out: tail.timed_out,
+        stopped: tail.stopped,
+        output: tail.output.bytes,
+        output_bytes: tail.output.count,
+        took: started.elapsed(),
+    })
+}
+
+/// The end of a text that comes in pieces.
+#[derive(Debug, Default)]
+struct Tail {
+    bytes: Vec<u8>,
+    count: u64,
+}
+
+impl Tail {
+    /// Holds at most twice of what is kept at a time, so that a byte is seldom moved.
+    fn push(&mut self, piece: &[u8]) {
+        self.count += piece.len() as u64;
+        let piece = &piece[piece.len().saturating_sub(OUTPUT_MAX)..];
+        if self.bytes.len() + piece.len() > 2 * OUTPUT_MAX {
+            self.trim(OUTPUT_MAX - piece.len());
+        }
+        self.bytes.extend_from_slice(piece);
+    }
+
+    fn trim(&mut self, len: usize) {
+        self.bytes.drain(..self.bytes.len().saturating_sub(len));
+    }
+}
+
+/// How far the end of a program has come.
+#[derive(Debug, Clone, Copy)]
+enum Phase {
+    /// It may run until then.
+    Running(Instant),
+    /// It has got SIGTERM; SIGKILL follows then.
+    Asked(Instant),
+    /// It has got SIGKILL: its end is near, unless the kernel holds it.
+    Killed,
+}
+
+/// What is known when a program has ended, and is not reaped yet.
+struct Attended {
+    output: Tail,
+    timed_out: bool,
+    stopped: bool,
+}
+
+struct Running {
+    group: Pid,
+    process: OwnedFd,
+    stdin: Option<OwnedFd>,
+    output: Option<OwnedFd>,
+    input: Vec<u8>,
+    /// So much of the input has been taken.
+    written: usize,
+    started: Instant,
+    tail: Attended,
+}
+
+impl Running {
+    fn new(child: &mut Child, output: OwnedFd, input: Vec<u8>, started: Instant) -> io::Result<Running> {
+        let group = group_of(child).ok_or(io::ErrorKind::InvalidData)?;
+        let process = pidfd_open(group, PidfdFlags::empty())?;
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        for end in stdin.iter().chain([&output]) {
+            fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
+        }
+        let tail = Attended { output: Tail::default(), timed_out: false, stopped: false };
+        Ok(Running { group, process, stdin, output: Some(output), input, written: 0, started, tail })
+    }
+
+    /// Feeds it and listens to it until it has ended, then clears its group.
+    fn attend(mut self, limit: Duration, stop: Option<&Stop>) -> Attended {
+        // A limit beyond all clocks is no limit.
+        let far = self.started + Duration::from_secs(365 * 24 * 3600);
+        let mut phase = Phase::Running(self.started.checked_add(limit).unwrap_or(far).min(far));
+        loop {
+            let seen = self.wait(phase, stop);
+            if seen.writable {
+                self.feed();
+            }
+            if seen.readable {
+                self.listen(PIECE);
+            }
+            if seen.ended {
+                break;
+            }
+            phase = self.next(phase, seen.stopped, Instant::now());
+        }
+        // It is not reaped yet, so no other group can have its number.
+        let _ = kill_process_group(self.group, Signal::KILL);
+        self.listen(REST_MAX);
+        self.tail.output.trim(OUTPUT_MAX);
+        self.tail
+    }
+
+    fn next(&mut self, phase: Phase, stopped: bool, now: Instant) -> Phase {
+        match phase {
+            Phase::Running(until) if stopped || now >= until => {
+                self.tail.stopped = stopped;
+                self.tail.timed_out = !stopped;
+                let _ = kill_process_group(self.group, Signal::TERM);
+                // One that is stopped (SIGSTOP) takes SIGTERM only when it goes on.
+                let _ = kill_process_group(self.group, Signal::CONT);
+                Phase::Asked(now + GRACE)
+            }
+            Phase::Asked(until) if now >= until => {
+                let _ = kill_process_group(self.group, Signal::KILL);
+                Phase::Killed
+            }
+            Phase::Running(_) | Phase::Asked(_) | Phase::Killed => phase,
+        }
+    }
+
+    /// Sleeps until something can be done.
+    fn wait(&self, phase: Phase, stop: Option<&Stop>) -> Seen {
+        let timeout = match phase {
+            Phase::Running(until) | Phase::Asked(until) => {
+                Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()
+            }
+            Phase::Killed => None,
+        };
+        let stop = stop.filter(|_| matches!(phase, Phase::Running(_)));
+        let wanted = [
+            Some((self.process.as_fd(), PollFlags::IN)),
+            self.stdin.as_ref().map(|stdin| (stdin.as_fd(), PollFlags::OUT)),
+            self.output.as_ref().map(|output| (output.as_fd(), PollFlags::IN)),
+            stop.map(|stop| (stop.0.as_fd(), PollFlags::IN)),
+        ];
+        let mut polled: Vec<PollFd<'_>> = Vec::with_capacity(wanted.len());
+        let places = wanted.map(|one: Option<(BorrowedFd<'_>, PollFlags)>| {
+            one.map(|(descriptor, flags)| {
+                polled.push(PollFd::from_borrowed_fd(descriptor, flags));
+                polled.len() - 1
+            })
+        });
+        // What fails here is an interruption, or a lack of memory in the kernel: nothing is ready then.
+        let ready = poll(&mut polled, timeout.as_ref()).unwrap_or(0) > 0;
+        let is =
+            |place: Option<usize>| ready && place.is_some_and(|place| !polled[place].revents().is_empty());
+        let [process, writable, readable, stopped] = places.map(is);
+        Seen { ended: process && self.has_ended(), writable, readable, stopped }
+    }
+
+    /// Looks without reaping it.
+    fn has_ended(&self) -> bool {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        !matches!(waitid(WaitId::Pid(self.group), look), Ok(None) | Err(Errno::INTR))
+    }
+
+    /// Writes what fits. A program that has closed its input does not want the rest.
+    fn feed(&mut self) {
+        let Some(stdin) = &self.stdin else { return };
+        match rustix::io::write(stdin, &self.input[self.written..]) {
+            Ok(written) => self.written += written,
+            Err(Errno::AGAIN | Errno::INTR) => return,
+            Err(_) => self.written = self.input.len(),
+        }
+        if self.written >= self.input.len() {
+            self.stdin = None;
+        }
+    }
+
+    /// Reads what is there, up to `len_max` bytes.
+    fn listen(&mut self, len_max: usize) {
+        let mut piece = [0; 4096];
+        let mut read = 0;
+        while let Some(output) = self.output.as_ref().filter(|_| read < len_max) {
+            match rustix::io::read(output, &mut piece) {
+                Ok(0) => self.output = None,
+                Ok(len) => {
+                    self.tail.output.push(&piece[..len]);
+                    read += len;
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Err(_) => self.output = None,
+            }
+        }
+    }
+}
+
+/// What a look at the descriptors has shown.
+struct Seen {
+    ended: bool,
+    writable: bool,
+    readable: bool,
+    stopped: bool,
+}
+
+#[cfg(test)]
+mod tests;

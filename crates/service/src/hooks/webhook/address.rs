@@ -1,0 +1,394 @@
+//! Which addresses a webhook may go to: those of the public network, and networks that the configuration
+//! allows.
+//!
+//! A service that connects wherever a job's owner says is a way into the network that it stands in. So
+//! whatever is not plainly public is refused, and an address that carries another one inside (mapped, NAT64,
+//! 6to4) is refused as it is, without a look inside. From: the IANA registries of special-purpose addresses
+//! (RFC 6890 and its updates).
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// What an address is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Anybody on the internet may have it.
+    Public,
+    /// No address: 0.0.0.0/8, `::`.
+    Unspecified,
+    /// This host.
+    Loopback,
+    /// This link.
+    LinkLocal,
+    /// A site's own (RFC 1918, unique-local, site-local).
+    Private,
+    /// Between a provider and its customers (RFC 6598).
+    CarrierNat,
+    /// An IPv4 address inside of an IPv6 address: mapped, compatible, translated.
+    Embedded,
+    /// A translator's or tunnel's: NAT64, 6to4, Teredo.
+    Translated,
+    /// For examples in texts.
+    Documentation,
+    /// For measurements.
+    Benchmark,
+    /// To several hosts.
+    Multicast,
+    /// To all of a link.
+    Broadcast,
+    /// Given to nobody, or to protocols.
+    Reserved,
+}
+
+impl Class {
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Public => "public",
+            Class::Unspecified => "unspecified",
+            Class::Loopback => "loopback",
+            Class::LinkLocal => "link-local",
+            Class::Private => "private",
+            Class::CarrierNat => "carrier NAT",
+            Class::Embedded => "embedded IPv4",
+            Class::Translated => "translated",
+            Class::Documentation => "documentation",
+            Class::Benchmark => "benchmark",
+            Class::Multicast => "multicast",
+            Class::Broadcast => "broadcast",
+            Class::Reserved => "reserved",
+        }
+    }
+}
+
+/// The first network that an address is in says what it is.
+const V4: &[([u8; 4], u8, Class)] = &[
+    ([0, 0, 0, 0], 8, Class::Unspecified),
+    ([10, 0, 0, 0], 8, Class::Private),
+    ([100, 64, 0, 0], 10, Class::CarrierNat),
+    ([127, 0, 0, 0], 8, Class::Loopback),
+    ([169, 254, 0, 0], 16, Class::LinkLocal),
+    ([172, 16, 0, 0], 12, Class::Private),
+    ([192, 0, 0, 0], 24, Class::Reserved),
+    ([192, 0, 2, 0], 24, Class::Documentation),
+    ([192, 31, 196, 0], 24, Class::Reserved),
+    ([192, 52, 193, 0], 24, Class::Reserved),
+    ([192, 88, 99, 0], 24, Class::Translated),
+    ([192, 168, 0, 0], 16, Class::Private),
+    ([192, 175, 48, 0], 24, Class::Reserved),
+    ([198, 18, 0, 0], 15, Class::Benchmark),
+    ([198, 51, 100, 0], 24, Class::Documentation),
+    ([203, 0, 113, 0], 24, Class::Documentation),
+    ([224, 0, 0, 0], 4, Class::Multicast),
+    ([255, 255, 255, 255], 32, Class::Broadcast),
+    ([240, 0, 0, 0], 4, Class::Reserved),
+    ([0, 0, 0, 0], 0, Class::Public),
+];
+
+const V6: &[([u16; 8], u8, Class)] = &[
+    ([0; 8], 128, Class::Unspecified),
+    ([0, 0, 0, 0, 0, 0, 0, 1], 128, Class::Loopback),
+    // Compatible, mapped, and translated by SIIT.
+    ([0; 8], 96, Class::Embedded),
+    ([0, 0, 0, 0, 0, 0xffff, 0, 0], 96, Class::Embedded),
+    ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96, Class::Embedded),
+    ([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96, Class::Translated),
+    ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, Class::Translated),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32, Class::Translated),
+    ([0x2001, 2, 0, 0, 0, 0, 0, 0], 48, Class::Benchmark),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, Class::Reserved),
+    ([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32, Class::Documentation),
+    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, Class::Translated),
+    ([0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0], 48, Class::Reserved),
+    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, Class::Documentation),
+    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, Class::Private),
+    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, Class::LinkLocal),
+    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, Class::Private),
+    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, Class::Multicast),
+    // All that has been given to networks so far is in here.
+    ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3, Class::Public),
+    ([0; 8], 0, Class::Reserved),
+];
+
+/// What an address is.
+pub fn class(address: IpAddr) -> Class {
+    let found = match address {
+        IpAddr::V4(address) => V4
+            .iter()
+            .find(|(network, len, _)| covers_v4(Ipv4Addr::from(*network), *len, address))
+            .map(|row| row.2),
+        IpAddr::V6(address) => V6
+            .iter()
+            .find(|(network, len, _)| covers_v6(Ipv6Addr::from(*network), *len, address))
+            .map(|row| row.2),
+    };
+    found.unwrap_or(Class::Reserved)
+}
+
+fn covers_v4(network: Ipv4Addr, len: u8, address: Ipv4Addr) -> bool {
+    let rest = 32_u32.saturating_sub(len.into());
+    (network.to_bits() ^ address.to_bits()).checked_shr(rest).unwrap_or(0) == 0
+}
+
+fn covers_v6(network: Ipv6Addr, len: u8, address: Ipv6Addr) -> bool {
+    let rest = 128_u32.saturating_sub(len.into());
+    (network.to_bits() ^ address.to_bits()).checked_shr(rest).unwrap_or(0) == 0
+}
+
+/// A network, as `10.20.0.0/16` or `fd00:7::/32`; an address alone is a network of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    len: u8,
+}
+
+impl Network {
+    /// Whether an address is in it. An IPv4 address inside of an IPv6 address is not in a network of IPv4.
+    pub fn covers(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => covers_v4(network, self.len, address),
+            (IpAddr::V6(network), IpAddr::V6(address)) => covers_v6(network, self.len, address),
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Network, String> {
+        let (address, len) = match text.split_once('/') {
+            Some((address, len)) => (address, Some(len)),
+            None => (text, None),
+        };
+        let wrong = || format!("'{text}' is no network such as 10.20.0.0/16");
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let len = match len {
+            Some(len) if len.bytes().all(|byte| byte.is_ascii_digit()) => len.parse().map_err(|_| wrong())?,
+            Some(_) => return Err(wrong()),
+            None => whole,
+        };
+        if len > whole {
+            return Err(wrong());
+        }
+        let begins_so = match address {
+            IpAddr::V4(address) => address.to_bits().checked_shl(len.into()).unwrap_or(0) == 0,
+            IpAddr::V6(address) => address.to_bits().checked_shl(len.into()).unwrap_or(0) == 0,
+        };
+        match begins_so {
+            true => Ok(Network { address, len }),
+            false => Err(format!("'{text}' is an address in a network of {len} bits, not that network")),
+        }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}/{}", self.address, self.len)
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Network, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where this service itself listens, and the addresses of this host for those that listen on all of them.
+#[derive(Debug, Clone, Default)]
+pub struct OwnAddresses {
+    /// As they were bound.
+    pub listening: Vec<SocketAddr>,
+    /// Of the host's interfaces.
+    pub of_host: Vec<IpAddr>,
+}
+
+impl OwnAddresses {
+    fn have(&self, address: SocketAddr) -> bool {
+        self.listening.iter().any(|own| {
+            own.port() == address.port()
+                && (own.ip() == address.ip()
+                    || own.ip().is_unspecified() && self.of_host.contains(&address.ip()))
+        })
+    }
+}
+
+/// `Err` says why an address must not be connected to.
+pub(super) fn judge(address: SocketAddr, allowed: &[Network], own: &OwnAddresses) -> Result<(), String> {
+    let ip = address.ip();
+    if allowed.iter().any(|network| network.covers(ip)) {
+        return Ok(());
+    }
+    match class(ip) {
+        Class::Public if own.have(address) => Err(format!("{address} is this service itself")),
+        Class::Public => Ok(()),
+        class => Err(format!("{ip} is a {} address", class.name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first and the last address of each network, and those beside it where they are something else.
+    const TABLE: &[(&str, Class)] = &[
+        ("0.0.0.0", Class::Unspecified),
+        ("0.255.255.255", Class::Unspecified),
+        ("1.1.1.1", Class::Public),
+        ("9.255.255.255", Class::Public),
+        ("10.0.0.0", Class::Private),
+        ("10.255.255.255", Class::Private),
+        ("11.0.0.0", Class::Public),
+        ("100.63.255.255", Class::Public),
+        ("100.64.0.0", Class::CarrierNat),
+        ("100.127.255.255", Class::CarrierNat),
+        ("100.128.0.0", Class::Public),
+        ("126.255.255.255", Class::Public),
+        ("127.0.0.1", Class::Loopback),
+        ("127.255.255.255", Class::Loopback),
+        ("128.0.0.0", Class::Public),
+        ("169.253.255.255", Class::Public),
+        ("169.254.169.254", Class::LinkLocal),
+        ("169.255.0.0", Class::Public),
+        ("172.15.255.255", Class::Public),
+        ("172.16.0.0", Class::Private),
+        ("172.31.255.255", Class::Private),
+        ("172.32.0.0", Class::Public),
+        ("192.0.0.8", Class::Reserved),
+        ("192.0.1.0", Class::Public),
+        ("192.0.2.1", Class::Documentation),
+        ("192.31.196.1", Class::Reserved),
+        ("192.52.193.1", Class::Reserved),
+        ("192.88.99.1", Class::Translated),
+        ("192.167.255.255", Class::Public),
+        ("192.168.0.0", Class::Private),
+        ("192.168.255.255", Class::Private),
+        ("192.169.0.0", Class::Public),
+        ("192.175.48.1", Class::Reserved),
+        ("198.17.255.255", Class::Public),
+        ("198.18.0.0", Class::Benchmark),
+        ("198.19.255.255", Class::Benchmark),
+        ("198.20.0.0", Class::Public),
+        ("198.51.100.7", Class::Documentation),
+        ("203.0.113.7", Class::Documentation),
+        ("223.255.255.255", Class::Public),
+        ("224.0.0.1", Class::Multicast),
+        ("239.255.255.255", Class::Multicast),
+        ("240.0.0.0", Class::Reserved),
+        ("255.255.255.254", Class::Reserved),
+        ("255.255.255.255", Class::Broadcast),
+        ("::", Class::Unspecified),
+        ("::1", Class::Loopback),
+        ("::2", Class::Embedded),
+        ("::7f00:1", Class::Embedded),
+        ("::8.8.8.8", Class::Embedded),
+        ("::ffff:127.0.0.1", Class::Embedded),
+        ("::ffff:8.8.8.8", Class::Embedded),
+        ("::ffff:0:8.8.8.8", Class::Embedded),
+        ("64:ff9b::7f00:1", Class::Translated),
+        ("64:ff9b::8.8.8.8", Class::Translated),
+        ("64:ff9b:1::1", Class::Translated),
+        ("64:ff9b:2::1", Class::Reserved),
+        ("100::1", Class::Reserved),
+        ("1fff::1", Class::Reserved),
+        ("2000::1", Class::Public),
+        ("2001::1", Class::Translated),
+        ("2001:2::1", Class::Benchmark),
+        ("2001:10::1", Class::Reserved),
+        ("2001:1ff:ffff::", Class::Reserved),
+        ("2001:200::1", Class::Public),
+        ("2001:4860:4860::8888", Class::Public),
+        ("2001:db7:ffff::1", Class::Public),
+        ("2001:db8::1", Class::Documentation),
+        ("2001:db9::1", Class::Public),
+        ("2002:7f00:1::", Class::Translated),
+        ("2003::1", Class::Public),
+        ("2620:4f:8000::1", Class::Reserved),
+        ("3ffe::1", Class::Public),
+        ("3fff::1", Class::Documentation),
+        ("3fff:fff::1", Class::Documentation),
+        ("3fff:1000::1", Class::Public),
+        ("4000::1", Class::Reserved),
+        ("5f00::1", Class::Reserved),
+        ("fbff::1", Class::Reserved),
+        ("fc00::1", Class::Private),
+        ("fdff::1", Class::Private),
+        ("fe7f::1", Class::Reserved),
+        ("fe80::1", Class::LinkLocal),
+        ("febf::1", Class::LinkLocal),
+        ("fec0::1", Class::Private),
+        ("ff02::1", Class::Multicast),
+        ("ffff::1", Class::Multicast),
+    ];
+
+    #[test]
+    fn each_address_has_its_class() {
+        for (text, expected) in TABLE {
+            assert_eq!(class(text.parse().unwrap()), *expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_public_addresses_pass_unless_they_are_allowed() {
+        let own = OwnAddresses::default();
+        for (text, class) in TABLE {
+            let address = SocketAddr::new(text.parse().unwrap(), 443);
+            let judged = judge(address, &[], &own);
+            assert_eq!(judged.is_ok(), *class == Class::Public, "{text}: {judged:?}");
+            let allowed = [text.parse().unwrap()];
+            assert_eq!(judge(address, &allowed, &own), Ok(()), "{text}");
+        }
+        let allowed = ["10.0.0.0/8".parse().unwrap(), "127.0.0.1".parse().unwrap()];
+        for (text, passes) in [
+            ("10.1.2.3", true),
+            ("127.0.0.1", true),
+            ("127.0.0.2", false),
+            ("192.168.0.1", false),
+            ("::ffff:10.1.2.3", false),
+            ("::10.1.2.3", false),
+            ("64:ff9b::10.1.2.3", false),
+        ] {
+            let judged = judge(SocketAddr::new(text.parse().unwrap(), 80), &allowed, &own);
+            assert_eq!(judged.is_ok(), passes, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_service_itself_is_refused() {
+        let own = |listening: &str| OwnAddresses {
+            listening: vec![listening.parse().unwrap()],
+            of_host: vec!["8.8.4.4".parse().unwrap(), "2a00::7".parse().unwrap()],
+        };
+        let judged = |address: &str, own| judge(address.parse().unwrap(), &[], &own).is_ok();
+        assert!(!judged("8.8.4.4:4443", own("8.8.4.4:4443")));
+        assert!(judged("8.8.4.4:443", own("8.8.4.4:4443")));
+        assert!(!judged("8.8.4.4:4443", own("0.0.0.0:4443")));
+        assert!(!judged("8.8.4.4:4443", own("[::]:4443")), "one socket may take both");
+        assert!(!judged("[2a00::7]:4443", own("[::]:4443")));
+        assert!(judged("[2a00::8]:4443", own("[::]:4443")));
+        let allowed = ["8.8.4.4/32".parse().unwrap()];
+        assert!(judge("8.8.4.4:4443".parse().unwrap(), &allowed, &own("0.0.0.0:4443")).is_ok());
+    }
+
+    #[test]
+    fn networks_are_read_and_written() {
+        for good in ["10.20.0.0/16", "0.0.0.0/0", "::/0", "fd00:7::/32", "127.0.0.1/32", "::1/128"] {
+            assert_eq!(good.parse::<Network>().unwrap().to_string(), good);
+        }
+        assert_eq!("127.0.0.1".parse::<Network>().unwrap().to_string(), "127.0.0.1/32");
+        for bad in ["", "10.0.0.0/33", "10.0.0.1/8", "::1/64", "10.0.0.0/", "10.0.0.0/+8", "host/8", "::/129"]
+        {
+            assert!(bad.parse::<Network>().is_err(), "{bad}");
+        }
+    }
+}

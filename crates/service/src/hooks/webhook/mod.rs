@@ -1,0 +1,22 @@
+//! Webhooks: one message, delivered by one HTTP POST to an address that somebody named.
+//!
+//! How to read it: [`Url`] is where to; `address.rs` judges which addresses may be connected to;
+//! `signature.rs` signs; `deliver.rs` does the one request; `backoff.rs` says when to try again. Who calls
+//! keeps the message, counts the attempts and knows when to stop.
+//!
+//! Always true: an address is looked up once a delivery, and the connection goes to an address that was
+//! judged, never to another one; nothing that the other end says has this end connect elsewhere.
+
+mod address;
+mod backoff;
+mod deliver;
+mod settings;
+mod signature;
+mod url;
+
+pub use address::{Class, Network, OwnAddresses, class};
+pub use backoff::{ATTEMPTS_MAX, pause};
+pub use deliver::{Config, Delivery, Outcome, Resolve, Resolving, Roots, Sender, SystemResolver};
+pub use settings::{Webhook, Webhooks};
+pub use signature::{Secret, sign};
+pub use url::Url;

@@ -1,0 +1,178 @@
+//! What is told to those who watch: a ring of the last things that have happened, from which every reader reads by himself.
+//!
+//! Always true: whoever tells never waits; a reader costs nothing but his own reading, however slow he is; one that has missed
+//! something hears that he has.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use farhaul_handover::Held as _;
+use tokio::sync::watch;
+
+use crate::access::{Caller, Places};
+use crate::job::JobId;
+
+/// Things that the ring holds, and their bytes.
+const ENTRIES_MAX: usize = 8192;
+const BYTES_MAX: usize = 8 << 20;
+
+/// One thing that has happened.
+#[derive(Debug)]
+pub(crate) struct News {
+    /// Later ones have higher numbers.
+    pub(crate) id: u64,
+    pub(crate) body: Body,
+}
+
+/// What has happened; texts are JSON.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// A job is another one than before, or new.
+    Job { job: JobId, places: Arc<Places>, text: String },
+    /// A line of a job's log.
+    Log { job: JobId, places: Arc<Places>, text: String },
+    /// How far those are that run, once a second.
+    Progress(Vec<(JobId, Arc<Places>, String)>),
+    /// Something that is not about a job: a cap, a watch, a token, the service itself. Its kind and what it is.
+    Other { kind: &'static str, text: String },
+}
+
+impl Body {
+    fn bytes(&self) -> usize {
+        match self {
+            Body::Job { text, .. } | Body::Log { text, .. } | Body::Other { text, .. } => text.len() + 128,
+            Body::Progress(all) => all.iter().map(|(_, _, text)| text.len() + 64).sum::<usize>() + 128,
+        }
+    }
+
+    /// The kind, and what of it the caller may see; nothing if that is none of it. With a job, only what is about that.
+    pub(crate) fn for_caller(&self, caller: &Caller, only: Option<JobId>) -> Option<(&'static str, String)> {
+        let is_asked = |job: &JobId| only.is_none_or(|only| only == *job);
+        match self {
+            Body::Job { job, places, text } => {
+                (is_asked(job) && caller.sees(places)).then(|| ("job", text.clone()))
+            }
+            Body::Log { job, places, text } => {
+                // Lines are for who asks for this job: others would drown in them.
+                (only == Some(*job) && caller.sees(places)).then(|| ("log", text.clone()))
+            }
+            Body::Progress(all) => {
+                let seen = all.iter().filter(|(job, places, _)| is_asked(job) && caller.sees(places));
+                let texts: Vec<&str> = seen.map(|(_, _, text)| text.as_str()).collect();
+                (!texts.is_empty()).then(|| ("progress", format!("[{}]", texts.join(","))))
+            }
+            Body::Other { kind, text } => only.is_none().then(|| (*kind, text.clone())),
+        }
+    }
+}
+
+/// What a reader gets.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) news: Vec<Arc<News>>,
+    /// Something between what the reader had and this is gone.
+    pub(crate) has_gap: bool,
+}
+
+/// The ring.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    ring: Mutex<Ring>,
+    newest: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    news: VecDeque<Arc<News>>,
+    bytes: usize,
+    next: u64,
+}
+
+impl Hub {
+    /// Numbers begin at `first`, which is higher than any that an earlier process has told: a time does.
+    pub(crate) fn new(first: u64) -> Hub {
+        let ring = Ring { news: VecDeque::new(), bytes: 0, next: first.max(1) };
+        Hub { ring: Mutex::new(ring), newest: watch::Sender::new(first.max(1) - 1) }
+    }
+
+    /// Tells something.
+    pub(crate) fn tell(&self, body: Body) {
+        let mut ring = self.ring.lock().in_any_case();
+        let id = ring.next;
+        ring.next += 1;
+        ring.bytes += body.bytes();
+        ring.news.push_back(Arc::new(News { id, body }));
+        while ring.news.len() > ENTRIES_MAX || ring.bytes > BYTES_MAX && ring.news.len() > 1 {
+            if let Some(gone) = ring.news.pop_front() {
+                ring.bytes -= gone.body.bytes();
+            }
+        }
+        drop(ring);
+        self.newest.send_replace(id);
+    }
+
+    /// Whether anybody reads: what only readers need is not made otherwise.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.newest.receiver_count() > 0
+    }
+
+    /// To wait for news: its value is the number of the newest.
+    pub(crate) fn reader(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// At most `count` of what has come behind number `after`.
+    pub(crate) fn after(&self, after: u64, count: usize) -> Batch {
+        let ring = self.ring.lock().in_any_case();
+        let first = ring.next - ring.news.len() as u64;
+        // A number that was never told is of another process.
+        let has_gap = after + 1 < first || after >= ring.next;
+        let from = if has_gap { first } else { after + 1 };
+        let skip = usize::try_from(from - first).unwrap_or(usize::MAX);
+        Batch { news: ring.news.iter().skip(skip).take(count).cloned().collect(), has_gap }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use farhaul::Place;
+
+    fn other(text: &str) -> Body {
+        Body::Other { kind: "cap", text: text.into() }
+    }
+
+    #[test]
+    fn a_reader_goes_on_where_he_was_or_hears_that_something_is_gone() {
+        let hub = Hub::new(100);
+        (0..10).for_each(|_| hub.tell(other("{}")));
+        let ids = |batch: &Batch| batch.news.iter().map(|news| news.id).collect::<Vec<_>>();
+        let batch = hub.after(99, 3);
+        assert!(!batch.has_gap && ids(&batch) == [100, 101, 102]);
+        let batch = hub.after(109, 3);
+        assert!(!batch.has_gap && batch.news.is_empty());
+        // Of an earlier process, and one that nobody has told.
+        assert!(hub.after(7, 3).has_gap && hub.after(500, 3).has_gap);
+        (0..2 * ENTRIES_MAX).for_each(|_| hub.tell(other("{}")));
+        assert!(hub.after(109, 3).has_gap);
+        assert!(hub.ring.lock().unwrap().news.len() <= ENTRIES_MAX);
+        (0..20).for_each(|_| hub.tell(other(&"x".repeat(1 << 20))));
+        assert!(hub.ring.lock().unwrap().bytes <= BYTES_MAX + (1 << 20));
+    }
+
+    #[test]
+    fn a_reader_sees_what_it_may() {
+        let job = JobId::new(1).unwrap();
+        let at = |name: &str| Arc::new(Places(vec![Place::parse(name.as_ref()).unwrap()]));
+        let local = Caller::local();
+        let mut narrow = Caller { scopes: vec![crate::access::Scope::Read], ..Caller::local() };
+        narrow.reach.local = Some(vec!["/a".into()]);
+        let body = Body::Progress(vec![(job, at("/a/x"), "1".into()), (job, at("/b"), "2".into())]);
+        assert_eq!(body.for_caller(&local, None), Some(("progress", "[1,2]".into())));
+        assert_eq!(body.for_caller(&narrow, None), Some(("progress", "[1]".into())));
+        let log = Body::Log { job, places: at("/a"), text: "{}".into() };
+        assert_eq!(log.for_caller(&local, None), None);
+        assert_eq!(log.for_caller(&narrow, Some(job)), Some(("log", "{}".into())));
+        assert_eq!(other("{}").for_caller(&narrow, Some(job)), None);
+    }
+}

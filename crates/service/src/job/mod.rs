@@ -1,0 +1,15 @@
+//! A job: a transfer that the service owns, from the moment it is accepted to the one state that it ends in.
+//!
+//! `spec.rs` has the document that asks for one, `state.rs` what it can be and become, `id.rs` how it is told apart.
+
+mod id;
+mod labels;
+mod moment;
+mod spec;
+mod state;
+
+pub use id::JobId;
+pub use labels::Labels;
+pub use moment::{FinishBy, Span};
+pub use spec::{JOB_SCHEMA, JobOptions, JobSpec, Kind, Repeat, RetryRule, SelectRules};
+pub use state::{Refused, State, Step};

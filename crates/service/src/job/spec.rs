@@ -1,0 +1,453 @@
+//! The document that asks for a job: one JSON object, published in docs/jobs.md, of which the command line is another form.
+//!
+//! Always true: [`JobSpec::read`] takes nothing that it does not know, so that a mistyped name is an error and no wish that
+//! is silently not heard; a document that was accepted is kept as it was understood.
+
+use farhaul::{
+    CopyJob, FileOptions, IntegrityOptions, Location, ManifestOptions, NetworkOptions, Place, ReceiptOptions,
+    SelectOptions, SpreadOptions, SyncOptions, TransferOptions, unescape,
+};
+use farhaul_session::{Code, Error};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::{FinishBy, Labels, Span};
+
+/// Version of the document's shape; raised when a field changes its meaning or goes.
+pub const JOB_SCHEMA: u32 = 1;
+/// Sources of one job. A directory is one source, whatever is in it.
+const SOURCES_MAX: usize = 1024;
+/// Names in [`SelectRules::names`], and their bytes: they are kept with the job.
+const NAMES_MAX: usize = 65_536;
+const NAMES_BYTES_MAX: usize = 4 << 20;
+const URL_MAX: usize = 2048;
+
+/// What a job does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// As `farhaul cp`.
+    #[default]
+    Copy,
+    /// As `farhaul sync`.
+    Sync,
+}
+
+impl Kind {
+    /// As in JSON and in the store.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Copy => "copy",
+            Kind::Sync => "sync",
+        }
+    }
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct JobSpec {
+    /// The version of this shape, 1.
+    #[schema(minimum = 1, maximum = 1)]
+    pub schema: u32,
+    /// Copy or sync. Default copy.
+    #[serde(default)]
+    pub kind: Kind,
+    /// Where content comes from: absolute paths of the node's host, `[user@]host:path` over SSH, `fh://host[:port]/path` at a
+    /// daemon. Bytes that are no UTF-8 are written as in reports, `\xff`.
+    #[schema(min_items = 1, max_items = 1024)]
+    pub sources: Vec<String>,
+    /// Where it goes, written in the same way.
+    pub destination: String,
+    /// The options of `farhaul cp` and `farhaul sync`.
+    #[serde(default)]
+    pub options: JobOptions,
+    /// 0 (last) to 9 (first). It decides who starts first, and under a cap the share of what runs. Default 5.
+    #[serde(default = "usual_priority")]
+    #[schema(minimum = 0, maximum = 9)]
+    pub priority: u8,
+    /// It does not begin before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub not_before: Option<Timestamp>,
+    /// It goes as slowly as it may to be finished then: a moment, or a time of day such as `06:00`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub finish_by: Option<FinishBy>,
+    /// What is done when an attempt fails in a way that another one may mend.
+    #[serde(default)]
+    pub retry: RetryRule,
+    /// Names and values of the user's own.
+    #[serde(default)]
+    pub labels: Labels,
+    /// An address that hears of the job's end by an HTTP POST.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<String>,
+    /// It runs again and again, until it is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeat: Option<Repeat>,
+    /// By which of the identities of the node's configuration it shows itself to the far end. Default: the peer's, or the
+    /// node's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// The key that a daemon at the other end must have, `SHA256:...`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// Both ends sign what has arrived.
+    #[serde(default)]
+    pub receipt: bool,
+}
+
+fn usual_priority() -> u8 {
+    5
+}
+
+/// Attempts at a job, and the pauses between them, which double from the first to the longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct RetryRule {
+    /// Attempts after the first one. Default 8.
+    #[schema(maximum = 1000)]
+    pub attempts: u32,
+    /// Default `5s`.
+    #[schema(value_type = String)]
+    pub first_delay: Span,
+    /// Default `10m`.
+    #[schema(value_type = String)]
+    pub longest_delay: Span,
+}
+
+impl Default for RetryRule {
+    fn default() -> RetryRule {
+        RetryRule { attempts: 8, first_delay: Span(5), longest_delay: Span(600) }
+    }
+}
+
+/// When a job runs again. Exactly one of `every` and `cron`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Repeat {
+    /// So long after the last run has begun, or at once if that has taken longer. A minute or more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub every: Option<Span>,
+    /// Minute, hour, day of month, month, day of week.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cron: Option<String>,
+    /// Where the times of `cron` and of `finish_by` hold, such as `Europe/Zurich`. Default: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+}
+
+/// The options of a copy, in the groups in which they are judged.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct JobOptions {
+    /// How it travels.
+    pub network: NetworkOptions,
+    /// How files are made.
+    pub files: FileOptions,
+    /// What is taken.
+    pub select: SelectRules,
+    /// How it is made sure that all is right.
+    pub integrity: IntegrityOptions,
+    /// Lists of directories, each on a device of its own: a location in one of them is spread over all of its list.
+    pub spread: Vec<Vec<String>>,
+    /// What a sync does beyond a copy. Only with the kind `sync`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncOptions>,
+    /// Decide and list, but change nothing.
+    pub dry_run: bool,
+}
+
+/// Which of the sources' entries are taken.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct SelectRules {
+    /// Filter rules, one each, as `--filter` takes them: `- *.tmp`, `+ /keep/**`.
+    pub rules: Vec<String>,
+    /// Nothing but these of what the single source directory contains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+    /// Bytes of a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_min: Option<u64>,
+    /// The same, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub size_max: Option<u64>,
+    /// Only files that were not changed for so long when the run begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub age_min: Option<Span>,
+    /// Only files that were changed within so long before the run begins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub age_max: Option<Span>,
+    /// Directories on which something is mounted are taken without what is in them.
+    pub one_file_system: bool,
+}
+
+impl JobSpec {
+    /// A job with what is usual in all else.
+    pub fn new(kind: Kind, sources: Vec<String>, destination: String) -> JobSpec {
+        JobSpec {
+            schema: JOB_SCHEMA,
+            kind,
+            sources,
+            destination,
+            options: JobOptions::default(),
+            priority: usual_priority(),
+            not_before: None,
+            finish_by: None,
+            retry: RetryRule::default(),
+            labels: Labels::default(),
+            webhook: None,
+            repeat: None,
+            identity: None,
+            fingerprint: None,
+            receipt: false,
+        }
+    }
+
+    /// Reads a document; what is unknown in it is an error that says where.
+    pub fn read(text: &[u8]) -> Result<JobSpec, Error> {
+        let bad = |what: String| Error::new(Code::BadOption, format!("the job's document: {what}"));
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return Err(bad("an object is wanted".into()));
+        }
+        let mut unknown = None;
+        let reader = &mut serde_json::Deserializer::from_slice(text);
+        let spec: JobSpec = serde_ignored::deserialize(&mut *reader, |path| {
+            unknown.get_or_insert_with(|| path.to_string());
+        })
+        .map_err(|error| bad(error.to_string()))?;
+        reader.end().map_err(|error| bad(error.to_string()))?;
+        match unknown {
+            Some(path) => Err(bad(format!("there is no '{}'", farhaul_text::printable(path.as_bytes(), 80)))),
+            None => spec.checked(),
+        }
+    }
+
+    /// The one place that judges it, whoever it came from. What depends on the caller, the configuration or the clock is
+    /// judged where these are known.
+    pub fn checked(self) -> Result<JobSpec, Error> {
+        let bad = |what: String| Err(Error::new(Code::BadOption, what));
+        if self.schema != JOB_SCHEMA {
+            return bad(format!("schema {} is not known here; this is schema {JOB_SCHEMA}", self.schema));
+        }
+        if self.priority > 9 {
+            return bad(format!("priority {} is not between 0 and 9", self.priority));
+        }
+        if self.sources.is_empty() || self.sources.len() > SOURCES_MAX {
+            return bad(format!("a job has 1 to {SOURCES_MAX} sources"));
+        }
+        if self.retry.attempts > 1000 || self.retry.first_delay > self.retry.longest_delay {
+            return bad("retry: at most 1000 attempts, and the first delay not above the longest".into());
+        }
+        match (self.kind, &self.options.sync) {
+            (Kind::Copy, Some(_)) => return bad("options.sync is for jobs of the kind sync".into()),
+            (Kind::Sync, _) if self.sources.len() != 1 => return bad("a sync has one source".into()),
+            _ => {}
+        }
+        if self.webhook.as_ref().is_some_and(|url| url.len() > URL_MAX || !is_http(url)) {
+            return bad(format!("webhook: an http or https address of at most {URL_MAX} bytes is wanted"));
+        }
+        if let Some(repeat) = &self.repeat {
+            repeat.check()?;
+        }
+        if matches!((self.finish_by, &self.repeat), (Some(FinishBy::At(_)), Some(_))) {
+            return bad("finish_by: a job that repeats takes a time of day, such as 06:00".into());
+        }
+        if self.options.integrity.receipt.is_some() {
+            return bad("a job asks for a receipt by its field receipt".into());
+        }
+        self.labels.check()?;
+        let names = self.options.select.names.iter().flatten();
+        let (count, bytes) = names.fold((0, 0), |(count, bytes), name| (count + 1, bytes + name.len()));
+        if count > NAMES_MAX || bytes > NAMES_BYTES_MAX {
+            return bad(format!("select.names: at most {NAMES_MAX} names and 4 MiB of them"));
+        }
+        self.places()?;
+        self.transfer_options(0)?.checked()?;
+        Ok(self)
+    }
+
+    /// Sources and destination, as they are written.
+    pub fn places(&self) -> Result<(Vec<Place>, Place), Error> {
+        let sources = self.sources.iter().map(|text| place(text)).collect::<Result<Vec<_>, _>>()?;
+        Ok((sources, place(&self.destination)?))
+    }
+
+    /// The options of a run that begins at `now_s` (seconds since 1970).
+    pub fn transfer_options(&self, now_s: i64) -> Result<TransferOptions, Error> {
+        let JobOptions { network, files, select, integrity, spread: _, sync, dry_run } = &self.options;
+        let ago = |span: Span| now_s.saturating_sub_unsigned(span.0);
+        let select_options = SelectOptions {
+            rules: select.rules.iter().map(|rule| bytes(rule)).collect::<Result<_, _>>()?,
+            size_min: select.size_min,
+            size_max: select.size_max,
+            mtime_min: select.age_max.map(ago),
+            mtime_max: select.age_min.map(ago),
+            by_name: select.names.is_some(),
+            one_file_system: select.one_file_system,
+        };
+        let mut integrity = integrity.clone();
+        // What became of each entry is kept of every job.
+        integrity.manifest.get_or_insert_with(ManifestOptions::default);
+        Ok(TransferOptions {
+            network: network.clone(),
+            files: *files,
+            select: select_options,
+            integrity,
+            spread: SpreadOptions::default(),
+            sync: match self.kind {
+                Kind::Copy => None,
+                Kind::Sync => Some(sync.unwrap_or_default()),
+            },
+            dry_run: *dry_run,
+        })
+    }
+
+    /// What the engine runs, with what is usual for its targets.
+    pub fn copy_job(&self, now_s: i64) -> Result<CopyJob, Error> {
+        let (sources, destination) = self.places()?;
+        let lists = |list: &Vec<String>| list.iter().map(|name| bytes(name)).collect::<Result<Vec<_>, _>>();
+        Ok(CopyJob {
+            sources: sources.iter().map(Place::to_location).collect::<Vec<Location>>(),
+            destination: destination.to_location(),
+            names: self.options.select.names.as_ref().map(lists).transpose()?,
+            retry: None,
+            options: self.transfer_options(now_s)?,
+            spread: self.options.spread.iter().map(lists).collect::<Result<_, _>>()?,
+            manifest: None,
+            // Who runs it says so.
+            within: None,
+            // Where there can be none, the report says why.
+            receipt: self.receipt.then(|| ReceiptOptions { file: None, is_required: false }),
+        })
+    }
+}
+
+impl Repeat {
+    fn check(&self) -> Result<(), Error> {
+        let bad = |what: &str| Err(Error::new(Code::BadOption, format!("repeat: {what}")));
+        match (&self.every, &self.cron) {
+            (Some(_), Some(_)) | (None, None) => bad("exactly one of every and cron is wanted"),
+            (Some(every), None) if every.0 < 60 => bad("every takes a minute or more"),
+            (Some(_), None) | (None, Some(_)) => Ok(()),
+        }?;
+        crate::scheduler::calendar::Calendar::new(self).map(|_| ())
+    }
+}
+
+fn is_http(url: &str) -> bool {
+    ["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme))
+        && !url.chars().any(|c| c.is_whitespace() || c.is_control())
+}
+
+/// A place of a job. Paths of this host are absolute: a job has no current directory.
+fn place(text: &str) -> Result<Place, Error> {
+    use std::os::unix::ffi::OsStringExt;
+    let place = Place::parse(&std::ffi::OsString::from_vec(bytes(text)?))?;
+    let bad = |what: &str| Err(Error::new(Code::BadLocation, format!("{text}: {what}")));
+    match &place {
+        Place::Pipe => bad("a job has no standard input or output"),
+        place if place.is_input() => bad("a job has no standard input"),
+        Place::Local(path) if !path.is_absolute() && !place.is_sink() && !place.is_made() => {
+            bad("a job has no current directory; write an absolute path")
+        }
+        Place::Local(_) | Place::Ssh(..) | Place::Daemon(..) => Ok(place),
+    }
+}
+
+/// The bytes that a text of the document stands for.
+fn bytes(text: &str) -> Result<Vec<u8>, Error> {
+    let bad = || {
+        Error::new(
+            Code::BadLocation,
+            format!("{text}: a backslash stands before x and two hex digits, or before another"),
+        )
+    };
+    unescape(text).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<JobSpec, String> {
+        JobSpec::read(text.as_bytes()).map_err(|error| error.to_string())
+    }
+
+    const SMALL: &str = r#"{"schema": 1, "sources": ["/data/run7/"], "destination": "fh://hpc/in"}"#;
+
+    #[test]
+    fn a_small_document_has_what_is_usual() {
+        let spec = read(SMALL).unwrap();
+        assert_eq!((spec.kind, spec.priority, spec.retry.attempts), (Kind::Copy, 5, 8));
+        let job = spec.copy_job(0).unwrap();
+        assert!(job.options.sync.is_none() && job.options.integrity.manifest.is_some());
+        assert!(
+            matches!(&job.destination, Location::Daemon { target, path } if target.host == "hpc" && path == b"in")
+        );
+        // What is kept is read again as the same.
+        assert_eq!(JobSpec::read(&serde_json::to_vec(&spec).unwrap()).unwrap(), spec);
+    }
+
+    #[test]
+    fn all_that_a_document_can_say_arrives() {
+        let spec = read(
+            r#"{"schema": 1, "kind": "sync", "sources": ["/a\\xff"], "destination": "u@h:/b", "priority": 9,
+            "not_before": "2027-01-31T06:00:00Z", "finish_by": "06:00", "labels": {"run": "7"},
+            "retry": {"attempts": 2, "first_delay": "1s", "longest_delay": "1m"}, "webhook": "https://example.org/x",
+            "repeat": {"cron": "0 22 * * 1-5", "time_zone": "Europe/Zurich"}, "identity": "beam", "receipt": true,
+            "options": {"network": {"rate_bps": 2000000000, "policy": "low", "flows": 2},
+              "files": {"in_place": true, "xattrs": true},
+              "select": {"rules": ["- *.tmp"], "age_min": "1h", "names": ["x"]},
+              "integrity": {"verify": "readback", "durable": "end", "manifest": {"extra": ["sha256"]}},
+              "spread": [["/d1", "/d2"]], "sync": {"checksum": true}, "dry_run": true}}"#,
+        )
+        .unwrap();
+        let job = spec.copy_job(10_000).unwrap();
+        assert!(
+            matches!(&job.sources[0], Location::Local(path) if path.as_os_str().as_encoded_bytes() == b"/a\xff")
+        );
+        let options = job.options;
+        assert_eq!(options.network.rate_bps, Some(2_000_000_000));
+        assert_eq!((options.select.mtime_max, options.select.rules.len()), (Some(6_400), 1));
+        assert!(options.sync.unwrap().checksum);
+        assert_eq!((job.names.unwrap().len(), job.spread.len(), options.dry_run), (1, 1, true));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_in_one_line() {
+        let with = |more: &str| SMALL.replace('}', &format!(", {more}}}"));
+        for (document, part) in [
+            (String::new(), "object is wanted"),
+            ("[]".into(), "object is wanted"),
+            ("{".into(), "EOF"),
+            (format!("{SMALL} x"), "trailing"),
+            (SMALL.replace("\"schema\": 1", "\"schema\": 2"), "schema 2"),
+            (SMALL.replace("/data/run7/", "data"), "absolute path"),
+            (SMALL.replace("/data/run7/", "-"), "no standard input"),
+            (SMALL.replace("/data/run7/", "/a\\\\xz"), "backslash"),
+            (with(r#""prioritty": 3"#), "there is no 'prioritty'"),
+            (with(r#""options": {"network": {"rate": 3}}"#), "there is no 'options.network.rate'"),
+            (with(r#""priority": 10"#), "between 0 and 9"),
+            (with(r#""webhook": "ftp://x""#), "http or https"),
+            (with(r#""labels": {"a b": ""}"#), "label"),
+            (with(r#""repeat": {}"#), "exactly one"),
+            (with(r#""repeat": {"every": "5s"}"#), "a minute or more"),
+            (with(r#""repeat": {"cron": "61 * * * *"}"#), "cron"),
+            (with(r#""repeat": {"cron": "0 6 * * *", "time_zone": "Mars/Olympus"}"#), "time zone"),
+            (with(r#""repeat": {"every": "1h"}, "finish_by": "2027-01-31T06:00:00Z""#), "time of day"),
+            (with(r#""options": {"sync": {}}"#), "kind sync"),
+            (with(r#""options": {"network": {"policy": "fixed"}}"#), "--policy fixed needs --rate"),
+            (with(r#""options": {"select": {"rules": ["nonsense"]}}"#), "nonsense"),
+            (with(r#""not_before": "tomorrow""#), "the job's document"),
+        ] {
+            let line = read(&document).expect_err(&document);
+            assert!(line.contains(part) && !line.contains('\n'), "{document}: {line}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The one thread that starts, watches and ends jobs.
+//!
+//! It sleeps until something has happened or the next job is due. While transfers run it looks at them once a second; while none
+//! runs, it wakes only to see whether the clock was set.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use farhaul::Event;
+use farhaul_session::{Error, Level};
+
+use super::transfer::{Stop, Transfer};
+use super::{Active, Node, Signal};
+use crate::clock::Steps;
+use crate::hub::Body;
+use crate::job::{JobId, State, Step};
+use crate::scheduler::calendar::Calendar;
+use crate::scheduler::choice::{Candidate, Occupant, choose};
+use crate::scheduler::deadline::{FIRST_BPS, Prospect};
+use farhaul_session::options::Policy;
+
+/// How often transfers are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The same while the size of one with a deadline is becoming known.
+const LOOK_OFTEN: Duration = Duration::from_millis(100);
+/// How often it is looked whether the clock was set.
+const CLOCK_EVERY: Duration = Duration::from_secs(30);
+/// How long transfers may take to stop when the service ends.
+const STOP_TIME: Duration = Duration::from_secs(20);
+/// How often what is too old is forgotten, and how much at a time.
+const FORGET_EVERY: Duration = Duration::from_secs(3600);
+const FORGET_COUNT: usize = 500;
+
+/// The thread; it ends when the service does.
+pub(crate) struct Conductor {
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Conductor {
+    pub(crate) fn start(node: &Arc<Node>, signals: Receiver<Signal>) -> Result<Conductor, Error> {
+        let work =
+            Work { node: node.clone(), steps: Steps::default(), serial: 0, looked: None, forgot: None };
+        let run = move || work.run(&signals);
+        let thread =
+            std::thread::Builder::new().name("conductor".into()).spawn(run).map_err(Error::no_thread)?;
+        Ok(Conductor { thread: Some(thread) })
+    }
+
+    /// Waits for its end, which [`Node::stop`] asks for.
+    pub(crate) fn wait(mut self) {
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Work {
+    node: Arc<Node>,
+    steps: Steps,
+    serial: u64,
+    looked: Option<Instant>,
+    forgot: Option<Instant>,
+}
+
+impl Work {
+    fn run(mut self, signals: &Receiver<Signal>) {
+        loop {
+            let wait = self.tick();
+            match signals.recv_timeout(wait) {
+                Ok(Signal::Ended(end)) => self.node.ended(*end),
+                Ok(Signal::Stored(id)) => self.node.leave(id),
+                Ok(Signal::Stop) => break,
+                Ok(Signal::Look) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+        self.stop_all(signals);
+    }
+
+    fn stop_all(&self, signals: &Receiver<Signal>) {
+        let until = Instant::now() + STOP_TIME;
+        for active in self.node.jobs().values_mut() {
+            if let Some(transfer) = &mut active.transfer {
+                transfer.stop(Stop::Interrupt);
+            }
+        }
+        while self.node.jobs().values().any(|active| active.transfer.is_some()) {
+            match signals.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Signal::Ended(end)) => self.node.ended(*end),
+                Ok(Signal::Look | Signal::Stored(_) | Signal::Stop) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Does what is due; says how long nothing will be.
+    fn tick(&mut self) -> Duration {
+        let node = self.node.clone();
+        let step_ms = self.steps.look(node.clock.now_ms(), node.clock.since_boot());
+        let now_ms = node.clock.now_ms();
+        let mut jobs = node.jobs();
+        let mut next_ms: Option<i64> = None;
+        for active in jobs.values_mut() {
+            if step_ms != 0 {
+                node.follow_clock(active, step_ms);
+            }
+            if !matches!(active.row.state, State::Waiting | State::Retrying) {
+                continue;
+            }
+            match active.row.due_ms {
+                Some(due_ms) if due_ms > now_ms => {
+                    next_ms = Some(next_ms.map_or(due_ms, |next| next.min(due_ms)));
+                }
+                Some(_) | None => {
+                    let _ = node.step(active, Step::Due);
+                }
+            }
+        }
+        for id in self.chosen(jobs.values()) {
+            if let Some(active) = jobs.get_mut(&id) {
+                self.serial += 1;
+                node.start(active, self.serial, now_ms);
+            }
+        }
+        let is_young = |active: &Active| {
+            active.row.finish_by_ms.is_some() && active.transfer.as_ref().is_some_and(Transfer::is_young)
+        };
+        let every = if jobs.values().any(is_young) { LOOK_OFTEN } else { LOOK_EVERY };
+        let is_time = self.looked.is_none_or(|looked| looked.elapsed() >= every.mul_f64(0.98));
+        let running = jobs.values().filter(|active| active.transfer.is_some()).count();
+        if running > 0 && is_time {
+            self.looked = Some(Instant::now());
+            node.look_at_transfers(&mut jobs, now_ms);
+        }
+        drop(jobs);
+        if self.forgot.is_none_or(|forgot| forgot.elapsed() >= FORGET_EVERY) {
+            self.forgot = Some(Instant::now());
+            node.forget_old(now_ms);
+        }
+        let until_due = next_ms.map_or(CLOCK_EVERY, |next| {
+            Duration::from_millis(u64::try_from(next - now_ms).unwrap_or(0)).min(CLOCK_EVERY)
+        });
+        if running > 0 { until_due.min(every) } else { until_due }
+    }
+
+    fn chosen<'a>(&self, jobs: impl Iterator<Item = &'a Active> + Clone) -> Vec<JobId> {
+        let occupant =
+            |active: &'a Active| Occupant { peer: active.row.peer.as_deref(), owner: &active.row.owner };
+        let is_queued = |active: &&Active| active.row.state == State::Queued;
+        // One that is held has a session, and takes no place: it does not go on before somebody wants it to.
+        let runs = |active: &&Active| active.transfer.is_some() && active.row.state == State::Running;
+        let running: Vec<_> = jobs.clone().filter(runs).map(occupant).collect();
+        let places = self.node.settings().running;
+        if running.len() >= places.all {
+            return Vec::new();
+        }
+        let mut queued: Vec<_> = jobs
+            .filter(is_queued)
+            // The transfer of an earlier attempt has to be gone.
+            .filter(|active| active.transfer.is_none())
+            .map(|active| Candidate {
+                id: active.row.id,
+                priority: active.row.priority,
+                position: active.row.position,
+                occupant: occupant(active),
+            })
+            .collect();
+        choose(places, &running, &mut queued)
+    }
+}
+
+impl Node {
+    /// A job that has ended leaves memory, unless it has begun another run meanwhile.
+    fn leave(&self, id: JobId) {
+        let mut jobs = self.jobs();
+        if jobs.get(&id).is_some_and(|active| active.row.state.is_final()) {
+            jobs.remove(&id);
+        }
+    }
+
+    /// Begins the job's next attempt. One that cannot begin has failed.
+    fn start(&self, active: &mut Active, serial: u64, now_ms: i64) {
+        if self.step(active, Step::Start).is_err() {
+            return;
+        }
+        let row = &mut active.row;
+        row.attempt += 1;
+        row.due_ms = None;
+        if row.began_ms.is_none() {
+            row.began_ms = Some(now_ms);
+            let zone = crate::scheduler::calendar::zone(
+                row.spec.repeat.as_ref().and_then(|repeat| repeat.time_zone.as_deref()),
+            );
+            row.finish_by_ms = row.spec.finish_by.and_then(|by| {
+                let by = by.of_run(crate::clock::timestamp(now_ms), &zone.ok()?);
+                Some(by.as_millisecond())
+            });
+        }
+        match self.transfer(active, serial, now_ms) {
+            Ok(transfer) => {
+                active.transfer = Some(transfer);
+                self.changed(active);
+            }
+            Err(error) => self.failed_to_start(active, &error),
+        }
+    }
+
+    fn transfer(&self, active: &Active, serial: u64, now_ms: i64) -> Result<Transfer, Error> {
+        let row = &active.row;
+        let mut job = row.spec.copy_job(now_ms / 1000)?;
+        self.settings().identify(&row.spec, &mut job)?;
+        let rate = row.rate_options();
+        let network = &mut job.options.network;
+        (network.policy, network.rate_bps) = (rate.policy, rate.rate_bps);
+        if row.finish_by_ms.is_some() && rate.policy != Policy::Fixed {
+            let first = FIRST_BPS as u64;
+            network.rate_bps = Some(rate.rate_bps.map_or(first, |most| most.min(first)));
+            network.rate_min_bps = rate.rate_min_bps.map(|least| least.min(first));
+        }
+        job.manifest = Some(self.manifest_of(row));
+        Transfer::start((row.id, serial), job, rate, self.to_conductor.clone())
+    }
+
+    /// What is counted in hours and minutes from an earlier moment moves with the clock; what has a date keeps it.
+    fn follow_clock(&self, active: &mut Active, step_ms: i64) {
+        let is_span = match active.row.state {
+            State::Retrying => true,
+            State::Waiting => {
+                let repeat = active.row.spec.repeat.as_ref();
+                let calendar = repeat.and_then(|repeat| Calendar::new(repeat).ok());
+                active.row.run > 1 && matches!(calendar, Some(Calendar::Every(_)))
+            }
+            _ => false,
+        };
+        if let Some(due_ms) = active.row.due_ms.as_mut().filter(|_| is_span) {
+            *due_ms = due_ms.saturating_add(step_ms);
+            self.changed(active);
+        }
+    }
+
+    /// What those that run have done in the last second, and what is to be done about it.
+    fn look_at_transfers(&self, jobs: &mut std::collections::BTreeMap<JobId, Active>, now_ms: i64) {
+        let mut all = Vec::new();
+        let held_max = Duration::from_secs(self.settings().held_session_s);
+        for active in jobs.values_mut().filter(|active| active.transfer.is_some()) {
+            self.write_heard(active);
+            let Some(transfer) = &mut active.transfer else { continue };
+            transfer.look();
+            if transfer.held_since.is_some_and(|since| since.elapsed() >= held_max) && !transfer.is_stopping()
+            {
+                transfer.stop(Stop::Interrupt);
+            }
+            let time_left = active.row.finish_by_ms.map(|by| {
+                u64::try_from(by - now_ms).ok().filter(|left| *left > 0).map(Duration::from_millis)
+            });
+            let change = transfer.keep_pace(active.row.rate_options(), time_left);
+            if self.hub.has_readers() {
+                let text = serde_json::to_string(&transfer.progress(active.row.id)).unwrap_or_default();
+                all.push((active.row.id, active.places.clone(), text));
+            }
+            if let Some(prospect) = change {
+                self.tell_prospect(active, prospect);
+            }
+        }
+        if !all.is_empty() {
+            self.hub.tell(Body::Progress(all));
+        }
+    }
+
+    fn tell_prospect(&self, active: &mut Active, prospect: Prospect) {
+        let by = active.row.finish_by_ms.map(crate::clock::timestamp);
+        let by = by.map_or(String::new(), |by| by.to_string());
+        match prospect {
+            Prospect::Misses { takes } if takes < Duration::from_secs(86_400 * 365) => {
+                let text = format!(
+                    "it will not be finished by {by}: as things stand it takes {} s more",
+                    takes.as_secs()
+                );
+                self.say(active, "warning", &text);
+            }
+            Prospect::Misses { .. } => {
+                self.say(active, "warning", &format!("it will not be finished by {by}, as nothing moves"));
+            }
+            Prospect::Makes => self.say(active, "info", &format!("it will be finished by {by}")),
+            Prospect::Open => {}
+        }
+        self.show(active);
+    }
+
+    /// What its transfer has told goes into the job's log.
+    pub(super) fn write_heard(&self, active: &mut Active) {
+        let Some(transfer) = &active.transfer else { return };
+        let (events, left_out) = transfer.take_heard();
+        for event in events {
+            let level = match &event {
+                Event::EntryFailed { .. } => "warning",
+                event if event.as_warning().is_some() => "warning",
+                Event::RateChanged { .. } => "debug",
+                event if event.level() == Level::Detail => "debug",
+                _ => "info",
+            };
+            let json = serde_json::to_string(&event).unwrap_or_default();
+            self.log(active, level, &event.to_string(), &json);
+        }
+        if left_out > 0 {
+            let event = Event::LeftOut { count: left_out };
+            let json = serde_json::to_string(&event).unwrap_or_default();
+            self.log(active, "warning", &event.to_string(), &json);
+        }
+    }
+
+    /// Jobs, records and manifests of long ago go.
+    fn forget_old(&self, now_ms: i64) {
+        let days = i64::try_from(self.settings().history_days).unwrap_or(i64::MAX);
+        let before_ms = now_ms.saturating_sub(days.saturating_mul(86_400_000));
+        let folder = self.folder.join("manifests");
+        self.store.later(move |transaction| {
+            crate::store::history::forget(transaction, before_ms, FORGET_COUNT)?;
+            for id in crate::store::jobs::forget(transaction, before_ms, FORGET_COUNT)? {
+                for run in 1.. {
+                    if std::fs::remove_file(folder.join(format!("{id}-{run}.jsonl"))).is_err() {
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        });
+    }
+}

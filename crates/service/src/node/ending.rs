@@ -1,0 +1,201 @@
+//! What becomes of a job whose transfer has ended, and what is kept of it.
+
+use farhaul::Report;
+use farhaul_session::Error;
+
+use super::transfer::{End, Stop};
+use super::{Active, Node, Signal, places};
+use crate::clock::timestamp;
+use crate::job::{State, Step};
+use crate::scheduler::backoff::{self, Outcome};
+use crate::scheduler::calendar::Calendar;
+use crate::store::history::{self, Papers, Record};
+use crate::store::jobs::Figures;
+
+impl Node {
+    /// A transfer has ended: the job takes the step that follows.
+    pub(super) fn ended(&self, end: End) {
+        let mut jobs = self.jobs();
+        let Some(active) = jobs.get_mut(&end.job) else { return };
+        if active.transfer.as_ref().is_none_or(|transfer| transfer.serial != end.serial) {
+            return;
+        }
+        self.write_heard(active);
+        let Some(transfer) = active.transfer.take() else { return };
+        let now_ms = self.clock.now_ms();
+        active.row.figures.add(&end.report, transfer.curve.peak_bps);
+        active.row.error = end.error.as_ref().map(Into::into);
+        let step = self.next_step(active, &end, transfer.stop, now_ms);
+        self.tell_end(active, step, &end);
+        let is_run_over =
+            matches!(step, Step::Arrived | Step::ArrivedPartly | Step::Broke | Step::Cancel | Step::Repeat);
+        if is_run_over {
+            let state = run_state(step, &end);
+            let curve = serde_json::to_string(&transfer.curve.points()).ok();
+            self.record(active, state, &end, curve, now_ms);
+        }
+        self.finish(active, step, now_ms);
+        drop(jobs);
+        self.look();
+    }
+
+    /// A job whose transfer could not even be started.
+    pub(super) fn failed_to_start(&self, active: &mut Active, error: &Error) {
+        let now_ms = self.clock.now_ms();
+        self.say(active, "warning", &error.to_string());
+        active.row.error = Some(error.into());
+        let report = Report::default().ended_by(Some(error));
+        let end = End { job: active.row.id, serial: 0, report, error: Some(error.clone()) };
+        let step = self.next_step(active, &end, None, now_ms);
+        if matches!(step, Step::Broke | Step::Repeat) {
+            self.record(active, State::Failed, &end, None, now_ms);
+        }
+        self.finish(active, step, now_ms);
+    }
+
+    fn next_step(&self, active: &mut Active, end: &End, stop: Option<Stop>, now_ms: i64) -> Step {
+        let outcome = backoff::judge(&end.report, end.error.as_ref());
+        match (stop, outcome) {
+            (_, Outcome::Arrived) => {}
+            (Some(Stop::Cancel), _) => return Step::Cancel,
+            (Some(Stop::Interrupt), _) => {
+                // It was none of its attempts that failed.
+                active.row.attempt = active.row.attempt.saturating_sub(1);
+                active.row.error = None;
+                return Step::Interrupted;
+            }
+            (None, Outcome::Partly { may_mend: true } | Outcome::Broke { may_mend: true }) => {
+                let seed = now_ms.unsigned_abs();
+                if let Some(pause) = backoff::pause(active.row.spec.retry, active.row.attempt + 1, seed) {
+                    let pause_ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
+                    active.row.due_ms = Some(now_ms.saturating_add(pause_ms));
+                    return Step::BrokeForNow;
+                }
+            }
+            (None, _) => {}
+        }
+        if let Some(due_ms) = next_run(active, now_ms).filter(|_| stop != Some(Stop::Cancel)) {
+            active.row.due_ms = Some(due_ms);
+            return Step::Repeat;
+        }
+        match outcome {
+            Outcome::Arrived => Step::Arrived,
+            Outcome::Partly { .. } => Step::ArrivedPartly,
+            Outcome::Broke { .. } => Step::Broke,
+        }
+    }
+
+    /// Takes the step, with what follows from it for the row.
+    pub(super) fn finish(&self, active: &mut Active, step: Step, now_ms: i64) {
+        if step == Step::Repeat {
+            let row = &mut active.row;
+            (row.run, row.attempt, row.began_ms, row.finish_by_ms) = (row.run + 1, 0, None, None);
+            row.figures = Figures::default();
+        }
+        if matches!(step, Step::Arrived | Step::ArrivedPartly | Step::Broke | Step::Cancel | Step::Repeat) {
+            active.row.ended_ms = Some(now_ms);
+        }
+        if let Err(refused) = self.step(active, step) {
+            tracing::error!(job = %active.row.id, %refused, "this is a fault of farhaul itself");
+        }
+        if active.row.state.is_final() {
+            // It leaves memory when the store has it, so that at no moment it is nowhere.
+            let (id, to_conductor) = (active.row.id, self.to_conductor.clone());
+            self.store.then(move || {
+                let _ = to_conductor.send(Signal::Stored(id));
+            });
+        }
+    }
+
+    fn tell_end(&self, active: &mut Active, step: Step, end: &End) {
+        let pause = |active: &Active| {
+            let due = active.row.due_ms.map(timestamp);
+            due.map_or(String::new(), |due| due.to_string())
+        };
+        match step {
+            Step::BrokeForNow => {
+                let why = end.error.as_ref().map_or_else(
+                    || format!("{} entries failed", end.report.failed_count),
+                    |error| error.to_string(),
+                );
+                let text = format!(
+                    "attempt {} failed: {why}; the next one is at {}",
+                    active.row.attempt,
+                    pause(active)
+                );
+                self.say(active, "warning", &text);
+            }
+            Step::Repeat => {
+                let text = format!("run {} has ended; the next one is at {}", active.row.run, pause(active));
+                self.say(active, "info", &text);
+            }
+            _ => {}
+        }
+    }
+
+    /// The run has ended: that is written once.
+    pub(super) fn record(
+        &self,
+        active: &Active,
+        state: State,
+        end: &End,
+        curve: Option<String>,
+        now_ms: i64,
+    ) {
+        let row = &active.row;
+        let direction = row
+            .spec
+            .places()
+            .map_or("local", |(sources, destination)| places::direction_of(&sources, &destination));
+        let report = &end.report;
+        let figures = &row.figures;
+        let record = Record {
+            id: 0,
+            job: Some(row.id.to_string()),
+            run: Some(row.run),
+            owner: row.owner.clone(),
+            direction: direction.into(),
+            source: row.spec.sources.join(" "),
+            destination: row.spec.destination.clone(),
+            peer: row.peer.clone(),
+            state: state.name().into(),
+            began_ms: row.began_ms.unwrap_or(now_ms),
+            ended_ms: now_ms,
+            attempts: row.attempt,
+            files: figures.files,
+            files_failed: report.failed_count,
+            bytes: figures.bytes,
+            wire_bytes: figures.wire_bytes,
+            mean_bps: figures.bytes as f64 * 8.0 / figures.seconds.max(1e-9),
+            peak_bps: figures.peak_bps,
+            loss_fraction: report.session.loss_fraction,
+            rtt_ms: report.session.rtt_mean_ms,
+            verdict: report.session.bottleneck.clone(),
+            tree_root: report.tree_root.clone(),
+            error_code: end.error.as_ref().map(|error| error.code().name().to_string()),
+            error: end.error.as_ref().map(ToString::to_string),
+        };
+        let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
+        let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt };
+        self.store.later(move |transaction| history::insert(transaction, &record, &papers));
+    }
+}
+
+/// In what a run has ended.
+fn run_state(step: Step, end: &End) -> State {
+    match step {
+        Step::Cancel => State::Cancelled,
+        _ => match backoff::judge(&end.report, end.error.as_ref()) {
+            Outcome::Arrived => State::Done,
+            Outcome::Partly { .. } => State::PartlyFailed,
+            Outcome::Broke { .. } => State::Failed,
+        },
+    }
+}
+
+/// When a job that repeats runs again.
+pub(super) fn next_run(active: &Active, now_ms: i64) -> Option<i64> {
+    let calendar = Calendar::new(active.row.spec.repeat.as_ref()?).ok()?;
+    let began = timestamp(active.row.began_ms.unwrap_or(now_ms));
+    Some(calendar.next(began, began)?.as_millisecond())
+}

@@ -1,0 +1,78 @@
+//! The manifests of runs, as pages: what became of each entry.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
+
+use farhaul_session::{Code, Error};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::Node;
+use crate::job::JobId;
+
+/// Bytes that are looked through for one page: an answer comes soon, also where little of a long manifest fits.
+const SCAN_MAX: u64 = 64 << 20;
+/// A line of a manifest is no longer.
+const LINE_MAX: u64 = 1 << 20;
+
+/// Entries, and where the next page begins if there may be one.
+pub(crate) type Page = (Vec<Box<RawValue>>, Option<u64>);
+
+/// What of a line decides whether it is wanted.
+#[derive(Deserialize)]
+struct Head {
+    path: Option<serde::de::IgnoredAny>,
+    result: Option<String>,
+}
+
+impl Node {
+    /// At most `count` entries with one of these results (any, if there are none), from byte `from` on.
+    pub(crate) fn manifest_page(
+        &self,
+        id: JobId,
+        run: u32,
+        results: &[String],
+        from: u64,
+        count: usize,
+    ) -> Result<Page, Error> {
+        let path = self.folder.join("manifests").join(format!("{id}-{run}.jsonl"));
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            // A job that has not run yet has none.
+            Err(error) if error.kind() == ErrorKind::NotFound && run <= 1 => return Ok((Vec::new(), None)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(Error::new(
+                    Code::NoSuchThing,
+                    format!("there is no manifest of run {run} of job {id}"),
+                ));
+            }
+            Err(error) => return Err(Error::of_host(format!("cannot read {}", path.display()), error)),
+        };
+        let cannot = || Error::io(format!("cannot read {}", path.display()));
+        let mut lines = BufReader::with_capacity(256 << 10, file);
+        lines.seek(SeekFrom::Start(from)).map_err(cannot())?;
+        let (mut at, mut entries) = (from, Vec::new());
+        while entries.len() < count && at - from < SCAN_MAX {
+            let mut line = Vec::new();
+            let len = lines.by_ref().take(LINE_MAX).read_until(b'\n', &mut line).map_err(cannot())?;
+            // The last line of a run that goes on may be half there.
+            if len == 0 || line.last() != Some(&b'\n') {
+                return Ok((entries, None));
+            }
+            at += len as u64;
+            let Ok(text) = std::str::from_utf8(&line) else { continue };
+            let Ok(head) = serde_json::from_str::<Head>(text) else { continue };
+            let is_wanted = results.is_empty() || head.result.is_some_and(|result| results.contains(&result));
+            if head.path.is_some() && is_wanted {
+                entries.extend(RawValue::from_string(text.trim_end().to_string()).ok());
+            }
+        }
+        Ok((entries, Some(at)))
+    }
+
+    /// How things stand in a job's transfer, if it has one.
+    pub(crate) fn snapshot(&self, id: JobId) -> Option<farhaul_session::Snapshot> {
+        let handle = self.jobs().get(&id)?.transfer.as_ref().map(|transfer| transfer.handle.clone());
+        handle.map(|handle| handle.snapshot())
+    }
+}

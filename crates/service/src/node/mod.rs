@@ -1,0 +1,216 @@
+//! The node: the jobs that are not over, what is asked of them, and what happens to them.
+//!
+//! How to read it: [`Node`] holds all that the service knows; `requests.rs` has what callers may ask of jobs, `conductor.rs`
+//! the one thread that starts, watches and ends them, by what the `scheduler` decides, `transfer.rs` one that runs, `ending.rs` what
+//! becomes of a job whose transfer has ended, `view.rs` what callers are shown.
+//!
+//! Always true: a job that is not over is in memory, and in the store as it was a moment ago; what is in memory is changed under
+//! one lock, and written in the order of its changes.
+
+mod caps;
+mod conductor;
+mod ending;
+mod manifests;
+mod places;
+mod requests;
+mod settings;
+mod transfer;
+mod view;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+
+use farhaul_handover::Held as _;
+use farhaul_session::Error;
+use serde_json::json;
+
+use crate::access::Places;
+use crate::caps::spec::Caps;
+use crate::clock::Clock;
+use crate::hub::{Body, Hub};
+use crate::job::{JobId, State, Step};
+use crate::store::jobs::JobRow;
+use crate::store::{Store, jobs, log};
+
+pub(crate) use caps::CapView;
+pub(crate) use conductor::Conductor;
+pub(crate) use places::peer_of;
+pub(crate) use requests::{Change, Submission};
+pub use settings::{Identity, Peer, Settings};
+pub(crate) use transfer::Transfer;
+pub(crate) use view::JobView;
+
+/// Lines that are kept of one job's log.
+const LOG_MAX: u64 = 2000;
+
+/// All that the service knows.
+pub(crate) struct Node {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) hub: Hub,
+    /// Where manifests lie.
+    folder: PathBuf,
+    settings: RwLock<Arc<Settings>>,
+    caps: Mutex<Caps>,
+    jobs: Mutex<BTreeMap<JobId, Active>>,
+    to_conductor: Sender<Signal>,
+}
+
+/// What the conductor is told.
+pub(crate) enum Signal {
+    /// Something has changed that it should look at.
+    Look,
+    /// A transfer has ended.
+    Ended(Box<transfer::End>),
+    /// What is known of a job that has ended is in the store.
+    Stored(JobId),
+    /// The service is ending: transfers stop resumably.
+    Stop,
+}
+
+/// A job that is not over.
+pub(crate) struct Active {
+    pub(crate) row: JobRow,
+    pub(crate) places: Arc<Places>,
+    /// While it runs, or is held with its session.
+    pub(crate) transfer: Option<Transfer>,
+    /// The number of its last line.
+    log_seq: u64,
+}
+
+impl Node {
+    /// Opens what an earlier process has left in this directory, and goes on with it once a [`Conductor`] runs.
+    pub(crate) fn open(
+        folder: &Path,
+        clock: Clock,
+        settings: Settings,
+    ) -> Result<(Arc<Node>, Receiver<Signal>), Error> {
+        let store = Store::open(&folder.join("jobs.sqlite"))?;
+        let caps = store.read(crate::store::caps::all)?;
+        let manifests = folder.join("manifests");
+        std::fs::create_dir_all(&manifests)
+            .map_err(Error::io(format!("cannot make {}", manifests.display())))?;
+        let (to_conductor, signals) = mpsc::channel();
+        let first = u64::try_from(clock.now_ms()).unwrap_or(0).saturating_mul(1000);
+        let node = Node {
+            store,
+            hub: Hub::new(first),
+            folder: folder.to_path_buf(),
+            settings: RwLock::new(Arc::new(settings)),
+            caps: Mutex::new(caps),
+            jobs: Mutex::default(),
+            to_conductor,
+            clock,
+        };
+        node.take_up()?;
+        Ok((Arc::new(node), signals))
+    }
+
+    /// Goes on with the jobs of an earlier process. Those that ran in it are queued again: what has arrived is not sent anew.
+    fn take_up(&self) -> Result<(), Error> {
+        let rows = self.store.read(jobs::unfinished)?;
+        let now_ms = self.clock.now_ms();
+        let mut all = self.jobs();
+        for mut row in rows {
+            let log_seq = self.store.read(|connection| log::last(connection, row.id))?;
+            let ran = row.state == State::Running;
+            if let Ok(next) = row.state.after(Step::Interrupted) {
+                (row.state, row.changed_ms) = (next, now_ms);
+            }
+            let places = Arc::new(places::of_spec(&row.spec)?);
+            let id = row.id;
+            let mut active = Active { row, places, transfer: None, log_seq };
+            if ran {
+                self.say(&mut active, "info", "the service was started again; the job goes on where it was");
+                self.changed(&mut active);
+            }
+            all.insert(id, active);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.read().in_any_case().clone()
+    }
+
+    /// From now on these hold.
+    pub(crate) fn set_settings(&self, settings: Settings) {
+        *self.settings.write().in_any_case() = Arc::new(settings);
+        self.look();
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<JobId, Active>> {
+        self.jobs.lock().in_any_case()
+    }
+
+    /// The conductor looks at what has changed.
+    pub(crate) fn look(&self) {
+        // Without a conductor the service is ending, or has not begun yet.
+        let _ = self.to_conductor.send(Signal::Look);
+    }
+
+    /// Ends all transfers resumably, and the conductor.
+    pub(crate) fn stop(&self) {
+        let _ = self.to_conductor.send(Signal::Stop);
+    }
+
+    fn manifest_of(&self, row: &JobRow) -> PathBuf {
+        self.folder.join("manifests").join(format!("{}-{}.jsonl", row.id, row.run))
+    }
+
+    // ---- what happens to a job -------------------------------------------------------------------------------------
+
+    /// Takes a step, if the job's state allows it.
+    fn step(&self, active: &mut Active, step: Step) -> Result<(), crate::job::Refused> {
+        active.row.state = active.row.state.after(step)?;
+        self.changed(active);
+        Ok(())
+    }
+
+    /// The job is another one than before: it is written, and told.
+    fn changed(&self, active: &mut Active) {
+        active.row.changed_ms = self.clock.now_ms().max(active.row.changed_ms);
+        let row = active.row.clone();
+        self.store.later(move |transaction| jobs::update(transaction, &row));
+        self.show(active);
+    }
+
+    /// Tells those who watch how the job stands.
+    fn show(&self, active: &Active) {
+        let text = serde_json::to_string(&JobView::of_active(active)).unwrap_or_default();
+        self.hub.tell(Body::Job { job: active.row.id, places: active.places.clone(), text });
+    }
+
+    /// A line of the service's own in the job's log.
+    fn say(&self, active: &mut Active, level: &str, text: &str) {
+        let event = json!({ "event": "job", "state": active.row.state, "text": text });
+        self.log(active, level, text, &event.to_string());
+    }
+
+    /// A line in the job's log; `event` is JSON.
+    fn log(&self, active: &mut Active, level: &str, text: &str, event: &str) {
+        if active.log_seq >= LOG_MAX {
+            return;
+        }
+        active.log_seq += 1;
+        let is_last = active.log_seq == LOG_MAX;
+        let (level, text, event) = match is_last {
+            false => (level, text, event),
+            true => ("warning", "the log is full; what else happens is not in it", r#"{"event":"log_full"}"#),
+        };
+        let (job, seq, at_ms) = (active.row.id, active.log_seq, self.clock.now_ms());
+        let told = json!({
+            "job": job, "seq": seq, "at_ms": at_ms, "level": level, "text": text,
+            "event": serde_json::from_str::<serde_json::Value>(event).unwrap_or_default(),
+        });
+        self.hub.tell(Body::Log { job, places: active.places.clone(), text: told.to_string() });
+        let (level, text, event) = (level.to_string(), text.to_string(), event.to_string());
+        self.store
+            .note(move |transaction| log::append(transaction, job, (seq, at_ms), (&level, &text, &event)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! What callers may ask of jobs. Who may ask it is judged here, by the places of the job.
+
+use std::time::Instant;
+
+use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::{Code, Error};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::transfer::Stop;
+use super::view::JobView;
+use super::{Active, Node, peer_of, places};
+use crate::access::{Caller, Deed, Scope};
+use crate::clock::timestamp;
+use crate::job::{JobId, JobSpec, Refused, State, Step};
+use crate::scheduler::calendar::Calendar;
+use crate::store::idempotency::{self, Earlier};
+use crate::store::jobs::{self, Figures, JobRow, Steering};
+use crate::store::log;
+
+/// A job that somebody wants.
+#[derive(Debug, Clone)]
+pub(crate) struct Submission {
+    pub(crate) spec: JobSpec,
+    /// The caller's key, and the hash of what came with it.
+    pub(crate) idempotency: Option<(String, Vec<u8>)>,
+}
+
+/// What is to be another one of a job; what is left out stays.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Change {
+    /// How the rate is set: `fixed`, `high`, `fair` or `low`.
+    #[schema(value_type = Option<String>)]
+    pub policy: Option<Policy>,
+    /// The job's own limit in bits a second; 0 takes it away.
+    pub rate_bps: Option<u64>,
+    /// 0 to 9.
+    #[schema(maximum = 9)]
+    pub priority: Option<u8>,
+    /// Its place among those of its priority: lower ones start first.
+    pub position: Option<i64>,
+}
+
+impl Node {
+    /// Accepts a job: from here on it is the service's. The answer is true after a power cut, too.
+    pub(crate) fn submit(&self, caller: &Caller, submission: Submission) -> Result<JobView, Error> {
+        let Submission { spec, idempotency } = submission;
+        let spec = spec.checked()?;
+        let places = places::of_spec(&spec)?;
+        caller.may(Deed::At(Scope::Submit, &places))?;
+        let now_ms = self.clock.now_ms();
+        let hash = idempotency.as_ref().map(|(_, hash)| hash.clone()).unwrap_or_default();
+        if let Some((key, hash)) = &idempotency
+            && let Some(earlier) = self.earlier(caller, key, now_ms)?
+        {
+            return self.repeated(caller, &earlier, hash);
+        }
+        // What is wrong with it is said now, not when its time has come.
+        let mut job = spec.copy_job(now_ms / 1000)?;
+        self.settings().identify(&spec, &mut job)?;
+        farhaul::check_copy(&job)?;
+        let row = self.accepted(caller, spec, peer_of(&places.0), now_ms)?;
+        let id = row.id;
+        let written = row.clone();
+        let key = idempotency.map(|(key, _)| key);
+        let owner = caller.subject.clone();
+        let mut all = self.jobs();
+        if all.len() >= self.settings().unfinished_max {
+            let what = format!("{} jobs are not over yet; no more are taken", all.len());
+            return Err(Error::new(Code::TooMany, what));
+        }
+        let result = self.store.write(move |transaction| {
+            // Two requests with one key at the same time are one, too.
+            if let Some(key) = &key {
+                if let Some(earlier) = idempotency::find(transaction, &owner, key, now_ms)? {
+                    return Ok(Some(earlier));
+                }
+                let earlier = Earlier { body_hash: hash, job: id };
+                idempotency::insert(transaction, (&owner, key), &earlier, now_ms)?;
+            }
+            jobs::insert(transaction, &written)?;
+            Ok(None)
+        })?;
+        if let Some(earlier) = result {
+            drop(all);
+            return self.repeated(caller, &earlier, &[]);
+        }
+        let active = Active { row, places: places.into(), transfer: None, log_seq: 0 };
+        self.show(&active);
+        let view = JobView::of_active(&active);
+        all.insert(id, active);
+        drop(all);
+        self.look();
+        Ok(view)
+    }
+
+    fn accepted(
+        &self,
+        caller: &Caller,
+        spec: JobSpec,
+        peer: Option<String>,
+        now_ms: i64,
+    ) -> Result<JobRow, Error> {
+        let first = match &spec.repeat {
+            Some(repeat) => {
+                Calendar::new(repeat)?.first(timestamp(now_ms)).map(|first| first.as_millisecond())
+            }
+            None => None,
+        };
+        let not_before = spec.not_before.map(|moment| moment.as_millisecond());
+        let due_ms = first.max(not_before).filter(|due| *due > now_ms);
+        let confined = caller.reach.local.as_ref();
+        let text = |path: &std::path::PathBuf| farhaul::escape(path.as_os_str().as_encoded_bytes());
+        Ok(JobRow {
+            id: JobId::new(now_ms).map_err(Error::no_random_numbers)?,
+            owner: caller.subject.clone(),
+            state: if due_ms.is_some() { State::Waiting } else { State::Queued },
+            priority: spec.priority,
+            position: now_ms,
+            peer,
+            confined: confined.map(|prefixes| prefixes.iter().map(text).collect()),
+            steering: Steering::default(),
+            figures: Figures::default(),
+            submitted_ms: now_ms,
+            due_ms,
+            finish_by_ms: None,
+            run: 1,
+            attempt: 0,
+            began_ms: None,
+            ended_ms: None,
+            error: None,
+            changed_ms: now_ms,
+            spec,
+        })
+    }
+
+    fn earlier(&self, caller: &Caller, key: &str, now_ms: i64) -> Result<Option<Earlier>, Error> {
+        self.store.read(|connection| idempotency::find(connection, &caller.subject, key, now_ms))
+    }
+
+    /// The answer to a request that has come before. `hash` is empty if it was compared already.
+    fn repeated(&self, caller: &Caller, earlier: &Earlier, hash: &[u8]) -> Result<JobView, Error> {
+        if !hash.is_empty() && earlier.body_hash != hash {
+            let what = format!("this key has made job {}, by another request", earlier.job);
+            return Err(Error::new(Code::KeyReused, what));
+        }
+        self.job(caller, earlier.job)
+    }
+
+    /// A job as it stands.
+    pub(crate) fn job(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
+        if let Some(active) = self.jobs().get(&id) {
+            caller.may(Deed::At(Scope::Read, &active.places))?;
+            return Ok(JobView::of_active(active));
+        }
+        self.finished(caller, id).map(|row| JobView::of_row(&row))
+    }
+
+    /// A job's row, whether it is over or not.
+    pub(crate) fn row(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
+        if let Some(active) = self.jobs().get(&id) {
+            caller.may(Deed::At(Scope::Read, &active.places))?;
+            return Ok(active.row.clone());
+        }
+        self.finished(caller, id)
+    }
+
+    /// One that is over.
+    fn finished(&self, caller: &Caller, id: JobId) -> Result<JobRow, Error> {
+        let row = self.stored(id)?;
+        caller.may(Deed::At(Scope::Read, &places::of_spec(&row.spec)?))?;
+        Ok(row)
+    }
+
+    fn stored(&self, id: JobId) -> Result<JobRow, Error> {
+        self.store.read(|connection| jobs::get(connection, id))?.ok_or_else(|| no_such(id))
+    }
+
+    /// Some of the jobs, the newest first.
+    pub(crate) fn list(
+        &self,
+        caller: &Caller,
+        wanted: &jobs::Wanted,
+        count: usize,
+    ) -> Result<Vec<JobView>, Error> {
+        caller.may(Deed::Any(Scope::Read))?;
+        let is_seen = |row: &JobRow| places::of_spec(&row.spec).is_ok_and(|places| caller.sees(&places));
+        let rows = self.store.read(|connection| jobs::list(connection, wanted, count, is_seen))?;
+        let all = self.jobs();
+        let view = |row: &JobRow| all.get(&row.id).map_or_else(|| JobView::of_row(row), JobView::of_active);
+        Ok(rows.iter().map(view).collect())
+    }
+
+    // ---- steering --------------------------------------------------------------------------------------------------
+
+    /// Holds a job. What was under way arrives.
+    pub(crate) fn pause(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
+        self.steer(caller, id, |node, active| {
+            node.step(active, Step::Pause).map_err(not_now)?;
+            if let Some(transfer) = &mut active.transfer {
+                transfer.handle.pause();
+                transfer.held_since = Some(Instant::now());
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets a job go on that was held.
+    pub(crate) fn resume(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
+        self.steer(caller, id, |node, active| {
+            let is_alive = active.transfer.as_ref().is_some_and(|transfer| !transfer.is_stopping());
+            node.step(active, Step::Resume { is_alive }).map_err(not_now)?;
+            if let Some(transfer) = active.transfer.as_mut().filter(|_| is_alive) {
+                transfer.handle.resume();
+                transfer.held_since = None;
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends a job. What has arrived stays.
+    pub(crate) fn cancel(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
+        self.steer(caller, id, |node, active| {
+            match &mut active.transfer {
+                // It is cancelled when its transfer has ended.
+                Some(transfer) => {
+                    transfer.stop(Stop::Cancel);
+                    transfer.handle.resume();
+                    node.show(active);
+                }
+                None => {
+                    active.row.state.after(Step::Cancel).map_err(not_now)?;
+                    let now_ms = node.clock.now_ms();
+                    if active.row.began_ms.is_some() || active.row.attempt > 0 {
+                        let end = super::transfer::End {
+                            job: active.row.id,
+                            serial: 0,
+                            report: farhaul::Report::default(),
+                            error: Some(Error::interrupted()),
+                        };
+                        node.record(active, State::Cancelled, &end, None, now_ms);
+                    }
+                    node.finish(active, Step::Cancel, now_ms);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Another run of a job that has ended, or at once the attempt that a job waits for.
+    pub(crate) fn retry(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
+        if let Some(active) = self.jobs().get(&id)
+            && !active.row.state.is_final()
+        {
+            return self.steer(caller, id, |node, active| {
+                active.row.due_ms = None;
+                node.step(active, Step::Due).map_err(not_now)
+            });
+        }
+        let row = self.stored(id)?;
+        let places = places::of_spec(&row.spec)?;
+        caller.may(Deed::At(Scope::Control, &places))?;
+        let log_seq = self.store.read(|connection| log::last(connection, id))?;
+        let view = {
+            let mut all = self.jobs();
+            // One that has just ended is still there, and newer than what is stored.
+            let mut active =
+                all.remove(&id).unwrap_or(Active { row, places: places.into(), transfer: None, log_seq });
+            let again = again(&mut active.row);
+            if again.is_ok() {
+                let text = format!("run {} was asked for", active.row.run);
+                self.say(&mut active, "info", &text);
+                self.changed(&mut active);
+            }
+            let view = JobView::of_active(&active);
+            if !active.row.state.is_final() {
+                all.insert(id, active);
+            }
+            again.map_err(not_now)?;
+            view
+        };
+        self.look();
+        Ok(view)
+    }
+
+    /// Changes a job, also while it runs.
+    pub(crate) fn change(&self, caller: &Caller, id: JobId, change: &Change) -> Result<JobView, Error> {
+        if change.priority.is_some_and(|priority| priority > 9) {
+            return Err(Error::new(Code::BadOption, "a priority is between 0 and 9"));
+        }
+        self.steer(caller, id, |node, active| {
+            let mut row = active.row.clone();
+            row.steering.policy = change.policy.or(row.steering.policy);
+            if let Some(rate_bps) = change.rate_bps {
+                row.steering.rate_bps = Some((rate_bps > 0).then_some(rate_bps));
+            }
+            row.priority = change.priority.unwrap_or(row.priority);
+            row.position = change.position.unwrap_or(row.position);
+            let rate: RateOptions = row.rate_options().checked()?;
+            active.row = row;
+            if let Some(transfer) = &mut active.transfer {
+                let time_left = active.row.finish_by_ms.map(|by| {
+                    let left = u64::try_from(by - node.clock.now_ms()).unwrap_or(0);
+                    (left > 0).then(|| std::time::Duration::from_millis(left))
+                });
+                transfer.keep_pace(rate, time_left);
+            }
+            node.changed(active);
+            Ok(())
+        })
+    }
+
+    fn steer(
+        &self,
+        caller: &Caller,
+        id: JobId,
+        act: impl FnOnce(&Node, &mut Active) -> Result<(), Error>,
+    ) -> Result<JobView, Error> {
+        let mut all = self.jobs();
+        let Some(active) = all.get_mut(&id) else {
+            drop(all);
+            let row = self.stored(id)?;
+            caller.may(Deed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
+            let what = format!("job {id} is over: it is {}", row.state.words());
+            return Err(Error::new(Code::NotNow, what));
+        };
+        caller.may(Deed::At(Scope::Control, &active.places))?;
+        act(self, active)?;
+        let view = JobView::of_active(active);
+        drop(all);
+        self.look();
+        Ok(view)
+    }
+}
+
+/// A job that has ended begins another run.
+fn again(row: &mut JobRow) -> Result<(), Refused> {
+    row.state = row.state.after(Step::Retry)?;
+    (row.run, row.attempt, row.began_ms, row.due_ms, row.error) = (row.run + 1, 0, None, None, None);
+    row.figures = Figures::default();
+    Ok(())
+}
+
+fn no_such(id: JobId) -> Error {
+    Error::new(Code::NoSuchThing, format!("there is no job {id}"))
+}
+
+fn not_now(refused: Refused) -> Error {
+    Error::new(Code::NotNow, refused.to_string())
+}

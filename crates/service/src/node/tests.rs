@@ -1,0 +1,308 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::access::{Caller, Scope};
+use crate::job::{JobSpec, Kind, Labels, Repeat, Span};
+use crate::store::history;
+use farhaul_session::Code;
+
+/// A node in a folder of its own, which is gone at its end.
+struct Fixture {
+    folder: tempfile::TempDir,
+    running: Option<(Arc<Node>, Conductor)>,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("data")).unwrap();
+        let mut fixture = Fixture { folder, running: None };
+        fixture.start();
+        fixture
+    }
+
+    fn start(&mut self) {
+        let clock = Clock::shifted_by(self.folder.path().join("clock"));
+        let identity_file = self.folder.path().join("key");
+        if !identity_file.exists() {
+            farhaul::keygen(&identity_file, "node").unwrap();
+        }
+        let settings = Settings { identity_file, ..Settings::default() };
+        let (node, signals) = Node::open(self.folder.path(), clock, settings).unwrap();
+        let conductor = Conductor::start(&node, signals).unwrap();
+        self.running = Some((node, conductor));
+    }
+
+    fn stop(&mut self) {
+        let (node, conductor) = self.running.take().unwrap();
+        node.stop();
+        conductor.wait();
+    }
+
+    fn node(&self) -> &Node {
+        &self.running.as_ref().unwrap().0
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join("data").join(name).display().to_string()
+    }
+
+    fn file(&self, name: &str, bytes: usize) -> String {
+        std::fs::write(self.path(name), vec![7; bytes]).unwrap();
+        self.path(name)
+    }
+
+    fn submit(&self, spec: JobSpec) -> JobId {
+        self.node().submit(&Caller::local(), Submission { spec, idempotency: None }).unwrap().id
+    }
+
+    fn view(&self, id: JobId) -> JobView {
+        self.node().job(&Caller::local(), id).unwrap()
+    }
+
+    fn wait(&self, id: JobId, is_so: impl Fn(&JobView) -> bool) -> JobView {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let view = self.view(id);
+            if is_so(&view) {
+                return view;
+            }
+            assert!(Instant::now() < until, "it stays {view:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn wait_for(&self, id: JobId, state: State) -> JobView {
+        self.wait(id, |view| view.state == state)
+    }
+
+    fn records(&self) -> Vec<history::Record> {
+        self.node().store.write(|_| Ok(())).unwrap();
+        let all = history::Wanted::default();
+        self.node().store.read(|connection| history::list(connection, &all, 100, |_| true)).unwrap()
+    }
+
+    fn lines(&self, id: JobId) -> Vec<String> {
+        self.node().store.write(|_| Ok(())).unwrap();
+        let lines = self.node().store.read(|connection| log::list(connection, id, 0, 100)).unwrap();
+        lines.into_iter().map(|line| line.text).collect()
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if self.running.is_some() {
+            self.stop();
+        }
+    }
+}
+
+fn copy(from: String, to: String) -> JobSpec {
+    JobSpec::new(Kind::Copy, vec![from], to)
+}
+
+/// Content without end, at a rate that leaves time to look.
+fn endless() -> JobSpec {
+    let mut spec = copy("zero:".into(), "null:".into());
+    spec.options.network.rate_bps = Some(8_000_000);
+    spec
+}
+
+#[test]
+fn a_job_is_done_and_stays_in_the_history() {
+    let fixture = Fixture::new();
+    let mut spec = copy(fixture.file("a", 3_000_000), fixture.path("b"));
+    spec.labels = Labels([("run".to_string(), "7".to_string())].into());
+    let id = fixture.submit(spec);
+    let view = fixture.wait_for(id, State::Done);
+    assert_eq!((view.run, view.attempt), (1, 1));
+    assert_eq!(std::fs::read(fixture.path("b")).unwrap(), vec![7; 3_000_000]);
+    let records = fixture.records();
+    assert_eq!(records.len(), 1);
+    let record = &records[0];
+    assert_eq!((record.files, record.bytes, record.state.as_str()), (1, 3_000_000, "done"));
+    assert_eq!((record.direction.as_str(), record.job.as_deref()), ("local", Some(id.as_str())));
+    let manifest =
+        std::fs::read_to_string(fixture.folder.path().join(format!("manifests/{id}-1.jsonl"))).unwrap();
+    assert!(manifest.lines().count() >= 3, "{manifest}");
+    assert!(fixture.lines(id).iter().any(|line| line == "ended"));
+}
+
+#[test]
+fn a_job_that_cannot_work_fails_once_and_says_why() {
+    let fixture = Fixture::new();
+    let id = fixture.submit(copy(fixture.path("none"), fixture.path("b")));
+    let view = fixture.wait_for(id, State::Failed);
+    assert_eq!((view.attempt, view.error.unwrap().code.as_str()), (1, "FH-NOT-FOUND"));
+    // Another run, when there is something.
+    fixture.file("none", 10);
+    fixture.node().retry(&Caller::local(), id).unwrap();
+    assert_eq!(fixture.wait_for(id, State::Done).run, 2);
+    let states: Vec<_> = fixture.records().into_iter().map(|record| (record.run, record.state)).collect();
+    assert_eq!(states, [(Some(2), "done".to_string()), (Some(1), "failed".to_string())]);
+    let refused = fixture.node().pause(&Caller::local(), id).unwrap_err();
+    assert!(
+        refused.code() == Code::NotNow && refused.to_string().contains("is over: it is done"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_may_mend_is_tried_again_with_pauses() {
+    let fixture = Fixture::new();
+    let mut spec = copy(fixture.file("a", 10), "fh://127.0.0.1:9/x".into());
+    spec.retry.attempts = 1;
+    spec.retry.first_delay = Span(1);
+    let id = fixture.submit(spec);
+    assert!(fixture.wait_for(id, State::Retrying).due.is_some());
+    let view = fixture.wait_for(id, State::Failed);
+    assert_eq!(view.attempt, 2);
+    assert!(fixture.lines(id).iter().any(|line| line.starts_with("attempt 1 failed: ")));
+    assert_eq!(fixture.records()[0].attempts, 2);
+}
+
+#[test]
+fn a_running_job_is_held_let_go_steered_and_ended() {
+    let fixture = Fixture::new();
+    let local = Caller::local();
+    let id = fixture.submit(endless());
+    fixture.wait(id, |view| view.progress.as_ref().is_some_and(|progress| progress.bytes_done > 0));
+    fixture.node().pause(&local, id).unwrap();
+    assert_eq!(fixture.node().pause(&local, id).unwrap_err().code(), Code::NotNow);
+    let held = || fixture.view(id).progress.unwrap().bytes_done;
+    std::thread::sleep(Duration::from_millis(2500));
+    let before = held();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(held(), before);
+    fixture.node().resume(&local, id).unwrap();
+    fixture.wait(id, |view| view.progress.as_ref().is_some_and(|progress| progress.bytes_done > before));
+    let change = Change { rate_bps: Some(80_000_000), priority: Some(9), ..Change::default() };
+    let view = fixture.node().change(&local, id, &change).unwrap();
+    assert_eq!((view.rate_bps, view.priority), (Some(80_000_000), 9));
+    fixture.wait(id, |view| view.progress.as_ref().is_some_and(|progress| progress.goodput_bps > 30e6));
+    let wrong = Change { rate_bps: Some(5), ..Change::default() };
+    assert_eq!(fixture.node().change(&local, id, &wrong).unwrap_err().code(), Code::BadOption);
+    fixture.node().cancel(&local, id).unwrap();
+    fixture.wait_for(id, State::Cancelled);
+    let records = fixture.records();
+    assert_eq!((records.len(), records[0].state.as_str()), (1, "cancelled"));
+    assert!(records[0].bytes > 0);
+}
+
+#[test]
+fn a_service_that_ends_goes_on_with_its_jobs() {
+    let mut fixture = Fixture::new();
+    let local = Caller::local();
+    let running = fixture.submit(endless());
+    let held = fixture.submit(endless());
+    fixture.wait_for(running, State::Running);
+    fixture.wait_for(held, State::Running);
+    fixture.node().pause(&local, held).unwrap();
+    let mut later = copy(fixture.file("a", 10), fixture.path("b"));
+    later.not_before = Some("2200-01-01T00:00:00Z".parse().unwrap());
+    let later = fixture.submit(later);
+    fixture.stop();
+    fixture.start();
+    assert_eq!(fixture.wait_for(running, State::Running).attempt, 1);
+    assert_eq!(fixture.view(held).state, State::Paused);
+    assert_eq!(fixture.view(later).state, State::Waiting);
+    fixture.node().resume(&local, held).unwrap();
+    fixture.wait_for(held, State::Running);
+    for id in [running, held, later] {
+        fixture.node().cancel(&local, id).unwrap();
+        fixture.wait_for(id, State::Cancelled);
+    }
+}
+
+#[test]
+fn a_job_repeats_and_follows_no_step_of_the_clock() {
+    let fixture = Fixture::new();
+    let set_clock = |seconds: i64| {
+        std::fs::write(fixture.folder.path().join("clock"), seconds.to_string()).unwrap();
+        fixture.node().look();
+    };
+    let mut spec = copy(fixture.file("a", 10), fixture.path("b"));
+    spec.repeat = Some(Repeat { every: Some(Span(3600)), ..Repeat::default() });
+    let every = fixture.submit(spec.clone());
+    fixture.wait(every, |view| view.run == 2 && view.state == State::Waiting);
+    // 04:00 tomorrow, which is less than a day and more than a minute away in any zone.
+    spec.repeat = Some(Repeat { cron: Some("0 4 * * *".into()), time_zone: Some("UTC".into()), every: None });
+    let cron = fixture.submit(spec);
+    let due = fixture.wait_for(cron, State::Waiting).due.unwrap();
+    // A clock that is set forward by a week: what runs every hour does not, what runs at a time of day does, once.
+    set_clock(7 * 86_400);
+    let view = fixture.wait(cron, |view| view.run == 2 && view.state == State::Waiting);
+    assert!(view.due.unwrap() > due);
+    assert_eq!(fixture.view(every).run, 2);
+    // Back again: nothing runs twice.
+    set_clock(0);
+    fixture.wait(every, |view| view.due.unwrap() < due);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!((fixture.view(cron).run, fixture.view(every).run), (2, 2));
+    assert_eq!(fixture.records().len(), 2);
+}
+
+#[test]
+fn one_key_makes_one_job() {
+    let fixture = Fixture::new();
+    let submit = |body: &[u8]| {
+        let spec = copy(fixture.file("a", 10), fixture.path("b"));
+        let idempotency = Some(("key".to_string(), body.to_vec()));
+        fixture.node().submit(&Caller::local(), Submission { spec, idempotency })
+    };
+    let id = submit(b"x").unwrap().id;
+    assert_eq!(submit(b"x").unwrap().id, id);
+    assert_eq!(submit(b"y").unwrap_err().code(), Code::KeyReused);
+    // Another caller's key is another one.
+    let other = Caller { subject: "token:x".into(), ..Caller::local() };
+    let spec = copy(fixture.path("a"), fixture.path("b"));
+    let submission = Submission { spec, idempotency: Some(("key".to_string(), b"x".to_vec())) };
+    assert_ne!(fixture.node().submit(&other, submission).unwrap().id, id);
+    // A day later it is forgotten.
+    std::fs::write(fixture.folder.path().join("clock"), "86500").unwrap();
+    assert_ne!(submit(b"y").unwrap().id, id);
+}
+
+#[test]
+fn who_does_not_reach_a_job_does_not_see_it() {
+    let fixture = Fixture::new();
+    let id = fixture.submit(endless());
+    let out = fixture.submit(copy(fixture.file("a", 10), fixture.path("b")));
+    let mut caller = Caller { subject: "token:x".into(), ..Caller::local() };
+    caller.scopes = vec![Scope::Read];
+    caller.reach.local = Some(vec!["/projects".into()]);
+    let node = fixture.node();
+    assert_eq!(node.job(&caller, out).unwrap_err().code(), Code::OutOfScope);
+    assert!(node.job(&caller, id).is_ok());
+    let seen: Vec<_> =
+        node.list(&caller, &jobs::Wanted::default(), 10).unwrap().iter().map(|job| job.id).collect();
+    assert_eq!(seen, [id]);
+    assert_eq!(node.cancel(&caller, id).unwrap_err().code(), Code::OutOfScope);
+    let spec = copy("zero:5".into(), "/projects/x".into());
+    let submission = Submission { spec, idempotency: None };
+    assert_eq!(node.submit(&caller, submission.clone()).unwrap_err().code(), Code::OutOfScope);
+    caller.scopes = vec![Scope::Submit, Scope::Control];
+    let submission = Submission { spec: copy("zero:5".into(), "/etc/x".into()), ..submission };
+    assert_eq!(node.submit(&caller, submission).unwrap_err().code(), Code::OutOfScope);
+    node.cancel(&caller, id).unwrap();
+    fixture.wait_for(id, State::Cancelled);
+}
+
+#[test]
+fn a_deadline_holds_a_job_back_and_says_when_it_cannot_be_made() {
+    let fixture = Fixture::new();
+    let now = fixture.node().clock.now();
+    let mut spec = copy("zero:200000000".into(), "null:".into());
+    spec.finish_by = Some(crate::job::FinishBy::At(now.checked_add(Duration::from_secs(12)).unwrap()));
+    let made = fixture.submit(spec.clone());
+    spec.options.network.rate_bps = Some(2_000_000);
+    let missed = fixture.submit(spec);
+    let view = fixture.wait(missed, |view| view.prospect.as_deref() == Some("misses"));
+    assert_eq!(view.state, State::Running);
+    fixture.node().cancel(&Caller::local(), missed).unwrap();
+    let view = fixture.wait_for(made, State::Done);
+    let (began, ended) = (view.began.unwrap(), view.ended.unwrap());
+    let used = ended.duration_since(began).as_secs_f64() / 12.0;
+    assert!((0.7..=1.0).contains(&used), "{used}");
+    assert!(fixture.lines(missed).iter().any(|line| line.starts_with("it will not be finished by")));
+}

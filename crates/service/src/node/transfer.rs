@@ -1,0 +1,247 @@
+//! One job's transfer while it runs: the engine's thread, its handle, and what is seen of it once a second.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use farhaul::{CopyJob, Event, Report};
+use farhaul_handover::Held as _;
+use farhaul_session::options::{Policy, RateOptions};
+use farhaul_session::{Error, Handle, Snapshot, contained};
+
+use super::Signal;
+use super::view::Progress;
+use crate::history::curve::{Curve, Point};
+use crate::job::JobId;
+use crate::scheduler::deadline::{self, Facts, Plan, Prospect};
+
+/// Events of one transfer that wait to be written into its log.
+const EVENTS_MAX: usize = 256;
+/// Points of a curve are not closer together.
+const DRAW_EVERY_S: f64 = 0.9;
+/// For so long a transfer with a deadline is looked at more often: its size becomes known.
+const YOUNG: Duration = Duration::from_secs(3);
+/// Below it a deadline does not hold a transfer back: bits a second.
+const DEADLINE_RATE_MIN: f64 = 100_000.0;
+/// A deadline's rate that changes by less is not told anew.
+const RATE_CHANGE: f64 = 0.02;
+/// The most that headers and repairs may add to content, as far as a deadline reckons with them.
+const WIRE_MORE_MAX: f64 = 2.0;
+
+/// Why a transfer was told to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Somebody has cancelled the job.
+    Cancel,
+    /// It goes on later: the service ends, or a job that is held gives its session back.
+    Interrupt,
+}
+
+/// A transfer that has ended.
+pub(crate) struct End {
+    pub(super) job: JobId,
+    /// Which of the job's transfers.
+    pub(super) serial: u64,
+    pub(super) report: Report,
+    pub(super) error: Option<Error>,
+}
+
+/// What has happened in a transfer and is not in its log yet.
+#[derive(Debug, Default)]
+struct Heard {
+    events: VecDeque<Event>,
+    left_out: u64,
+}
+
+/// A transfer that runs, or is held with its session.
+pub(crate) struct Transfer {
+    pub(super) handle: Handle,
+    pub(super) serial: u64,
+    began: Instant,
+    pub(super) stop: Option<Stop>,
+    /// Since when somebody holds it.
+    pub(super) held_since: Option<Instant>,
+    pub(super) curve: Curve,
+    /// The last point of the curve, in seconds of the transfer.
+    drawn_s: f64,
+    pub(super) seen: Snapshot,
+    heard: Arc<Mutex<Heard>>,
+    pace: Pace,
+}
+
+/// How fast the transfer's deadline wants it to be.
+#[derive(Debug)]
+struct Pace {
+    limit_bps: Option<f64>,
+    /// When content began to move under this limit.
+    since: Option<Instant>,
+    prospect: Prospect,
+    /// What goes over the wire for each byte of content.
+    wire_share: f64,
+    told: RateOptions,
+}
+
+impl Transfer {
+    /// Starts it in a thread of its own, which tells the conductor when it has ended.
+    pub(super) fn start(
+        (id, serial): (JobId, u64),
+        job: CopyJob,
+        rate: RateOptions,
+        to_conductor: Sender<Signal>,
+    ) -> Result<Transfer, Error> {
+        let handle = Handle::new();
+        let heard = Arc::new(Mutex::new(Heard::default()));
+        let queue = heard.clone();
+        handle.hear(move |event| queue.lock().in_any_case().put(event));
+        let held = handle.clone();
+        let run = move || {
+            let ended = contained(|| farhaul::run_copy(job, &held));
+            let (report, error) =
+                ended.unwrap_or_else(|bug| (Report::default().ended_by(Some(&bug)), Some(bug)));
+            // A conductor that has ended has let go of the transfer.
+            let _ = to_conductor.send(Signal::Ended(Box::new(End { job: id, serial, report, error })));
+        };
+        std::thread::Builder::new().name("job".into()).spawn(run).map_err(Error::no_thread)?;
+        let pace =
+            Pace { limit_bps: None, since: None, prospect: Prospect::Open, wire_share: 1.05, told: rate };
+        Ok(Transfer {
+            handle,
+            serial,
+            began: Instant::now(),
+            stop: None,
+            held_since: None,
+            curve: Curve::default(),
+            drawn_s: 0.0,
+            seen: Snapshot::default(),
+            heard,
+            pace,
+        })
+    }
+
+    /// Tells it to end. The first reason counts, but that a cancelled one does not go on later.
+    pub(super) fn stop(&mut self, why: Stop) {
+        if self.stop != Some(Stop::Cancel) {
+            self.stop = Some(why);
+        }
+        self.handle.cancel();
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    pub(super) fn is_young(&self) -> bool {
+        self.began.elapsed() < YOUNG
+    }
+
+    pub(super) fn prospect(&self) -> Prospect {
+        self.pace.prospect
+    }
+
+    pub(super) fn progress(&self, job: JobId) -> Progress {
+        Progress::new(job, &self.seen)
+    }
+
+    /// What has happened since the last look.
+    pub(super) fn take_heard(&self) -> (Vec<Event>, u64) {
+        let mut heard = self.heard.lock().in_any_case();
+        (heard.events.drain(..).collect(), std::mem::take(&mut heard.left_out))
+    }
+
+    /// Looks how it stands, once a second or more often.
+    pub(super) fn look(&mut self) {
+        self.seen = self.handle.snapshot();
+        let Snapshot { goodput_bps, facts, .. } = &self.seen;
+        if self.seen.seconds < self.drawn_s + DRAW_EVERY_S {
+            return;
+        }
+        self.drawn_s = self.seen.seconds;
+        self.curve.add(Point {
+            at_s: self.seen.seconds,
+            goodput_bps: *goodput_bps,
+            loss_fraction: facts.loss_fraction,
+            rtt_ms: facts.rtt_ms,
+            target_bps: facts.rate_target_bps,
+        });
+    }
+
+    /// Sets its rate by what was asked for and, if there is one, by the time that is left until its deadline. Yields the new
+    /// prospect if it has changed.
+    pub(super) fn keep_pace(
+        &mut self,
+        asked: RateOptions,
+        time_left: Option<Option<Duration>>,
+    ) -> Option<Prospect> {
+        let mut rate = asked;
+        let mut change = None;
+        if let Some(time_left) = time_left {
+            let plan = self.plan(time_left);
+            change = (plan.prospect != self.pace.prospect && is_other(plan.prospect, self.pace.prospect))
+                .then_some(plan.prospect);
+            self.pace.prospect = plan.prospect;
+            if plan.limit_bps.is_some() != self.pace.limit_bps.is_some() {
+                self.pace.since = None;
+            }
+            self.pace.limit_bps = plan.limit_bps;
+            if let (Some(limit), false) = (plan.limit_bps, asked.policy == Policy::Fixed) {
+                let wire = (limit * self.pace.wire_share).max(DEADLINE_RATE_MIN) as u64;
+                rate.rate_bps = Some(asked.rate_bps.map_or(wire, |most| most.min(wire)));
+                rate.rate_min_bps = asked.rate_min_bps.map(|least| least.min(wire));
+            }
+        }
+        if self.differs(rate) && self.handle.set_rate(rate).is_ok() {
+            self.pace.told = rate;
+        }
+        change
+    }
+
+    fn plan(&mut self, time_left: Option<Duration>) -> Plan {
+        let seen = &self.seen;
+        if seen.goodput_bps > 0.0 && self.pace.since.is_none() {
+            self.pace.since = Some(Instant::now());
+        }
+        let moving = self.pace.since.map_or(Duration::ZERO, |since| since.elapsed());
+        // While it is held back, what it does of what it may tells how much goes into headers and repairs.
+        if let Some(limit) = self.pace.limit_bps.filter(|_| moving > Duration::from_secs(3))
+            && seen.goodput_bps > limit * 0.5
+        {
+            let share = self.pace.wire_share * (limit / seen.goodput_bps);
+            let near = share.clamp(1.0, WIRE_MORE_MAX);
+            self.pace.wire_share += (near - self.pace.wire_share) * 0.3;
+        }
+        deadline::plan(Facts {
+            age: self.began.elapsed(),
+            time_left,
+            bytes_left: seen.totals_known.then(|| seen.bytes_total.saturating_sub(seen.bytes_done)),
+            limit_bps: self.pace.limit_bps,
+            goodput_bps: seen.goodput_bps,
+            moving,
+        })
+    }
+
+    fn differs(&self, rate: RateOptions) -> bool {
+        let told = self.pace.told;
+        let is_near = match (rate.rate_bps, told.rate_bps) {
+            (None, None) => true,
+            (Some(one), Some(other)) => (one as f64 / (other as f64).max(1.0) - 1.0).abs() < RATE_CHANGE,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        !is_near || rate.policy != told.policy || rate.rate_min_bps != told.rate_min_bps
+    }
+}
+
+/// How long it takes is no other prospect.
+fn is_other(one: Prospect, other: Prospect) -> bool {
+    std::mem::discriminant(&one) != std::mem::discriminant(&other)
+}
+
+impl Heard {
+    fn put(&mut self, event: &Event) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push_back(event.clone());
+        } else {
+            self.left_out += 1;
+        }
+    }
+}

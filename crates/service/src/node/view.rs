@@ -1,0 +1,185 @@
+//! What callers are shown of a job.
+
+use farhaul::ErrorDetail;
+use farhaul_session::Snapshot;
+use farhaul_session::options::Policy;
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Active;
+use super::transfer::Transfer;
+use crate::clock::timestamp;
+use crate::job::{JobId, Kind, Labels, State};
+use crate::scheduler::deadline::Prospect;
+use crate::store::jobs::JobRow;
+
+/// A job as it stands.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct JobView {
+    /// Its name.
+    #[schema(value_type = String)]
+    pub id: JobId,
+    /// Copy or sync.
+    pub kind: Kind,
+    /// Who submitted it: `local`, or `token:ID`.
+    pub owner: String,
+    /// Where it stands.
+    pub state: State,
+    /// Somebody has asked for its end, which has not come yet.
+    pub is_stopping: bool,
+    /// As in its document.
+    pub sources: Vec<String>,
+    /// As in its document.
+    pub destination: String,
+    /// The other host: `fh://host:port` or `ssh://[user@]host`; none for a copy within the node's host.
+    pub peer: Option<String>,
+    /// As in its document.
+    pub labels: Labels,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Its place among those of its priority: lower ones start first.
+    pub position: i64,
+    /// How the rate is set.
+    #[schema(value_type = String)]
+    pub policy: Policy,
+    /// The job's own limit, in bits a second.
+    pub rate_bps: Option<u64>,
+    /// When it was accepted.
+    #[schema(value_type = String, format = DateTime)]
+    pub submitted: Timestamp,
+    /// When a job that waits, or is tried again, goes on.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub due: Option<Timestamp>,
+    /// By when the present run is to be finished.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub finish_by: Option<Timestamp>,
+    /// Whether it will be: `open`, `makes`, `misses`; none without such a time.
+    pub prospect: Option<String>,
+    /// The number of the present run, or the last one.
+    pub run: u32,
+    /// The number of the present attempt in it.
+    pub attempt: u32,
+    /// When the run began.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub began: Option<Timestamp>,
+    /// When the last run ended.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub ended: Option<Timestamp>,
+    /// Why the last attempt failed.
+    #[schema(value_type = Option<Object>)]
+    pub error: Option<ErrorDetail>,
+    /// How far it is, while it runs.
+    pub progress: Option<Progress>,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Progress {
+    /// The job's name.
+    #[schema(value_type = String)]
+    pub job: JobId,
+    /// Since the attempt began.
+    pub seconds: f64,
+    /// Content bytes to be there in the end, as far as they are known.
+    pub bytes_total: u64,
+    /// Content bytes that are safe at the receiver.
+    pub bytes_done: u64,
+    /// Files to be there in the end, as far as they are known.
+    pub files_total: u64,
+    /// Files that are there.
+    pub files_done: u64,
+    /// The totals are the last ones.
+    pub totals_known: bool,
+    /// Entries that have failed.
+    pub failed: u64,
+    /// Content bits a second, over the last seconds.
+    pub goodput_bps: f64,
+    /// What the sender's pace allows, if that is this end.
+    pub target_bps: Option<f64>,
+    /// Smoothed round trip; 0 while it is not known.
+    pub rtt_ms: f64,
+    /// Packets lost of packets sent, 0 to 1.
+    pub loss_fraction: f64,
+    /// UDP payload or stream bytes that this end has sent.
+    pub wire_bytes_sent: u64,
+    /// `udp`, `tcp`, `ssh` or `local`; empty while nothing is connected.
+    pub transport: String,
+    /// What limits it, in words.
+    pub limit: String,
+    /// How long it will take from here, if that can be told.
+    pub seconds_left: Option<u64>,
+}
+
+impl Progress {
+    pub(super) fn new(job: JobId, snapshot: &Snapshot) -> Progress {
+        let facts = &snapshot.facts;
+        Progress {
+            job,
+            seconds: snapshot.seconds,
+            bytes_total: snapshot.bytes_total,
+            bytes_done: snapshot.bytes_done,
+            files_total: snapshot.files_total,
+            files_done: snapshot.files_done,
+            totals_known: snapshot.totals_known,
+            failed: snapshot.failed,
+            goodput_bps: snapshot.goodput_bps,
+            target_bps: facts.rate_target_bps,
+            rtt_ms: facts.rtt_ms,
+            loss_fraction: facts.loss_fraction,
+            wire_bytes_sent: facts.wire_bytes_sent,
+            transport: facts.transport.clone(),
+            limit: facts.limit.clone(),
+            seconds_left: snapshot.time_left().map(|left| left.as_secs()),
+        }
+    }
+}
+
+impl JobView {
+    /// One that is not over.
+    pub(super) fn of_active(active: &Active) -> JobView {
+        JobView::new(&active.row, active.transfer.as_ref())
+    }
+
+    /// One that is over.
+    pub(crate) fn of_row(row: &JobRow) -> JobView {
+        JobView::new(row, None)
+    }
+
+    fn new(row: &JobRow, transfer: Option<&Transfer>) -> JobView {
+        let time = |ms: Option<i64>| ms.map(timestamp);
+        let rate = row.rate_options();
+        JobView {
+            id: row.id,
+            kind: row.spec.kind,
+            owner: row.owner.clone(),
+            state: row.state,
+            is_stopping: transfer.is_some_and(Transfer::is_stopping),
+            sources: row.spec.sources.clone(),
+            destination: row.spec.destination.clone(),
+            peer: row.peer.clone(),
+            labels: row.spec.labels.clone(),
+            priority: row.priority,
+            position: row.position,
+            policy: rate.policy,
+            rate_bps: rate.rate_bps,
+            submitted: timestamp(row.submitted_ms),
+            due: time(row.due_ms),
+            finish_by: time(row.finish_by_ms),
+            prospect: transfer.filter(|_| row.finish_by_ms.is_some()).map(|transfer| {
+                let prospect = match transfer.prospect() {
+                    Prospect::Open => "open",
+                    Prospect::Makes => "makes",
+                    Prospect::Misses { .. } => "misses",
+                };
+                prospect.to_string()
+            }),
+            run: row.run,
+            attempt: row.attempt,
+            began: time(row.began_ms),
+            ended: time(row.ended_ms),
+            error: row.error.clone(),
+            progress: transfer.map(|transfer| transfer.progress(row.id)),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! When an attempt that failed is followed by another one.
+
+use std::time::Duration;
+
+use farhaul::Report;
+use farhaul_session::{Code, Error};
+
+use crate::job::RetryRule;
+
+/// The pause before attempt `next` (the first one is 1), with a spread of a tenth by `seed`, so that jobs that have failed
+/// together do not come again together. `None` if there is no further attempt.
+pub(crate) fn pause(rule: RetryRule, next: u32, seed: u64) -> Option<Duration> {
+    let before = next.checked_sub(2)?;
+    if before >= rule.attempts {
+        return None;
+    }
+    let first = rule.first_delay.duration().as_secs_f64();
+    let longest = rule.longest_delay.duration().as_secs_f64();
+    let even = (first * 2_f64.powi(before.min(60) as i32)).min(longest);
+    let spread = 0.9 + 0.2 * (seed % 1024) as f64 / 1023.0;
+    Duration::try_from_secs_f64(even * spread).ok()
+}
+
+/// What became of an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All is there.
+    Arrived,
+    /// It came to its end, and some entries are not there.
+    Partly { may_mend: bool },
+    /// It ended early.
+    Broke { may_mend: bool },
+}
+
+/// Says it by the report and the error of the transfer.
+pub(crate) fn judge(report: &Report, error: Option<&Error>) -> Outcome {
+    match error {
+        Some(error) => Outcome::Broke { may_mend: may_mend(error.code()) },
+        None if report.ok => Outcome::Arrived,
+        None => Outcome::Partly { may_mend: report.failed.iter().any(|entry| may_mend(entry.code)) },
+    }
+}
+
+/// Whether the same can work later when nobody has changed anything here. A fault of Farhaul comes again, most likely.
+fn may_mend(code: Code) -> bool {
+    match code {
+        Code::Bug | Code::Misbehaved | Code::Accused => false,
+        // A daemon that restarts is away for a moment.
+        Code::NotListening => true,
+        other => other.retry() == farhaul_session::error::Retry::Helps,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Span;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_end() {
+        let rule = RetryRule { attempts: 5, first_delay: Span(10), longest_delay: Span(60) };
+        let middle = |next| pause(rule, next, 511).map(|pause| pause.as_secs_f64().round());
+        let pauses: Vec<_> = (1..8).map(middle).collect();
+        assert_eq!(pauses, [None, Some(10.0), Some(20.0), Some(40.0), Some(60.0), Some(60.0), None]);
+        for seed in 0..3000 {
+            let pause = pause(rule, 2, seed).unwrap().as_secs_f64();
+            assert!((9.0..=11.0).contains(&pause));
+        }
+        assert_eq!(pause(RetryRule { attempts: 0, ..rule }, 2, 0), None);
+        assert!(pause(RetryRule { attempts: 1000, ..rule }, 1001, 0).is_some());
+    }
+
+    #[test]
+    fn only_what_may_mend_is_tried_again() {
+        let report = Report { ok: true, ..Report::default() };
+        assert_eq!(judge(&report, None), Outcome::Arrived);
+        let broke = |code| judge(&report, Some(&Error::new(code, "x")));
+        for code in [Code::PeerGone, Code::PeerSilent, Code::Busy, Code::Unreachable, Code::NotListening] {
+            assert_eq!(broke(code), Outcome::Broke { may_mend: true }, "{code}");
+        }
+        for code in
+            [Code::Forbidden, Code::NotFound, Code::BadOption, Code::HostKeyChanged, Code::Bug, Code::NoSpace]
+        {
+            assert_eq!(broke(code), Outcome::Broke { may_mend: false }, "{code}");
+        }
+        let failed = |code| farhaul::FailedEntry {
+            path: "a".into(),
+            code,
+            reason: String::new(),
+            action: farhaul::Action::Copy,
+        };
+        let partly = |codes: &[Code]| {
+            let failed = codes.iter().map(|code| failed(*code)).collect();
+            judge(&Report { ok: false, failed, ..Report::default() }, None)
+        };
+        assert_eq!(partly(&[Code::PermissionDenied]), Outcome::Partly { may_mend: false });
+        assert_eq!(
+            partly(&[Code::PermissionDenied, Code::SourceChanged]),
+            Outcome::Partly { may_mend: true }
+        );
+    }
+}

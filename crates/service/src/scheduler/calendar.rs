@@ -1,0 +1,173 @@
+//! When a job that repeats runs next.
+//!
+//! Always true: the next run is later than the one before it in the same calendar, so that a clock that is set back fires
+//! nothing again; a time that has passed meanwhile is made up for once, and no more.
+//!
+//! Changes of the clock: a time that a change leaves out is run just after the gap; one that there is twice is run at its first
+//! (croner, as Vixie cron).
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use farhaul_session::{Code, Error};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::job::{Repeat, Span};
+
+/// By what a job repeats.
+#[derive(Debug, Clone)]
+pub(crate) enum Calendar {
+    Every(Span),
+    Cron(Box<Cron>, TimeZone),
+}
+
+/// The time zone of this name; the host's if there is none.
+pub(crate) fn zone(name: Option<&str>) -> Result<TimeZone, Error> {
+    let Some(name) = name else { return Ok(TimeZone::system()) };
+    let bad = |_| {
+        let name = farhaul_text::printable(name.as_bytes(), 60);
+        Error::new(Code::BadOption, format!("there is no time zone '{name}'"))
+            .with_hint("write one such as Europe/Zurich or UTC")
+    };
+    TimeZone::get(name).map_err(bad)
+}
+
+impl Calendar {
+    /// That of a job's document.
+    pub(crate) fn new(repeat: &Repeat) -> Result<Calendar, Error> {
+        let zone = zone(repeat.time_zone.as_deref())?;
+        let Some(expression) = &repeat.cron else {
+            return Ok(Calendar::Every(repeat.every.unwrap_or(Span(86_400))));
+        };
+        let bad = |why: String| {
+            let expression = farhaul_text::printable(expression.as_bytes(), 80);
+            Error::new(Code::BadOption, format!("the cron expression '{expression}': {why}"))
+                .with_hint("write minute, hour, day of month, month and day of week, such as '30 22 * * 1-5'")
+        };
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser.parse(expression).map_err(|error| bad(error.to_string()))?;
+        let calendar = Calendar::Cron(Box::new(cron), zone);
+        match calendar.after(Timestamp::UNIX_EPOCH) {
+            Some(_) => Ok(calendar),
+            None => Err(bad("there is no such day".into())),
+        }
+    }
+
+    /// When the run comes that follows the one that was due at `last_due` and began at `began`. It may be in the past.
+    pub(crate) fn next(&self, last_due: Timestamp, began: Timestamp) -> Option<Timestamp> {
+        match self {
+            Calendar::Every(span) => began.checked_add(span.duration()).ok(),
+            // What was due while the last run went on was not run beside it, and is not run behind it either.
+            Calendar::Cron(..) => self.after(last_due.max(began)),
+        }
+    }
+
+    /// When the first run comes of a job that is accepted at `now`.
+    pub(crate) fn first(&self, now: Timestamp) -> Option<Timestamp> {
+        match self {
+            Calendar::Every(_) => Some(now),
+            Calendar::Cron(..) => self.after(now),
+        }
+    }
+
+    fn after(&self, moment: Timestamp) -> Option<Timestamp> {
+        match self {
+            Calendar::Every(span) => moment.checked_add(span.duration()).ok(),
+            Calendar::Cron(cron, zone) => {
+                let start = moment.to_zoned(zone.clone());
+                cron.find_next_occurrence(&start, false).ok().map(|next| next.timestamp())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn cron(expression: &str, zone: &str) -> Calendar {
+        let repeat = Repeat { every: None, cron: Some(expression.into()), time_zone: Some(zone.into()) };
+        Calendar::new(&repeat).unwrap()
+    }
+
+    fn at(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_cron_job_runs_by_the_clocks_of_its_zone() {
+        let calendar = cron("30 22 * * 1-5", "Europe/Zurich");
+        // A Friday evening, and the Monday after it.
+        assert_eq!(calendar.first(at("2026-11-27T21:00:00Z")), Some(at("2026-11-27T21:30:00Z")));
+        let next = calendar.next(at("2026-11-27T21:30:00Z"), at("2026-11-27T21:30:05Z"));
+        assert_eq!(next, Some(at("2026-11-30T21:30:00Z")));
+        assert_eq!(calendar.first(at("2026-07-01T12:00:00Z")), Some(at("2026-07-01T20:30:00Z")));
+    }
+
+    #[test]
+    fn changes_of_the_clock_neither_lose_nor_double_a_run() {
+        let calendar = cron("30 2 * * *", "Europe/Zurich");
+        let mut runs = Vec::new();
+        for (from, to) in [("2027-03-26", "2027-03-30"), ("2026-10-23", "2026-10-27")] {
+            let mut now = at(&format!("{from}T12:00:00Z"));
+            while let Some(next) =
+                calendar.next(now, now).filter(|next| *next < at(&format!("{to}T12:00:00Z")))
+            {
+                runs.push(next.to_string());
+                now = next;
+            }
+        }
+        assert_eq!(
+            runs,
+            [
+                "2027-03-27T01:30:00Z",
+                // 02:30 does not exist: just after the gap.
+                "2027-03-28T01:00:00Z",
+                "2027-03-29T00:30:00Z",
+                "2027-03-30T00:30:00Z",
+                "2026-10-24T00:30:00Z",
+                // 02:30 exists twice: the first.
+                "2026-10-25T00:30:00Z",
+                "2026-10-26T01:30:00Z",
+                "2026-10-27T01:30:00Z",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_run_that_takes_long_is_not_overlapped_and_not_made_up_for() {
+        let calendar = cron("*/10 * * * *", "UTC");
+        // Due at 12:00, it has waited until 12:25 for a place.
+        let next = calendar.next(at("2026-11-27T12:00:00Z"), at("2026-11-27T12:25:00Z"));
+        assert_eq!(next, Some(at("2026-11-27T12:30:00Z")));
+        let every = Calendar::Every(Span(900));
+        assert_eq!(every.first(at("2026-11-27T12:00:00Z")), Some(at("2026-11-27T12:00:00Z")));
+        let next = every.next(at("2026-11-27T12:00:00Z"), at("2026-11-27T12:00:03Z"));
+        assert_eq!(next, Some(at("2026-11-27T12:15:03Z")));
+    }
+
+    #[test]
+    fn what_is_no_calendar_is_refused() {
+        for wrong in ["", "x", "* * * *", "60 * * * *", "0 0 30 2 *", "* * * * * *", "@every 5s"] {
+            let repeat = Repeat { every: None, cron: Some(wrong.into()), time_zone: None };
+            assert!(Calendar::new(&repeat).is_err(), "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_next_run_is_later(minute in 0..60_u8, hour in 0..24_u8, day in 0..7_u8, start in 0..4_000_000_000_i64) {
+            let calendar = cron(&format!("{minute} {hour} * * {day}"), "America/St_Johns");
+            let start = Timestamp::from_second(start).unwrap();
+            let next = calendar.next(start, start).unwrap();
+            prop_assert!(next > start && next.as_second() - start.as_second() <= 8 * 86_400);
+        }
+
+        #[test]
+        fn no_text_is_a_panic(text in "\\PC{0,40}") {
+            let _ = Calendar::new(&Repeat { every: None, cron: Some(text), time_zone: None });
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Which of the jobs that are queued get a place.
+//!
+//! Always true: no limit is exceeded by what is chosen; a job is passed over only if its own peer or owner has no place left,
+//! so that one with a busy peer does not hold up the others.
+
+use std::collections::HashMap;
+
+use crate::job::JobId;
+
+/// Jobs that run at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// In all.
+    pub all: usize,
+    /// With one peer.
+    pub per_peer: usize,
+    /// Of one owner.
+    pub per_owner: usize,
+}
+
+impl Default for Places {
+    fn default() -> Places {
+        Places { all: 8, per_peer: 4, per_owner: 8 }
+    }
+}
+
+/// What is counted of a job that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Occupant<'a> {
+    /// None for a copy within this host.
+    pub(crate) peer: Option<&'a str>,
+    pub(crate) owner: &'a str,
+}
+
+/// A job that could run.
+#[derive(Debug, Clone)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) id: JobId,
+    pub(crate) priority: u8,
+    /// Among those of one priority; what was moved by hand has another than the time at which it came.
+    pub(crate) position: i64,
+    pub(crate) occupant: Occupant<'a>,
+}
+
+/// The jobs that start now, in the order in which they do.
+pub(crate) fn choose(places: Places, running: &[Occupant<'_>], queued: &mut [Candidate<'_>]) -> Vec<JobId> {
+    let mut left = places.all.saturating_sub(running.len());
+    if left == 0 || queued.is_empty() {
+        return Vec::new();
+    }
+    let mut peers: HashMap<&str, usize> = HashMap::new();
+    let mut owners: HashMap<&str, usize> = HashMap::new();
+    for Occupant { peer, owner } in running {
+        peer.map(|peer| *peers.entry(peer).or_default() += 1);
+        *owners.entry(owner).or_default() += 1;
+    }
+    queued.sort_by_key(|job| (std::cmp::Reverse(job.priority), job.position, job.id));
+    let mut chosen = Vec::new();
+    for Candidate { id, occupant: Occupant { peer, owner }, .. } in queued.iter() {
+        if left == 0 {
+            break;
+        }
+        let of_owner = owners.entry(owner).or_default();
+        let of_peer = peer.map(|peer| peers.entry(peer).or_default());
+        if *of_owner >= places.per_owner || of_peer.as_ref().is_some_and(|count| **count >= places.per_peer) {
+            continue;
+        }
+        *of_owner += 1;
+        of_peer.map(|count| *count += 1);
+        left -= 1;
+        chosen.push(*id);
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PEERS: [Option<&str>; 3] = [None, Some("a"), Some("b")];
+    const OWNERS: [&str; 2] = ["local", "token:x"];
+
+    fn candidate(number: i64, priority: u8, peer: usize, owner: usize) -> Candidate<'static> {
+        let id = JobId::new(number).unwrap();
+        let occupant = Occupant { peer: PEERS[peer], owner: OWNERS[owner] };
+        Candidate { id, priority, position: number, occupant }
+    }
+
+    #[test]
+    fn the_first_are_those_of_the_highest_priority_that_came_first() {
+        let mut queued =
+            vec![candidate(1, 5, 0, 0), candidate(2, 9, 0, 0), candidate(3, 9, 0, 0), candidate(4, 0, 0, 0)];
+        let ids: Vec<_> = queued.iter().map(|job| job.id).collect();
+        let places = Places { all: 3, per_peer: 9, per_owner: 9 };
+        assert_eq!(choose(places, &[], &mut queued), [ids[1], ids[2], ids[0]]);
+    }
+
+    #[test]
+    fn a_busy_peer_holds_up_nobody_else() {
+        let mut queued: Vec<_> = (0..5).map(|n| candidate(n, 9, 1, 0)).collect();
+        queued.push(candidate(9, 0, 2, 0));
+        let last = queued[5].id;
+        let places = Places { all: 10, per_peer: 1, per_owner: 9 };
+        let running = [Occupant { peer: Some("a"), owner: "local" }];
+        assert_eq!(choose(places, &running, &mut queued), [last]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_limit_is_exceeded_and_no_place_is_wasted(
+            jobs in proptest::collection::vec((0..10_u8, 0..3_usize, 0..2_usize), 0..40),
+            running in proptest::collection::vec((0..3_usize, 0..2_usize), 0..6),
+            all in 0..10_usize, per_peer in 0..5_usize, per_owner in 0..8_usize,
+        ) {
+            let places = Places { all, per_peer, per_owner };
+            let running: Vec<_> =
+                running.iter().map(|(peer, owner)| Occupant { peer: PEERS[*peer], owner: OWNERS[*owner] }).collect();
+            let mut queued: Vec<_> =
+                jobs.iter().enumerate().map(|(n, (p, peer, owner))| candidate(n as i64, *p, *peer, *owner)).collect();
+            let chosen = choose(places, &running, &mut queued);
+            let is_chosen = |job: &&Candidate<'_>| chosen.contains(&job.id);
+            let mut now = running.clone();
+            now.extend(queued.iter().filter(is_chosen).map(|job| job.occupant.clone()));
+            let before = |count: usize, limit: usize| count.max(limit);
+            prop_assert!(now.len() <= before(running.len(), all));
+            let of = |list: &[Occupant<'_>], test: &dyn Fn(&Occupant<'_>) -> bool| list.iter().filter(|one| test(one)).count();
+            for peer in PEERS.into_iter().flatten() {
+                let is = |one: &Occupant<'_>| one.peer == Some(peer);
+                prop_assert!(of(&now, &is) <= before(of(&running, &is), per_peer));
+            }
+            for owner in OWNERS {
+                let is = |one: &Occupant<'_>| one.owner == owner;
+                prop_assert!(of(&now, &is) <= before(of(&running, &is), per_owner));
+            }
+            // Whoever was left has no place anywhere.
+            for job in queued.iter().filter(|job| !is_chosen(job)) {
+                let Occupant { peer, owner } = job.occupant;
+                let full = now.len() >= all
+                    || of(&now, &|one| one.owner == owner) >= per_owner
+                    || peer.is_some_and(|peer| of(&now, &|one| one.peer == Some(peer)) >= per_peer);
+                prop_assert!(full);
+            }
+        }
+    }
+}

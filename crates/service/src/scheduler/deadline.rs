@@ -1,0 +1,172 @@
+//! How fast a job has to be that is to be finished by a certain time: as slow as it may, and no slower.
+//!
+//! Once a second it is asked anew with what is known then, so that it corrects itself: sizes that the scan finds, a network that
+//! carries less than was wanted of it, pauses.
+//!
+//! Always true: while the size is not known, but for the first second, and when the time is short, there is no limit at all.
+
+use std::time::Duration;
+
+/// Of the time that is left, what the plan uses: the end of a transfer takes a moment, and what was planned too tightly cannot
+/// be made up for.
+const USED: f64 = 0.94;
+/// Of the time that is left, what is set aside at least, for the last repairs, the disk and the goodbye.
+const ASIDE: Duration = Duration::from_millis(1500);
+/// How long a job is at full speed before it is believed that it can be no faster.
+const MEASURED: Duration = Duration::from_secs(4);
+/// What a transfer that was held back has been measured at says little about what it could do.
+const HELD_BACK: f64 = 0.9;
+
+/// At first a job goes no faster than this, in bits a second: the size of most is known in a moment, and what is sent by then
+/// cannot be slowed down any more.
+pub(crate) const FIRST_BPS: f64 = 50e6;
+const FIRST: Duration = Duration::from_secs(1);
+
+/// What is known of a job that runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Facts {
+    /// Since it has begun.
+    pub(crate) age: Duration,
+    /// Until it is to be finished; none when that has passed.
+    pub(crate) time_left: Option<Duration>,
+    /// Content bytes that are still to arrive, if the scan has ended.
+    pub(crate) bytes_left: Option<u64>,
+    /// What it may send now, in bits of content a second; none without a limit.
+    pub(crate) limit_bps: Option<f64>,
+    /// What it does now, over the last seconds.
+    pub(crate) goodput_bps: f64,
+    /// How long content has been moving under the present limit.
+    pub(crate) moving: Duration,
+}
+
+/// What follows.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Plan {
+    /// Bits of content a second at most; none for as fast as it can.
+    pub(crate) limit_bps: Option<f64>,
+    pub(crate) prospect: Prospect,
+}
+
+/// Whether it will be finished in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prospect {
+    /// Not known yet.
+    Open,
+    /// As things stand, yes.
+    Makes,
+    /// As things stand, no: at what it does, it takes so long from now.
+    Misses { takes: Duration },
+}
+
+/// The one function that decides.
+pub(crate) fn plan(facts: Facts) -> Plan {
+    let free = |prospect| Plan { limit_bps: None, prospect };
+    let Some(bytes_left) = facts.bytes_left else {
+        let is_late = facts.time_left.is_none();
+        if !is_late && facts.age < FIRST {
+            return Plan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open };
+        }
+        return free(if is_late { Prospect::Misses { takes: Duration::MAX } } else { Prospect::Open });
+    };
+    let bits_left = bytes_left as f64 * 8.0;
+    let takes = Duration::try_from_secs_f64(bits_left / facts.goodput_bps.max(1.0)).unwrap_or(Duration::MAX);
+    let Some(time_left) = facts.time_left else { return free(Prospect::Misses { takes }) };
+    let usable = (time_left.as_secs_f64() * USED).min(time_left.saturating_sub(ASIDE).as_secs_f64());
+    if usable <= 0.0 {
+        let prospect = if bytes_left == 0 { Prospect::Makes } else { Prospect::Misses { takes } };
+        return free(prospect);
+    }
+    let needed_bps = bits_left / usable;
+    // Whoever does clearly less than it may has found its limit elsewhere.
+    let is_held_back = facts.limit_bps.is_some_and(|limit| facts.goodput_bps >= limit * HELD_BACK);
+    let prospect = match (facts.moving >= MEASURED, is_held_back) {
+        (_, true) => Prospect::Makes,
+        (true, false) if takes > time_left => Prospect::Misses { takes },
+        (true, false) => Prospect::Makes,
+        (false, false) => Prospect::Open,
+    };
+    match prospect {
+        Prospect::Misses { .. } => free(prospect),
+        Prospect::Open | Prospect::Makes => Plan { limit_bps: Some(needed_bps), prospect },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn facts(time_left_s: f64, bytes_left: u64) -> Facts {
+        Facts {
+            age: Duration::from_secs(5),
+            time_left: Some(Duration::from_secs_f64(time_left_s)),
+            bytes_left: Some(bytes_left),
+            limit_bps: None,
+            goodput_bps: 0.0,
+            moving: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn nothing_is_held_back_before_its_size_is_known() {
+        let open = plan(Facts { bytes_left: None, ..facts(100.0, 0) });
+        assert_eq!(open, Plan { limit_bps: None, prospect: Prospect::Open });
+        let first = plan(Facts { bytes_left: None, age: Duration::ZERO, ..facts(100.0, 0) });
+        assert_eq!(first, Plan { limit_bps: Some(FIRST_BPS), prospect: Prospect::Open });
+        let late = plan(Facts { time_left: None, ..facts(0.0, 1) });
+        assert!(late.limit_bps.is_none() && matches!(late.prospect, Prospect::Misses { .. }));
+        assert_eq!(plan(facts(1.0, 0)).prospect, Prospect::Makes);
+    }
+
+    #[test]
+    fn what_cannot_be_made_is_said_once_it_is_known_and_goes_as_fast_as_it_can() {
+        let slow = Facts { limit_bps: Some(2e9), goodput_bps: 1e9, ..facts(8.0, 2_000_000_000) };
+        assert_eq!(plan(slow).prospect, Prospect::Open);
+        let known = plan(Facts { moving: MEASURED, ..slow });
+        assert_eq!(
+            known,
+            Plan { limit_bps: None, prospect: Prospect::Misses { takes: Duration::from_secs(16) } }
+        );
+        // One that is held back could be faster.
+        let held = Facts { limit_bps: Some(1e9), moving: MEASURED, ..slow };
+        assert_eq!(plan(held).prospect, Prospect::Makes);
+    }
+
+    /// A transfer by the plan, over a link that carries `link_bps`: the share of the time that it has used.
+    fn used(link_bps: f64, bytes: u64, time: f64, scan: f64) -> f64 {
+        let (mut now, mut left, mut limit, mut since) = (0.0, bytes as f64, Some(FIRST_BPS), 0.0);
+        while left > 0.0 && now < time * 3.0 {
+            let rate = link_bps.min(limit.unwrap_or(f64::MAX));
+            let look = if now < 3.0 { 0.1 } else { 1.0 };
+            let moved = (rate / 8.0 * look).min(left);
+            let knows = now >= scan;
+            left -= moved;
+            now += moved / (rate / 8.0);
+            let plan = plan(Facts {
+                age: Duration::from_secs_f64(now),
+                time_left: (now < time).then(|| Duration::from_secs_f64(time - now)),
+                bytes_left: knows.then_some(left as u64),
+                limit_bps: limit,
+                goodput_bps: rate,
+                moving: Duration::from_secs_f64(now - since),
+            });
+            if plan.limit_bps.is_some() != limit.is_some() {
+                since = now;
+            }
+            limit = plan.limit_bps;
+        }
+        now / time
+    }
+
+    proptest! {
+        #[test]
+        fn a_deadline_that_can_be_made_is_made_and_not_early(
+            link in 1e8..1e10_f64, seconds in 10.0..300.0_f64, times in 1.2..10.0_f64, scan in 0.0..3.0_f64,
+        ) {
+            let bytes = (link / 8.0 * seconds) as u64;
+            let used = used(link, bytes, seconds * times, scan);
+            prop_assert!((0.85..=1.0).contains(&used), "{used}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The table of what has ended: runs of jobs, and sessions that clients opened.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::job::JobId;
+
+/// One transfer that has ended.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, ToSchema)]
+pub struct Record {
+    /// Later records have higher numbers.
+    pub id: i64,
+    /// The job, unless a client of the daemon has opened the session.
+    pub job: Option<String>,
+    /// Which run of the job, from 1.
+    pub run: Option<u32>,
+    /// Who wanted it: `local`, `token:ID`, or the fingerprint of a client's key.
+    pub owner: String,
+    /// `push`, `pull` or `local`, seen from the end that began it; `read` for reads.
+    pub direction: String,
+    /// From where, as it was written; several places have spaces between them.
+    pub source: String,
+    /// To where.
+    pub destination: String,
+    /// The other host.
+    pub peer: Option<String>,
+    /// `done`, `partly_failed`, `failed` or `cancelled`.
+    pub state: String,
+    /// Milliseconds since 1970.
+    pub began_ms: i64,
+    /// The same.
+    pub ended_ms: i64,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Files that arrived.
+    pub files: u64,
+    /// Entries that did not arrive.
+    pub files_failed: u64,
+    /// Content bytes that arrived.
+    pub bytes: u64,
+    /// What this end has sent, content and all else.
+    pub wire_bytes: u64,
+    /// Content bits a second, from the first byte to the last.
+    pub mean_bps: f64,
+    /// The most in one second.
+    pub peak_bps: f64,
+    /// Packets lost of packets sent, 0 to 1.
+    pub loss_fraction: f64,
+    /// Smoothed round trip at the end.
+    pub rtt_ms: f64,
+    /// What has limited it, in words.
+    pub verdict: String,
+    /// The root of the tree of digests, in hex.
+    pub tree_root: Option<String>,
+    /// Why it failed.
+    pub error_code: Option<String>,
+    /// The same in words.
+    pub error: Option<String>,
+}
+
+/// What is kept beside a record, as JSON.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Papers {
+    pub(crate) report: Option<String>,
+    pub(crate) curve: Option<String>,
+    pub(crate) receipt: Option<String>,
+}
+
+/// Adds a record. A run that has one already keeps it: it has ended once.
+pub(crate) fn insert(
+    transaction: &Transaction<'_>,
+    record: &Record,
+    papers: &Papers,
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT OR IGNORE INTO history (job, run, owner, direction, source, destination, peer, state, began_ms,
+                ended_ms, attempts, files, files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction,
+                rtt_ms, verdict, tree_root, error_code, error, report, curve, receipt)
+             VALUES (:job, :run, :owner, :direction, :source, :destination, :peer, :state, :began_ms, :ended_ms,
+                :attempts, :files, :files_failed, :bytes, :wire_bytes, :mean_bps, :peak_bps, :loss_fraction,
+                :rtt_ms, :verdict, :tree_root, :error_code, :error, :report, :curve, :receipt)",
+        )?
+        .execute(named_params! {
+            ":job": record.job, ":run": record.run, ":owner": record.owner, ":direction": record.direction,
+            ":source": record.source, ":destination": record.destination, ":peer": record.peer,
+            ":state": record.state, ":began_ms": record.began_ms, ":ended_ms": record.ended_ms,
+            ":attempts": record.attempts, ":files": number(record.files),
+            ":files_failed": number(record.files_failed), ":bytes": number(record.bytes),
+            ":wire_bytes": number(record.wire_bytes), ":mean_bps": record.mean_bps, ":peak_bps": record.peak_bps,
+            ":loss_fraction": record.loss_fraction, ":rtt_ms": record.rtt_ms, ":verdict": record.verdict,
+            ":tree_root": record.tree_root, ":error_code": record.error_code, ":error": record.error,
+            ":report": papers.report, ":curve": papers.curve, ":receipt": papers.receipt,
+        })?;
+    Ok(())
+}
+
+const COLUMNS: &str = "id, job, run, owner, direction, source, destination, peer, state, began_ms, ended_ms, attempts, files, \
+                       files_failed, bytes, wire_bytes, mean_bps, peak_bps, loss_fraction, rtt_ms, verdict, tree_root, \
+                       error_code, error";
+
+/// Which records are wanted; what is empty asks for all.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    pub(crate) job: Option<JobId>,
+    pub(crate) peer: Option<String>,
+    pub(crate) owner: Option<String>,
+    pub(crate) states: Vec<String>,
+    pub(crate) labels: Vec<(String, String)>,
+    /// A part of source or destination.
+    pub(crate) text: Option<String>,
+    /// Ended at or after, and before.
+    pub(crate) since_ms: Option<i64>,
+    pub(crate) until_ms: Option<i64>,
+    /// Only those with a lower number.
+    pub(crate) before: Option<i64>,
+}
+
+const CONDITIONS: &str = "(:before IS NULL OR history.id < :before)
+           AND (:job IS NULL OR history.job = :job)
+           AND (:peer IS NULL OR peer = :peer)
+           AND (:owner IS NULL OR owner = :owner)
+           AND (:states = '[]' OR state IN (SELECT value FROM json_each(:states)))
+           AND (:since IS NULL OR ended_ms >= :since)
+           AND (:until IS NULL OR ended_ms < :until)
+           AND (:text IS NULL OR instr(lower(source || ' ' || destination), lower(:text)) > 0)
+           AND NOT EXISTS (
+             SELECT 1 FROM json_each(:labels) AS asked WHERE NOT EXISTS (
+               SELECT 1 FROM labels WHERE labels.job = history.job
+                 AND labels.name = asked.value ->> 0 AND labels.value = asked.value ->> 1))";
+
+/// At most `count` of the wanted records, the newest first, that `is_seen` lets through.
+pub(crate) fn list(
+    connection: &Connection,
+    wanted: &Wanted,
+    count: usize,
+    mut is_seen: impl FnMut(&Record) -> bool,
+) -> rusqlite::Result<Vec<Record>> {
+    let mut statement = connection
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM history WHERE {CONDITIONS} ORDER BY id DESC"))?;
+    let (states, labels) = lists(wanted)?;
+    let mut rows = statement.query(named_params! {
+        ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
+        ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+        ":text": wanted.text, ":labels": labels,
+    })?;
+    let mut found = Vec::new();
+    while found.len() < count
+        && let Some(next) = rows.next()?
+    {
+        let record = row(next)?;
+        if is_seen(&record) {
+            found.push(record);
+        }
+    }
+    Ok(found)
+}
+
+/// The record of this number.
+pub(crate) fn get(connection: &Connection, id: i64) -> rusqlite::Result<Option<Record>> {
+    let question = format!("SELECT {COLUMNS} FROM history WHERE id = ?1");
+    connection.prepare_cached(&question)?.query_row([id], row).optional()
+}
+
+/// The record of a job's run; of its last one if no run is named.
+pub(crate) fn of_job(
+    connection: &Connection,
+    job: JobId,
+    run: Option<u32>,
+) -> rusqlite::Result<Option<Record>> {
+    let question = format!(
+        "SELECT {COLUMNS} FROM history WHERE job = ?1 AND (?2 IS NULL OR run = ?2) ORDER BY run DESC LIMIT 1"
+    );
+    connection.prepare_cached(&question)?.query_row(params![job.as_str(), run], row).optional()
+}
+
+/// What is kept beside a record.
+pub(crate) fn papers(connection: &Connection, id: i64) -> rusqlite::Result<Option<Papers>> {
+    let question = "SELECT report, curve, receipt FROM history WHERE id = ?1";
+    let read = |row: &Row<'_>| Ok(Papers { report: row.get(0)?, curve: row.get(1)?, receipt: row.get(2)? });
+    connection.prepare_cached(question)?.query_row([id], read).optional()
+}
+
+/// By what usage is summed up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum By {
+    Peer,
+    Owner,
+    /// The day of the end, UTC.
+    Day,
+    /// Values of this label.
+    Label(String),
+}
+
+/// What was moved by, with or on something.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct Usage {
+    /// The peer, the user, the day or the label's value; empty where there is none.
+    pub of: String,
+    /// Transfers that ended.
+    pub transfers: u64,
+    /// Those among them that did not bring everything.
+    pub failed: u64,
+    /// Files that arrived.
+    pub files: u64,
+    /// Content bytes that arrived.
+    pub bytes: u64,
+    /// Seconds of all transfers together.
+    pub seconds: f64,
+}
+
+/// Sums up the wanted records, the largest sum first.
+pub(crate) fn usage(
+    connection: &Connection,
+    by: &By,
+    wanted: &Wanted,
+    count: usize,
+) -> rusqlite::Result<Vec<Usage>> {
+    let (of, join, label) = match by {
+        By::Peer => ("coalesce(peer, '')", "", None),
+        By::Owner => ("owner", "", None),
+        By::Day => ("date(ended_ms / 1000, 'unixepoch')", "", None),
+        By::Label(name) => (
+            "coalesce(named.value, '')",
+            "LEFT JOIN labels AS named ON named.job = history.job AND named.name = :name",
+            Some(name),
+        ),
+    };
+    let question = format!(
+        "SELECT {of} AS of, count(*), sum(state <> 'done'), sum(files), sum(bytes), sum(ended_ms - began_ms) / 1000.0
+         FROM history {join} WHERE {CONDITIONS} AND (:name IS NULL OR 1)
+         GROUP BY of ORDER BY sum(bytes) DESC, of LIMIT :count"
+    );
+    let (states, labels) = lists(wanted)?;
+    let mut statement = connection.prepare_cached(&question)?;
+    let sums = statement.query_map(
+        named_params! {
+            ":before": wanted.before, ":job": wanted.job.as_ref().map(JobId::as_str), ":peer": wanted.peer,
+            ":owner": wanted.owner, ":states": states, ":since": wanted.since_ms, ":until": wanted.until_ms,
+            ":text": wanted.text, ":labels": labels, ":name": label,
+            ":count": i64::try_from(count).unwrap_or(i64::MAX),
+        },
+        |row| {
+            let count = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
+            Ok(Usage {
+                of: row.get(0)?,
+                transfers: count(1)?,
+                failed: count(2)?,
+                files: count(3)?,
+                bytes: count(4)?,
+                seconds: row.get(5)?,
+            })
+        },
+    )?;
+    sums.collect()
+}
+
+/// Forgets some records that ended before `ms`; yields how many.
+pub(crate) fn forget(transaction: &Transaction<'_>, ms: i64, count: usize) -> rusqlite::Result<usize> {
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    transaction.execute(
+        "DELETE FROM history WHERE id IN (SELECT id FROM history WHERE ended_ms < ?1 ORDER BY ended_ms LIMIT ?2)",
+        params![ms, count],
+    )
+}
+
+fn lists(wanted: &Wanted) -> rusqlite::Result<(String, String)> {
+    let labels: Vec<[&str; 2]> =
+        wanted.labels.iter().map(|(name, value)| [name.as_str(), value.as_str()]).collect();
+    Ok((super::jobs::json(&wanted.states)?, super::jobs::json(&labels)?))
+}
+
+/// SQLite's numbers have a sign.
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<Record> {
+    let count = |column| row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
+    Ok(Record {
+        id: row.get(0)?,
+        job: row.get(1)?,
+        run: row.get(2)?,
+        owner: row.get(3)?,
+        direction: row.get(4)?,
+        source: row.get(5)?,
+        destination: row.get(6)?,
+        peer: row.get(7)?,
+        state: row.get(8)?,
+        began_ms: row.get(9)?,
+        ended_ms: row.get(10)?,
+        attempts: row.get(11)?,
+        files: count(12)?,
+        files_failed: count(13)?,
+        bytes: count(14)?,
+        wire_bytes: count(15)?,
+        mean_bps: row.get(16)?,
+        peak_bps: row.get(17)?,
+        loss_fraction: row.get(18)?,
+        rtt_ms: row.get(19)?,
+        verdict: row.get(20)?,
+        tree_root: row.get(21)?,
+        error_code: row.get(22)?,
+        error: row.get(23)?,
+    })
+}

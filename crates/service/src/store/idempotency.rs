@@ -1,0 +1,46 @@
+//! The table of idempotency keys: which job a request with such a key has made, for a day.
+
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+
+use crate::job::JobId;
+
+/// How long a key is remembered.
+pub(crate) const KEPT_MS: i64 = 24 * 3600 * 1000;
+
+/// What came with a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Earlier {
+    pub(crate) body_hash: Vec<u8>,
+    pub(crate) job: JobId,
+}
+
+/// What the owner has asked with this key before.
+pub(crate) fn find(
+    connection: &Connection,
+    owner: &str,
+    key: &str,
+    now_ms: i64,
+) -> rusqlite::Result<Option<Earlier>> {
+    let question = "SELECT body_hash, job FROM idempotency WHERE owner = ?1 AND key = ?2 AND at_ms > ?3";
+    let mut statement = connection.prepare_cached(question)?;
+    let found = statement
+        .query_row(params![owner, key, now_ms - KEPT_MS], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+        .optional()?;
+    Ok(found.and_then(|(body_hash, job)| Some(Earlier { body_hash, job: job.parse().ok()? })))
+}
+
+/// Remembers it, and forgets what is too old.
+pub(crate) fn insert(
+    transaction: &Transaction<'_>,
+    (owner, key): (&str, &str),
+    earlier: &Earlier,
+    now_ms: i64,
+) -> rusqlite::Result<()> {
+    transaction.execute("DELETE FROM idempotency WHERE at_ms <= ?1", [now_ms - KEPT_MS])?;
+    transaction
+        .prepare_cached(
+            "INSERT INTO idempotency (owner, key, body_hash, job, at_ms) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![owner, key, earlier.body_hash, earlier.job.as_str(), now_ms])?;
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! The table of what has happened to each job.
+
+use rusqlite::{Connection, Transaction, params};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use crate::job::JobId;
+
+/// One thing that has happened.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct LogLine {
+    /// Numbered within the job, from 1.
+    pub seq: u64,
+    /// Milliseconds since 1970.
+    pub at_ms: i64,
+    /// `warning`, `info` or `debug`.
+    pub level: String,
+    /// For people.
+    pub text: String,
+    /// For programs: an event of a transfer (docs/events.md), or of the job.
+    #[schema(value_type = Object)]
+    pub event: Box<RawValue>,
+}
+
+/// Adds a line behind the others; one that is there already stays.
+pub(crate) fn append(
+    transaction: &Transaction<'_>,
+    job: JobId,
+    (seq, at_ms): (u64, i64),
+    (level, text, event): (&str, &str, &str),
+) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached(
+            "INSERT OR IGNORE INTO log (job, seq, at_ms, level, text, event)
+             SELECT ?1, ?2, ?3, ?4, ?5, ?6 WHERE EXISTS (SELECT 1 FROM jobs WHERE id = ?1)",
+        )?
+        .execute(params![job.as_str(), i64::try_from(seq).unwrap_or(i64::MAX), at_ms, level, text, event])?;
+    Ok(())
+}
+
+/// The number of the last line.
+pub(crate) fn last(connection: &Connection, job: JobId) -> rusqlite::Result<u64> {
+    let question = "SELECT coalesce(max(seq), 0) FROM log WHERE job = ?1";
+    let last: i64 = connection.prepare_cached(question)?.query_row([job.as_str()], |row| row.get(0))?;
+    Ok(u64::try_from(last).unwrap_or(0))
+}
+
+/// At most `count` lines behind number `after`.
+pub(crate) fn list(
+    connection: &Connection,
+    job: JobId,
+    after: u64,
+    count: usize,
+) -> rusqlite::Result<Vec<LogLine>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, at_ms, level, text, event FROM log WHERE job = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+    )?;
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    let lines = statement.query_map(params![job.as_str(), after, count], |row| {
+        let event: String = row.get(4)?;
+        Ok(LogLine {
+            seq: u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0),
+            at_ms: row.get(1)?,
+            level: row.get(2)?,
+            text: row.get(3)?,
+            event: RawValue::from_string(event).unwrap_or_else(|_| RawValue::NULL.to_owned()),
+        })
+    })?;
+    lines.collect()
+}

@@ -1,0 +1,133 @@
+CREATE TABLE jobs (
+    id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    state TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    peer TEXT,
+    confined TEXT,
+    steering TEXT NOT NULL,
+    figures TEXT NOT NULL,
+    submitted_ms INTEGER NOT NULL,
+    due_ms INTEGER,
+    finish_by_ms INTEGER,
+    run INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    began_ms INTEGER,
+    ended_ms INTEGER,
+    error TEXT,
+    changed_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX jobs_by_state ON jobs (state, id);
+
+CREATE TABLE labels (
+    job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (job, name)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX labels_by_value ON labels (name, value, job);
+
+-- What has ended: runs of jobs, and sessions that clients opened (those have no job).
+CREATE TABLE history (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    job TEXT,
+    run INTEGER,
+    owner TEXT NOT NULL,
+    direction TEXT NOT NULL,
+    source TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    peer TEXT,
+    state TEXT NOT NULL,
+    began_ms INTEGER NOT NULL,
+    ended_ms INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    files INTEGER NOT NULL,
+    files_failed INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    wire_bytes INTEGER NOT NULL,
+    mean_bps REAL NOT NULL,
+    peak_bps REAL NOT NULL,
+    loss_fraction REAL NOT NULL,
+    rtt_ms REAL NOT NULL,
+    verdict TEXT NOT NULL,
+    tree_root TEXT,
+    error_code TEXT,
+    error TEXT,
+    report TEXT,
+    curve TEXT,
+    receipt TEXT,
+    UNIQUE (job, run)
+) STRICT;
+CREATE INDEX history_by_end ON history (ended_ms);
+
+CREATE TABLE log (
+    job TEXT NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,
+    seq INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    level TEXT NOT NULL,
+    text TEXT NOT NULL,
+    event TEXT NOT NULL,
+    PRIMARY KEY (job, seq)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tokens (
+    id TEXT PRIMARY KEY,
+    hash BLOB NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    reach TEXT NOT NULL,
+    created_by TEXT NOT NULL,
+    created_ms INTEGER NOT NULL,
+    expires_ms INTEGER,
+    revoked_ms INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE caps (
+    name TEXT PRIMARY KEY,
+    spec TEXT NOT NULL,
+    changed_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE watches (
+    id TEXT PRIMARY KEY,
+    owner TEXT NOT NULL,
+    spec TEXT NOT NULL,
+    created_ms INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE watch_entries (
+    watch TEXT NOT NULL REFERENCES watches (id) ON DELETE CASCADE,
+    path TEXT NOT NULL,
+    entry TEXT NOT NULL,
+    job TEXT,
+    changed_ms INTEGER NOT NULL,
+    PRIMARY KEY (watch, path)
+) STRICT, WITHOUT ROWID;
+
+-- What is still to be told: hooks and webhooks. The id is told, too, so that who hears twice can notice.
+CREATE TABLE deliveries (
+    id TEXT PRIMARY KEY,
+    job TEXT NOT NULL,
+    run INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    target TEXT NOT NULL,
+    body TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    due_ms INTEGER NOT NULL,
+    ended_ms INTEGER,
+    outcome TEXT
+) STRICT, WITHOUT ROWID;
+CREATE INDEX deliveries_by_due ON deliveries (ended_ms, due_ms);
+
+CREATE TABLE idempotency (
+    owner TEXT NOT NULL,
+    key TEXT NOT NULL,
+    body_hash BLOB NOT NULL,
+    job TEXT NOT NULL,
+    at_ms INTEGER NOT NULL,
+    PRIMARY KEY (owner, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX idempotency_by_time ON idempotency (at_ms);

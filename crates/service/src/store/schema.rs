@@ -1,0 +1,140 @@
+//! The shape of the store, and how a file of an earlier one is brought to it.
+//!
+//! Always true: shapes only go forward, one after the other, each in one transaction; a file is copied before it is changed; a
+//! file of a later version is not touched.
+
+use std::path::{Path, PathBuf};
+
+use farhaul_session::{Code, Error};
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::failed;
+
+/// What leads to each shape from the one before it.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/1.sql")];
+/// Marks a file as ours (`PRAGMA application_id`): "Fhjb".
+const APPLICATION: i32 = 0x4668_6a62;
+
+/// Brings the file to the present shape.
+pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+    migrate_by(connection, path, MIGRATIONS)
+}
+
+fn migrate_by(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Result<(), Error> {
+    let ours = |error| failed(path, error);
+    let number = |connection: &Connection, name: &str| {
+        connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(ours)
+    };
+    let shape = number(connection, "user_version")?;
+    let application = number(connection, "application_id")?;
+    let newest = i64::try_from(migrations.len()).unwrap_or(i64::MAX);
+    if shape == 0 && application == 0 {
+        let tables = "SELECT count(*) FROM sqlite_schema";
+        let tables: i64 = connection.query_row(tables, [], |row| row.get(0)).map_err(ours)?;
+        if tables > 0 {
+            return Err(Error::new(Code::StoreBroken, format!("{}: is no store of Farhaul", path.display())));
+        }
+    } else if application != i64::from(APPLICATION) {
+        return Err(Error::new(Code::StoreBroken, format!("{}: is no store of Farhaul", path.display())));
+    }
+    if shape > newest {
+        let what = format!(
+            "the store {} is of a later version (shape {shape}, this version knows {newest})",
+            path.display()
+        );
+        let hint = "install the version that it was used with, or go back to a copy that was made before";
+        return Err(Error::new(Code::StoreNewer, what).with_hint(hint));
+    }
+    if (1..newest).contains(&shape) {
+        copy(connection, path, shape)?;
+    }
+    for (index, sql) in migrations.iter().enumerate().skip(usize::try_from(shape).unwrap_or(0)) {
+        let step = |connection: &mut Connection| {
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            transaction.execute_batch(sql)?;
+            transaction.pragma_update(None, "application_id", APPLICATION)?;
+            transaction.pragma_update(None, "user_version", i64::try_from(index).unwrap_or(0) + 1)?;
+            transaction.commit()
+        };
+        step(connection).map_err(ours)?;
+    }
+    Ok(())
+}
+
+/// A copy beside the file, of the shape that it has.
+fn copy(connection: &Connection, path: &Path, shape: i64) -> Result<(), Error> {
+    let to = backup_of(path, shape);
+    let name = to.to_str().ok_or_else(|| Error::new(Code::BadPath, format!("{}: no UTF-8", to.display())))?;
+    match std::fs::remove_file(&to) {
+        // An earlier migration that was interrupted has left it.
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(Error::of_host(format!("cannot replace {}", to.display()), error)),
+    }
+    connection.execute("VACUUM INTO ?1", [name]).map_err(|error| failed(&to, error))?;
+    let file = std::fs::File::open(&to).and_then(|file| file.sync_all());
+    file.map_err(Error::io(format!("cannot write {}", to.display())))?;
+    tracing::info!(copy = %to.display(), "the store is brought to a new shape; a copy of the old one is beside it");
+    Ok(())
+}
+
+fn backup_of(path: &Path, shape: i64) -> PathBuf {
+    let mut name = path.as_os_str().to_os_string();
+    name.push(format!(".shape{shape}"));
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> Connection {
+        Connection::open(path).unwrap()
+    }
+
+    #[test]
+    fn a_later_shape_is_copied_before_it_is_reached() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.sqlite");
+        migrate(&mut open(&path), &path).unwrap();
+        let connection = open(&path);
+        connection.execute("INSERT INTO caps VALUES ('host', '{}', 1)", []).unwrap();
+        drop(connection);
+        let further =
+            [MIGRATIONS, &["ALTER TABLE caps ADD COLUMN colour TEXT NOT NULL DEFAULT 'red'"]].concat();
+        migrate_by(&mut open(&path), &path, &further).unwrap();
+        let colour = "SELECT colour FROM caps";
+        let now: String = open(&path).query_row(colour, [], |row| row.get(0)).unwrap();
+        assert_eq!(now, "red");
+        let old = open(&backup_of(&path, MIGRATIONS.len() as i64));
+        assert!(old.query_row(colour, [], |row| row.get::<_, String>(0)).is_err());
+        assert_eq!(old.query_row("SELECT count(*) FROM caps", [], |row| row.get::<_, i64>(0)), Ok(1));
+        // This version does not know that shape.
+        let error = migrate(&mut open(&path), &path).unwrap_err();
+        assert!(error.code() == Code::StoreNewer && error.to_string().contains("later version"), "{error}");
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_the_old_shape() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.sqlite");
+        migrate(&mut open(&path), &path).unwrap();
+        let wrong = [MIGRATIONS, &["CREATE TABLE extra (a); CREATE TABLE caps (a)"]].concat();
+        assert!(migrate_by(&mut open(&path), &path, &wrong).is_err());
+        assert!(open(&path).query_row("SELECT count(*) FROM extra", [], |row| row.get::<_, i64>(0)).is_err());
+        migrate(&mut open(&path), &path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_store_is_not_touched() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("other.sqlite");
+        open(&path).execute_batch("CREATE TABLE precious (a)").unwrap();
+        assert_eq!(migrate(&mut open(&path), &path).unwrap_err().code(), Code::StoreBroken);
+        open(&path).execute_batch("PRAGMA application_id = 7; DROP TABLE precious").unwrap();
+        assert_eq!(migrate(&mut open(&path), &path).unwrap_err().code(), Code::StoreBroken);
+        let text = folder.path().join("text");
+        std::fs::write(&text, "no database at all, but rather long for one; ".repeat(40)).unwrap();
+        assert_eq!(migrate(&mut open(&text), &text).unwrap_err().code(), Code::StoreBroken);
+    }
+}

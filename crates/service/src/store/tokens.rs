@@ -1,0 +1,77 @@
+//! The table of tokens. A token itself is nowhere, only its hash.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+
+use super::jobs::{json, of_json};
+use crate::access::{Reach, Scope};
+
+/// A token as it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TokenRow {
+    pub(crate) id: String,
+    pub(crate) hash: [u8; 32],
+    /// What its maker calls it.
+    pub(crate) name: String,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) reach: Reach,
+    pub(crate) created_by: String,
+    pub(crate) created_ms: i64,
+    pub(crate) expires_ms: Option<i64>,
+    pub(crate) revoked_ms: Option<i64>,
+}
+
+/// Adds a token.
+pub(crate) fn insert(transaction: &Transaction<'_>, token: &TokenRow) -> rusqlite::Result<()> {
+    transaction.execute(
+        "INSERT INTO tokens (id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        params![
+            token.id,
+            token.hash,
+            token.name,
+            json(&token.scopes)?,
+            json(&token.reach)?,
+            token.created_by,
+            token.created_ms,
+            token.expires_ms,
+            token.revoked_ms
+        ],
+    )?;
+    Ok(())
+}
+
+/// It is worth nothing from now on. Yields whether there was such a token.
+pub(crate) fn revoke(transaction: &Transaction<'_>, id: &str, now_ms: i64) -> rusqlite::Result<bool> {
+    let revoke = "UPDATE tokens SET revoked_ms = coalesce(revoked_ms, ?2) WHERE id = ?1";
+    transaction.execute(revoke, params![id, now_ms]).map(|count| count > 0)
+}
+
+const COLUMNS: &str = "id, hash, name, scopes, reach, created_by, created_ms, expires_ms, revoked_ms";
+
+/// The token of this hash, whatever has become of it.
+pub(crate) fn find(connection: &Connection, hash: &[u8; 32]) -> rusqlite::Result<Option<TokenRow>> {
+    let question = format!("SELECT {COLUMNS} FROM tokens WHERE hash = ?1");
+    connection.prepare_cached(&question)?.query_row([hash], row).optional()
+}
+
+/// At most `count` tokens, by their ids, behind the one of this id.
+pub(crate) fn list(connection: &Connection, after: &str, count: usize) -> rusqlite::Result<Vec<TokenRow>> {
+    let question = format!("SELECT {COLUMNS} FROM tokens WHERE id > ?1 ORDER BY id LIMIT ?2");
+    let mut statement = connection.prepare_cached(&question)?;
+    let tokens = statement.query_map(params![after, i64::try_from(count).unwrap_or(i64::MAX)], row)?;
+    tokens.collect()
+}
+
+fn row(row: &Row<'_>) -> rusqlite::Result<TokenRow> {
+    Ok(TokenRow {
+        id: row.get(0)?,
+        hash: row.get(1)?,
+        name: row.get(2)?,
+        scopes: of_json(row, 3)?,
+        reach: of_json(row, 4)?,
+        created_by: row.get(5)?,
+        created_ms: row.get(6)?,
+        expires_ms: row.get(7)?,
+        revoked_ms: row.get(8)?,
+    })
+}

@@ -1,0 +1,142 @@
+//! What the configuration says of a watched folder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use farhaul::{Code, Error};
+use serde::{Deserialize, Serialize};
+
+use super::names::Names;
+
+/// A folder, and what is taken from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    /// An absolute path.
+    pub folder: PathBuf,
+    /// A file is taken when it has not changed for so many seconds. 1 to 86,400.
+    #[serde(default = "settle_s")]
+    pub settle_s: u32,
+    /// Seconds between two walks over the whole folder: 60 where the kernel tells of changes, 10 where it
+    /// does not. 1 to 86,400.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rescan_s: Option<u32>,
+    /// Only files that match one of these patterns; none: all.
+    #[serde(default)]
+    pub include: Vec<String>,
+    /// No files and no directories that match one of these.
+    #[serde(default)]
+    pub exclude: Vec<String>,
+    /// Names that begin with a dot, too.
+    #[serde(default)]
+    pub hidden: bool,
+    /// What becomes of a file that has arrived.
+    #[serde(default)]
+    pub after: After,
+}
+
+/// What becomes of a file at its source, once the receiver has confirmed that it stands on its disk.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum After {
+    /// Nothing.
+    #[default]
+    Leave,
+    /// A file of the same name and `.farhaul-done` appears beside it.
+    Mark,
+    /// It goes to this directory: absolute, or below the folder; on the same file system.
+    Move(PathBuf),
+    /// It goes.
+    Delete,
+}
+
+fn settle_s() -> u32 {
+    30
+}
+
+impl Watch {
+    /// A folder with everything else as it is by default.
+    pub fn new(folder: impl Into<PathBuf>) -> Watch {
+        Watch {
+            folder: folder.into(),
+            settle_s: settle_s(),
+            rescan_s: None,
+            include: Vec::new(),
+            exclude: Vec::new(),
+            hidden: false,
+            after: After::Leave,
+        }
+    }
+
+    /// For how long a file must not change.
+    pub fn settle(&self) -> Duration {
+        Duration::from_secs(self.settle_s.into())
+    }
+
+    /// The one place that judges it.
+    pub fn checked(self) -> Result<Watch, Error> {
+        let wrong = |what: String| Error::new(Code::BadOption, what);
+        let folder = self.folder.display();
+        if !self.folder.is_absolute() {
+            return Err(wrong(format!("the watched folder {folder} is not an absolute path")));
+        }
+        let seconds = |name, value: u32| match (1..=86_400).contains(&value) {
+            true => Ok(()),
+            false => Err(wrong(format!("{name} of {folder} is {value}, not 1 to 86400"))),
+        };
+        seconds("settle_s", self.settle_s)?;
+        seconds("rescan_s", self.rescan_s.unwrap_or(1))?;
+        if let After::Move(to) = &self.after {
+            let target = self.folder.join(to);
+            let climbs = to.components().any(|part| part == std::path::Component::ParentDir);
+            if climbs || self.folder.starts_with(&target) {
+                return Err(wrong(format!("files of {folder} cannot be moved to {}", to.display())));
+            }
+        }
+        Names::new(&self)?;
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_s_configuration_is_read() {
+        #[derive(Deserialize)]
+        struct File {
+            watch: Vec<Watch>,
+        }
+        let page = include_str!("../../../../docs/watch.md");
+        let (_, rest) = page.split_once("```toml\n").expect("the page shows watches");
+        let (shown, _) = rest.split_once("```").unwrap();
+        let file: File = toml::from_str(shown).unwrap();
+        assert_eq!(file.watch.len(), 2);
+        assert_eq!(file.watch[1].after, After::Move("sent".into()));
+        for watch in file.watch {
+            watch.checked().unwrap();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let watch = || Watch::new("/instrument/out");
+        let cases = [
+            (Watch { folder: "out".into(), ..watch() }, "absolute"),
+            (Watch { settle_s: 0, ..watch() }, "settle_s"),
+            (Watch { rescan_s: Some(86_401), ..watch() }, "rescan_s"),
+            (Watch { after: After::Move("..".into()), ..watch() }, "moved"),
+            (Watch { after: After::Move(".".into()), ..watch() }, "moved"),
+            (Watch { after: After::Move("/instrument".into()), ..watch() }, "moved"),
+            (Watch { exclude: vec!["x".repeat(5000)], ..watch() }, "pattern"),
+        ];
+        for (watch, expected) in cases {
+            let error = watch.checked().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+        assert!(watch().checked().is_ok());
+        let moved = Watch { after: After::Move("/instrument/sent".into()), ..watch() };
+        assert!(moved.checked().is_ok());
+    }
+}

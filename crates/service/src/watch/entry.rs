@@ -1,0 +1,268 @@
+//! What is known of each file of a folder: the rows that a store keeps.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use farhaul::{escape, unescape};
+use rustix::fs::Stat;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// A path below the folder, in bytes; as text it is escaped like in reports.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(Arc<[u8]>);
+
+impl Name {
+    /// Of the bytes of a path below the folder.
+    pub fn new(path: impl AsRef<[u8]>) -> Name {
+        Name(Arc::from(path.as_ref()))
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// As a path.
+    pub fn path(&self) -> &Path {
+        Path::new(OsStr::from_bytes(&self.0))
+    }
+
+    /// Something in the directory of this name; the folder itself has an empty one.
+    pub(super) fn child(&self, name: &[u8]) -> Name {
+        match self.0.is_empty() {
+            true => Name::new(name),
+            false => Name::new([&*self.0, b"/", name].concat()),
+        }
+    }
+
+    /// Whether it lies in the directory of this name.
+    pub(super) fn is_below(&self, dir: &Name) -> bool {
+        dir.0.is_empty() || self.0.strip_prefix(&*dir.0).is_some_and(|rest| rest.starts_with(b"/"))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&escape(&self.0))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:?}", escape(&self.0))
+    }
+}
+
+impl Serialize for Name {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Name {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        unescape(&text).map(Name::new).ok_or_else(|| serde::de::Error::custom("this is no escaped path"))
+    }
+}
+
+/// What tells one state of a file from another. The device is not in it: its number changes when a file
+/// system is mounted again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Version {
+    /// The file's own number.
+    pub inode: u64,
+    /// In bytes.
+    pub size: u64,
+    /// When its content was changed, in nanoseconds since 1970.
+    pub mtime_ns: i64,
+    /// When anything about it was changed.
+    pub ctime_ns: i64,
+}
+
+impl Version {
+    pub(super) fn of(stat: &Stat) -> Version {
+        Version {
+            inode: stat.st_ino,
+            size: u64::try_from(stat.st_size).unwrap_or(0),
+            mtime_ns: nanos(stat.st_mtime, stat.st_mtime_nsec),
+            ctime_ns: nanos(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+
+    /// The same file with the same content, as far as size and time can say. Its rights or links may have
+    /// changed.
+    pub fn is_same_content(&self, other: &Version) -> bool {
+        (self.inode, self.size, self.mtime_ns) == (other.inode, other.size, other.mtime_ns)
+    }
+}
+
+/// A time that is further away than a number can say is as far as it can. The kernel's fields have another
+/// width on each processor.
+fn nanos(seconds: i64, rest: impl TryInto<i64>) -> i64 {
+    seconds.saturating_mul(1_000_000_000).saturating_add(rest.try_into().unwrap_or(0))
+}
+
+/// How a file stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum Status {
+    /// It has been seen, and has not changed since.
+    New,
+    /// It has changed since it was first seen, or somebody has had it open.
+    Settling,
+    /// A job has it.
+    Taken {
+        /// Its id.
+        job: String,
+    },
+    /// A job has it, and it has changed since; it is taken again after the job.
+    Changed {
+        /// Its id.
+        job: String,
+    },
+    /// It has arrived.
+    Done {
+        /// The id of the job that has brought it.
+        job: String,
+    },
+    /// It has not arrived, and is not tried again by itself.
+    Failed {
+        /// The id of the job.
+        job: String,
+        /// One line.
+        why: String,
+    },
+    /// It is not there any more. If the same version comes back, it stands as before.
+    Gone {
+        /// How it stood.
+        past: Past,
+    },
+}
+
+/// How a file stood that is gone.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "was", rename_all = "snake_case")]
+pub enum Past {
+    /// A job has it.
+    Taken {
+        /// Its id.
+        job: String,
+    },
+    /// It has arrived.
+    Done {
+        /// The id of the job that has brought it.
+        job: String,
+    },
+    /// It has not arrived.
+    Failed {
+        /// The id of the job.
+        job: String,
+        /// One line.
+        why: String,
+    },
+}
+
+impl From<Past> for Status {
+    fn from(past: Past) -> Status {
+        match past {
+            Past::Taken { job } => Status::Taken { job },
+            Past::Done { job } => Status::Done { job },
+            Past::Failed { job, why } => Status::Failed { job, why },
+        }
+    }
+}
+
+impl Status {
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Status::New => "new",
+            Status::Settling => "settling",
+            Status::Taken { .. } => "taken",
+            Status::Changed { .. } => "changed",
+            Status::Done { .. } => "done",
+            Status::Failed { .. } => "failed",
+            Status::Gone { .. } => "gone",
+        }
+    }
+
+    /// What is kept of it when the file is gone; nothing of one that nobody has taken.
+    pub(super) fn past(&self) -> Option<Past> {
+        match self.clone() {
+            Status::New | Status::Settling => None,
+            Status::Taken { job } | Status::Changed { job } => Some(Past::Taken { job }),
+            Status::Done { job } => Some(Past::Done { job }),
+            Status::Failed { job, why } => Some(Past::Failed { job, why }),
+            Status::Gone { past } => Some(past),
+        }
+    }
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The key.
+    pub name: Name,
+    /// The version that `status` is about: of a file that is or was taken, the one that was.
+    pub version: Version,
+    /// How it stands.
+    #[serde(flatten)]
+    pub status: Status,
+    /// Since when, in unix milliseconds.
+    pub since_ms: i64,
+}
+
+/// What a store has to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// This row stands in place of one with the same name.
+    Put(Entry),
+    /// There is no row any more.
+    Remove(Name),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_as_they_were_written() {
+        let job = || "4k2m".to_string();
+        let why = || "no space left".to_string();
+        let all = [
+            (Status::New, r#""state":"new""#),
+            (Status::Settling, r#""state":"settling""#),
+            (Status::Taken { job: job() }, r#""state":"taken","job":"4k2m""#),
+            (Status::Changed { job: job() }, r#""state":"changed","job":"4k2m""#),
+            (Status::Done { job: job() }, r#""state":"done","job":"4k2m""#),
+            (
+                Status::Failed { job: job(), why: why() },
+                r#""state":"failed","job":"4k2m","why":"no space left""#,
+            ),
+            (
+                Status::Gone { past: Past::Done { job: job() } },
+                r#""state":"gone","past":{"was":"done","job":"4k2m"}"#,
+            ),
+        ];
+        let version = Version { inode: u64::MAX, size: 1, mtime_ns: -1, ctime_ns: i64::MAX };
+        for (status, text) in all {
+            assert!(text.contains(status.name()));
+            let entry = Entry { name: Name::new(b"a\xff\\b\n"), version, status, since_ms: 7 };
+            let written = serde_json::to_string(&entry).unwrap();
+            assert!(written.contains(text), "{written}");
+            assert_eq!(serde_json::from_str::<Entry>(&written).unwrap(), entry);
+        }
+    }
+
+    #[test]
+    fn a_name_is_below_directories_only() {
+        let name = |text: &str| Name::new(text);
+        assert!(name("a/b").is_below(&name("a")) && name("a/b").is_below(&name("")));
+        assert!(!name("ab").is_below(&name("a")) && !name("a").is_below(&name("a")));
+        assert_eq!(name("").child(b"x").child(b"y"), name("x/y"));
+    }
+}

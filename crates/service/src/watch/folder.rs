@@ -1,0 +1,465 @@
+//! Decides which file of a folder is taken, and when, from what was seen.
+//!
+//! How to read it: the caller tells what it sees ([`Folder::handle_seen`], [`Folder::handle_gone`], a walk
+//! between [`Folder::begin_walk`] and [`Folder::end_walk`]) and what became of jobs; it asks which files to
+//! look at ([`Folder::poll_look`]), which to take ([`Folder::poll_take`]), and what to keep
+//! ([`Folder::changes`]).
+//!
+//! Always true: a file is offered only by a look that found the version which was seen at least `settle`
+//! before, found nobody writing, and saw no other version and no writer in between; a version that a job has
+//! had is not offered again unless another one was seen under its name in between; a file that is there is
+//! waiting, offered, or has a row that says why not. Nothing here reads a clock or a disk.
+//!
+//! What was offered and not confirmed is not kept: after a crash in between, the file waits again. So a store
+//! writes the job and the change of [`Folder::handle_taken`] together.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use super::entry::{Change, Entry, Name, Past, Status, Version};
+
+/// So many files of a folder are known at a time, about 200 bytes each; further ones wait until others are
+/// gone.
+pub const FILES_MAX: usize = 1_000_000;
+/// So many files that are gone are remembered, the last ones.
+pub const GONE_MAX: usize = 100_000;
+/// And for so long: a folder that is not mounted looks like one whose files are gone.
+const GONE_MS: i64 = 30 * 24 * 3600 * 1000;
+/// A look that was asked for and did not happen is asked for again after this.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A moment, by both clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Now {
+    /// Since any moment, by a clock that does not go back and counts the time that the host sleeps.
+    pub steady: Duration,
+    /// For people: unix milliseconds.
+    pub unix_ms: i64,
+}
+
+/// Whether somebody has a file open for writing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writer {
+    /// Nobody has looked.
+    NotLooked,
+    /// Nobody who can be seen.
+    NoneSeen,
+    /// Somebody.
+    Open,
+}
+
+/// What was seen of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight {
+    /// Its version.
+    pub version: Version,
+    /// Who else has it.
+    pub writer: Writer,
+}
+
+/// A file to make a job for: the caller answers by [`Folder::handle_taken`] or [`Folder::handle_refused`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Take {
+    /// Where it lies below the folder.
+    pub name: Name,
+    /// What was seen of it.
+    pub version: Version,
+}
+
+/// The files of a folder.
+#[derive(Debug)]
+pub struct Folder {
+    settle: Duration,
+    files_max: usize,
+    rows: BTreeMap<Name, Row>,
+    /// When a row wants to be looked at: a row that waits is in here once, at its `wake`.
+    due: BTreeSet<(Duration, Name)>,
+    /// Files that are gone, the oldest first.
+    gone: BTreeSet<(i64, Name)>,
+    takes: VecDeque<Name>,
+    dirty: BTreeSet<Name>,
+    walk: u64,
+    too_many: u64,
+}
+
+#[derive(Debug)]
+struct Row {
+    version: Version,
+    status: Status,
+    since_ms: i64,
+    /// The last walk that was under way when it was seen.
+    walk: u64,
+    /// For files that nobody has taken yet, and those that have changed since.
+    waiting: Option<Waiting>,
+}
+
+/// A file that is to stand still.
+#[derive(Debug)]
+struct Waiting {
+    version: Version,
+    /// It has not changed since then, and nobody was seen to have it open.
+    since: Duration,
+    wake: Duration,
+    offer: Offer,
+}
+
+/// Whether a file that waits is to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Offer {
+    No,
+    /// Its name stands among `takes`.
+    Queued,
+    /// The caller is asked to make a job.
+    Asked,
+}
+
+impl Row {
+    /// Nobody has taken it.
+    fn is_free(&self) -> bool {
+        matches!(self.status, Status::New | Status::Settling)
+    }
+}
+
+impl Folder {
+    /// With the rows that were kept. Files that wait begin to wait anew: nobody has seen what they did
+    /// meanwhile.
+    pub fn new(settle: Duration, rows: impl IntoIterator<Item = Entry>) -> Folder {
+        let mut folder = Folder {
+            settle,
+            files_max: FILES_MAX,
+            rows: BTreeMap::new(),
+            due: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            takes: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            walk: 0,
+            too_many: 0,
+        };
+        for Entry { name, version, status, since_ms } in rows {
+            if matches!(status, Status::Gone { .. }) {
+                folder.gone.insert((since_ms, name.clone()));
+            }
+            folder.rows.insert(name, Row { version, status, since_ms, walk: 0, waiting: None });
+        }
+        folder
+    }
+
+    /// Each row, in the order of names.
+    pub fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.rows.iter().map(|(name, row)| entry(name, row))
+    }
+
+    /// One row.
+    pub fn entry(&self, name: &Name) -> Option<Entry> {
+        self.rows.get(name).map(|row| entry(name, row))
+    }
+
+    /// Files that were seen and have no row, as there are too many, since the last walk began.
+    pub fn too_many(&self) -> u64 {
+        self.too_many
+    }
+
+    /// Tells that a regular file, which is one to take, is there.
+    pub fn handle_seen(&mut self, now: Now, name: &Name, sight: Sight) {
+        let Some(row) = self.rows.get_mut(name) else { return self.handle_first(now, name, sight) };
+        row.walk = self.walk;
+        let same = row.version.is_same_content(&sight.version);
+        match &row.status {
+            Status::New | Status::Settling => self.handle_waiting(now, name, sight),
+            Status::Taken { .. } | Status::Done { .. } | Status::Failed { .. } if same => {}
+            Status::Taken { job } => {
+                row.waiting = Some(Waiting::begin(now, &sight, self.settle));
+                let job = job.clone();
+                self.put(now, name, Status::Changed { job });
+            }
+            // Its time was set back: it is the version that the job has.
+            Status::Changed { job } if same => {
+                row.waiting = None;
+                let job = job.clone();
+                self.put(now, name, Status::Taken { job });
+            }
+            Status::Changed { .. } => row.waiting = Some(Waiting::begin(now, &sight, self.settle)),
+            Status::Done { .. } | Status::Failed { .. } => self.wait(now, name, Status::Settling, sight),
+            Status::Gone { past } if same => {
+                let status = past.clone().into();
+                self.put(now, name, status);
+            }
+            // Another file with the name of one that was taken.
+            Status::Gone { past: Past::Taken { job } } => {
+                row.waiting = Some(Waiting::begin(now, &sight, self.settle));
+                let job = job.clone();
+                self.put(now, name, Status::Changed { job });
+            }
+            Status::Gone { past: Past::Done { .. } | Past::Failed { .. } } => {
+                self.wait(now, name, Status::New, sight);
+            }
+        }
+    }
+
+    fn handle_first(&mut self, now: Now, name: &Name, sight: Sight) {
+        if self.rows.len() >= self.files_max {
+            self.too_many += 1;
+            return;
+        }
+        let (version, walk) = (sight.version, self.walk);
+        let row = Row { version, status: Status::New, since_ms: now.unix_ms, walk, waiting: None };
+        self.rows.insert(name.clone(), row);
+        self.dirty.insert(name.clone());
+        self.wait(now, name, Status::New, sight);
+    }
+
+    /// Has a file stand still from now on.
+    fn wait(&mut self, now: Now, name: &Name, status: Status, sight: Sight) {
+        self.unschedule(name);
+        let Some(row) = self.rows.get_mut(name) else { return };
+        let waiting = Waiting::begin(now, &sight, self.settle);
+        self.due.insert((waiting.wake, name.clone()));
+        row.version = sight.version;
+        row.waiting = Some(waiting);
+        self.put(now, name, status);
+    }
+
+    fn handle_waiting(&mut self, now: Now, name: &Name, sight: Sight) {
+        let Some(row) = self.rows.get_mut(name) else { return };
+        let Some(waiting) = row.waiting.as_mut() else {
+            // The first look since a restart.
+            let status = row.status.clone();
+            return self.wait(now, name, status, sight);
+        };
+        if waiting.version != sight.version || sight.writer == Writer::Open {
+            return self.wait(now, name, Status::Settling, sight);
+        }
+        let stands_still = now.steady >= waiting.since.saturating_add(self.settle);
+        if sight.writer == Writer::NoneSeen && stands_still && waiting.offer == Offer::No {
+            waiting.offer = Offer::Queued;
+            self.due.remove(&(waiting.wake, name.clone()));
+            self.takes.push_back(name.clone());
+        }
+    }
+
+    /// Tells that there is no such file, or none to take.
+    pub fn handle_gone(&mut self, now: Now, name: &Name) {
+        let Some(row) = self.rows.get(name) else { return };
+        match row.status.past() {
+            _ if matches!(row.status, Status::Gone { .. }) => {}
+            None => self.remove(name),
+            Some(past) => {
+                self.unschedule(name);
+                if let Some(row) = self.rows.get_mut(name) {
+                    row.waiting = None;
+                }
+                self.put(now, name, Status::Gone { past });
+            }
+        }
+    }
+
+    /// Tells that a directory and all in it is gone.
+    pub fn handle_gone_below(&mut self, now: Now, dir: &Name) {
+        let below = self.rows.keys().filter(|name| name.is_below(dir)).cloned().collect::<Vec<_>>();
+        for name in below {
+            self.handle_gone(now, &name);
+        }
+    }
+
+    /// A walk over the whole folder begins: from here to its end everything that is there is told.
+    pub fn begin_walk(&mut self) {
+        self.walk += 1;
+        self.too_many = 0;
+    }
+
+    /// The walk has ended: what it has not seen is gone, but for what lies in directories that could not be
+    /// read.
+    pub fn end_walk(&mut self, now: Now, unread: &[Name]) {
+        let unseen = |name: &Name, row: &Row| {
+            let is_gone = matches!(row.status, Status::Gone { .. });
+            row.walk != self.walk && !is_gone && !unread.iter().any(|dir| name.is_below(dir))
+        };
+        let gone: Vec<_> =
+            self.rows.iter().filter(|(name, row)| unseen(name, row)).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.handle_gone(now, &name);
+        }
+        self.forget(now);
+    }
+
+    /// Forgets what is gone for long, and the oldest of too many.
+    fn forget(&mut self, now: Now) {
+        while let Some((since_ms, name)) = self.gone.first().cloned() {
+            let is_old = since_ms < now.unix_ms.saturating_sub(GONE_MS);
+            if !is_old && self.gone.len() <= GONE_MAX {
+                return;
+            }
+            self.remove(&name);
+            self.gone.remove(&(since_ms, name));
+        }
+    }
+
+    /// Tells that a job has what was offered. False if another job has the file: then this one must not be.
+    pub fn handle_taken(&mut self, now: Now, take: &Take, job: &str) -> bool {
+        let job = job.to_string();
+        let Some(row) = self.rows.get_mut(&take.name) else {
+            // It has gone since it was offered; the job will say what it found.
+            let (version, walk) = (take.version, self.walk);
+            let row = Row { version, status: Status::New, since_ms: now.unix_ms, walk, waiting: None };
+            self.rows.insert(take.name.clone(), row);
+            self.put(now, &take.name, Status::Gone { past: Past::Taken { job } });
+            return true;
+        };
+        if !row.is_free() {
+            return false;
+        }
+        let changed = row.waiting.as_ref().is_some_and(|now| !now.version.is_same_content(&take.version));
+        row.version = take.version;
+        self.unschedule(&take.name);
+        if changed {
+            self.put(now, &take.name, Status::Changed { job });
+            return true;
+        }
+        if let Some(row) = self.rows.get_mut(&take.name) {
+            row.waiting = None;
+        }
+        self.put(now, &take.name, Status::Taken { job });
+        true
+    }
+
+    /// Tells that no job can be made of what was offered now: it is offered again, after as long a wait.
+    pub fn handle_refused(&mut self, now: Now, take: &Take) {
+        let Some(row) = self.rows.get(&take.name).filter(|row| row.is_free()) else { return };
+        if let Some(version) =
+            row.waiting.as_ref().filter(|one| one.offer == Offer::Asked).map(|one| one.version)
+        {
+            let status = row.status.clone();
+            self.wait(now, &take.name, status, Sight { version, writer: Writer::NotLooked });
+        }
+    }
+
+    /// Tells how a job has ended for a file: `Err` says why it has not arrived. False if this job does not
+    /// have it.
+    pub fn handle_result(&mut self, now: Now, name: &Name, job: &str, result: Result<(), String>) -> bool {
+        let Some(row) = self.rows.get(name) else { return false };
+        let past = |job: String| match result {
+            Ok(()) => Past::Done { job },
+            Err(why) => Past::Failed { job, why },
+        };
+        match row.status.clone() {
+            Status::Taken { job: has } if has == job => self.put(now, name, past(has).into()),
+            Status::Gone { past: Past::Taken { job: has } } if has == job => {
+                self.put(now, name, Status::Gone { past: past(has) });
+            }
+            // Whatever has arrived, there is a newer version.
+            Status::Changed { job: has } if has == job => self.settle_anew(now, name),
+            Status::New
+            | Status::Settling
+            | Status::Taken { .. }
+            | Status::Changed { .. }
+            | Status::Done { .. }
+            | Status::Failed { .. }
+            | Status::Gone { .. } => return false,
+        }
+        true
+    }
+
+    /// Has a file that has failed be taken again. False if it has not failed.
+    pub fn retry(&mut self, now: Now, name: &Name) -> bool {
+        let has_failed = self.rows.get(name).is_some_and(|row| matches!(row.status, Status::Failed { .. }));
+        if has_failed {
+            self.settle_anew(now, name);
+        }
+        has_failed
+    }
+
+    /// With the version that was seen last; what has changed since then shows at the look.
+    fn settle_anew(&mut self, now: Now, name: &Name) {
+        let Some(row) = self.rows.get(name) else { return };
+        let version = row.waiting.as_ref().map_or(row.version, |waiting| waiting.version);
+        self.wait(now, name, Status::Settling, Sight { version, writer: Writer::NotLooked });
+    }
+
+    /// When [`Self::poll_look`] has something next.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        self.due.first().map(|(wake, _)| *wake)
+    }
+
+    /// Files to look at now, with an eye on who has them open; up to so many. Each is told by `handle_seen`
+    /// or `handle_gone`.
+    pub fn poll_look(&mut self, now: Now, count_max: usize) -> Vec<Name> {
+        let ready = |one: &&(Duration, Name)| one.0 <= now.steady;
+        let names: Vec<_> =
+            self.due.iter().take_while(ready).take(count_max).map(|(_, name)| name.clone()).collect();
+        for name in &names {
+            self.unschedule(name);
+            if let Some(waiting) = self.rows.get_mut(name).and_then(|row| row.waiting.as_mut()) {
+                waiting.wake = now.steady.saturating_add(LOOK_AGAIN);
+                self.due.insert((waiting.wake, name.clone()));
+            }
+        }
+        names
+    }
+
+    /// The next file to take.
+    pub fn poll_take(&mut self) -> Option<Take> {
+        while let Some(name) = self.takes.pop_front() {
+            let row = self.rows.get_mut(&name).filter(|row| row.is_free());
+            // One that has changed or gone since is not offered any more.
+            let waiting = row.and_then(|row| row.waiting.as_mut()).filter(|one| one.offer == Offer::Queued);
+            if let Some(waiting) = waiting {
+                waiting.offer = Offer::Asked;
+                return Some(Take { version: waiting.version, name });
+            }
+        }
+        None
+    }
+
+    /// What has changed since the last call, for the store.
+    pub fn changes(&mut self) -> Vec<Change> {
+        let dirty = std::mem::take(&mut self.dirty);
+        let change = |name: Name| match self.rows.get(&name) {
+            Some(row) => Change::Put(entry(&name, row)),
+            None => Change::Remove(name),
+        };
+        dirty.into_iter().map(change).collect()
+    }
+
+    /// The one place that changes a status.
+    fn put(&mut self, now: Now, name: &Name, status: Status) {
+        let Some(row) = self.rows.get_mut(name) else { return };
+        // A file that grows is written to the store once, not whenever it is seen.
+        if row.status == status {
+            return;
+        }
+        self.gone.remove(&(row.since_ms, name.clone()));
+        row.status = status;
+        row.since_ms = now.unix_ms;
+        if matches!(row.status, Status::Gone { .. }) {
+            self.gone.insert((row.since_ms, name.clone()));
+        }
+        self.dirty.insert(name.clone());
+    }
+
+    fn unschedule(&mut self, name: &Name) {
+        if let Some(waiting) = self.rows.get(name).and_then(|row| row.waiting.as_ref()) {
+            self.due.remove(&(waiting.wake, name.clone()));
+        }
+    }
+
+    fn remove(&mut self, name: &Name) {
+        self.unschedule(name);
+        if self.rows.remove(name).is_some() {
+            self.dirty.insert(name.clone());
+        }
+    }
+}
+
+impl Waiting {
+    fn begin(now: Now, sight: &Sight, settle: Duration) -> Waiting {
+        let wake = now.steady.saturating_add(settle);
+        Waiting { version: sight.version, since: now.steady, wake, offer: Offer::No }
+    }
+}
+
+fn entry(name: &Name, row: &Row) -> Entry {
+    Entry { name: name.clone(), version: row.version, status: row.status.clone(), since_ms: row.since_ms }
+}
+
+#[cfg(test)]
+mod tests;

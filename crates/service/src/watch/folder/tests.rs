@@ -1,0 +1,601 @@
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+const SETTLE: u64 = 30;
+
+fn at(second: u64) -> Now {
+    Now { steady: Duration::from_secs(second), unix_ms: second as i64 * 1000 }
+}
+
+fn version(inode: u64, mtime: i64) -> Version {
+    Version { inode, size: 10, mtime_ns: mtime, ctime_ns: mtime }
+}
+
+fn sight(version: Version, writer: Writer) -> Sight {
+    Sight { version, writer }
+}
+
+fn name() -> Name {
+    Name::new("a.h5")
+}
+
+fn folder(rows: Vec<Entry>) -> Folder {
+    Folder::new(Duration::from_secs(SETTLE), rows)
+}
+
+fn status(folder: &Folder) -> Option<Status> {
+    folder.entry(&name()).map(|entry| entry.status)
+}
+
+/// Whether the file is taken when it is seen so, at these seconds, in this order.
+fn is_taken(sights: &[(u64, i64, Writer)]) -> bool {
+    let mut folder = folder(vec![]);
+    for (second, mtime, writer) in sights {
+        folder.handle_seen(at(*second), &name(), sight(version(1, *mtime), *writer));
+    }
+    folder.poll_take().is_some()
+}
+
+#[test]
+fn a_file_is_taken_when_it_stands_still() {
+    use Writer::{NoneSeen, NotLooked, Open};
+    for (sights, expected) in [
+        (&[(0, 1, NotLooked)][..], false),
+        (&[(0, 1, NotLooked), (29, 1, NoneSeen)], false),
+        (&[(0, 1, NotLooked), (30, 1, NoneSeen)], true),
+        // A walk does not look who has it open.
+        (&[(0, 1, NotLooked), (30, 1, NotLooked)], false),
+        (&[(0, 1, NotLooked), (30, 1, NotLooked), (31, 1, NoneSeen)], true),
+        // It has changed.
+        (&[(0, 1, NotLooked), (30, 2, NoneSeen)], false),
+        (&[(0, 1, NotLooked), (30, 2, NoneSeen), (59, 2, NoneSeen)], false),
+        (&[(0, 1, NotLooked), (30, 2, NoneSeen), (60, 2, NoneSeen)], true),
+        (&[(0, 1, NotLooked), (20, 2, NotLooked), (30, 2, NoneSeen)], false),
+        // Somebody has it open.
+        (&[(0, 1, NotLooked), (30, 1, Open)], false),
+        (&[(0, 1, NotLooked), (30, 1, Open), (31, 1, NoneSeen)], false),
+        (&[(0, 1, NotLooked), (30, 1, Open), (60, 1, NoneSeen)], true),
+        // Its time goes back.
+        (&[(0, 5, NotLooked), (30, 4, NoneSeen)], false),
+        // It is taken, and changes before a job is made of it.
+        (&[(0, 1, NotLooked), (30, 1, NoneSeen), (31, 2, NotLooked)], false),
+    ] {
+        assert_eq!(is_taken(sights), expected, "{sights:?}");
+    }
+}
+
+#[test]
+fn the_status_changes_and_so_does_all_that_belongs_to_it() {
+    let mut folder = folder(vec![]);
+    folder.handle_seen(at(0), &name(), sight(version(1, 1), Writer::NotLooked));
+    // Only its rights have changed: somebody is at work.
+    let ctime = Version { ctime_ns: 9, ..version(1, 1) };
+    folder.handle_seen(at(30), &name(), sight(ctime, Writer::NoneSeen));
+    assert_eq!((folder.poll_take(), status(&folder)), (None, Some(Status::Settling)));
+    folder.handle_seen(at(60), &name(), sight(ctime, Writer::NoneSeen));
+    let take = folder.poll_take().unwrap();
+    assert_eq!((folder.poll_take(), folder.poll_timeout()), (None, None));
+    assert!(folder.handle_taken(at(60), &take, "j1"));
+    assert!(!folder.handle_taken(at(60), &take, "j2"), "one job has it");
+    assert_eq!(status(&folder), Some(Status::Taken { job: "j1".into() }));
+    // Rights of a file that is taken do not matter.
+    folder.handle_seen(at(61), &name(), sight(version(1, 1), Writer::Open));
+    assert!(!folder.handle_result(at(62), &name(), "j2", Ok(())));
+    assert!(folder.handle_result(at(62), &name(), "j1", Ok(())));
+    assert!(!folder.handle_result(at(62), &name(), "j1", Ok(())), "once");
+    assert_eq!(status(&folder), Some(Status::Done { job: "j1".into() }));
+    folder.handle_seen(at(1000), &name(), sight(version(1, 1), Writer::NoneSeen));
+    assert_eq!((folder.poll_take(), folder.poll_timeout()), (None, None));
+    // Another version of it.
+    folder.handle_seen(at(1001), &name(), sight(version(1, 2), Writer::NoneSeen));
+    assert_eq!(status(&folder), Some(Status::Settling));
+    assert_eq!(folder.poll_timeout(), Some(Duration::from_secs(1001 + SETTLE)));
+}
+
+/// What each status becomes by each event.
+#[test]
+fn every_status_and_every_event() {
+    let job = || "j".to_string();
+    let why = || "full".to_string();
+    let taken = Status::Taken { job: job() };
+    let changed = Status::Changed { job: job() };
+    let done = Status::Done { job: job() };
+    let failed = Status::Failed { job: job(), why: why() };
+    let gone = |past| Status::Gone { past };
+    let (past_taken, past_done) = (Past::Taken { job: job() }, Past::Done { job: job() });
+    let past_failed = Past::Failed { job: job(), why: why() };
+    let (new, settling) = (Status::New, Status::Settling);
+    // before; seen the same, seen another version, gone, job done, job failed, retry
+    let table = [
+        (
+            new.clone(),
+            [
+                Some(new.clone()),
+                Some(settling.clone()),
+                None,
+                Some(new.clone()),
+                Some(new.clone()),
+                Some(new.clone()),
+            ],
+        ),
+        (
+            settling.clone(),
+            [
+                Some(settling.clone()),
+                Some(settling.clone()),
+                None,
+                Some(settling.clone()),
+                Some(settling.clone()),
+                Some(settling.clone()),
+            ],
+        ),
+        (
+            taken.clone(),
+            [
+                Some(taken.clone()),
+                Some(changed.clone()),
+                Some(gone(past_taken.clone())),
+                Some(done.clone()),
+                Some(failed.clone()),
+                Some(taken.clone()),
+            ],
+        ),
+        (
+            changed.clone(),
+            [
+                Some(taken.clone()),
+                Some(changed.clone()),
+                Some(gone(past_taken.clone())),
+                Some(settling.clone()),
+                Some(settling.clone()),
+                Some(changed.clone()),
+            ],
+        ),
+        (
+            done.clone(),
+            [
+                Some(done.clone()),
+                Some(settling.clone()),
+                Some(gone(past_done.clone())),
+                Some(done.clone()),
+                Some(done.clone()),
+                Some(done.clone()),
+            ],
+        ),
+        (
+            failed.clone(),
+            [
+                Some(failed.clone()),
+                Some(settling.clone()),
+                Some(gone(past_failed.clone())),
+                Some(failed.clone()),
+                Some(failed.clone()),
+                Some(settling.clone()),
+            ],
+        ),
+        (
+            gone(past_taken.clone()),
+            [
+                Some(taken.clone()),
+                Some(changed.clone()),
+                Some(gone(past_taken.clone())),
+                Some(gone(past_done.clone())),
+                Some(gone(past_failed.clone())),
+                Some(gone(past_taken.clone())),
+            ],
+        ),
+        (
+            gone(past_done.clone()),
+            [
+                Some(done.clone()),
+                Some(new.clone()),
+                Some(gone(past_done.clone())),
+                Some(gone(past_done.clone())),
+                Some(gone(past_done.clone())),
+                Some(gone(past_done.clone())),
+            ],
+        ),
+        (
+            gone(past_failed.clone()),
+            [
+                Some(failed.clone()),
+                Some(new.clone()),
+                Some(gone(past_failed.clone())),
+                Some(gone(past_failed.clone())),
+                Some(gone(past_failed.clone())),
+                Some(gone(past_failed.clone())),
+            ],
+        ),
+    ];
+    for (before, after) in table {
+        for (event, expected) in after.iter().enumerate() {
+            let row = Entry { name: name(), version: version(1, 1), status: before.clone(), since_ms: 0 };
+            let mut folder = folder(vec![row]);
+            if matches!(before, Status::New | Status::Settling) {
+                folder.handle_seen(at(1), &name(), sight(version(1, 1), Writer::NotLooked));
+            }
+            match event {
+                0 => folder.handle_seen(at(2), &name(), sight(version(1, 1), Writer::NotLooked)),
+                1 => folder.handle_seen(at(2), &name(), sight(version(1, 2), Writer::NotLooked)),
+                2 => folder.handle_gone(at(2), &name()),
+                3 => drop(folder.handle_result(at(2), &name(), "j", Ok(()))),
+                4 => drop(folder.handle_result(at(2), &name(), "j", Err(why()))),
+                _ => drop(folder.retry(at(2), &name())),
+            }
+            assert_eq!(status(&folder), *expected, "{before:?}, event {event}");
+            // Each change is told, and nothing else.
+            let changes = folder.changes();
+            match expected {
+                Some(status) if *status == before => assert_eq!(changes, [], "{before:?}, event {event}"),
+                Some(_) => assert_eq!(changes, [Change::Put(folder.entry(&name()).unwrap())]),
+                None => assert_eq!(changes, [Change::Remove(name())]),
+            }
+            // What waits is looked at; what does not, is not.
+            let waits = matches!(expected, Some(Status::New | Status::Settling));
+            assert_eq!(folder.poll_timeout().is_some(), waits, "{before:?}, event {event}");
+        }
+    }
+}
+
+#[test]
+fn a_walk_shows_what_is_gone() {
+    let row = |text: &str| Entry {
+        name: Name::new(text),
+        version: version(1, 1),
+        status: Status::Done { job: "j".into() },
+        since_ms: 0,
+    };
+    let mut folder = folder(["a", "b", "locked/c", "lockedd"].map(row).to_vec());
+    folder.begin_walk();
+    folder.handle_seen(at(1), &Name::new("a"), sight(version(1, 1), Writer::NotLooked));
+    folder.end_walk(at(1), &[Name::new("locked")]);
+    let gone: Vec<_> = folder
+        .entries()
+        .filter(|entry| matches!(entry.status, Status::Gone { .. }))
+        .map(|entry| entry.name.to_string())
+        .collect();
+    assert_eq!(gone, ["b", "lockedd"]);
+    // A file system that was not mounted for a while.
+    folder.begin_walk();
+    for text in ["a", "b", "locked/c", "lockedd"] {
+        folder.handle_seen(at(2), &Name::new(text), sight(version(1, 1), Writer::NotLooked));
+    }
+    folder.end_walk(at(2), &[]);
+    assert!(folder.entries().all(|entry| matches!(entry.status, Status::Done { .. })));
+    assert_eq!(folder.poll_timeout(), None);
+    // They are forgotten in the end.
+    folder.begin_walk();
+    folder.end_walk(at(3), &[]);
+    assert_eq!(folder.entries().count(), 4);
+    folder.begin_walk();
+    folder.end_walk(at(40 * 24 * 3600), &[]);
+    assert_eq!((folder.entries().count(), folder.gone.len()), (0, 0));
+}
+
+#[test]
+fn files_are_bounded() {
+    let mut folder = Folder { files_max: 2, ..folder(vec![]) };
+    for (second, text) in [(0, "a"), (1, "b"), (2, "c"), (3, "c")] {
+        folder.handle_seen(at(second), &Name::new(text), sight(version(1, 1), Writer::NotLooked));
+    }
+    assert_eq!((folder.entries().count(), folder.too_many()), (2, 2));
+    folder.handle_gone(at(4), &Name::new("a"));
+    folder.begin_walk();
+    for text in ["b", "c"] {
+        folder.handle_seen(at(5), &Name::new(text), sight(version(1, 1), Writer::NotLooked));
+    }
+    folder.end_walk(at(5), &[]);
+    assert_eq!((folder.entries().count(), folder.too_many()), (2, 0));
+}
+
+#[test]
+fn what_is_refused_is_offered_again() {
+    let mut folder = folder(vec![]);
+    folder.handle_seen(at(0), &name(), sight(version(1, 1), Writer::NotLooked));
+    folder.handle_seen(at(30), &name(), sight(version(1, 1), Writer::NoneSeen));
+    let take = folder.poll_take().unwrap();
+    folder.handle_refused(at(30), &take);
+    assert_eq!(folder.poll_look(at(59), 10), []);
+    assert_eq!(folder.poll_look(at(60), 10), [name()]);
+    folder.handle_seen(at(60), &name(), sight(version(1, 1), Writer::NoneSeen));
+    assert_eq!(folder.poll_take(), Some(take));
+}
+
+#[test]
+fn what_is_offered_anew_is_offered_once() {
+    let mut folder = folder(vec![]);
+    for (second, mtime) in [(0, 1), (30, 1), (31, 2), (61, 2)] {
+        folder.handle_seen(at(second), &name(), sight(version(1, mtime), Writer::NoneSeen));
+    }
+    let take = folder.poll_take();
+    assert_eq!(take.map(|take| take.version), Some(version(1, 2)));
+    assert_eq!(folder.poll_take(), None);
+}
+
+#[test]
+fn a_file_may_change_or_go_while_its_job_is_made() {
+    let offered = || {
+        let mut folder = folder(vec![]);
+        folder.handle_seen(at(0), &name(), sight(version(1, 1), Writer::NotLooked));
+        folder.handle_seen(at(30), &name(), sight(version(1, 1), Writer::NoneSeen));
+        let take = folder.poll_take().unwrap();
+        (folder, take)
+    };
+    let job = || "j".to_string();
+    let (mut folder, take) = offered();
+    folder.handle_seen(at(31), &name(), sight(version(1, 2), Writer::NotLooked));
+    assert!(folder.handle_taken(at(31), &take, "j"));
+    let row = folder.entry(&name()).unwrap();
+    assert_eq!((row.status, row.version), (Status::Changed { job: job() }, version(1, 1)));
+    assert_eq!(folder.poll_timeout(), None, "not before the job has ended");
+    folder.handle_result(at(40), &name(), "j", Ok(()));
+    folder.handle_seen(at(70), &name(), sight(version(1, 2), Writer::NoneSeen));
+    assert_eq!(folder.poll_take().map(|take| take.version), Some(version(1, 2)));
+
+    let (mut folder, take) = offered();
+    folder.handle_gone(at(31), &name());
+    assert!(folder.handle_taken(at(31), &take, "j"));
+    assert_eq!(status(&folder), Some(Status::Gone { past: Past::Taken { job: job() } }));
+    // It is there again: the job has it.
+    folder.handle_seen(at(32), &name(), sight(version(1, 1), Writer::NotLooked));
+    assert_eq!(status(&folder), Some(Status::Taken { job: job() }));
+}
+
+/// What a user and a service do.
+#[derive(Debug, Clone)]
+enum Step {
+    /// A file is made, or replaced.
+    Create(u8),
+    Write(u8),
+    Open(u8),
+    Close(u8),
+    Delete(u8),
+    Rename(u8, u8),
+    /// An event about it comes through.
+    Event(u8),
+    Walk,
+    /// Time passes, and what is due is looked at, unless the look gets lost.
+    Pass(u64, bool),
+    /// Offers become jobs, or the process dies before.
+    Take(bool),
+    /// The jobs end.
+    End(bool),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let file = 0_u8..4;
+    prop_oneof![
+        file.clone().prop_map(Step::Create),
+        file.clone().prop_map(Step::Write),
+        file.clone().prop_map(Step::Write),
+        file.clone().prop_map(Step::Open),
+        file.clone().prop_map(Step::Close),
+        file.clone().prop_map(Step::Delete),
+        (file.clone(), file.clone()).prop_map(|(a, b)| Step::Rename(a, b)),
+        file.prop_map(Step::Event),
+        Just(Step::Walk),
+        (1_u64..20, any::<bool>()).prop_map(|(seconds, looks)| Step::Pass(seconds, looks)),
+        (1_u64..20).prop_map(|seconds| Step::Pass(seconds, true)),
+        any::<bool>().prop_map(Step::Take),
+        Just(Step::Take(true)),
+        any::<bool>().prop_map(Step::End),
+        Just(Step::Restart),
+    ]
+}
+
+#[derive(Debug, Clone, Copy)]
+struct File {
+    version: Version,
+    /// The last second in which it was written or open.
+    busy: u64,
+    open: bool,
+}
+
+/// The truth, beside what the folder thinks.
+struct World {
+    files: BTreeMap<Name, File>,
+    folder: Folder,
+    store: BTreeMap<Name, Entry>,
+    now: u64,
+    ticks: i64,
+    /// Each version that a job was made of.
+    taken: Vec<(Name, Version)>,
+    /// Another version was seen there since the last one was taken.
+    other: BTreeSet<Name>,
+    jobs: Vec<(Name, String)>,
+    /// An offer was not answered.
+    unanswered: bool,
+}
+
+impl World {
+    fn new() -> World {
+        World {
+            files: BTreeMap::new(),
+            folder: folder(vec![]),
+            store: BTreeMap::new(),
+            now: 0,
+            ticks: 0,
+            taken: vec![],
+            other: BTreeSet::new(),
+            jobs: vec![],
+            unanswered: false,
+        }
+    }
+
+    fn name(number: u8) -> Name {
+        Name::new([b'a' + number])
+    }
+
+    fn tick(&mut self) -> i64 {
+        self.ticks += 1;
+        self.ticks
+    }
+
+    fn look(&mut self, name: &Name, writers: bool) {
+        match self.files.get(name) {
+            None => self.folder.handle_gone(at(self.now), name),
+            Some(file) => {
+                let last = self.taken.iter().rev().find(|(taken, _)| taken == name);
+                if last.is_some_and(|(_, version)| !version.is_same_content(&file.version)) {
+                    self.other.insert(name.clone());
+                }
+                let writer = match (writers, file.open) {
+                    (false, _) => Writer::NotLooked,
+                    (true, true) => Writer::Open,
+                    (true, false) => Writer::NoneSeen,
+                };
+                self.folder.handle_seen(at(self.now), name, sight(file.version, writer));
+            }
+        }
+    }
+
+    fn walk(&mut self) {
+        self.folder.begin_walk();
+        for name in self.files.keys().cloned().collect::<Vec<_>>() {
+            self.look(&name, false);
+        }
+        self.folder.end_walk(at(self.now), &[]);
+    }
+
+    fn save(&mut self) {
+        for change in self.folder.changes() {
+            match change {
+                Change::Put(entry) => drop(self.store.insert(entry.name.clone(), entry)),
+                Change::Remove(name) => drop(self.store.remove(&name)),
+            }
+        }
+    }
+
+    fn take(&mut self) {
+        while let Some(take) = self.folder.poll_take() {
+            // What is offered has not changed since the look that offered it, or nobody has seen it.
+            let job = format!("job{}", self.taken.len());
+            if !self.folder.handle_taken(at(self.now), &take, &job) {
+                continue;
+            }
+            let last = self.taken.iter().rev().find(|(name, _)| *name == take.name);
+            let again = last.is_some_and(|(_, version)| version.is_same_content(&take.version));
+            assert!(!again || self.other.remove(&take.name), "taken twice: {take:?}");
+            self.taken.push((take.name.clone(), take.version));
+            self.jobs.push((take.name, job));
+        }
+        self.save();
+    }
+
+    fn due(&mut self) {
+        for name in self.folder.poll_look(at(self.now), 100) {
+            let offered = self.folder.takes.len();
+            self.look(&name, true);
+            if self.folder.takes.len() > offered {
+                let file = self.files[&name];
+                assert!(
+                    !file.open && self.now - file.busy >= SETTLE,
+                    "taken while it changes: {file:?} at {}",
+                    self.now
+                );
+            }
+        }
+    }
+
+    fn step(&mut self, step: Step) {
+        let (now, tick) = (self.now, self.tick());
+        match step {
+            Step::Create(number) => {
+                let file = File { version: version(tick as u64, tick), busy: now, open: false };
+                self.files.insert(World::name(number), file);
+            }
+            Step::Write(number) => {
+                if let Some(file) = self.files.get_mut(&World::name(number)) {
+                    file.version = version(file.version.inode, tick);
+                    file.busy = now;
+                }
+            }
+            Step::Open(number) | Step::Close(number) => {
+                if let Some(file) = self.files.get_mut(&World::name(number)) {
+                    file.open = matches!(step, Step::Open(_));
+                    file.busy = if file.open { file.busy } else { now.min(file.busy) };
+                }
+            }
+            Step::Delete(number) => drop(self.files.remove(&World::name(number))),
+            Step::Rename(from, to) => {
+                if let Some(file) = self.files.remove(&World::name(from)) {
+                    self.files.insert(World::name(to), file);
+                }
+            }
+            Step::Event(number) => self.look(&World::name(number), false),
+            Step::Walk => self.walk(),
+            Step::Pass(seconds, looks) => {
+                for _ in 0..seconds {
+                    self.now += 1;
+                    match looks {
+                        true => self.due(),
+                        false => drop(self.folder.poll_look(at(self.now), 1)),
+                    }
+                }
+            }
+            Step::Take(true) => self.take(),
+            Step::Take(false) => self.unanswered |= self.folder.poll_take().is_some(),
+            Step::End(well) => {
+                for (name, job) in std::mem::take(&mut self.jobs) {
+                    let result = if well { Ok(()) } else { Err("lost".into()) };
+                    self.folder.handle_result(at(now), &name, &job, result);
+                }
+                self.save();
+            }
+            Step::Restart => {
+                self.save();
+                let rows: Vec<_> = self.store.values().cloned().collect();
+                self.folder = folder(rows);
+                self.walk();
+            }
+        }
+    }
+
+    /// Nobody writes any more, and time passes.
+    fn settle(&mut self) {
+        for file in self.files.values_mut() {
+            file.open = false;
+        }
+        // Asked for, and never answered: a process that has died.
+        if self.unanswered {
+            self.step(Step::Restart);
+        }
+        for _ in 0..4 {
+            self.walk();
+            for _ in 0..2 * SETTLE {
+                self.now += 1;
+                self.due();
+            }
+            self.take();
+            self.step(Step::End(true));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn none_is_taken_while_it_changes_none_is_lost_and_none_taken_twice(steps in vec(step(), 0..120)) {
+        let mut world = World::new();
+        for step in steps {
+            world.step(step);
+        }
+        world.settle();
+        for (name, file) in &world.files {
+            let has =
+                |one: &(Name, Version)| one.0 == *name && one.1.is_same_content(&file.version);
+            prop_assert!(world.taken.iter().any(has), "lost: {name} {file:?} {:?}", world.folder.entry(name));
+            let status = world.folder.entry(name).map(|entry| entry.status);
+            prop_assert!(matches!(status, Some(Status::Done { .. } | Status::Failed { .. })), "{status:?}");
+        }
+        for row in world.folder.entries() {
+            let is_there = world.files.contains_key(&row.name);
+            prop_assert!(is_there || matches!(row.status, Status::Gone { .. }), "{row:?}");
+        }
+        let kept: Vec<_> = world.store.values().map(|row| (row.name.clone(), row.status.clone())).collect();
+        let known: Vec<_> = world.folder.entries().map(|row| (row.name, row.status)).collect();
+        prop_assert_eq!(kept, known);
+    }
+}

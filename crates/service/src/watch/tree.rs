@@ -1,0 +1,153 @@
+//! Looks at files and directories below a folder. No symbolic link is followed, so nothing leads out of it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, openat, openat2, statat,
+};
+use rustix::io::Errno;
+
+use super::entry::{Name, Version};
+use super::names::Names;
+
+/// Directories within directories; deeper ones are not looked into.
+pub(super) const DEPTH_MAX: usize = 64;
+
+/// File systems whose files others can change without this kernel knowing: NFS, SMB (three of them), Ceph,
+/// AFS, FUSE, 9P, Lustre, GPFS, BeeGFS, Coda, OCFS2, GFS2, PVFS. Their numbers are those of statfs(2).
+const SHARED: [u64; 15] = [
+    0x6969,
+    0x517b,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x00c3_6400,
+    0x5346_414f,
+    0x6573_5546,
+    0x0102_1997,
+    0x0bd0_0bd0,
+    0x4750_4653,
+    0x1983_0326,
+    0x7375_7245,
+    0x7461_636f,
+    0x0116_1970,
+    0x2003_0528,
+];
+
+/// The folder itself, which may be reached by links: the configuration names it.
+pub(super) fn open_root(folder: &Path) -> io::Result<OwnedFd> {
+    Ok(openat(CWD, folder, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Opens something below the folder.
+pub(super) fn open_below(root: impl AsFd, name: &Name, flags: OFlags) -> io::Result<OwnedFd> {
+    let path: &OsStr =
+        if name.bytes().is_empty() { OsStr::new(".") } else { OsStr::from_bytes(name.bytes()) };
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    loop {
+        match openat2(&root, path, flags, Mode::empty(), resolve) {
+            // Something was renamed meanwhile.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            other => return Ok(other?),
+        }
+    }
+}
+
+/// A regular file, if there is one. An error is that nobody can say.
+pub(super) fn look(root: impl AsFd, name: &Name) -> io::Result<Option<Stat>> {
+    match open_below(root, name, OFlags::PATH) {
+        Ok(file) => Ok(Some(fstat(file)?).filter(is_file)),
+        Err(error) if is_gone(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// It is not there, or something else is.
+pub(super) fn is_gone(error: &io::Error) -> bool {
+    let gone = [Errno::NOENT, Errno::NOTDIR, Errno::LOOP];
+    error.raw_os_error().is_some_and(|number| gone.contains(&Errno::from_raw_os_error(number)))
+}
+
+fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
+/// Whether files there may be changed by other hosts, which the kernel does not tell of.
+pub(super) fn is_shared(directory: impl AsFd) -> bool {
+    // The kernel's number has 32 bits, whatever the width and sign of the field.
+    fstatfs(directory).is_ok_and(|found| SHARED.contains(&(found.f_type as u64 & 0xffff_ffff)))
+}
+
+/// What a walk tells.
+pub(super) trait Visitor {
+    /// A directory is about to be read.
+    fn directory(&mut self, name: &Name, directory: &OwnedFd);
+    /// A regular file that is one to take.
+    fn file(&mut self, name: &Name, version: Version);
+    /// A directory could not be read, or is too deep.
+    fn unread(&mut self, name: &Name, error: io::Error);
+}
+
+/// Walks from a directory on: each directory is told before it is read, so that whoever watches it from then
+/// on misses nothing.
+pub(super) fn walk(root: impl AsFd, from: &Name, names: &Names, visitor: &mut impl Visitor) {
+    let depth = from.bytes().split(|byte| *byte == b'/').filter(|part| !part.is_empty()).count();
+    let mut open = vec![(from.clone(), depth)];
+    while let Some((name, depth)) = open.pop() {
+        if depth > DEPTH_MAX {
+            visitor.unread(&name, io::Error::other(format!("more than {DEPTH_MAX} directories deep")));
+            continue;
+        }
+        let mut found = Vec::new();
+        match read(&root, &name, names, visitor, &mut found) {
+            Ok(()) => open.extend(found.into_iter().map(|name| (name, depth + 1))),
+            // It has gone since its name was read.
+            Err(error) if is_gone(&error) && !name.bytes().is_empty() => {}
+            Err(error) => visitor.unread(&name, error),
+        }
+    }
+}
+
+fn read(
+    root: impl AsFd,
+    name: &Name,
+    names: &Names,
+    visitor: &mut impl Visitor,
+    directories: &mut Vec<Name>,
+) -> io::Result<()> {
+    let directory = open_below(root, name, OFlags::DIRECTORY | OFlags::RDONLY)?;
+    visitor.directory(name, &directory);
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        let last = entry.file_name().to_bytes();
+        if last == b"." || last == b".." {
+            continue;
+        }
+        let path = name.child(last);
+        let kind = entry.file_type();
+        let may_be_file =
+            matches!(kind, FileType::RegularFile | FileType::Unknown) && names.takes(path.bytes());
+        let may_be_directory =
+            matches!(kind, FileType::Directory | FileType::Unknown) && names.enters(path.bytes());
+        if kind == FileType::Directory && may_be_directory {
+            directories.push(path);
+            continue;
+        }
+        if !may_be_file && !may_be_directory {
+            continue;
+        }
+        match statat(&directory, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if is_file(&stat) && may_be_file => visitor.file(&path, Version::of(&stat)),
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory && may_be_directory => {
+                directories.push(path);
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

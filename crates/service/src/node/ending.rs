@@ -183,11 +183,12 @@ impl Node {
             loss_fraction: report.session.loss_fraction,
             rtt_ms: report.session.rtt_mean_ms,
             verdict: report.session.bottleneck.clone(),
-            tree_root: None,
+            tree_root: report.tree_root.clone(),
             error_code: end.error.as_ref().map(|error| error.code().name().to_string()),
             error: end.error.as_ref().map(ToString::to_string),
         };
-        let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt: None };
+        let receipt = report.receipt.as_ref().and_then(|receipt| serde_json::to_string(receipt).ok());
+        let papers = Papers { report: serde_json::to_string(report).ok(), curve, receipt };
         self.store.later(move |transaction| history::insert(transaction, &record, &papers));
     }
 }

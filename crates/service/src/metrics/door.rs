@@ -12,6 +12,9 @@ use crate::job::State;
 use crate::node::Node;
 use crate::store::history::{self, Papers, Record};
 
+/// Characters of all paths of a record: a client may ask for very many.
+const PATHS_MAX: usize = 4096;
+
 /// Sees all sessions of the daemon.
 pub(crate) struct Door(pub(crate) Arc<Node>);
 
@@ -52,6 +55,10 @@ impl Visits for Visit {
         let record = record(&self.visitor, ended, state, self.node.clock.now_ms());
         let papers = Papers {
             report: ended.report.and_then(|report| serde_json::to_string(report).ok()),
+            receipt: ended
+                .report
+                .and_then(|report| report.receipt.as_ref())
+                .and_then(|receipt| serde_json::to_string(receipt).ok()),
             ..Papers::default()
         };
         // Clients may come faster than a disk that is full takes their records.
@@ -72,7 +79,7 @@ fn state(ended: &Ended<'_>) -> State {
 fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Record {
     let session = ended.session;
     let took_ms = (session.seconds.max(0.0) * 1000.0) as i64;
-    let paths = ended.paths.join(" ");
+    let paths: String = ended.paths.join(" ").chars().take(PATHS_MAX).collect();
     let (source, destination) =
         if ended.direction == "push" { (String::new(), paths) } else { (paths, String::new()) };
     let peer = visitor.peer.parse::<SocketAddr>();
@@ -95,6 +102,7 @@ fn record(visitor: &Visitor, ended: &Ended<'_>, state: State, now_ms: i64) -> Re
         loss_fraction: session.loss_fraction,
         rtt_ms: session.rtt_mean_ms,
         verdict: session.bottleneck.clone(),
+        tree_root: ended.report.and_then(|report| report.tree_root.clone()),
         error_code: ended.error.map(|error| error.code().name().to_string()),
         error: ended.error.map(ToString::to_string),
         ..Record::default()

@@ -322,10 +322,13 @@ impl Node {
             drop(all);
             let row = self.stored(id)?;
             caller.may(Deed::At(Scope::Control, &places::of_spec(&row.spec)?))?;
-            let what = format!("job {id} is over: it is {}", row.state.words());
-            return Err(Error::new(Code::NotNow, what));
+            return Err(is_over(&row));
         };
         caller.may(Deed::At(Scope::Control, &active.places))?;
+        // It may be over and not have left memory yet.
+        if active.row.state.is_final() {
+            return Err(is_over(&active.row));
+        }
         act(self, active)?;
         let view = JobView::of_active(active);
         drop(all);
@@ -344,6 +347,10 @@ fn again(row: &mut JobRow) -> Result<(), Refused> {
 
 fn no_such(id: JobId) -> Error {
     Error::new(Code::NoSuchThing, format!("there is no job {id}"))
+}
+
+fn is_over(row: &JobRow) -> Error {
+    Error::new(Code::NotNow, format!("job {} is over: it is {}", row.id, row.state.words()))
 }
 
 fn not_now(refused: Refused) -> Error {

@@ -250,9 +250,9 @@ impl Node {
 
     /// Another run of a job that has ended, or at once the attempt that a job waits for.
     pub(crate) fn retry(&self, caller: &Caller, id: JobId) -> Result<JobView, Error> {
-        if let Some(active) = self.jobs().get(&id)
-            && !active.row.state.is_final()
-        {
+        // A statement of its own: the lock is not held while the job is steered.
+        let is_live = self.jobs().get(&id).is_some_and(|active| !active.row.state.is_final());
+        if is_live {
             return self.steer(caller, id, |node, active| {
                 active.row.due_ms = None;
                 node.step(active, Step::Due).map_err(not_now)

@@ -161,6 +161,17 @@ fn what_may_mend_is_tried_again_with_pauses() {
 }
 
 #[test]
+fn a_job_that_waits_for_its_next_attempt_need_not_wait() {
+    let fixture = Fixture::new();
+    let mut spec = copy(fixture.file("a", 10), "fh://127.0.0.1:9/x".into());
+    spec.retry = Some(RetryRule { attempts: 1, first_delay: Span(3600), longest_delay: Span(3600) });
+    let id = fixture.submit(spec);
+    fixture.wait_for(id, State::Retrying);
+    fixture.node().retry(&Caller::local(), id).unwrap();
+    assert_eq!(fixture.wait_for(id, State::Failed).attempt, 2);
+}
+
+#[test]
 fn a_running_job_is_held_let_go_steered_and_ended() {
     let fixture = Fixture::new();
     let local = Caller::local();

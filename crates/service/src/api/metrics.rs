@@ -23,7 +23,6 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Figures of the node for collectors such as Prometheus: OpenMetrics, or the older text format if `Accept` prefers it.
 #[utoipa::path(get, path = "/metrics", tag = "node",
-    params(("Accept" = Option<String>, Header, description = "`text/plain` for the text format of Prometheus, version 0.0.4")),
     responses((status = 200, description = "All metrics (docs/metrics.md)",
         content((String = "application/openmetrics-text"), (String = "text/plain")))))]
 async fn metrics(may: May<ToRead>, headers: HeaderMap) -> Result<Response, Failure> {

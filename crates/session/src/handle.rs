@@ -183,7 +183,9 @@ impl Handle {
         Ok(())
     }
 
-    pub(crate) fn take_rate_wish(&self) -> Option<RateOptions> {
+    /// What was wished of the rate since this was asked last.
+    #[doc(hidden)]
+    pub fn take_rate_wish(&self) -> Option<RateOptions> {
         self.0.rate_wish.lock().in_any_case().take()
     }
 
@@ -261,6 +263,12 @@ impl Handle {
         }
     }
 
+    /// Whether anybody wants to know of details.
+    #[doc(hidden)]
+    pub fn wants_details(&self) -> bool {
+        self.0.feed.wants_details()
+    }
+
     /// The work begins.
     #[doc(hidden)]
     pub fn begin(&self) {
@@ -307,6 +315,12 @@ impl Handle {
     pub(crate) fn detach(&self, request: &Arc<Request>) {
         let facts = Facts::of(request);
         *self.0.running.lock().in_any_case() = Running { request: Weak::new(), facts };
+    }
+
+    /// What runs for it does so in another process, which has said this of it.
+    #[doc(hidden)]
+    pub fn set_facts(&self, facts: Facts) {
+        self.0.running.lock().in_any_case().facts = facts;
     }
 
     /// So that the rate now is that of the last seconds, however seldom anybody asks.

@@ -59,7 +59,7 @@ pub use farhaul_copy::{
     DeleteWhen, Difference, Durable, FailedEntry, FailedRun, FileOptions, Finding, Host, IntegrityOptions,
     Location, ManifestOptions, NotTakenEntry, Overwrite, Place, REPORT_SCHEMA, Report, Retry, SelectOptions,
     SpreadFigures, SpreadOptions, SyncOptions, TransferOptions, VERIFY_SCHEMA, Verify, VerifyJob,
-    VerifyReport, clean as run_clean, copy as run_copy, verify as run_verify,
+    VerifyReport, clean as run_clean, verify as run_verify,
 };
 pub use farhaul_read::{
     Answers, Depth, Entry, Identity, Kind, List, Listed, Queue, Range, Reader, Remote, RemoteFile,
@@ -77,4 +77,4 @@ pub use farhaul_stream::{
 };
 pub use farhaul_text::{escape, is_unprintable, unescape};
 pub use farhaul_volume::{Algorithm, FilterError, RuleList, Separator, is_pattern};
-pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, sync, verify};
+pub use transfer::{Failed, Running, Transfer, Verdict, Verification, copy, run_copy, sync, verify};

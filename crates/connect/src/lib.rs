@@ -111,14 +111,14 @@ pub struct Admitted {
 }
 
 /// What sessions can do beyond the protocol's version.
-const SESSION_FEATURES: [&str; 4] = [CIPHER_NONE, AUTO_PATHS, FURTHER_PATHS, GRANTS];
+const SESSION_FEATURES: [&str; 3] = [CIPHER_NONE, AUTO_PATHS, FURTHER_PATHS];
 /// Blocks travel without encryption if both ends agree to it.
 const CIPHER_NONE: &str = "cipher-none";
 /// The far end finds the paths.
 const AUTO_PATHS: &str = "auto-paths";
 /// Paths are added to a running session.
 const FURTHER_PATHS: &str = "further-paths";
-/// Who comes may do so by a grant of another's.
+/// Of a daemon alone: who comes may do so by a grant of another's.
 pub(crate) const GRANTS: &str = "grants";
 
 /// What an end can do in the session and in the service.

@@ -837,6 +837,31 @@ mod by_grant {
         assert!(three.give(&three.bob, LONG).is_err());
     }
 
+    /// Each of these has shown a key that a grant is for, and says nothing.
+    #[test]
+    fn who_may_only_come_for_another_holds_a_strangers_place_until_it_has_said_for_whom() {
+        let three = Three::start();
+        three.give(&three.bob, LONG).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let key = three.fixture.key();
+        runtime.block_on(async {
+            let mut silent = Vec::new();
+            for _ in 0..PER_ADDRESS_MAX {
+                let pin = tls::Pin::OneOf(vec![key.clone()]);
+                let (config, _) = tls::client_config(&three.bob, pin).unwrap();
+                silent.push(tcp::connect(Arc::new(config), three.fixture.address).await.unwrap());
+            }
+            // Who comes now finds no place until the silent ones are slow, and then that of the first of them.
+            let come = std::thread::scope(|scope| {
+                let come = || connect_asking(&three.fixture.target(), asking(false, b"x"), &|_| None);
+                scope.spawn(come).join().unwrap()
+            });
+            come.unwrap();
+            three.arrived();
+            assert!(silent.remove(0).read_frame().await.is_err(), "it has lost its place");
+        });
+    }
+
     #[test]
     fn a_daemon_with_another_key_hears_nothing() {
         let three = Three::start();

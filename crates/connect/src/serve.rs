@@ -31,7 +31,7 @@ use super::registry::{NotAdmitted, Registered};
 use super::rights::Allowed;
 use super::tls;
 use super::tls::Shown;
-use super::{Admitted, Established, discovery, quic, reserved_ids, tcp};
+use super::{Admitted, Established, GRANTS, discovery, quic, reserved_ids, tcp};
 
 /// Judges what a client wants before anything is set up for it: what the service answers, and what the client's
 /// rights let it do.
@@ -386,6 +386,7 @@ fn prepare(shared: &Shared, hello: &Hello, client: &Client, datagrams: bool) -> 
     }
     let (who, taken) = shared.callers.principal(&client.caller, hello.grant.as_ref())?;
     let (admitted, allowed) = (shared.admit)(&hello.opening, &who)?;
+    let admitted = Admitted { features: admitted.features.and(&[GRANTS]), ..admitted };
     let Admitted { features, terms } = admitted.meeting(&hello.opening.needs)?;
     let flows = if datagrams { hello.flow_ids.len() } else { 1 };
     let busy = |error: Error| Refusal {

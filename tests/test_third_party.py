@@ -95,7 +95,7 @@ def test_a_tree_goes_from_one_daemon_to_the_other_and_not_through_here(three):
     assert f" key={client}" in begins and f" bearer={three.b.fingerprint}" in begins, begins
     line = last_line(three.b, "copy with another daemon ")
     assert f" key={client}" in line and f" with_key={three.c.fingerprint}" in line, line
-    assert "result=ok" in line and "direction=push" in line, line
+    assert "result=ok" in line and "direction=push" in line and " path=tree " in line, line
     # And knows the other only as what it is.
     again = three.cp(three.b.url("tree"), three.c.url(""))
     assert again.report["bytes"] == 0 and again.report["skipped"] > 0, again
@@ -144,6 +144,13 @@ def test_who_drives_is_the_source_unless_it_cannot_reach_the_destination(three):
     assert "direction=pull" in last_line(three.c, "copy with another daemon")
 
 
+def test_a_dry_run_changes_nothing(three):
+    make_tree(three.b.root / "tree", seed=9, files=10)
+    outcome = three.cp("--dry-run", three.b.url("tree"), three.c.url("new/"))
+    assert "would send tree" in outcome.stderr, outcome
+    assert list(three.c.root.iterdir()) == []
+
+
 def test_both_may_be_one_daemon(three):
     make_file(three.b.root / "file", 1 * MIB)
     three.cp(three.b.url("file"), three.b.url("copy"))
@@ -179,8 +186,8 @@ def test_what_is_missing_is_said_as_of_any_copy(three):
 def test_a_copy_that_is_interrupted_goes_on_where_it_stopped(three):
     make_file(three.b.root / "file", 48 * MIB)
     running = three.start("--rate", "80M", three.b.url("file"), three.c.url("file"))
-    partial = lambda: [path for path in three.c.root.iterdir() if path.name.endswith(".fhpart")]
-    wait_until(lambda: any(path.stat().st_blocks * 512 > 12 * MIB for path in partial()), what="some of it is there")
+    journal_bytes = lambda: sum(path.stat().st_size for path in three.c.root.glob(".*.fhjournal"))
+    wait_until(lambda: journal_bytes() > 64 + 56 * 12, what="some of it is there")
     running.send_signal(signal.SIGINT)
     outcome = finish(running)
     assert outcome.code == EXIT_INTERRUPTED, outcome
@@ -207,11 +214,11 @@ def test_each_daemon_goes_by_what_the_client_may_do_there(three):
     make_file(three.b.root / "file", 1000)
     three.c.keys.write_text(f"read-only {three.key}")
     outcome = three.cp(three.b.url("file"), three.c.url("file"), expect=EXIT_AUTH)
-    assert "you may only read here" in outcome.error_line, outcome
+    assert "gamma: you may only read here" in outcome.error_line, outcome
     three.c.keys.write_text(three.key)
     three.b.keys.write_text(f"write-only {three.key}")
     outcome = three.cp(three.b.url("file"), three.c.url("file"), expect=EXIT_AUTH)
-    assert "you may only write here" in outcome.error_line, outcome
+    assert "beta: you may only write here" in outcome.error_line, outcome
     assert list(three.c.root.iterdir()) == []
 
 

@@ -4,13 +4,14 @@
 //! it was asked in, resumably, and is counted as one of that client's own.
 
 use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use farhaul_connect::{Asked as AskedRights, pinned_connect};
 use farhaul_connect::{Errand, Established, GRANT_SECS, GRANT_SECS_MAX, Guest, Identity, Reach, Wish};
 use farhaul_copy::{Carry, Direction, REPORT_SCHEMA, Report};
-use farhaul_session::budget::Resource;
+use farhaul_session::budget::{Budget, Resource};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::events::Level;
@@ -29,6 +30,8 @@ use super::told;
 
 /// How often a client is told how its copy stands.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// Answers that wait until the client takes them.
+const ANSWERS_MAX: usize = 256;
 /// Events that go in one piece.
 const EVENTS_AT_ONCE: usize = 64;
 /// Threads of a copy beside those of its session.
@@ -48,6 +51,12 @@ pub struct ServerPolicy {
 pub struct Carried {
     /// Push: this daemon sends.
     pub direction: Direction,
+    /// Here, as the client has named it: the first of the paths, and how many there are.
+    pub path: Vec<u8>,
+    /// So many.
+    pub paths: usize,
+    /// At the other one.
+    pub far_path: Vec<u8>,
     /// The other one.
     pub host: String,
     /// Its port.
@@ -105,10 +114,16 @@ fn run(
     let budget = established.session.budget.clone();
     let started = Session::start(established.session, network, Role::Sender, Order::Any, handle)?;
     let mut dialogue = started.1;
+    let (answers, answering) = sync_channel(ANSWERS_MAX);
     let server = Server { request: dialogue.request.clone(), guest, policy, watch };
     let result = std::thread::scope(|scope| {
+        let said = &server;
+        let answer = move || said.request.work(|| answering.iter().for_each(|answer| said.say(&answer)));
+        let answer = std::thread::Builder::new().name("control-says".into()).spawn_scoped(scope, answer);
+        answer.map_err(Error::no_thread)?;
         let mut running = None;
-        let heard = contained(|| server.converse(&mut dialogue, &mut running, &budget, scope)).flatten();
+        let heard = || server.converse(&mut dialogue, &mut running, (&budget, answers), scope);
+        let heard = contained(heard).flatten();
         if let Some(Running { handle, .. }) = &running {
             handle.cancel();
         }
@@ -141,7 +156,7 @@ impl Server<'_> {
         &'scope self,
         dialogue: &mut Dialogue,
         running: &mut Option<Running<'scope>>,
-        budget: &farhaul_session::Budget,
+        (budget, answers): (&Budget, SyncSender<Message>),
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<(), Error> {
         let mut document = Parts::default();
@@ -164,7 +179,10 @@ impl Server<'_> {
                         Ok((token, seconds)) => Message::Granted { op, seconds, token },
                         Err(error) => Message::refused(op, &error),
                     };
-                    self.say(&answer);
+                    // Who hears the client does not wait for it to listen.
+                    answers.try_send(answer).map_err(|_| {
+                        Error::new(Code::Busy, "more was asked than the answers were listened to")
+                    })?;
                 }
                 Message::Begin { op, is_last, part } => {
                     if running.as_ref().is_some_and(|running| !running.thread.is_finished()) {
@@ -236,9 +254,7 @@ impl Server<'_> {
             let relay = move || self.request.work(|| self.relay(handle, &events));
             let relaying = std::thread::Builder::new().name("carry-told".into()).spawn_scoped(scope, relay);
             let made = relaying.map_err(Error::no_thread).and(asked).map(|asked| {
-                let (direction, far) = (direction(&asked), &asked.far);
-                let carried =
-                    Carried { direction, host: far.host.clone(), port: far.port, key: far.key.clone() };
+                let carried = carried(&asked);
                 self.watch.begins(handle, &carried);
                 let made = contained(|| self.make(asked, handle)).flatten();
                 let (report, error) = made.unwrap_or_else(failed);
@@ -303,11 +319,19 @@ impl Server<'_> {
     }
 }
 
-/// The client could have asked to be sent something from here: then this daemon sends.
-fn direction(asked: &Asked) -> Direction {
-    match asked.copy.direction {
-        Direction::Pull => Direction::Push,
-        Direction::Push => Direction::Pull,
+fn carried(Asked { copy, far, .. }: &Asked) -> Carried {
+    Carried {
+        // Where the client could have asked to be sent something, this daemon sends.
+        direction: match copy.direction {
+            Direction::Pull => Direction::Push,
+            Direction::Push => Direction::Pull,
+        },
+        path: copy.paths.first().cloned().unwrap_or_default(),
+        paths: copy.paths.len(),
+        far_path: far.path.clone(),
+        host: far.host.clone(),
+        port: far.port,
+        key: far.key.clone(),
     }
 }
 

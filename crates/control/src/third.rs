@@ -83,7 +83,11 @@ fn grant(
     let mut control = Control::open(at)?;
     let lifetime = Duration::from_secs(GRANT_SECS);
     let wish = Wish { key: key.to_string(), errand: between.errand(driver), lifetime };
-    let granted = control.grant(wish, || handle.is_cancelled())?;
+    let granted = control.grant(wish, || handle.is_cancelled());
+    let granted = granted.map_err(|error| match error.code() {
+        Code::Interrupted => error,
+        _ => error.about(&shown(at)),
+    })?;
     let own = control.key().to_string();
     control.finish();
     Ok((own, granted.token))

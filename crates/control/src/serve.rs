@@ -36,6 +36,10 @@ const ANSWERS_MAX: usize = 256;
 const EVENTS_AT_ONCE: usize = 64;
 /// Threads of a copy beside those of its session.
 const THREADS: u64 = 2;
+/// Bytes of events that wait for a client, which a copy that has more to tell waits for.
+const WAITING_MAX: usize = 1 << 20;
+/// Bytes that a copy takes beside its session: what it was asked, four times while it is read, and what it tells.
+const BYTES: u64 = 4 * ASKED_MAX as u64 + 2 * WAITING_MAX as u64;
 
 /// How a daemon serves.
 #[derive(Debug, Clone)]
@@ -159,7 +163,7 @@ impl Server<'_> {
         (budget, answers): (&Budget, SyncSender<Message>),
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<(), Error> {
-        let mut document = Parts::default();
+        let (mut document, mut kept) = (Parts::default(), None);
         loop {
             let message = match dialogue.step()? {
                 Step::Message(bytes) => Message::decode(bytes).map_err(senseless)?,
@@ -188,13 +192,16 @@ impl Server<'_> {
                     if running.as_ref().is_some_and(|running| !running.thread.is_finished()) {
                         return Err(unexpected("begin"));
                     }
-                    if let Some(whole) = document.take(is_last, &part, ASKED_MAX)? {
-                        // What has been told of it goes with it.
+                    if kept.is_none() {
                         let threads = budget.charge_of(Resource::Threads, THREADS)?;
+                        kept = Some((threads, budget.charge(BYTES)?));
+                    }
+                    if let Some(whole) = document.take(is_last, &part, ASKED_MAX)? {
+                        let kept = kept.take();
                         let handle = Handle::new();
                         let own = handle.clone();
                         let carry = move || {
-                            let _threads = threads;
+                            let _kept = kept;
                             self.request.work(|| self.carry(op, &whole, &own));
                         };
                         let thread = std::thread::Builder::new().name("carry".into());
@@ -250,7 +257,7 @@ impl Server<'_> {
                 Ok(asked) if asked.details => Level::Trace,
                 Ok(_) | Err(_) => Level::Notice,
             };
-            let events = handle.events(level);
+            let events = handle.events_within(level, WAITING_MAX);
             let relay = move || self.request.work(|| self.relay(handle, &events));
             let relaying = std::thread::Builder::new().name("carry-told".into()).spawn_scoped(scope, relay);
             let made = relaying.map_err(Error::no_thread).and(asked).map(|asked| {

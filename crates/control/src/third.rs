@@ -32,7 +32,12 @@ pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
 
 fn run(job: CopyJob, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
     let between = Between::of(job)?;
-    let (report, error) = drive(&between, Driver::Source, handle)?;
+    let (mut report, mut error) = drive(&between, Driver::Source, handle)?;
+    if error.as_ref().is_some_and(|error| error.code() == Code::GrantUsed) && !handle.is_cancelled() {
+        // The other daemon has taken it, and its answer was lost on the way.
+        handle.begin_again();
+        (report, error) = drive(&between, Driver::Source, handle)?;
+    }
     let is_fetched =
         |error: &&Error| is_out_of_reach(error) && !handle.is_cancelled() && between.can_be_fetched();
     let Some(unreached) = error.as_ref().filter(is_fetched) else { return Ok((report, error)) };

@@ -129,6 +129,12 @@ impl Handle {
         self.0.feed.read(level)
     }
 
+    /// As [`Handle::events`], of which at most so many bytes wait.
+    #[doc(hidden)]
+    pub fn events_within(&self, level: Level, bytes_max: usize) -> Events {
+        self.0.feed.read_within(level, bytes_max)
+    }
+
     /// Has `hear` called with each event that is no detail, by the thread that tells it, which must not be kept waiting.
     /// There is one for a transfer; it is set before that begins.
     pub fn hear(&self, hear: impl Fn(&Event) + Send + Sync + 'static) {

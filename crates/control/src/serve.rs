@@ -4,6 +4,7 @@
 //! it was asked in, resumably, and is counted as one of that client's own.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -152,6 +153,8 @@ struct Server<'a> {
 /// The one copy of a session that may run at a time.
 struct Running<'scope> {
     handle: Handle,
+    /// Its client is being told how it has ended, and may ask for the next one.
+    is_over: Arc<AtomicBool>,
     thread: ScopedJoinHandle<'scope, ()>,
 }
 
@@ -168,7 +171,7 @@ impl Server<'_> {
             let message = match dialogue.step()? {
                 Step::Message(bytes) => Message::decode(bytes).map_err(senseless)?,
                 Step::Finish(_) => {
-                    if let Some(Running { handle, thread }) = running.take() {
+                    if let Some(Running { handle, thread, .. }) = running.take() {
                         handle.cancel();
                         let _ = thread.join();
                     }
@@ -189,7 +192,8 @@ impl Server<'_> {
                     })?;
                 }
                 Message::Begin { op, is_last, part } => {
-                    if running.as_ref().is_some_and(|running| !running.thread.is_finished()) {
+                    let is_over = |running: &Running<'_>| running.is_over.load(Ordering::Acquire);
+                    if running.as_ref().is_some_and(|running| !is_over(running)) {
                         return Err(unexpected("begin"));
                     }
                     if kept.is_none() {
@@ -199,14 +203,15 @@ impl Server<'_> {
                     if let Some(whole) = document.take(is_last, &part, ASKED_MAX)? {
                         let kept = kept.take();
                         let handle = Handle::new();
-                        let own = handle.clone();
+                        let is_over = Arc::new(AtomicBool::new(false));
+                        let (own, over) = (handle.clone(), is_over.clone());
                         let carry = move || {
                             let _kept = kept;
-                            self.request.work(|| self.carry(op, &whole, &own));
+                            self.request.work(|| self.carry(op, &whole, &own, &over));
                         };
                         let thread = std::thread::Builder::new().name("carry".into());
                         let thread = thread.spawn_scoped(scope, carry).map_err(Error::no_thread)?;
-                        *running = Some(Running { handle, thread });
+                        *running = Some(Running { handle, is_over, thread });
                     }
                 }
                 // What they are about may have ended meanwhile.
@@ -249,7 +254,7 @@ impl Server<'_> {
     }
 
     /// Makes a copy with another daemon, tells of it, and says how it has ended.
-    fn carry(&self, op: u64, document: &[u8], handle: &Handle) {
+    fn carry(&self, op: u64, document: &[u8], handle: &Handle, is_over: &AtomicBool) {
         handle.begin();
         let (report, error) = std::thread::scope(|scope| {
             let asked = Asked::read(document);
@@ -273,6 +278,7 @@ impl Server<'_> {
             handle.end(report.ok, error.as_ref());
             (report, error)
         });
+        is_over.store(true, Ordering::Release);
         for (is_last, part) in parts(&told::of_ending(&report, error.as_ref())) {
             self.say(&Message::Ended { op, is_last, part });
         }

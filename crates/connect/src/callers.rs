@@ -1,7 +1,7 @@
 //! Who is let through a daemon's handshake: whom the authenticator knows, and whose key a grant is for.
 //!
-//! Always true: a key that only a grant is for gets as far as its first frame and gives no place back before that
-//! was found good; whom it comes for is looked up in that moment.
+//! Always true: a key that only a grant is for gets as far as its first frame and gives no place back before
+//! that was found good; whom it comes for is looked up in that moment.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,8 +49,8 @@ impl Callers {
         if is_heard { Ok(Caller { key, own }) } else { Err(name) }
     }
 
-    /// For whom a caller comes, and with which rights: by a grant, if one is shown, with what is left of those of
-    /// who gave it.
+    /// For whom a caller comes, and with which rights: by a grant, if one is shown, with what is left of
+    /// those of who gave it.
     pub(crate) fn principal(
         &self,
         caller: &Caller,

@@ -219,8 +219,8 @@ pub(crate) fn connect_asking(
     }
 }
 
-/// Connects with a daemon by a grant, with this key of our own. Whoever has another key than the one that was named is
-/// told nothing.
+/// Connects with a daemon by a grant, with this key of our own. Whoever has another key than the one that was
+/// named is told nothing.
 pub fn pinned_connect(
     identity: &Identity,
     target: &PinnedTarget,

@@ -1,7 +1,7 @@
 //! Grants: what a principal lets another key do here in its place, once.
 //!
-//! Always true: a grant works for the one key that it was given for, once, before it expires; of its token only a
-//! digest is kept; all grants together and those of each principal are bounded. Time is an argument.
+//! Always true: a grant works for the one key that it was given for, once, before it expires; of its token
+//! only a digest is kept; all grants together and those of each principal are bounded. Time is an argument.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -63,7 +63,8 @@ enum State {
     Used,
 }
 
-/// A grant that somebody has come with. Dropped without having been [spent](Taken::spend), it can be shown again.
+/// A grant that somebody has come with. Dropped without having been [spent](Taken::spend), it can be shown
+/// again.
 #[derive(Debug)]
 pub(crate) struct Taken {
     grants: Grants,

@@ -4,7 +4,8 @@
 //! [`daemon_connect`] (`dial.rs`, which races `quic.rs` and `tcp.rs`) with [`Daemon`] (`listen.rs`,
 //! `demux.rs`, `half_open.rs`). [`RemoteProgram`] (`remote.rs`) is the way over ssh to a far end that is no
 //! session. Keys and who trusts whom: `identity.rs`, `known_hosts.rs`, `authorized.rs`, `tls.rs`; who that is
-//! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`, `callers.rs`.
+//! and what it may do: `principal.rs`, `rights.rs`, `accounts.rs`; who comes for another: `grants.rs`,
+//! `callers.rs`.
 //!
 //! Always true: a secret is in no argument, no environment and no file beyond the key files; a flow index, from which
 //! keys derive, is used once a session: the client chooses it, and neither end takes one for the second time.

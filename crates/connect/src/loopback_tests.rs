@@ -851,7 +851,8 @@ mod by_grant {
                 let (config, _) = tls::client_config(&three.bob, pin).unwrap();
                 silent.push(tcp::connect(Arc::new(config), three.fixture.address).await.unwrap());
             }
-            // Who comes now finds no place until the silent ones are slow, and then that of the first of them.
+            // Who comes now finds no place until the silent ones are slow, and then that of the first of
+            // them.
             let come = std::thread::scope(|scope| {
                 let come = || connect_asking(&three.fixture.target(), asking(false, b"x"), &|_| None);
                 scope.spawn(come).join().unwrap()

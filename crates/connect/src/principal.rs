@@ -89,15 +89,16 @@ impl Guest {
         }
     }
 
-    /// Lets another key do something here in this principal's place, as far as it could itself. The token is what that
-    /// one has to show.
+    /// Lets another key do something here in this principal's place, as far as it could itself. The token is
+    /// what that one has to show.
     pub fn grant(&self, wish: Wish, asked: Asked<'_>) -> Result<Token, Error> {
         let rights = self.rights()?;
         rights.judge(asked).map_err(Refusal::into_error)?;
         self.pass.callers.grants.give(&self.principal, &rights, wish, Instant::now())
     }
 
-    /// What a session takes that this daemon opens elsewhere for this principal: it counts as one of that one's own.
+    /// What a session takes that this daemon opens elsewhere for this principal: it counts as one of that
+    /// one's own.
     pub fn lend(&self, options: &NetworkOptions) -> Result<Lent, Error> {
         let rights = self.rights()?;
         let account = self.pass.accounts.of(&self.principal.id, &rights);

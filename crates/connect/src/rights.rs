@@ -172,7 +172,8 @@ impl Rights {
         Ok(Allowed { root: self.root.clone() })
     }
 
-    /// Whether a session may begin whose first request does nothing by itself: what is asked in it is judged then.
+    /// Whether a session may begin whose first request does nothing by itself: what is asked in it is judged
+    /// then.
     pub fn visit(&self) -> Result<Allowed, Refusal> {
         match self.errand {
             None => Ok(Allowed { root: self.root.clone() }),

@@ -1,7 +1,8 @@
 //! The daemon's part in a handshake: from a connection to a session in a thread of its own.
 //!
-//! Always true: who is here without an authorized key gets no further than TLS, or with a key that a grant is for no further
-//! than its first frame, and holds a place of which others may be in need until then; a handshake ends when its time is over; whatever goes wrong, the daemon goes on.
+//! Always true: who is here without an authorized key gets no further than TLS, or with a key that a grant is
+//! for no further than its first frame, and holds a place of which others may be in need until then; a
+//! handshake ends when its time is over; whatever goes wrong, the daemon goes on.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -166,8 +167,8 @@ where
     Ok(timeout_at(until, told).await.map_err(|_| Failure::TooSlow)??)
 }
 
-/// What a client that has shown its key says first. One that may come only for another has shown no more than a
-/// stranger until then, and others may get its place.
+/// What a client that has shown its key says first. One that may come only for another has shown no more than
+/// a stranger until then, and others may get its place.
 async fn first_words<T>(
     place: &mut Place,
     caller: &Caller,

@@ -1,4 +1,5 @@
-//! The end that steers: a session with one daemon, by which it is asked for grants and for copies with another one.
+//! The end that steers: a session with one daemon, by which it is asked for grants and for copies with
+//! another one.
 //!
 //! Always true: the daemon's key is the one that this very session's handshake has proved.
 
@@ -85,8 +86,8 @@ impl Control {
         }
     }
 
-    /// Has the daemon make a copy with another one, to its end. What happens is told to `handle`, and what is wished by it
-    /// is done there.
+    /// Has the daemon make a copy with another one, to its end. What happens is told to `handle`, and what is
+    /// wished by it is done there.
     pub(crate) fn copy(&mut self, asked: &Asked, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
         let document = asked.write()?;
         let this = self.next_op();

@@ -1,7 +1,7 @@
 //! A daemon's part: it gives grants, and copies with other daemons for its clients.
 //!
-//! Always true: whatever is asked is judged by what the client may do at that moment; a copy ends with the session that
-//! it was asked in, resumably, and is counted as one of that client's own.
+//! Always true: whatever is asked is judged by what the client may do at that moment; a copy ends with the
+//! session that it was asked in, resumably, and is counted as one of that client's own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +39,8 @@ const EVENTS_AT_ONCE: usize = 64;
 const THREADS: u64 = 2;
 /// Bytes of events that wait for a client, which a copy that has more to tell waits for.
 const WAITING_MAX: usize = 1 << 20;
-/// Bytes that a copy takes beside its session: what it was asked, four times while it is read, and what it tells.
+/// Bytes that a copy takes beside its session: what it was asked, four times while it is read, and what it
+/// tells.
 const BYTES: u64 = 4 * ASKED_MAX as u64 + 2 * WAITING_MAX as u64;
 
 /// How a daemon serves.

@@ -1,7 +1,7 @@
 //! What a client does for a copy between two daemons: a grant of the one, and the other told to use it.
 //!
-//! Always true: no content comes here; the key that a daemon is told of the other one is the one that this client has
-//! been shown by that one itself.
+//! Always true: no content comes here; the key that a daemon is told of the other one is the one that this
+//! client has been shown by that one itself.
 
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use farhaul_text::printable;
 use super::control::Control;
 use super::errand::{ADDRESSES_MAX, Asked, Far};
 
-/// Runs a job whose source and destination are at daemons to its end. The report is filled as far as the copy went, also
-/// when there is an error.
+/// Runs a job whose source and destination are at daemons to its end. The report is filled as far as the copy
+/// went, also when there is an error.
 pub fn copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     handle.begin();
     let (report, error) = contained(|| run(job, handle)).flatten().unwrap_or_else(|error| {
@@ -49,8 +49,8 @@ fn run(job: CopyJob, handle: &Handle) -> Result<(Report, Option<Error>), Error> 
     Ok((report, error))
 }
 
-/// Has one daemon copy with the other. An error of this function's own keeps the copy from beginning, or ends what is
-/// known of it; what ends the copy over there comes beside its report.
+/// Has one daemon copy with the other. An error of this function's own keeps the copy from beginning, or ends
+/// what is known of it; what ends the copy over there comes beside its report.
 fn drive(between: &Between, driver: Driver, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
     let (near, far) = match driver {
         Driver::Source => (&between.from, &between.to),

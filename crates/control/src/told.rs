@@ -1,7 +1,7 @@
 //! What a daemon tells of a copy that it makes for a client: events, how it stands, and how it has ended.
 //!
-//! Always true: texts of the daemon's lose what could steer a terminal before anybody sees them; what is not understood
-//! is passed over, but for the end.
+//! Always true: texts of the daemon's lose what could steer a terminal before anybody sees them; what is not
+//! understood is passed over, but for the end.
 
 use farhaul_copy::Report;
 use farhaul_session::error::{Code, Error, ExitCode};
@@ -171,8 +171,8 @@ pub(crate) fn ending(json: &[u8]) -> Result<(Report, Option<Error>), Error> {
     Ok((report, error))
 }
 
-/// What has ended the copy at the daemon that makes it, to the client: a command makes no sense to both, and files that
-/// are not there are there for neither. What is wrong with that host itself is the far end's.
+/// What has ended the copy at the daemon that makes it, to the client: a command makes no sense to both, and
+/// files that are not there are there for neither. What is wrong with that host itself is the far end's.
 fn as_seen_from_here(code: Option<Code>) -> Code {
     let Some(code) = code else { return Code::PeerFailed };
     match code.exit_code() {

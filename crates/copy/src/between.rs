@@ -1,8 +1,8 @@
-//! Copies between two daemons: what the client judges of such a job, and what the daemon does that was told to bring
-//! something to another one, or to fetch it there.
+//! Copies between two daemons: what the client judges of such a job, and what the daemon does that was told
+//! to bring something to another one, or to fetch it there.
 //!
-//! Always true: at the daemon that was told, paths are resolved as if its client had asked for the same by itself,
-//! below what that one may use; what it fetches is only what was asked for.
+//! Always true: at the daemon that was told, paths are resolved as if its client had asked for the same by
+//! itself, below what that one may use; what it fetches is only what was asked for.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -134,7 +134,8 @@ fn not_between() -> Error {
     Error::new(Code::Misuse, "source and destination are not both at daemons")
 }
 
-/// A copy with another daemon that this one makes for a client of its own. All that can be wrong here was looked at.
+/// A copy with another daemon that this one makes for a client of its own. All that can be wrong here was
+/// looked at.
 pub struct Carry {
     request: CopyRequest,
     side: Side,
@@ -142,8 +143,8 @@ pub struct Carry {
 }
 
 impl Carry {
-    /// `asked` is what the client could have asked for by itself, and what its rights were judged for; `far` the path at
-    /// the other daemon; what is made for it is counted in `budget`.
+    /// `asked` is what the client could have asked for by itself, and what its rights were judged for; `far`
+    /// the path at the other daemon; what is made for it is counted in `budget`.
     pub fn prepare(
         mut asked: CopyRequest,
         far: Vec<u8>,

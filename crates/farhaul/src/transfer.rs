@@ -33,8 +33,8 @@ pub fn copy<S: AsRef<OsStr>>(
     Transfer { job: both.map(|(sources, destination)| job(sources, destination)), watch: Watch::default() }
 }
 
-/// Runs a job to its end. Between two daemons one of them sends to the other, and no content comes here. The report is filled
-/// as far as the transfer went, also when there is an error.
+/// Runs a job to its end. Between two daemons one of them sends to the other, and no content comes here. The
+/// report is filled as far as the transfer went, also when there is an error.
 pub fn run_copy(job: CopyJob, handle: &Handle) -> (Report, Option<Error>) {
     match Between::is_one(&job) {
         true => farhaul_control::copy(job, handle),

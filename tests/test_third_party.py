@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import pathlib
 import signal
 import time
 
@@ -9,7 +10,7 @@ import pytest
 
 from harness import peer, steering
 from harness.hosts import wait_until
-from harness.product import EXIT_AUTH, EXIT_FILES, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, finish, public_key_line
+from harness.product import EXIT_AUTH, EXIT_CONNECT, EXIT_FILES, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, finish, public_key_line
 from harness.steering import Refused, Steering, document
 from harness.three import ThreeNet
 from harness.trees import differences, make_file, make_tree, sha256
@@ -130,18 +131,55 @@ def test_a_sync_between_daemons_deletes_what_is_too_much(three):
     assert differences(tree, three.c.root / "copy") == []
 
 
-def test_who_drives_is_the_source_unless_it_cannot_reach_the_destination(three):
-    make_file(three.b.root / "file", 3 * MIB)
-    closed = "".join(f"{kind} dport {three.c.port} ip saddr {three.beta.v4} reject;" for kind in ("tcp", "udp"))
-    three.gamma.nft(f"table inet closed {{ chain c {{ type filter hook input priority 0; policy accept; {closed} }}; }}")
+@contextlib.contextmanager
+def closed_to_beta(three):
+    """While it lasts, gamma lets nobody in from beta."""
+    rules = "".join(f"{kind} dport {three.c.port} ip saddr {three.beta.v4} reject;" for kind in ("tcp", "udp"))
+    three.gamma.nft(f"table inet closed {{ chain c {{ type filter hook input priority 0; policy accept; {rules} }}; }}")
     try:
-        outcome = three.cp(three.b.url("file"), three.c.url("file"))
+        yield
     finally:
         three.gamma.nft("delete table inet closed")
+
+
+def test_several_sources_are_not_fetched(three):
+    """A grant is for one path, so the error is that of the first way."""
+    for name in ("one", "two"):
+        make_file(three.b.root / name, 1000)
+    with closed_to_beta(three):
+        outcome = three.cp(three.b.url("one"), three.b.url("two"), three.c.url("into/"), expect=EXIT_CONNECT)
+    assert "beta: " in outcome.error_line and "gamma" in outcome.error_line, outcome
+    assert list(three.c.root.iterdir()) == []
+
+
+def test_who_drives_is_the_source_unless_it_cannot_reach_the_destination(three):
+    make_file(three.b.root / "file", 3 * MIB)
+    with closed_to_beta(three):
+        outcome = three.cp(three.b.url("file"), three.c.url("file"))
     assert sha256(three.c.root / "file") == sha256(three.b.root / "file")
     assert any("so gamma fetches it" in warning for warning in outcome.report["warnings"]), outcome
     assert "so gamma fetches it" in outcome.stderr
     assert "direction=pull" in last_line(three.c, "copy with another daemon")
+
+
+def test_names_and_addresses_are_found_from_either_host(three):
+    """A name that only alpha knows, one that means beta itself there, and an address of IPv6."""
+    make_file(three.b.root / "file", 1000)
+    hosts = {host: pathlib.Path(f"/etc/netns/{host.netns}/hosts") for host in (three.alpha, three.beta)}
+    before = {host: path.read_text() for host, path in hosts.items()}
+    hosts[three.alpha].write_text(before[three.alpha] + f"{three.gamma.v4} onlyhere other\n")
+    hosts[three.beta].write_text(before[three.beta] + f"{three.beta.v4} other\n")
+    try:
+        three.cp(three.b.url("file"), three.c.url("one", host="onlyhere"))
+        three.cp(three.b.url("file", host="[fd77::2]"), three.c.url("two", host="[fd77::3]"))
+        outcome = three.cp(three.b.url("file"), three.c.url("three", host="other"), check=False)
+    finally:
+        for host, path in hosts.items():
+            path.write_text(before[host])
+    assert outcome.code == EXIT_OK or outcome.report["error_detail"]["code"] == "FH-HOST-KEY-WRONG", outcome
+    found = {path.name for path in three.c.root.iterdir()}
+    assert found == {"one", "two", "three"} - ({"three"} if outcome.code else set())
+    assert [path.name for path in three.b.root.iterdir()] == ["file"]
 
 
 def test_a_dry_run_changes_nothing(three):
@@ -381,6 +419,18 @@ def test_without_a_grant_the_other_daemon_is_nobody(three):
     grant_at(three, three.c, "file")
     with three.session(three.c, peer.request("push", "file"), key=three.b.identity, host=three.beta) as (reply, _session):
         assert reply["refusal"]["code"] == "FH-KEY-NOT-AUTHORIZED", reply
+    assert list(three.c.root.iterdir()) == []
+
+
+def test_what_a_daemon_may_do_itself_is_no_clients(three):
+    """Beta's key is let in at gamma, and alpha's may only read there."""
+    make_file(three.b.root / "file", 1000)
+    beta = three.beta.run(["cat", f"{three.b.identity}.pub"], check=True).stdout.decode()
+    three.c.keys.write_text(f"read-only {three.key}{beta}")
+    outcome = three.cp(three.b.url("file"), three.c.url("file"), expect=EXIT_AUTH)
+    assert "gamma: you may only read here" in outcome.error_line, outcome
+    ended = carry(three, ["file"], three.c, "file", bytes(32))
+    assert ended["error"]["code"] == GRANT_REFUSED and "nobody has given" in ended["error"]["what"], ended
     assert list(three.c.root.iterdir()) == []
 
 

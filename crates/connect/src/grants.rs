@@ -28,7 +28,7 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 
 /// What somebody wants a grant for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct GrantWish {
     /// Fingerprint of the key that may come with it.
     pub key: String,
     /// What it may do.
@@ -82,7 +82,7 @@ impl Grants {
         &self,
         by: &Principal,
         rights: &Rights,
-        wish: Wish,
+        wish: GrantWish,
         now: Instant,
     ) -> Result<Token, Error> {
         let token = Token::random()?;
@@ -100,7 +100,7 @@ impl Grants {
             };
             table.remove(&oldest);
         }
-        let Wish { key, errand, lifetime } = wish;
+        let GrantWish { key, errand, lifetime } = wish;
         let until = now + lifetime.min(Duration::from_secs(GRANT_SECS_MAX));
         let (by, rights, errand) = (by.clone(), rights.clone(), Arc::new(errand));
         let grant = Grant { by, rights, key, errand, until, state: State::Unused };
@@ -191,9 +191,9 @@ mod tests {
         Principal { id: PrincipalId::Ed25519(name.into()), comment: name.into() }
     }
 
-    fn wish(key: &str, secs: u64) -> Wish {
+    fn wish(key: &str, secs: u64) -> GrantWish {
         let errand = Errand { way: Way::Write, path: b"in".to_vec(), deletes: false, follows: false };
-        Wish { key: key.into(), errand, lifetime: Duration::from_secs(secs) }
+        GrantWish { key: key.into(), errand, lifetime: Duration::from_secs(secs) }
     }
 
     /// A table and a clock.

@@ -62,7 +62,7 @@ pub use dial::{DaemonTarget, PinnedTarget, daemon_connect, pinned_connect};
 pub use discovery::Interface;
 pub use endpoint::endpoint_in_program;
 pub use endpoint::{Judge, endpoint_stdio, ssh_endpoint};
-pub use grants::{GRANT_SECS, GRANT_SECS_MAX, Wish};
+pub use grants::{GRANT_SECS, GRANT_SECS_MAX, GrantWish};
 pub use identity::{Identity, default_identity_path, fingerprint, keygen};
 pub use known_hosts::{KnownHosts, default_known_hosts_path};
 pub use listen::{Admit, Daemon, DaemonStop, ListenConfig};

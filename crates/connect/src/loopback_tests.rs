@@ -686,7 +686,7 @@ fn who_came_and_what_it_may_do_is_what_its_connection_proved() {
 }
 
 mod by_grant {
-    use super::super::grants::Wish;
+    use super::super::grants::GrantWish;
     use super::*;
 
     /// A daemon that alice may use, and bob's key, of which it knows nothing.
@@ -720,7 +720,7 @@ mod by_grant {
             let copy = Reach { paths: &PATHS(), is_spread: false, deletes: false, follows: false };
             let asked = Asked { way: Way::Write, cipher: Cipher::default(), copy: Some(copy) };
             let guest = self.alice.guest.as_ref().unwrap();
-            guest.grant(Wish { key: key.fingerprint(), errand, lifetime }, asked)
+            guest.grant(GrantWish { key: key.fingerprint(), errand, lifetime }, asked)
         }
 
         fn come(

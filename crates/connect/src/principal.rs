@@ -15,7 +15,7 @@ use farhaul_session::{Minimum, session_bytes_max};
 
 use super::accounts::Accounts;
 use super::callers::Callers;
-use super::grants::Wish;
+use super::grants::GrantWish;
 use super::hello::{Refusal, Token};
 use super::identity::fingerprint;
 use super::rights::{Allowed, Asked, Rights};
@@ -91,7 +91,7 @@ impl Guest {
 
     /// Lets another key do something here in this principal's place, as far as it could itself. The token is
     /// what that one has to show.
-    pub fn grant(&self, wish: Wish, asked: Asked<'_>) -> Result<Token, Error> {
+    pub fn grant(&self, wish: GrantWish, asked: Asked<'_>) -> Result<Token, Error> {
         let rights = self.rights()?;
         rights.judge(asked).map_err(Refusal::into_error)?;
         self.pass.callers.grants.give(&self.principal, &rights, wish, Instant::now())

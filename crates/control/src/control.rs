@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use farhaul_connect as connect;
 use farhaul_connect::features::Features;
 use farhaul_connect::hello::Token;
-use farhaul_connect::{DaemonTarget, HelloParams, Wish};
+use farhaul_connect::{DaemonTarget, GrantWish, HelloParams};
 use farhaul_copy::Report;
 use farhaul_session::error::{Code, Error};
 use farhaul_session::handle::Handle;
@@ -17,7 +17,7 @@ use farhaul_session::session::{Dialogue, Session, Step};
 use farhaul_session::snapshot::Snapshot;
 use farhaul_session::supervisor::{Order, Role};
 
-use super::errand::Asked;
+use super::commission::Commission;
 use super::messages::{Message, Parts, parts, refusal};
 use super::request::opening;
 use super::told;
@@ -64,8 +64,8 @@ impl Control {
     }
 
     /// Asks for a grant. `is_cancelled` says that nobody wants it any more.
-    pub fn grant(&mut self, wish: Wish, is_cancelled: impl Fn() -> bool) -> Result<Granted, Error> {
-        let Wish { key, errand, lifetime } = wish;
+    pub fn grant(&mut self, wish: GrantWish, is_cancelled: impl Fn() -> bool) -> Result<Granted, Error> {
+        let GrantWish { key, errand, lifetime } = wish;
         let asked = self.next_op();
         self.say(&Message::Grant { op: asked, key, errand, seconds: lifetime.as_secs() });
         loop {
@@ -88,8 +88,12 @@ impl Control {
 
     /// Has the daemon make a copy with another one, to its end. What happens is told to `handle`, and what is
     /// wished by it is done there.
-    pub(crate) fn copy(&mut self, asked: &Asked, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
-        let document = asked.write()?;
+    pub(crate) fn copy(
+        &mut self,
+        commission: &Commission,
+        handle: &Handle,
+    ) -> Result<(Report, Option<Error>), Error> {
+        let document = commission.write()?;
         let this = self.next_op();
         for (is_last, part) in parts(&document) {
             self.say(&Message::Begin { op: this, is_last, part });

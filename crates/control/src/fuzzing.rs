@@ -2,7 +2,7 @@
 
 use farhaul_session::fuzzing::message_comes_back;
 
-use super::errand::Asked;
+use super::commission::Commission;
 use super::messages::Message;
 use super::told;
 
@@ -13,7 +13,7 @@ pub fn message(bytes: &[u8]) -> bool {
 
 /// What a daemon is told to copy, and what it tells of that.
 pub fn documents(bytes: &[u8]) -> bool {
-    let asked = Asked::read(bytes).is_ok();
+    let commission = Commission::read(bytes).is_ok();
     let event = told::event(bytes).is_some();
-    told::snapshot(bytes).is_some() | told::ending(bytes).is_ok() | asked | event
+    told::snapshot(bytes).is_some() | told::ending(bytes).is_ok() | commission | event
 }

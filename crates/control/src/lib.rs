@@ -3,7 +3,7 @@
 //!
 //! How to read it: [`copy`] (`third.rs`) is what a client does: it asks one daemon for a grant and the other
 //! one to use it, by a [`Control`] (`control.rs`) with each. [`serve`] (`serve.rs`) is a daemon's part. What
-//! they say is in `messages.rs`, what the daemon that copies is told in `errand.rs`, and what it tells of it
+//! they say is in `messages.rs`, what the daemon that copies is told in `commission.rs`, and what it tells of it
 //! in `told.rs`.
 //!
 //! Always true: a daemon does for a client what that one may do itself, and nothing else; what a daemon says
@@ -12,8 +12,8 @@
 //! Does not know: packets, how the two ends have found each other, and how a copy works.
 #![forbid(unsafe_code)]
 
+mod commission;
 mod control;
-mod errand;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -9,8 +9,9 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use farhaul_connect::{Asked as AskedRights, pinned_connect};
-use farhaul_connect::{Errand, Established, GRANT_SECS, GRANT_SECS_MAX, Guest, Identity, Reach, Wish};
+use farhaul_connect::{
+    Asked, Errand, Established, GRANT_SECS, GRANT_SECS_MAX, GrantWish, Guest, Identity, Reach, pinned_connect,
+};
 use farhaul_copy::{Carry, Direction, REPORT_SCHEMA, Report};
 use farhaul_session::budget::{Budget, Resource};
 use farhaul_session::contained::contained;
@@ -25,7 +26,7 @@ use farhaul_session::request::Request;
 use farhaul_session::session::{Dialogue, Session, Step};
 use farhaul_session::supervisor::{Order, Role};
 
-use super::errand::{ASKED_MAX, Asked};
+use super::commission::{COMMISSION_MAX, Commission};
 use super::messages::{DOCUMENT_MAX, Message, Parts, parts};
 use super::told;
 
@@ -41,7 +42,7 @@ const THREADS: u64 = 2;
 const WAITING_MAX: usize = 1 << 20;
 /// Bytes that a copy takes beside its session: what it was asked, four times while it is read, and what it
 /// tells.
-const BYTES: u64 = 4 * ASKED_MAX as u64 + 2 * WAITING_MAX as u64;
+const BYTES: u64 = 4 * COMMISSION_MAX as u64 + 2 * WAITING_MAX as u64;
 
 /// How a daemon serves.
 #[derive(Debug, Clone)]
@@ -201,7 +202,7 @@ impl Server<'_> {
                         let threads = budget.charge_of(Resource::Threads, THREADS)?;
                         kept = Some((threads, budget.charge(BYTES)?));
                     }
-                    if let Some(whole) = document.take(is_last, &part, ASKED_MAX)? {
+                    if let Some(whole) = document.take(is_last, &part, COMMISSION_MAX)? {
                         let kept = kept.take();
                         let handle = Handle::new();
                         let is_over = Arc::new(AtomicBool::new(false));
@@ -246,9 +247,9 @@ impl Server<'_> {
         let paths = std::slice::from_ref(&errand.path);
         let Errand { way, deletes, follows, .. } = errand;
         let reach = Reach { paths, is_spread: false, deletes, follows };
-        let asked = AskedRights { way, cipher: Cipher::default(), copy: Some(reach) };
+        let asked = Asked { way, cipher: Cipher::default(), copy: Some(reach) };
         let lifetime = Duration::from_secs(seconds);
-        let wish = Wish { key: key.clone(), errand: errand.clone(), lifetime };
+        let wish = GrantWish { key: key.clone(), errand: errand.clone(), lifetime };
         let token = self.guest.grant(wish, asked)?;
         self.watch.granted(&key, &errand, seconds);
         Ok((token, seconds))
@@ -258,18 +259,18 @@ impl Server<'_> {
     fn carry(&self, op: u64, document: &[u8], handle: &Handle, is_over: &AtomicBool) {
         handle.begin();
         let (report, error) = std::thread::scope(|scope| {
-            let asked = Asked::read(document);
-            let level = match &asked {
-                Ok(asked) if asked.details => Level::Trace,
+            let commission = Commission::read(document);
+            let level = match &commission {
+                Ok(commission) if commission.details => Level::Trace,
                 Ok(_) | Err(_) => Level::Notice,
             };
             let events = handle.events_within(level, WAITING_MAX);
             let relay = move || self.request.work(|| self.relay(handle, &events));
             let relaying = std::thread::Builder::new().name("carry-told".into()).spawn_scoped(scope, relay);
-            let made = relaying.map_err(Error::no_thread).and(asked).map(|asked| {
-                let carried = carried(&asked);
+            let made = relaying.map_err(Error::no_thread).and(commission).map(|commission| {
+                let carried = carried(&commission);
                 self.watch.begins(handle, &carried);
-                let made = contained(|| self.make(asked, handle)).flatten();
+                let made = contained(|| self.make(commission, handle)).flatten();
                 let (report, error) = made.unwrap_or_else(failed);
                 self.watch.ended(handle, &carried, &report, error.as_ref());
                 (report, error)
@@ -285,8 +286,8 @@ impl Server<'_> {
         }
     }
 
-    fn make(&self, asked: Asked, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
-        let Asked { copy, far, .. } = asked;
+    fn make(&self, commission: Commission, handle: &Handle) -> Result<(Report, Option<Error>), Error> {
+        let Commission { copy, far, .. } = commission;
         let allowed = self.guest.judge(copy.asked())?;
         let lent = self.guest.lend(&copy.options.network)?;
         let carry = Carry::prepare(copy, far.path.clone(), &self.policy.copy, &allowed, lent.budget())?;
@@ -333,7 +334,7 @@ impl Server<'_> {
     }
 }
 
-fn carried(Asked { copy, far, .. }: &Asked) -> Carried {
+fn carried(Commission { copy, far, .. }: &Commission) -> Carried {
     Carried {
         // Where the client could have asked to be sent something, this daemon sends.
         direction: match copy.direction {

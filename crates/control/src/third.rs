@@ -6,7 +6,7 @@
 use std::net::{IpAddr, ToSocketAddrs as _};
 use std::time::Duration;
 
-use farhaul_connect::{DaemonTarget, GRANT_SECS, Wish};
+use farhaul_connect::{DaemonTarget, GRANT_SECS, GrantWish};
 use farhaul_copy::{Between, CopyJob, Driver, REPORT_SCHEMA, Report};
 use farhaul_session::contained::contained;
 use farhaul_session::error::{Code, Error};
@@ -14,8 +14,8 @@ use farhaul_session::events::Event;
 use farhaul_session::handle::Handle;
 use farhaul_text::printable;
 
+use super::commission::{ADDRESSES_MAX, Commission, Far};
 use super::control::Control;
-use super::errand::{ADDRESSES_MAX, Asked, Far};
 
 /// Runs a job whose source and destination are at daemons to its end. The report is filled as far as the copy
 /// went, also when there is an error.
@@ -61,8 +61,8 @@ fn drive(between: &Between, driver: Driver, handle: &Handle) -> Result<(Report, 
     let (key, grant) = grant(between, driver, far, driving.key(), handle)?;
     let far =
         Far { host: bare(far).to_string(), addresses: addresses(far), port: far.port, key, path, grant };
-    let asked = Asked { copy: between.request(driver), far, details: handle.wants_details() };
-    let made = driving.copy(&asked, handle);
+    let commission = Commission { copy: between.request(driver), far, details: handle.wants_details() };
+    let made = driving.copy(&commission, handle);
     let (report, error) = match made {
         Ok((report, error)) => {
             driving.finish();
@@ -87,7 +87,7 @@ fn grant(
 ) -> Result<(String, farhaul_connect::hello::Token), Error> {
     let mut control = Control::open(at)?;
     let lifetime = Duration::from_secs(GRANT_SECS);
-    let wish = Wish { key: key.to_string(), errand: between.errand(driver), lifetime };
+    let wish = GrantWish { key: key.to_string(), errand: between.errand(driver), lifetime };
     let granted = control.grant(wish, || handle.is_cancelled());
     let granted = granted.map_err(|error| match error.code() {
         Code::Interrupted => error,

@@ -1,6 +1,6 @@
 //! What a daemon is told to copy: one JSON document.
 //!
-//! Always true: what comes from a peer is judged in [`Asked::read`] before anybody acts by it.
+//! Always true: what comes from a peer is judged in [`Commission::read`] before anybody acts by it.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Bytes of the document: a hello could not have more.
-pub(crate) const ASKED_MAX: usize = 512 << 10;
+pub(crate) const COMMISSION_MAX: usize = 512 << 10;
 /// Addresses that a host may have beside its name.
 pub(crate) const ADDRESSES_MAX: usize = 16;
 const HOST_MAX: usize = 255;
@@ -25,7 +25,7 @@ const PATH_MAX: usize = 4095;
 
 /// A copy with another daemon.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct Commission {
     /// As if the client asked for it by itself: what of its own is read, or where it writes.
     pub(crate) copy: CopyRequest,
     pub(crate) far: Far,
@@ -64,7 +64,7 @@ impl Far {
     }
 }
 
-impl Asked {
+impl Commission {
     pub(crate) fn write(&self) -> Result<Vec<u8>, Error> {
         let words = self.copy.words()?;
         let untold = |error: serde_json::Error| {
@@ -74,17 +74,17 @@ impl Asked {
         let network = self.copy.options.network.clone();
         let document = Document { copy, network, far: self.far.clone(), details: self.details };
         let bytes = serde_json::to_vec(&document).map_err(untold)?;
-        match bytes.len() <= ASKED_MAX {
+        match bytes.len() <= COMMISSION_MAX {
             true => Ok(bytes),
             false => {
-                let what = format!("paths and filters take more than {} KiB", ASKED_MAX >> 10);
+                let what = format!("paths and filters take more than {} KiB", COMMISSION_MAX >> 10);
                 Err(Error::new(Code::BadOption, what).with_hint("copy in several runs"))
             }
         }
     }
 
     /// The one place that judges it, but for what the client may do.
-    pub(crate) fn read(bytes: &[u8]) -> Result<Asked, Error> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Commission, Error> {
         let bad =
             |what: String| Error::new(Code::BadRequest, format!("the far end cannot understand it: {what}"));
         let wrong = |error: serde_json::Error| bad(printable(error.to_string().as_bytes(), 120));
@@ -107,7 +107,7 @@ impl Asked {
         if path.len() > PATH_MAX || path.contains(&0) {
             return Err(bad("the path at the other daemon is none".into()));
         }
-        Ok(Asked { copy, far, details })
+        Ok(Commission { copy, far, details })
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    fn asked() -> Asked {
+    fn commission() -> Commission {
         let network = NetworkOptions { flows: 3, ..NetworkOptions::default() };
         let copy = CopyRequest {
             direction: Direction::Pull,
@@ -148,19 +148,19 @@ mod tests {
             path: b"in/\xfe".to_vec(),
             grant: Token([9; 32]),
         };
-        Asked { copy, far, details: true }
+        Commission { copy, far, details: true }
     }
 
-    fn changed(change: impl FnOnce(&mut Value)) -> Result<Asked, Error> {
-        let mut value = serde_json::from_slice(&asked().write().unwrap()).unwrap();
+    fn changed(change: impl FnOnce(&mut Value)) -> Result<Commission, Error> {
+        let mut value = serde_json::from_slice(&commission().write().unwrap()).unwrap();
         change(&mut value);
-        Asked::read(&serde_json::to_vec(&value).unwrap())
+        Commission::read(&serde_json::to_vec(&value).unwrap())
     }
 
     #[test]
     fn it_survives_the_way() {
-        let read = Asked::read(&asked().write().unwrap()).unwrap();
-        assert_eq!((read.copy, read.far), (asked().copy, asked().far));
+        let read = Commission::read(&commission().write().unwrap()).unwrap();
+        assert_eq!((read.copy, read.far), (commission().copy, commission().far));
         assert!(changed(|value| value["tomorrow"] = json!({"x": 1})).is_ok());
     }
 
@@ -189,9 +189,9 @@ mod tests {
         }
         let spread = vec![STANDARD.encode("/a"), STANDARD.encode("/b")];
         assert!(changed(|v| v["copy"]["options"]["spread"] = json!({"source": spread})).is_err());
-        let whole = asked().write().unwrap();
+        let whole = commission().write().unwrap();
         for cut in 0..whole.len() {
-            assert!(Asked::read(&whole[..cut]).is_err());
+            assert!(Commission::read(&whole[..cut]).is_err());
         }
     }
 }

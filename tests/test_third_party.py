@@ -508,6 +508,30 @@ def test_what_makes_no_sense_is_refused_and_the_session_goes_on(three, change, w
         assert control.ended()["error"] is None
 
 
+def ended_by(session):
+    """What the daemon ends the session with."""
+    return session.next(peer.FAIL, peer.ABORT)[1]
+
+
+def test_hostile_clients_end_their_own_session_alone(three):
+    """A document without end, messages that are none, answers of a daemon's, and questions without listening."""
+    part = peer.leb(1) + peer.leb(0) + peer.counted(bytes(steering.PART))
+    with steering_of(three, three.b) as control:
+        for _ in range(17):
+            control.session.message(steering.BEGIN, part)
+        assert b"more than 524288 bytes" in ended_by(control.session)
+    for code, body in ((steering.BEGIN, part[:-1]), (89, b""), (100, b""), (steering.GRANT, b"\1\1\2\0\0\0"),
+                       (steering.RATE, b"\3\0\0"), (steering.HOLD, b"\2")):
+        with steering_of(three, three.b) as control:
+            control.session.message(code, body)
+            assert b"makes no sense" in ended_by(control.session), (code, body)
+    with steering_of(three, three.b) as control:
+        control.session.message(steering.GRANTED, peer.leb(1) + peer.leb(600) + bytes(32))
+        assert b"unexpected message granted" in ended_by(control.session)
+    make_file(three.b.root / "file", 1000)
+    three.cp(three.b.url("file"), three.c.url("file"))
+
+
 def test_a_second_copy_beside_the_first_is_misbehaviour(three):
     make_file(three.b.root / "file", 64 * MIB)
     token = grant_at(three, three.c, "file")
@@ -515,8 +539,7 @@ def test_a_second_copy_beside_the_first_is_misbehaviour(three):
         asked = document(["file"], three.c, "file", token, network={"rate_bps": 8_000_000})
         control.begin(asked)
         control.begin(asked)
-        code, body = control.session.next(peer.FAIL, peer.ABORT)
-        assert b"begin" in body, (code, body)
+        assert b"unexpected message begin" in ended_by(control.session)
 
 
 def test_strangers_are_as_strange_as_before(three):

@@ -28,7 +28,7 @@ pub(crate) struct Submission {
 
 /// What is to be another one of a job; what is left out stays.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct Change {
     /// How the rate is set: `fixed`, `high`, `fair` or `low`.
     #[schema(value_type = Option<String>)]

@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--seed", default="1")
     given = parser.parse_args()
+    given.tools = given.tools.resolve()
     binary = pathlib.Path(os.environ.get("FARHAUL_BIN", ROOT / "target/release/farhaul"))
     subprocess.run([given.tools / "openapi-spec-validator", ROOT / "docs/openapi.json"], check=True)
     with tempfile.TemporaryDirectory() as folder:
